@@ -1,6 +1,6 @@
-"""The tools for accounts, as far as Puller calls them: each takes our commands and changes databases in files.
+"""Simulated account tools for Puller's commands. They change databases in files.
 
-The table of ``tests/cases/accounts.yaml`` is put to these and, by ``tests/system/test_accounts.py``, to the real tools.
+The table of ``tests/cases/accounts.yaml`` runs with them, and in ``tests/system/test_accounts.py`` with the real tools.
 """
 
 import getopt
@@ -35,7 +35,7 @@ OPTIONS = {
 
 
 class ToolFailed(Exception):
-    """How a tool ends that refuses."""
+    """The exit code and message of a tool that fails."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class ToolFailed(Exception):
 
 
 class Database:
-    """One file, in lines of fields."""
+    """A file with one line of fields for each account."""
 
     def __init__(self, path: Path, content: str) -> None:
         self.path = path
@@ -73,7 +73,7 @@ class Database:
 
 
 class Accounts(LocalSystem):
-    """A machine whose accounts are in files below ``directory``; those in ``elsewhere`` are not local."""
+    """A machine with accounts in files below ``directory``. Accounts in ``elsewhere`` are not local."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Accounts(LocalSystem):
         self.elsewhere: dict[str, int] = {}
         self.missing: set[str] = set()
         self.after: Callable[[], None] = lambda: None
-        """Called behind each change; raises where a run is cut short."""
+        """Called after each change. Raises an exception to cut the run short."""
 
     def user_id(self, name: str) -> int | None:
         self.asked.append(name)
@@ -126,7 +126,7 @@ class Accounts(LocalSystem):
         raise AssertionError(f"{command.arguments} was asked")
 
     def bring(self, *commands: str) -> None:
-        """Run commands that make what is found; what they did is forgotten."""
+        """Run commands that create the current state, and forget their records."""
         for command in commands:
             words = shlex.split(command)
             text = words.pop().encode() + b"\n" if words[0] == "chpasswd" else b""

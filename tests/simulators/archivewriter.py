@@ -1,4 +1,4 @@
-"""Tar and zip archives written byte by byte, by somebody who knows no rules; shares no code with the product."""
+"""Tar and zip archives written byte by byte, valid or not. Shares no code with the product."""
 
 import struct
 import zlib
@@ -11,7 +11,7 @@ END = bytes(1024)
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a tar; the defaults are those of an ordinary file."""
+    """A member of a tar. The defaults are those of an ordinary file."""
 
     name: bytes | str
     data: bytes = b""
@@ -61,7 +61,7 @@ def directory(name: str, mode: bytes = b"0000755\0") -> Member:
 
 
 def pax(*records: bytes, kind: bytes = b"x") -> Member:
-    """A PAX header; each record gets the length it should have."""
+    """Return a PAX header with the correct length of each record."""
     return Member("././@PaxHeader", b"".join(_with_length(record) for record in records), kind)
 
 
@@ -87,7 +87,7 @@ def gzip(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Packed:
-    """A file of a zip; ``in_table`` and ``in_header`` are what one of its two headers says otherwise."""
+    """A file of a zip. ``in_table`` and ``in_header`` override values in one of its two headers."""
 
     name: bytes | str
     data: bytes = b""
@@ -116,7 +116,7 @@ def _deflated(data: bytes) -> bytes:
 def zipped(
     *files: Packed, comment: bytes = b"", prefix: bytes = b"", **end: int | Callable[[int], int]
 ) -> bytes:
-    """A zip; ``end`` changes what its end says: ``count``, ``size``, ``offset``, ``disk``."""
+    """Return a zip. ``end`` overrides values of its end record: ``count``, ``size``, ``offset``, ``disk``."""
     body, table = prefix, b""
     for file in files:
         common = file.values()
@@ -150,7 +150,7 @@ def zipped(
 
 
 def zipped64(*files: Packed, at: int = 0, **changes: int) -> bytes:
-    """The same with a zip64 record before its end: ``changes`` of what that says, ``at`` of where it is said to be."""
+    """Return a zip with a zip64 record. ``changes`` override its values, and ``at`` shifts its recorded position."""
     plain = zipped(*files)
     end = plain[-22:]
     count, _, size, offset = struct.unpack("<2H2L", end[8:20])

@@ -1,4 +1,4 @@
-"""A certificate authority of a test, so that TLS is verified for real."""
+"""A certificate authority for tests that verify TLS."""
 
 import ipaddress
 import ssl
@@ -13,10 +13,10 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """A certificate authority for ``127.0.0.1``, and files for requests and for `ssl`.
+    """A certificate authority for ``127.0.0.1``, with files for requests and for `ssl`.
 
-    With an ``issuer`` it is an intermediate authority. Without ``has_key_usage`` it is like many private authorities,
-    whose certificates have only the extensions that are needed.
+    With an ``issuer`` it is an intermediate authority. Without ``has_key_usage`` its certificates have only the
+    required extensions, like those of many private authorities.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         own = (issuer or self)._signed(self._name, "authority", self._key.public_key(), is_authority=True)
-        self._chain = own if issuer else b""  # servers do not send a root
+        self._chain = own if issuer else b""  # Servers omit the root certificate.
         self.bundle = self._write("authority.pem", own)
 
     def server(self, valid: timedelta = timedelta(days=1), demand_client: bool = False) -> ssl.SSLContext:
@@ -44,7 +44,7 @@ class Authority:
         return context
 
     def identity(self, name: str, valid: timedelta = timedelta(days=1)) -> Path:
-        """A certificate and its key, in one file."""
+        """Write a certificate and its key into one file, and return its path."""
         key = ec.generate_private_key(ec.SECP256R1())
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -95,7 +95,7 @@ def _alternative(name: str) -> x509.GeneralName:
 
 
 def _usage(is_authority: bool) -> x509.KeyUsage:
-    """Python 3.13 insists that an authority says what it is for."""
+    """Return the key usage that Python 3.13 requires of an authority."""
     names = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "crl_sign")
     others = dict.fromkeys((*names, "encipher_only", "decipher_only"), False)
     return x509.KeyUsage(digital_signature=not is_authority, key_cert_sign=is_authority, **others)

@@ -1,4 +1,4 @@
-"""An archive that is put into a directory, without a resource, a receipt or a download."""
+"""Extraction of an archive without a resource, a receipt or a download."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from puller.resources.archives.opened import Opened, open_archive
 
 
 def extract(archive: Path, kind: Kind, place: Path, limits: Limits = LIMITS) -> tuple[str, ...]:
-    """Gives the names at the top."""
+    """Extract the archive, and return its top-level names."""
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     with open_archive(str(archive)) as stream:
         opened = Opened(str(archive), stream, digest)

@@ -1,11 +1,11 @@
-"""``puller`` with one fault, at one step: killed there, or refused by the disk from there on.
+"""``puller`` with one fault at one step: killed there, or with disk errors from there on.
 
-``Launcher`` starts a process that has imported everything and forks from it a process for each command line, so that
-a command takes a tenth of the time that it takes an interpreter to start. In that process the calls that change the
-disk are counted by ``faultpoints.c``, from nought: what Puller does, and not what Python does before.
+``Launcher`` starts a process that imports all modules once and forks for each command line, which is ten times faster
+than starting an interpreter. Each fork counts its calls that change the disk with ``faultpoints.c``. The count starts
+at 0 after Python's own start.
 
-This file is also the program of that process. It has no part in what it starts, but for one thing: commands of the
-machine (``systemctl``) are searched in a directory of the test's first.
+This file is also the program of that process. Its only effect on the commands is that system programs (``systemctl``)
+are searched in a directory of the test first.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _SOURCE = Path(__file__).with_suffix(".c")
 
 
 class Mode(enum.IntEnum):
-    """What happens at the step; the numbers are those of ``enum mode`` in faultpoints.c."""
+    """The effect at the step. Values equal those of ``enum mode`` in faultpoints.c."""
 
     RECORD = 0
     BEFORE = 1
@@ -37,7 +37,7 @@ class Mode(enum.IntEnum):
 
 
 class Fault(NamedTuple):
-    """What goes wrong: at the call numbered ``at``, from 1; ``error`` is an errno, for calls that fail."""
+    """A fault at the call numbered ``at``, from 1. ``error`` is the errno of calls that fail."""
 
     mode: Mode = Mode.RECORD
     at: int = 0
@@ -45,7 +45,7 @@ class Fault(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call that changes the disk; ``room`` tells whether a full disk refuses it."""
+    """A call that changes the disk. ``room`` is true if a full disk rejects it."""
 
     name: str
     room: bool
@@ -53,7 +53,7 @@ class Call(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a command ended: exit status, or minus the signal; what it printed; the calls that it came to."""
+    """The result of a command: exit status or negative signal, output, and counted calls."""
 
     status: int
     output: str
@@ -69,13 +69,13 @@ def build(directory: Path) -> Path:
 
 
 def read_log(path: Path) -> list[Call]:
-    """What faultpoints.c has noted."""
+    """Return the calls that faultpoints.c has recorded."""
     lines = [line.split("\t", 2) for line in path.read_text(errors="replace").splitlines()]
     return [Call(name, need == "room", place) for name, need, place in lines]
 
 
 class Launcher:
-    """Starts ``puller``; ``directory`` is for its own files, ``programs`` is searched for commands before all else."""
+    """Starts ``puller``. ``directory`` is for its own files, and ``programs`` is first in the search path."""
 
     def __init__(self, library: Path, directory: Path, programs: Path) -> None:
         self._log = directory / "calls"
@@ -88,7 +88,7 @@ class Launcher:
         )
 
     def run(self, *arguments: str, fault: Fault | None = None) -> Ended:
-        """A command line of ``puller`` in a process of its own; returns when all that it has started has ended."""
+        """Run a command line of ``puller`` in its own process. Return after all its processes have ended."""
         assert self._process.stdin
         assert self._process.stdout
         print(json.dumps([arguments, fault or Fault()]), file=self._process.stdin, flush=True)
@@ -96,7 +96,7 @@ class Launcher:
         return Ended(status, output, read_log(self._log))
 
     def execute(self, *arguments: str) -> tuple[int, str]:
-        """What ``Host`` of the tests wants: status and output."""
+        """Return status and output, as ``Host`` of the tests expects."""
         ended = self.run(*arguments)
         return ended.status, ended.output
 
@@ -125,7 +125,7 @@ def serve(directory: Path, programs: str) -> None:
 
 
 def _adopt_orphans() -> None:
-    """The children of a process that was killed become ours, so that they can be waited for."""
+    """Adopt the children of killed processes, so that this process can wait for them."""
     set_child_subreaper = 36  # prctl(2)
     ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
 
@@ -153,7 +153,7 @@ def _emptied(path: Path) -> Iterator[int]:
 
 
 def _become(arguments: Sequence[str], fault: Fault, output: int, log: int, modules: Path) -> None:
-    """Do the work and end, whatever happens: nothing of the caller may run on in this process."""
+    """Run the command and exit in any case, so that no code of the caller continues in this process."""
     status = 70
     try:
         os.dup2(output, 1)
@@ -181,7 +181,7 @@ def _status_of(arguments: Sequence[str], fault: Fault, log: int) -> int:
 
 
 def _import_all(names: Sequence[str]) -> None:
-    """What one command has imported the next one finds here."""
+    """Import the modules of one command, so that later commands share them."""
     for name in names:
         if name not in sys.modules and name.split(".")[0] not in ("__main__", "pytest"):
             with contextlib.suppress(ImportError):
@@ -189,5 +189,5 @@ def _import_all(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the one who started us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
     serve(Path(sys.argv[1]), sys.argv[2])

@@ -1,4 +1,4 @@
-"""A web server for files, which breaks off, forgets, asks for passwords and lies when a test says so."""
+"""A file server that breaks off, forgets, requires passwords and sends wrong data on request."""
 
 import base64
 import hashlib
@@ -12,22 +12,22 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class FileServer:
-    """Serves ``files`` by path; ``requests`` are those that came, with their headers in lower case."""
+    """Serves ``files`` by path. ``requests`` records the requests, with headers in lower case."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     credentials: str = ""
-    """``user:password``; others are refused."""
+    """``user:password``. Requests with other credentials are rejected."""
     break_off: list[int] = field(default_factory=list)
-    """After so many bytes of a body the connection is lost, once for each number."""
+    """Numbers of bytes after which the connection is lost, each used once."""
     later: dict[str, bytes] = field(default_factory=dict)
-    """Put in the place of ``files`` after the first answer."""
+    """Replaces ``files`` after the first answer."""
     drip: float = 0.0
-    """Seconds between one byte and the next, when not 0."""
+    """Seconds between two bytes, if not 0."""
     ranges: bool = True
     headers: dict[str, str] = field(default_factory=dict)
-    """Added to each answer, or in the place of one that would be given."""
+    """Headers added to each answer. They override existing ones."""
     redirects: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -78,7 +78,7 @@ class FileServer:
 
 @contextmanager
 def serving(address: str = "127.0.0.1") -> Iterator[FileServer]:
-    """A server on loopback, gone afterwards."""
+    """Run a server on loopback until the test ends."""
     server = FileServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -89,11 +89,11 @@ def serving(address: str = "127.0.0.1") -> Iterator[FileServer]:
             server.answer(self)
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  the name of the method's parameter
-            """Tests look at ``requests`` instead."""
+            """Print nothing, since tests read ``requests``."""
 
     with ThreadingHTTPServer((address, 0), Handler) as http:
         server.url = f"http://{address}:{http.server_port}"
-        http.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that go away are what tests are about
+        http.handle_error = lambda *_: None  # type: ignore[method-assign]  # tests disconnect on purpose
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

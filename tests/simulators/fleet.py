@@ -1,4 +1,4 @@
-"""Hosts that are not there: the reports that a fleet of them sends, in files as they arrive."""
+"""A simulated fleet: reports of its hosts, in files as they arrive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SYSTEMS = (("Debian", "Debian", "12"), ("Debian", "Debian", "13"), ("RedHat", "R
 
 
 def facts_of(host: str) -> dict[str, Any]:
-    """The facts that a host sends by default."""
+    """Return the default facts of a host."""
     family, name, major = SYSTEMS[sum(host.encode()) % len(SYSTEMS)]
     return {
         "os": {
@@ -38,7 +38,7 @@ def facts_of(host: str) -> dict[str, Any]:
 
 
 def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentReport:
-    """The report of a host whose run ended ``at``, in order with ``version`` of the bundle ``web``.
+    """Return the report of a host whose run ended ``at``, in sync with ``version`` of the bundle ``web``.
 
     ``given``: ``published``, ``failed`` (resource: error), ``changed`` (resource: difference), ``problems``,
     ``exit_status``, ``held``, ``held_because``, ``quarantined``, ``restless``, ``diff``, ``given_up``, ``facts``,
@@ -122,7 +122,7 @@ def _event(reference: str, state: State, **more: Any) -> Event:
 
 
 def deliver(directory: Path, documents: Iterable[SentReport]) -> list[Path]:
-    """Let documents arrive in a directory, each when its run had ended; gives their files."""
+    """Write documents into a directory with the times of their runs, and return the files."""
     files = []
     for document in documents:
         file = directory / document.host / f"{document.report.run}.json.gz"
@@ -135,7 +135,7 @@ def deliver(directory: Path, documents: Iterable[SentReport]) -> list[Path]:
 
 
 def importing(place: Path, location: str) -> subprocess.Popen[bytes]:
-    """`puller fleet import`, as a process of its own."""
+    """Start `puller fleet import` as a separate process."""
     return subprocess.Popen(
         [sys.executable, "-m", "puller", "fleet", "import", str(place), "--store", location],
         stdout=subprocess.DEVNULL,
@@ -143,16 +143,16 @@ def importing(place: Path, location: str) -> subprocess.Popen[bytes]:
 
 
 def names(count: int) -> list[str]:
-    """Names of hosts."""
+    """Return names of hosts."""
     return [f"host{number:05}.example.com" for number in range(count)]
 
 
 def wave(
     hosts: Iterable[str], begin: datetime, hours: float, *, breaks: str = "", seed: int = 1, step: float = 1.0
 ) -> Iterator[SentReport]:
-    """A fleet on 1.4.0 to which 1.5.0 is rolled out within ``hours``; each host reports every ``step`` hours.
+    """Return reports of a rollout from 1.4.0 to 1.5.0 within ``hours``. Each host reports every ``step`` hours.
 
-    On hosts of the system family ``breaks`` a service does not come up with 1.5.0.
+    On hosts of the system family ``breaks``, a service fails to start with 1.5.0.
     """
     dice = random.Random(seed)
     turn = {host: dice.random() * hours for host in hosts}
@@ -196,10 +196,10 @@ def _after(host: str, at: datetime, breaks: str) -> SentReport:
 
 
 def json_of(document: SentReport) -> bytes:
-    """A document as it is before it is compressed."""
+    """Return a document as uncompressed JSON."""
     return msgspec.json.encode(document)
 
 
 def now() -> datetime:
-    """This second."""
+    """Return the current time in whole seconds."""
     return datetime.now(UTC).replace(microsecond=0)

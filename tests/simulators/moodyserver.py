@@ -1,4 +1,4 @@
-"""A web server for a directory that is slow, falls silent, or does not even shake hands, as its mood is."""
+"""A web server for a directory. Depending on its mood, it is slow, stops answering, or never finishes handshakes."""
 
 import ssl
 import threading
@@ -16,17 +16,17 @@ PIECE = 16 * 1024
 
 @dataclass
 class MoodyServer:
-    """Serves ``root`` at ``url``; each connection and each request asks ``mood`` anew."""
+    """Serves ``root`` at ``url``. Each connection and each request calls ``mood`` again."""
 
     root: Path
     tls: ssl.SSLContext | None = None
     url: str = ""
     mood: Callable[[], str] = lambda: ""
-    """``slow``: in pieces; ``silent``: nothing is said any more, from wherever that is; otherwise as it should be."""
+    """``slow``: in pieces. ``silent``: no more data from this point. Otherwise: as usual."""
     pace: float = 0.002
     """Seconds between two pieces of a slow answer."""
     asked: list[tuple[str, str]] = field(default_factory=list)
-    """The path of each request, and the part of the file that was wanted."""
+    """The path of each request, and its requested range."""
     fell_silent: threading.Event = field(default_factory=threading.Event)
     closing: threading.Event = field(default_factory=threading.Event)
 
@@ -59,7 +59,7 @@ class _Server(SiteServer):
         self._moody = moody
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """In the thread of the connection, where a handshake holds up nobody else."""
+        """Finish the handshake in the connection's own thread, so that it delays no other connection."""
         if self._moody.mood() == "silent":
             fall_silent(self._moody, request)
         tls = self._moody.tls
@@ -67,11 +67,11 @@ class _Server(SiteServer):
             super().finish_request(stream, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that go away are what tests are about."""
+        """Ignore errors, since tests disconnect on purpose."""
 
 
 def fall_silent(moody: MoodyServer, connection: Any) -> None:
-    """Say nothing until the client goes away, or the server is closed."""
+    """Send nothing until the client disconnects, or the server is closed."""
     moody.fell_silent.set()
     connection.settimeout(0.05)
     with suppress(OSError):
@@ -84,7 +84,7 @@ def fall_silent(moody: MoodyServer, connection: Any) -> None:
 
 @contextmanager
 def serving(root: Path, tls: ssl.SSLContext | None = None) -> Iterator[MoodyServer]:
-    """A server on loopback, gone afterwards."""
+    """Run a server on loopback until the test ends."""
     moody = MoodyServer(root, tls)
     with _Server(moody) as server:
         moody.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"

@@ -1,6 +1,6 @@
-"""A machine with mounts that behaves as mount(8), umount(8) and systemd do, below a directory of its own.
+"""A simulated machine whose mounts behave like mount(8), umount(8) and systemd, below a directory.
 
-``mountinfo`` and ``fstab`` are files; what is mounted is a line of the first.
+``mountinfo`` and ``fstab`` are files. Each mount is a line of ``mountinfo``.
 """
 
 import os
@@ -19,13 +19,13 @@ _FLAG = re.compile("ro|no(suid|exec|dev|atime|diratime)|relatime")
 
 
 def _remounted(flags: tuple[str, ...], words: list[str]) -> list[str]:
-    """The flags of a mount point after a remount."""
+    """Return the flags of a mount point after a remount."""
     shown = [word for word in words if _FLAG.fullmatch(word)]
     return [*dict.fromkeys(["ro" if "ro" in words else "rw", *(word for word in shown if word != "ro")])]
 
 
 class MountingSystem(LocalSystem):
-    """Its commands are recorded in ``ran``, without options; writes of fstab as ``fstab``."""
+    """A system that records commands without options in ``ran``, and writes of fstab as ``fstab``."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()
@@ -35,9 +35,9 @@ class MountingSystem(LocalSystem):
         self.busy: set[str] = set()
         """Points that cannot be unmounted."""
         self.stuck: set[str] = set()
-        """Points whose mounting takes longer than it may."""
+        """Points whose mount exceeds the timeout."""
         self.without: set[str] = set()
-        """Programs that are missing."""
+        """Missing programs."""
         self.dies_after = -1
 
     def execute(self, command: Command) -> Completed:
@@ -65,7 +65,7 @@ class MountingSystem(LocalSystem):
             said = self._unmount(real)
         elif remounts:
             said = self._remount(real, words)
-        elif options:  # everything is given, nothing is read from fstab
+        elif options:  # All arguments are explicit, and fstab is not read.
             self.add(100 + len(self.ran), operands[0], real, options[1], (*words,))
             said = ""
         else:
@@ -93,7 +93,7 @@ class MountingSystem(LocalSystem):
         return ("remount bind" if "bind" in words else "remount") if "remount" in words else program
 
     def _remount(self, point: str, words: list[str]) -> str:
-        """Change a mount point and, without ``bind``, its file system wherever that is mounted (mount(2))."""
+        """Change a mount point and, without ``bind``, all mounts of its file system (mount(2))."""
         if "wrong" in words:
             return "wrong fs type, bad option, bad superblock"
         mount = MountTable(self.mountinfo.read_text()).at(point)[-1]
@@ -141,7 +141,7 @@ class MountingSystem(LocalSystem):
         return ""
 
     def add(self, number: int, device: str, point: str, kind: str, options: tuple[str, ...]) -> None:
-        """Let something be mounted."""
+        """Add a mount."""
         table = MountTable(self.mountinfo.read_text())
         parent, root = table.holding(point), "/"
         assert parent is not None

@@ -1,6 +1,6 @@
-"""A Debian and a Fedora in memory, as far as their package managers go: each takes our commands and behaves.
+"""Simulated package managers of Debian and Fedora, for Puller's commands.
 
-The contract tests in ``tests/system`` put the same questions to these and to the real tools.
+The contract tests in ``tests/system`` compare them with the real tools.
 """
 
 import os
@@ -17,7 +17,7 @@ NATIVE = "amd64"
 
 @dataclass
 class Deb:
-    """A package as dpkg's database has it."""
+    """A package in dpkg's database."""
 
     version: str
     status: str = "installed"
@@ -25,7 +25,7 @@ class Deb:
 
 
 class Machine(LocalSystem):
-    """Commands are carried out on what is in memory; all of them are remembered."""
+    """A machine whose packages are in memory. It records all commands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Machine(LocalSystem):
         raise NotImplementedError
 
     def versions(self, name: str) -> list[str]:
-        """What is installed and works, the oldest first."""
+        """Return the versions that are installed completely, the oldest first."""
         raise NotImplementedError
 
 
@@ -60,31 +60,31 @@ def ended(code: int = 0, stdout: str = "", stderr: str = "") -> Completed:
 
 
 def operands(arguments: Sequence[str]) -> list[str]:
-    """What comes after ``--``."""
+    """Return the arguments after ``--``."""
     return list(arguments[list(arguments).index("--") + 1 :])
 
 
 def read_package(path: str) -> tuple[str, str, str]:
-    """Name, version and architecture: all that a simulated package file holds."""
+    """Return name, version and architecture, the only content of a simulated package file."""
     with open(path) as stream:
         name, version, architecture = stream.read().split()
     return name, version, architecture
 
 
 def words(arguments: Sequence[str]) -> list[str]:
-    """Without options and their values, up to ``--``."""
+    """Return the arguments before ``--`` without options and their values."""
     rest = iter(arguments[: list(arguments).index("--")] if "--" in arguments else arguments)
     return [word for word in rest if not (word == "-o" and next(rest)) and not word.startswith("-")]
 
 
 @dataclass(eq=False)
 class Debian(Machine):
-    """dpkg-query, apt-cache, apt-get and dpkg."""
+    """Simulated dpkg-query, apt-cache, apt-get and dpkg."""
 
     repository: dict[str, list[str]] = field(default_factory=dict)
     """Versions by ``name`` (native, or all) or ``name:architecture``."""
     packages: dict[str, Deb] = field(default_factory=dict)
-    """What dpkg knows, by the same names."""
+    """The packages in dpkg's database, by the same names."""
     architecture: dict[str, str] = field(default_factory=dict)
     """``all`` for the names that have no architecture."""
     fails: set[str] = field(default_factory=set)
@@ -92,35 +92,35 @@ class Debian(Machine):
     is_interrupted: bool = False
     is_locked: bool = False
     unfetchable: set[str] = field(default_factory=set)
-    """``name=version`` in the lists, and not on the server any more; ``apt-get update`` finds out."""
+    """``name=version`` in the lists, but missing on the server. ``apt-get update`` corrects the lists."""
     published: dict[str, list[str]] = field(default_factory=dict)
-    """What ``apt-get update`` will find more."""
+    """Further versions that ``apt-get update`` fetches."""
     provides: dict[str, str] = field(default_factory=dict)
-    """The field of that name of packages, installed or not."""
+    """The ``Provides`` field of packages, installed or not."""
     depends: dict[str, list[str]] = field(default_factory=dict)
     """The packages that a package depends on, in any version."""
     conflicts: dict[str, list[str]] = field(default_factory=dict)
-    """The packages that a package excludes."""
+    """The packages that conflict with a package."""
     automatic: set[str] = field(default_factory=set)
-    """Packages that were installed only because others need them."""
+    """Packages installed only as dependencies."""
     answers: dict[str, str] = field(default_factory=dict)
     """debconf's database, by question."""
     asked: dict[str, str] = field(default_factory=dict)
-    """The questions of a package, and what it was told when it was installed."""
+    """The questions of a package, and their answers at its installation."""
 
     def __post_init__(self) -> None:
         Machine.__init__(self)
         self.packages.setdefault("dpkg", Deb("1.21.22"))
 
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
-        """Of the package lists all that is asked is whether there are any."""
+        """Return the names of package lists, since Puller reads only whether any exist."""
         if path != "/var/lib/apt/lists":
             return super().children(path)
         names = ["lock", "partial", *(["deb.example.com_debian_Packages"] if self.repository else [])]
         return [(name, os.lstat("/")) for name in names]
 
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
-        """apt's marks are simulated; all other files are those of this machine."""
+        """Return simulated marks of apt, or else a real file of this machine."""
         if path != "/var/lib/apt/extended_states":
             return super().read(path, looked_at)
         stanzas = (
@@ -277,12 +277,12 @@ class Debian(Machine):
         return self.set_up(plan)
 
     def dependencies(self, key: str) -> dict[str, str]:
-        """What is installed with a package, and in which version."""
+        """Return the missing dependencies of a package, with their versions."""
         missing = [other for other in self.depends.get(key, ()) if not self.versions(other)]
         return {other: max(self.repository[other], key=DPKG.key) for other in missing}
 
     def with_dependents(self, keys: Sequence[str]) -> list[str]:
-        """The installed ones of these packages, and before each those that depend on it."""
+        """Return the installed packages among these, each after its dependents."""
         found: list[str] = []
         for key in keys:
             if self.versions(key):
@@ -293,7 +293,7 @@ class Debian(Machine):
         return list(dict.fromkeys(found))
 
     def listed(self, plan: dict[str, str], removals: Sequence[str], verb: str = "Remv") -> str:
-        """What ``apt-get --simulate`` prints."""
+        """Return the output of ``apt-get --simulate``."""
         lines = [f"{verb} {key} [{self.packages[key].version}]" for key in removals]
         changed = [key for key, version in plan.items() if self.versions(key) != [version]]
         for key in changed:
@@ -386,7 +386,7 @@ HELD = ended(
 
 @dataclass(frozen=True)
 class Rpm:
-    """A package in rpm's database, or in a repository; the version is in full."""
+    """A package in rpm's database, or in a repository, with its full version."""
 
     name: str
     version: str
@@ -395,27 +395,27 @@ class Rpm:
 
 @dataclass(eq=False)
 class Fedora(Machine):
-    """rpm and dnf 4, or 5."""
+    """Simulated rpm and dnf 4 or 5."""
 
     repository: list[Rpm] = field(default_factory=list)
     packages: list[Rpm] = field(default_factory=list)
     side_by_side: set[str] = field(default_factory=set)
-    """Packages of which several versions may be installed."""
+    """Packages that allow several installed versions."""
     fails: set[str] = field(default_factory=set)
     """Packages whose scriptlets fail."""
     generation: int = 4
     is_cached: bool = True
     database_error: str = ""
     published: list[Rpm] = field(default_factory=list)
-    """What ``makecache --refresh`` will find more."""
+    """Further packages that ``makecache --refresh`` fetches."""
     provides: dict[str, str] = field(default_factory=dict)
-    """The names that packages provide beside their own."""
+    """Further names that packages provide."""
     depends: dict[str, list[str]] = field(default_factory=dict)
     """The packages that a package depends on, in any version."""
     obsoletes: dict[str, list[str]] = field(default_factory=dict)
     """The packages that a package replaces."""
     locks: list[str] | None = field(default_factory=list)
-    """What ``versionlock`` lists; ``None`` where the plugin is missing."""
+    """The output of ``versionlock``. ``None`` if the plugin is missing."""
 
     def __post_init__(self) -> None:
         Machine.__init__(self)
@@ -503,13 +503,13 @@ class Fedora(Machine):
         return completed
 
     def with_dependents(self, packages: list[Rpm]) -> list[Rpm]:
-        """These packages, and all that depend on them."""
+        """Return these packages and all their dependents."""
         names = {one.name for one in packages}
         more = [one for one in self.packages if names & {*self.depends.get(one.name, ())}]
         return packages if {*more} <= {*packages} else self.with_dependents([*packages, *more])
 
     def table(self, heading: str, packages: list[Rpm], replaced: Sequence[str] = ()) -> str:
-        """The table of a transaction that dnf 4 prints."""
+        """Return the table of a transaction as dnf 4 prints it."""
         rows = [f" {one.name}  {one.architecture}  {one.version}  local  6 k" for one in packages]
         rows += [f"     replacing  {name}.x86_64 1.0-1" for name in replaced]
         if not rows:
@@ -548,7 +548,7 @@ class Fedora(Machine):
                 self.repository.append(Rpm(*read_package(specification)))
                 specification = max(self.spellings(self.repository[-1]), key=len)
             if any(self.is_named(one, [specification]) for one in self.packages):
-                continue  # a name alone upgrades nothing
+                continue  # A bare name never upgrades a package.
             found = [one for one in self.repository if specification in self.spellings(one)]
             found = found or [one for one in self.repository if specification in self.provided(one)]
             if not found:
@@ -576,7 +576,7 @@ class Fedora(Machine):
         return bool({one.name, f"{one.name}.{one.architecture}"} & set(names))
 
     def matching(self, label: str, packages: list[Rpm]) -> list[Rpm]:
-        """As rpm -q does: also by name and version."""
+        """Return the packages that match as in rpm -q, also by name and version."""
         return [one for one in packages if label in self.spellings(one)]
 
     def spellings(self, one: Rpm) -> set[str]:
@@ -588,7 +588,7 @@ class Fedora(Machine):
 
 
 class LookingOnly(NoopSystem):
-    """The same machine for a noop run: what would change it raises."""
+    """The same machine in a dry run. Every change raises an error."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()

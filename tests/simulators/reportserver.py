@@ -1,4 +1,4 @@
-"""A web server that takes documents, keeps them in memory, and misbehaves when it is told to."""
+"""A web server that keeps documents in memory, and misbehaves on request."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,18 +12,18 @@ from typing import Any
 
 @dataclass
 class ReportServer:
-    """Listens at ``url``; each request asks ``answer`` for the status that it gets."""
+    """Listens at ``url``. ``answer`` returns the status of each request."""
 
     url: str = ""
     answer: Callable[[str], int] = lambda path: 201
     mood: str = ""
-    """``silent``: nothing is said; ``dripping``: an answer that never ends; ``chatty``: a body without end."""
+    """``silent``: no answer. ``dripping``: an answer that never ends. ``chatty``: an endless body."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Of each answer, such as ``Location``."""
+    """Headers of each answer, such as ``Location``."""
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
-    """Method, path and headers of each."""
+    """Method, path and headers of each request."""
     documents: dict[str, bytes] = field(default_factory=dict)
-    """What was taken, by path, in the order of arrival."""
+    """Accepted documents by path, in the order of arrival."""
     closing: threading.Event = field(default_factory=threading.Event)
 
 
@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(bytes(64 * 1024))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name is the base class's
-        """Nothing."""
+        """Print nothing."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -86,12 +86,12 @@ class _Server(ThreadingHTTPServer):
             super().finish_request(stream, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that go away are what tests are about."""
+        """Ignore errors, since tests disconnect on purpose."""
 
 
 @contextmanager
 def receiving(tls: SSLContext | None = None, port: int = 0) -> Iterator[ReportServer]:
-    """A server on loopback, gone afterwards."""
+    """Run a server on loopback until the test ends."""
     reports = ReportServer()
     with _Server(reports, tls, port) as server:
         reports.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"

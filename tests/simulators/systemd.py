@@ -1,7 +1,7 @@
-"""systemd in memory: a machine's units, asked and told by the arguments of systemctl.
+"""Simulated systemd units, controlled by the arguments of systemctl.
 
-It behaves as systemd 252 does where Puller can tell; ``tests/system/test_services.py`` makes the same steps on a real
-one and compares.
+It behaves like systemd 252 as far as Puller can observe. ``tests/system/test_services.py`` compares the same steps with
+a real systemd.
 """
 
 import os
@@ -34,14 +34,14 @@ FILES = {
     "fails.service": FAILS + INSTALL,
     "bad.service": "[Service]\nType=oneshot\n" + INSTALL,
 }
-"""What packages have installed."""
+"""Installed unit files."""
 
 DIRECTORY = "/etc/systemd/system"
 RUN = "/run/systemd/system"
-START_LIMIT = 5  # StartLimitBurst=, for as long as a test lasts
-MOMENT = 1_000_000  # nanoseconds between what happens one after the other
+START_LIMIT = 5  # StartLimitBurst=, for the duration of a test
+MOMENT = 1_000_000  # nanoseconds between successive events
 OFFSET = max(time.monotonic() - time.time() for _ in range(100))
-"""Seconds from the clock to the monotonic one; a pause of this process between the two only makes it smaller."""
+"""Seconds from the clock to the monotonic clock. A pause of this process between both readings only reduces it."""
 
 LINKED = "/opt/units/linked.service"
 """A unit file kept elsewhere."""
@@ -67,7 +67,7 @@ STATES: dict[str, tuple[str, list[list[str]]]] = {
     "with a bad unit file": ("bad", []),
     "without a unit file": ("missing", []),
 }  # fmt: skip
-"""A unit, and what to tell systemctl to bring it into that state."""
+"""A unit, and the arguments of systemctl that bring it into the state."""
 
 DESIRED = [
     {"ensure": ensure, **({} if enable is None else {"enable": enable})}
@@ -77,7 +77,7 @@ DESIRED = [
 
 
 def refusal(state: str, desired: dict[str, object]) -> str:
-    """What a resource says of a state that it cannot bring about; empty where it can."""
+    """Return the expected error for an unreachable state, or an empty text."""
     ensure, enable = desired["ensure"], desired.get("enable")
     starts = ensure == "running" and "running" not in state
     if state == "without a unit file" and (starts or enable is True):
@@ -97,34 +97,34 @@ def refusal(state: str, desired: dict[str, object]) -> str:
 
 @dataclass
 class SimulatedUnit:
-    """One unit; ``file`` is its text on disk, with that of its drop-ins, ``read`` what systemd has read of it."""
+    """One unit. ``file`` is its text on disk with its drop-ins, ``read`` the text that systemd has loaded."""
 
     id: str
     path: str = ""
     file: str | None = None
     read: str | None = None
     noticed: str | None = None
-    """Of ``file`` what systemd looks at when it is asked whether it has to read it anew."""
+    """The part of ``file`` that systemd compares to decide whether a reload is needed."""
     noticed_then: str | None = None
-    """The same when it was read."""
+    """The same part at the last reload."""
     active: str = "inactive"
     sub: str = "dead"
     enabled: set[str] = field(default_factory=set)
-    """``etc`` and ``run``: where its links are."""
+    """The directories of its links: ``etc`` and ``run``."""
     masked: str = ""
-    """Where its mask is: ``etc`` or ``run``."""
+    """The directory of its mask: ``etc`` or ``run``."""
     mask: int = 0
-    """The inode of that link."""
+    """The inode of the mask."""
     loaded: bool = False
     """Pinned in memory, because it runs."""
     generated: str = ""
-    """``generated`` or ``transient``, when no unit file of ours is behind it."""
+    """``generated`` or ``transient``, if it has no unit file of the test."""
     starts_left: int = START_LIMIT
     result: str = "success"
     passing: list[tuple[str, str]] = field(default_factory=list)
-    """States that it takes by itself, one for each pause."""
+    """Successive states of the unit, one for each pause."""
     wanted_by: str = ""
-    """Further units that want it, such as those of a package."""
+    """Further units that require it, such as units of a package."""
     triggered_by: str = ""
     source: str = ""
     restarts: int = 0
@@ -193,32 +193,32 @@ class SimulatedUnit:
 
 
 class SimulatedSystemd(LocalSystem):
-    """A machine with these units; ``ran`` is what was run on it."""
+    """A machine with these units. ``ran`` records the commands."""
 
     def __init__(self, files: dict[str, str] | None = None) -> None:
         super().__init__()
         self.files = dict(FILES if files is None else files)
-        """By path below the directory of units: ``plain.service``, ``plain.service.d/first.conf``."""
+        """Files by path below the directory of units: ``plain.service``, ``plain.service.d/first.conf``."""
         self.known: set[str] = set()
-        """The directories of drop-ins that there were when systemd read all files."""
+        """The directories of drop-ins that existed at the last reload."""
         self.changed: dict[str, tuple[str | None, int]] = {}
-        """Each path with the text that it had last, and since when (nanoseconds)."""
+        """The last text of each path, and the time of its change (nanoseconds)."""
         self.units: dict[str, SimulatedUnit] = {}
         self.ran: list[list[str]] = []
         self.journal: list[str] = []
         self.pauses = 0
         self.masks = 0
         self.reached: set[str] = set()
-        """Units of other kinds than services that are loaded."""
+        """Loaded units of other types than services."""
         self.refuses_names: set[str] = set()
         self.on_start: Callable[[SimulatedUnit], None] = lambda unit: None
         self.on_reload: Callable[[SimulatedUnit], Completed | None] = lambda unit: None
         self.read_at = 0.0
-        """When systemd read its files, in seconds since 1970."""
+        """The time of the last reload, in seconds since 1970."""
         self._read_all()
 
     def lstat(self, path: str) -> os.stat_result | None:
-        """All unit files are in one directory, and what is asked is whether they are there, and since when."""
+        """Return a status with existence and time only. All unit files are in one directory."""
         directory, _, name = path.rpartition("/")
         if path == DIRECTORY:
             return self._status("")
@@ -254,7 +254,7 @@ class SimulatedSystemd(LocalSystem):
         return os.stat_result((kind, 1, 1, 1, 0, 0, 0, 0, 0, 0), {"st_ctime_ns": changed})
 
     def _note_changes(self) -> None:
-        """Give what is not as it was when this was asked last the time of now; directories by what is in them."""
+        """Set the time of paths changed since the last call to now. A directory changes with its list of files."""
         texts: dict[str, str | None] = dict(self.files)
         for directory in {"", *map(os.path.dirname, self.files)}:
             texts[directory] = " ".join(sorted(file for file in self.files if file.startswith(directory)))
@@ -280,14 +280,14 @@ class SimulatedSystemd(LocalSystem):
         return self._run(list(command.arguments))
 
     def sleep(self, seconds: float) -> None:
-        """Time passes."""
+        """Let time pass."""
         self.pauses += 1
         for unit in self.units.values():
             if unit.passing:
                 unit.active, unit.sub = unit.passing.pop(0)
 
     def told(self) -> list[str]:
-        """What changed something, in short."""
+        """Return the commands that change a state, without common options."""
         looking = ("show", "is-enabled", "--sync", "--quiet")
         words = [
             [word for word in one[1:] if word not in ("--system", "--user", "--no-ask-password", "--")]
@@ -303,7 +303,7 @@ class SimulatedSystemd(LocalSystem):
         return self.files[inner].encode() if inner in self.files else super().read(path, looked_at)
 
     def unit(self, name: str) -> SimulatedUnit:
-        """As systemd would load it: what does not run is read from disk each time."""
+        """Return a unit as systemd would load it. Units that do not run are read from disk each time."""
         if name == "default.target":
             return SimulatedUnit("multi-user.target", read=SLEEP)
         if name.endswith((".target", ".socket")):
@@ -318,7 +318,7 @@ class SimulatedSystemd(LocalSystem):
         return unit
 
     def _text(self, template: str, directories: set[str]) -> str | None:
-        """A unit file and its drop-ins, as far as they are in these directories."""
+        """Return the text of a unit file and of its drop-ins in these directories."""
         if template not in self.files:
             return None
         of_unit = {f"{template}.d"} & directories
@@ -441,7 +441,7 @@ class SimulatedSystemd(LocalSystem):
 
 
 class LookingOnly(LocalSystem):
-    """The same machine in noop: every change raises."""
+    """The same machine in a dry run. Every change raises an error."""
 
     def __init__(self, machine: SimulatedSystemd) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Operations of workers that belong to somebody else, in the places of those of a run."""
+"""Hostile operations in place of the worker operations of a run."""
 
 import os
 import time
@@ -10,7 +10,7 @@ class _Session:
 
 
 def unchanged(_arguments: Any) -> Any:
-    """Whatever is asked, it is as it was: of no newer root, and of a timestamp that it does not know."""
+    """Claim that no newer root exists, and return an unknown timestamp."""
 
     class Session(_Session):
         def __call__(self, arguments: Any, into: Any) -> tuple[bytes, ...]:
@@ -20,7 +20,7 @@ def unchanged(_arguments: Any) -> Any:
 
 
 def other_bytes(_arguments: Any) -> Any:
-    """Metadata of somebody else."""
+    """Return foreign metadata."""
 
     class Session(_Session):
         def __call__(self, arguments: Any, into: Any) -> tuple[bytes, ...]:
@@ -33,7 +33,7 @@ def other_bytes(_arguments: Any) -> Any:
 
 
 def garbage(_arguments: Any) -> Any:
-    """Bytes that are no message."""
+    """Send bytes that are not a message."""
 
     class Session(_Session):
         def __call__(self, arguments: Any, into: Any) -> tuple[bytes, ...]:
@@ -44,7 +44,7 @@ def garbage(_arguments: Any) -> Any:
 
 
 def not_there(_arguments: Any) -> Any:
-    """Nothing is there, the site itself included."""
+    """Claim that every file is missing, including the site."""
     from bundles.errors import NotFoundError
 
     class Session(_Session):
@@ -55,7 +55,7 @@ def not_there(_arguments: Any) -> Any:
 
 
 def death(_arguments: Any) -> Any:
-    """It ends at once."""
+    """Exit at once."""
 
     class Session(_Session):
         def __call__(self, arguments: Any, into: Any) -> tuple[bytes, ...]:
@@ -65,7 +65,7 @@ def death(_arguments: Any) -> Any:
 
 
 def silence(_arguments: Any) -> Any:
-    """It never answers."""
+    """Never answer."""
 
     class Session(_Session):
         def __call__(self, arguments: Any, into: Any) -> tuple[bytes, ...]:

@@ -1,8 +1,8 @@
-"""Operations for workers of tests: what an honest one may ask for, and what one does that belongs to somebody else."""
+"""Test operations for workers: requests of honest and of hostile workers."""
 
 import _thread
 import ctypes
-import encodings.idna  # noqa: F401  the interpreter may be in a place that a worker cannot read
+import encodings.idna  # noqa: F401  the interpreter may be in a directory that a worker cannot read
 import mmap
 import os
 import socket
@@ -16,7 +16,7 @@ from foundation.problems import ProblemCode
 
 
 class Session:
-    """A session of which each call is a function of this module."""
+    """A session whose calls are functions of this module."""
 
     readable: tuple[str, ...] = ()
 
@@ -27,7 +27,7 @@ class Session:
 
 
 def open_session(arguments: Any) -> Session:
-    """The operation."""
+    """Return a session. Raises ``FileNotFoundError`` if the test requests it."""
     if arguments == "fails":
         raise FileNotFoundError(2, "No such file", "/etc/puller/ca.pem")
     return Session()
@@ -51,10 +51,10 @@ def status(_into: Any) -> tuple[bytes, ...]:
 
 
 def attempt(_into: Any, what: str, *arguments: Any) -> tuple[bytes, ...]:
-    """Try a call of ``os`` or the like; the name of the error, or ``done``."""
+    """Try a call such as one of ``os``. Return the name of the error, or ``done``."""
     try:
         ATTEMPTS[what](*arguments)
-    except (OSError, MemoryError, RuntimeError) as error:  # RuntimeError: a thread that cannot be started
+    except (OSError, MemoryError, RuntimeError) as error:  # RuntimeError: the thread cannot start
         return (type(error).__name__.encode(), str(error).encode())
     return (b"done",)
 
@@ -64,7 +64,7 @@ def environment(_into: Any) -> tuple[bytes, ...]:
 
 
 def name(_into: Any) -> tuple[bytes, ...]:
-    """The address of this machine."""
+    """Return the address of this machine."""
     found = aside(lambda: socket.getaddrinfo("localhost", 80, socket.AF_INET)[0][4][0], Deadline(10))
     return (str(found).encode(),)
 
@@ -102,7 +102,7 @@ def die(_into: Any) -> tuple[bytes, ...]:
 
 
 def send(into: Any, data: bytes) -> tuple[bytes, ...]:
-    """Send bytes that may be no message."""
+    """Send bytes that may not be a message."""
     into._connection.sendall(data)
     return ()
 
@@ -122,7 +122,7 @@ def begin(into: Any, count: int) -> tuple[bytes, ...]:
 
 
 def grow(into: Any) -> tuple[bytes, ...]:
-    """Say that the file is longer than it is."""
+    """Claim a larger size of the file."""
     into._connection.sendall(message(TRUNCATE, b"1000000000") + message(DATA, b"x"))
     return ()
 
@@ -177,7 +177,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def _call(name: str, *arguments: Any) -> None:
-    """Call a function of the libc that Python does not have."""
+    """Call a libc function that Python lacks."""
     if getattr(_LIBC, name)(*arguments) == -1:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
