@@ -1,19 +1,19 @@
-/* Counts the calls by which a process changes the disk, and lets one of them go wrong.
+/* Counts the calls by which a process changes the disk, and lets one of them fail.
  *
- * A shared object for LD_PRELOAD, built and steered by faultpoints.py. Until it is armed, every call goes through. Then
- * the calls below are numbered from 1, one line is written for each to the log, and the one numbered `at`:
+ * A shared object for LD_PRELOAD, built and controlled by faultpoints.py. Before it is armed, every call succeeds. Then
+ * the calls below are numbered from 1, and each writes one line to the log. The mode decides the effect of call `at`:
  *
- *   record   all go through; the log is what is wanted
- *   before   the process is killed (SIGKILL) instead of it
- *   after    the process is killed when it is done
+ *   record   all calls succeed, and only the log is of interest
+ *   before   the process is killed (SIGKILL) instead of the call
+ *   after    the process is killed after the call
  *   torn     a write writes its first half, then the process is killed
- *   once     it fails with `error`, the others go through
- *   full     it and all after it that need room on the disk fail with `error`
- *   broken   it and all after it fail with `error`
+ *   once     the call fails with `error`, and all other calls succeed
+ *   full     this call and all later calls that need room on the disk fail with `error`
+ *   broken   this call and all later calls fail with `error`
  *
- * Only the process that was armed is counted, not its children; starting one is a call of its own. Reading is no change,
- * neither is writing to standard output, a pipe, a socket or a device. faultpoints.py compares the log with what strace
- * sees, so that a call that the C library makes by another way is not missed.
+ * Only the armed process is counted, not its children. Starting a child counts as a call. Reads do not count, nor do
+ * writes to standard output, a pipe, a socket or a device. faultpoints.py compares the log with the output of strace,
+ * to detect calls that the C library makes by another way.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -33,7 +33,7 @@
 #include <unistd.h>
 
 enum mode { RECORD, BEFORE, AFTER, TORN, ONCE, FULL, BROKEN };
-enum need { NO_ROOM, ROOM }; /* whether a full disk refuses such a call */
+enum need { NO_ROOM, ROOM }; /* whether a full disk rejects the call */
 
 static pid_t armed_process;
 static enum mode armed_mode;
@@ -55,7 +55,7 @@ void faultpoints_disarm(void)
 	armed_process = 0;
 }
 
-/* To record a whole process from its start, without anybody to arm it. */
+/* Records a whole process from its start. */
 __attribute__((constructor)) static void arm_by_environment(void)
 {
 	const char *path = getenv("FAULTPOINTS_RECORD");
@@ -82,11 +82,11 @@ static void note(const char *call, const char *path, enum need need)
 
 	if (length >= (int)sizeof line)
 		length = sizeof line - 1;
-	/* By number, as write() is one of the calls that are counted. */
+	/* By number, because write() itself is counted. */
 	syscall(SYS_write, log_descriptor, line, (size_t)length);
 }
 
-/* Counts a call; true when it must fail, with errno set. */
+/* Counts a call. Returns true and sets errno if the call must fail. */
 static bool refused(const char *call, const char *path, enum need need)
 {
 	if (!armed())
@@ -150,7 +150,7 @@ static void *real(const char *name)
 		return result;                                 \
 	}
 
-/* The same for a call that is a change only with some descriptors. */
+/* A call that changes the disk only with some descriptors. */
 #define CALL_ON_DISK(returns, name, parameters, arguments, descriptor, need) \
 	returns name parameters                                              \
 	{                                                                    \
@@ -234,12 +234,12 @@ ssize_t write(int descriptor, const void *data, size_t size)
 	return result;
 }
 
-/* Durability: a full disk may be noticed only here */
+/* Durability: a full disk may cause an error only here. */
 CALL(int, fsync, (int d), (d), path_of(d), ROOM)
 CALL(int, fdatasync, (int d), (d), path_of(d), ROOM)
 CALL(int, syncfs, (int d), (d), path_of(d), ROOM)
 
-/* Opening is a change when it may make or empty a file. */
+/* Opening counts if it may create or truncate a file. */
 #define CHANGES(flags) ((flags) & (O_CREAT | O_TRUNC) || ((flags) & O_TMPFILE) == O_TMPFILE)
 
 static mode_t mode_argument(int flags, va_list rest)
@@ -272,7 +272,7 @@ OPEN(openat64, (int d, const char *path, int flags, ...), (d, path, flags, mode)
 CALL(int, creat, (const char *path, mode_t mode), (path, mode), path, ROOM)
 CALL(int, creat64, (const char *path, mode_t mode), (path, mode), path, ROOM)
 
-/* Commands. POSIX lets vfork() be fork(), and a function that returns cannot pass a vfork() on. */
+/* Commands. POSIX allows vfork() to be fork(), and a wrapper that returns cannot call vfork(). */
 CALL(pid_t, fork, (void), (), "", NO_ROOM)
 
 pid_t vfork(void)
@@ -280,7 +280,7 @@ pid_t vfork(void)
 	return fork();
 }
 
-/* A program that is started without a copy of this process; what fails is given, and not -1. */
+/* Starts a program without a copy of this process. Returns the error number instead of -1. */
 int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
 		const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
 {

@@ -22,7 +22,7 @@ class FileServer:
     break_off: list[int] = field(default_factory=list)
     """Numbers of bytes after which the connection is lost, each used once."""
     later: dict[str, bytes] = field(default_factory=dict)
-    """Replaces ``files`` after the first answer."""
+    """Merged into ``files`` after the first answer."""
     drip: float = 0.0
     """Seconds between two bytes, if not 0."""
     ranges: bool = True
