@@ -12,8 +12,8 @@
  *   broken   this call and all later calls fail with `error`
  *
  * Only the armed process is counted, not its children. Starting a child counts as a call. Reads do not count, nor do
- * writes to standard output, a pipe, a socket or a device. faultpoints.py compares the log with the output of strace,
- * to detect calls that the C library makes by another way.
+ * writes to standard output, a pipe, a socket or a device. tests/hostile/test_crash_matrix.py compares the log with the
+ * output of strace, to detect calls that the C library makes by another way.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -387,7 +387,7 @@ REAL_READLINK, REAL_RENAME = os.readlink, os.rename
 def test_a_new_directory_that_a_user_swaps_for_one_of_roots_is_not_given_away(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Joe may rename root's files in his home, but not read them."""
+    """Joe may rename root's directory in his home, but not read it."""
     secret = place.home / "secret"
     secret.mkdir(mode=0o700)
     (secret / "key").write_text("root's")

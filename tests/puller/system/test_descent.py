@@ -1,4 +1,4 @@
-"""Removals below one directory share open directories, and never leave it."""
+"""Removals below one directory share open directories, and never reach other directories."""
 
 import os
 from pathlib import Path

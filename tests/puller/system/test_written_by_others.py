@@ -173,7 +173,7 @@ def test_what_somebody_names_on_the_command_line_is_read(execute: Execute, tmp_p
 
 
 def test_an_ordinary_user_is_not_asked_whether_their_group_may_write(tmp_path: Path) -> None:
-    """With ``umask 002`` the group may write, and has no other member."""
+    """``umask 002`` lets a user's own group write. The user is its only member."""
     path = tmp_path / "config.yaml"
     path.write_text("site: /nowhere\nbundles: [{name: web}]\n")
     writable(path)

@@ -51,7 +51,7 @@ def status(_into: Any) -> tuple[bytes, ...]:
 
 
 def attempt(_into: Any, what: str, *arguments: Any) -> tuple[bytes, ...]:
-    """Try a call such as one of ``os``. Return the name of the error, or ``done``."""
+    """Try a call, for example of ``os``. Return the name of the error, or ``done``."""
     try:
         ATTEMPTS[what](*arguments)
     except (OSError, MemoryError, RuntimeError) as error:  # RuntimeError: the thread cannot start

@@ -100,7 +100,7 @@ def make_fifo(path: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    os.mknod(path, stat.S_IFSOCK | 0o755)  # bind() accepts only shorter paths than those of tests.
+    os.mknod(path, stat.S_IFSOCK | 0o755)  # bind() rejects paths as long as tests use.
 
 
 @pytest.mark.attack("edits.special")

@@ -26,7 +26,7 @@ Converge = Callable[[Resource[Any, Any]], list[str]]
 
 
 def make_socket(path: Path) -> None:
-    os.mknod(path, stat.S_IFSOCK | 0o755)  # bind() accepts only shorter paths than those of tests.
+    os.mknod(path, stat.S_IFSOCK | 0o755)  # bind() rejects paths as long as tests use.
 
 
 def make_full(path: Path) -> None:

@@ -68,7 +68,7 @@ TABLE = [
     for actual, row in DECISIONS.items()
     for desired, says in row.items()
 ]
-# States that exist on one of the two families only.
+# States that exist in a single family.
 TABLE += [
     pytest.param(family, actual, desired, says, id=f"{family}: {actual}, wanted {desired}")
     for family, actual, row in [

@@ -70,7 +70,7 @@ def states(events: dict[str, Event]) -> list[str]:
 def expect_refusal(run: Run, machine: Machine, text: str, name: str, other: str) -> None:
     """Check that run and dry run fail for the same resource, and that a second run changes nothing.
 
-    Both errors name the other package.
+    Both errors name the package ``other``.
     """
     predicted, first, second = run(machine, text, noop=True), run(machine, text), run(machine, text)
     for events in (predicted, first, second):
