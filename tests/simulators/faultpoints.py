@@ -25,7 +25,7 @@ _SOURCE = Path(__file__).with_suffix(".c")
 
 
 class Mode(enum.IntEnum):
-    """The effect at the step. Values equal those of ``enum mode`` in faultpoints.c."""
+    """The effect at the step. The values match ``enum mode`` in faultpoints.c."""
 
     RECORD = 0
     BEFORE = 1

@@ -55,7 +55,7 @@ def test_the_example_of_the_design_documents_gives_the_documented_result(bench: 
 def golden() -> list[Any]:
     """Return all cases.
 
-    An ordinary run takes every fifth, since the tests of the engines render all of them in memory.
+    An ordinary run takes every fifth case, since the tests of the engines render all in memory.
     """
     cases = [case for name in ("jet", "go") for case in json.loads((CASES / f"{name}.json").read_text())]
     return [
