@@ -1,12 +1,12 @@
-"""The mark ``attack`` and what the marked tests came to; a plugin.
+"""Pytest plugin: the mark ``attack``, and the results of the marked tests.
 
-* ``@pytest.mark.attack("rollback.index", ...)`` says which cases of ``attacks.yaml`` a test proves; a case that is not
-  in there is an error, whichever tests are run.
-* ``--attack-results=FILE`` writes the marked tests, the cases of each, and how it ended; what was not run is in the
-  file, too, without an outcome. `security_table.py` makes the table of ``docs/security.md`` from it.
+* ``@pytest.mark.attack("rollback.index", ...)`` lists the cases of ``attacks.yaml`` that a test proves. An unknown case
+  is an error, whichever tests are run.
+* ``--attack-results=FILE`` writes each marked test with its cases and outcome. Tests that were not run have no outcome.
+  `security_table.py` makes the table of ``docs/security.md`` from this file.
 
-Workers of pytest-xdist collect, and send what they found when they end; reports of tests come to the process that
-started them, which writes the file.
+Workers of pytest-xdist collect tests, and send the collected tests when they end. Reports of tests reach the main
+process, which writes the file.
 """
 
 import json
@@ -20,14 +20,14 @@ ATTACKS = Path(__file__).with_name("attacks.yaml")
 
 
 class Result(TypedDict):
-    """``outcome`` is passed, failed or skipped, and ``None`` for a test that this run left out."""
+    """Cases and outcome of a test: passed, failed or skipped; ``None`` if this run left the test out."""
 
     cases: list[str]
     outcome: str | None
 
 
 marked = pytest.StashKey[dict[str, list[str]]]()
-"""The cases of each marked test that was collected, by node id, those included that are left out afterwards."""
+"""The cases of each collected test with the mark, by node id, including tests that are deselected later."""
 
 outcomes = pytest.StashKey[dict[str, str]]()
 
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Outcomes(config.stash[outcomes]))
 
 
-@pytest.hookimpl(tryfirst=True)  # before others leave out tests
+@pytest.hookimpl(tryfirst=True)  # before other plugins deselect tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     known = known_cases()
     for item in items:
@@ -60,7 +60,7 @@ def known_cases() -> set[str]:
 
 
 class Outcomes:
-    """Notes how each marked test ends: what failed in any of its phases has failed."""
+    """Record how each marked test ends. A failure in any phase is a failure of the test."""
 
     def __init__(self, tests: dict[str, str]) -> None:
         self._tests = tests
@@ -72,7 +72,7 @@ class Outcomes:
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_testnodedown(node: Any) -> None:
-    """A worker has ended; one that crashed sent nothing, but its successor collected the same."""
+    """Read the tests of an ended worker. A crashed worker sends nothing, but its successor collects the same tests."""
     node.config.stash[marked].update(getattr(node, "workeroutput", {}).get("attacks", {}))
 
 
@@ -85,7 +85,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def results(config: pytest.Config) -> dict[str, Result]:
-    """What the file says."""
+    """Return the content of the results file."""
     ended = config.stash[outcomes]
     return {
         test: {"cases": cases, "outcome": ended.get(test)} for test, cases in config.stash[marked].items()

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""The client of `puller run`, as the public conformance suite of TUF wants to call it.
+"""Client of `puller run` with the interface that the public conformance suite of TUF calls.
 
-The suite is https://github.com/theupdateframework/tuf-conformance; this speaks the protocol that its file CLIENT-CLI.md
-describes, and adds nothing of its own: metadata is followed by `bundles.client.updater.Workflow`, kept by
-`bundles.client.trust.TrustDirectory`, fetched by `bundles.transport.web.WebMirror`; targets go through
-`bundles.client.targets.fetch_target`.
+The suite is https://github.com/theupdateframework/tuf-conformance. This client implements the protocol of its file
+CLIENT-CLI.md with Puller's own code: `bundles.client.updater.Workflow` updates the metadata,
+`bundles.client.trust.TrustDirectory` stores them, `bundles.transport.web.WebMirror` downloads them, and
+`bundles.client.targets.fetch_target` downloads targets.
 
     python tests/conformance_client.py --metadata-dir DIR init TRUSTED_ROOT
     python tests/conformance_client.py --metadata-dir DIR --metadata-url URL refresh
     python tests/conformance_client.py --metadata-dir DIR --metadata-url URL \\
         --target-name NAME --target-base-url URL --target-dir DIR download
 
-The exit status is 0, or 1 with a sentence on standard error. The time is the system's: the suite runs clients that are
-to live at another time under `faketime`.
+The exit status is 0, or 1 with a message on standard error. The time is the system's: to test another time, the suite
+runs the client under `faketime`.
 """
 
 import argparse
@@ -34,11 +34,11 @@ from bundles.format.metadata import hashed_path
 from bundles.transport.mirror import open_mirrors
 
 ANCHOR = "anchor"
-"""Not ``*.json``: the suite takes every such file for trusted metadata."""
+"""Does not match ``*.json``: the suite reads each such file as trusted metadata."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; gives the exit status."""
+    """Run the command line and return the exit status."""
     given = _parser().parse_args(arguments)
     try:
         given.command(given)
@@ -49,15 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def init(given: argparse.Namespace) -> None:
-    """Trust a root from now on."""
+    """Store a root as trusted."""
     shutil.copyfile(given.trusted_root, given.metadata_dir / ANCHOR)
     Anchor.load(given.metadata_dir / ANCHOR)
-    # Where the suite looks for it; the first refresh puts a link to the newest root there.
+    # The suite looks for the root here. The first refresh replaces this link by one to the newest root.
     shutil.copyfile(given.trusted_root, given.metadata_dir / "root.json")
 
 
 def refresh(given: argparse.Namespace) -> Workflow:
-    """Bring the metadata up to date; gives what is trusted then."""
+    """Update the metadata and return the trusted ones."""
     notes: list[str] = []
     store = TrustDirectory(given.metadata_dir, notes, _now)
     anchor = Anchor.load(given.metadata_dir / ANCHOR)
@@ -74,7 +74,7 @@ def refresh(given: argparse.Namespace) -> Workflow:
 
 
 def download(given: argparse.Namespace) -> None:
-    """Bring the metadata up to date, and then a target, unless it is here already."""
+    """Update the metadata, then download a target unless it exists already."""
     workflow = refresh(given)
     info = _find(given.target_name, workflow)
     (mirror,) = open_mirrors([given.target_base_url])

@@ -23,13 +23,13 @@ pytest_plugins = ["tests.attack_results", "tests.support.selection", "tests.supp
 
 @pytest.fixture
 def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """``tell(line)`` for the end of the run, where it is seen beside the tests being green."""
+    """Return ``tell(line)``, which prints a line in the summary at the end of the run."""
     return partial(record_property, "told")
 
 
 @pytest.fixture
 def thorough(request: pytest.FixtureRequest) -> bool:
-    """Whether this run may take hours."""
+    """Return whether this run may take hours."""
     asked: bool = request.config.option.thorough
     return asked
 
@@ -41,11 +41,10 @@ def thorough(request: pytest.FixtureRequest) -> bool:
     ]
 )
 def sweep(request: pytest.FixtureRequest) -> Sweep:
-    """``sweep(happens_at)`` lets something happen at step after step, until one is beyond the last; gives how many
-    there are.
+    """Return ``sweep(happens_at)``, which makes a fault happen at each step and returns the number of steps.
 
-    ``happens_at`` tells whether it happened. A plain run tries the first, every fifth and the last ones, and what is
-    left out of it tries each.
+    ``happens_at(step)`` returns whether the fault happened: it does not after the last step. A plain run tries the
+    first, every fifth and the last steps. ``--left-out`` tries each step.
     """
     stride: int = request.param
 
@@ -62,9 +61,9 @@ def sweep(request: pytest.FixtureRequest) -> Sweep:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The places of commands without a configuration are not this machine's or user's, nor another worker's.
+    """Set private default paths for commands without a configuration, instead of paths of this machine or user.
 
-    Two workers that share the lock of a user would find each other at work.
+    Two workers with the same user's lock would block each other.
     """
     places = tmp_path_factory.mktemp("places")
     (places / "login").mkdir(mode=0o700)
@@ -81,14 +80,14 @@ CONFINED = (
     "puller.run.jobs.confined_when_needed",
     "puller.cli.ensure.ensure.confined_when_needed",
 )
-"""Where jobs are given the processes that speak to the network."""
+"""Names to patch where jobs create the worker processes for network access."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_process() -> Iterator[None]:
-    """What is run in this process speaks to the network by itself: workers for thousands of runs take minutes.
+    """Let jobs in this process access the network directly: worker processes for thousands of runs take minutes.
 
-    Tests of workers ask for the fixture ``workers``; what is started as a program has them in any case.
+    Tests of workers request the fixture ``workers``. Programs that tests start always use workers.
     """
     with pytest.MonkeyPatch.context() as patch:
         for place in CONFINED:
@@ -99,20 +98,20 @@ def _one_process() -> Iterator[None]:
 
 @pytest.fixture
 def operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules of tests that workers import: a worker is told where the agent finds its modules."""
+    """Add the test modules that workers import to the path. The agent passes its own path to its workers."""
     monkeypatch.syspath_prepend(Path(__file__).parent / "simulators/workers")
 
 
 @pytest.fixture
 def workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is run in this process speaks to the network by workers, as the agent does."""
+    """Let jobs in this process access the network by worker processes, as the agent does."""
     for place in CONFINED:
         monkeypatch.setattr(place, lambda *_, **__: confined())
 
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[WebServer]:
-    """What ``publisher`` deploys to and ``host`` pulls from; system tests have nginx instead."""
+    """Web server that ``publisher`` deploys to and ``host`` pulls from. System tests replace it with nginx."""
     (tmp_path / "www").mkdir()
     server = WebServer(tmp_path / "www")
     yield server
@@ -121,31 +120,31 @@ def web(tmp_path: Path) -> Iterator[WebServer]:
 
 @pytest.fixture
 def execute() -> Execute:
-    """What runs ``puller``; system tests have the installed command instead."""
+    """Function that runs ``puller``. System tests replace it with the installed command."""
     return execute_here
 
 
 @pytest.fixture(scope="session")
 def new_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site as ``puller site init`` makes it: making one takes longer than many a story that begins with it."""
+    """New site of ``puller site init``, made once: creating a site takes longer than many of the stories."""
     return make_site(tmp_path_factory.mktemp("publisher") / "site", None).directory
 
 
 @pytest.fixture
 def publisher(tmp_path: Path, web: Web, new_site: Path) -> Publisher:
-    """A publisher of nothing yet."""
+    """Publisher without any bundle yet."""
     return Publisher(tmp_path / "publisher", web.root, like=new_site)
 
 
 @pytest.fixture
 def host(tmp_path: Path, web: Web, publisher: Publisher, execute: Execute) -> Host:
-    """A host that follows ``publisher``, and has not run yet."""
+    """Host that follows ``publisher`` and has not run yet."""
     return Host(tmp_path / "host", publisher.site.anchor, web.url, execute)
 
 
 @pytest.fixture
 def settled(host: Host, publisher: Publisher) -> Host:
-    """A host on which the story's 1.0.0 is in force."""
+    """Host that enforces version 1.0.0 of the story."""
     publisher.publish("1.0.0")
     assert host.run().status == 0
     return host

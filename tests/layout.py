@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The layout as the imports draw it: which folder imports which, in how many layers, and where that goes in circles.
+"""Figures of the import graph: which folder imports which, the number of layers, and the cycles.
 
     python tests/layout.py [DIRECTORY]      prints the figures of a checkout, by default of this one
 
 * Every import counts: at the top of a module, in a function, for type checkers only.
 * A *room* is a file or folder directly below `puller/`; `hiera/` and `bundles/` are one room each.
-* The table of docs/architecture.md says what each folder may import; `test_imports.py` holds the tree to it.
+* The table of docs/architecture.md lists the imports that each folder may have. `test_imports.py` checks it.
 """
 
 import ast
@@ -17,11 +17,11 @@ from pathlib import Path
 PACKAGES = ("bundles", "foundation", "hiera", "puller")
 
 Graph = Mapping[str, set[str]]
-"""By importer what it imports; modules are dotted names, rooms are the names of section 2."""
+"""Imported names by importer. Modules are dotted names, rooms are the names of section 2."""
 
 
 def modules(tree: Path) -> dict[str, Path]:
-    """Every module of the product, by its dotted name; a package goes by the name of its folder."""
+    """Return the path of each module of the product, by its dotted name. A package has the name of its folder."""
     paths = (path for package in PACKAGES for path in sorted((tree / package).rglob("*.py")))
     return {
         ".".join(path.relative_to(tree).with_suffix("").parts).removesuffix(".__init__"): path
@@ -30,7 +30,7 @@ def modules(tree: Path) -> dict[str, Path]:
 
 
 def imports(tree: Path) -> dict[str, set[str]]:
-    """Which modules each module imports."""
+    """Return the modules that each module imports."""
     found = modules(tree)
     return {name: set(_imported(path, found)) - {name} for name, path in found.items()}
 
@@ -46,7 +46,7 @@ def _imported(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """Groups of two or more that import each other, directly or by others (Tarjan's strongly connected components)."""
+    """Return groups of modules that import each other, directly or not (Tarjan's strongly connected components)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -73,7 +73,7 @@ def circles(graph: Graph) -> list[list[str]]:
 
 
 def grouped(graph: Graph, group: Mapping[str, str]) -> dict[str, set[str]]:
-    """The graph of groups of nodes; what a group imports of itself is left out."""
+    """Return the graph of groups of nodes, without imports inside a group."""
     result: dict[str, set[str]] = {name: set() for name in group.values()}
     for node, others in graph.items():
         result[group[node]] |= {group[other] for other in others} - {group[node]}
@@ -81,7 +81,7 @@ def grouped(graph: Graph, group: Mapping[str, str]) -> dict[str, set[str]]:
 
 
 def rooms(graph: Graph) -> dict[str, set[str]]:
-    """The graph of rooms."""
+    """Return the graph of rooms."""
     return grouped(graph, {name: _room(name) for name in graph})
 
 
@@ -91,7 +91,7 @@ def _room(module: str) -> str:
 
 
 def layers(graph: Graph) -> int:
-    """How many rooms stand above each other at most; those of one circle are one."""
+    """Return the maximum number of rooms above each other. The rooms of a cycle count as one."""
     member = {node: group[0] for group in circles(graph) for node in group}
     acyclic = grouped(graph, {node: member.get(node, node) for node in graph})
     depth: dict[str, int] = {}
@@ -105,14 +105,14 @@ def layers(graph: Graph) -> int:
 
 
 def folder_of(module: str, folders: Iterable[str]) -> str:
-    """The folder of the table that a module lies in, the deepest that fits; its own name when there is none."""
+    """Return the deepest folder of the table that contains a module, or else the module's own name."""
     name = module.replace(".", "/")
     candidates = [folder for folder in folders if name == folder or name.startswith(f"{folder}/")]
     return max(candidates, key=len, default=name)
 
 
 def allowed(page: Path) -> tuple[set[str], dict[str, set[str]]]:
-    """What the page says: the ground, which everybody may import, and by folder what else it may."""
+    """Return the folders that every folder may import, and the other allowed imports by folder, from the page."""
     rows: dict[str, set[str]] = {}
     ground: set[str] = set()
     for line in page.read_text(encoding="utf-8").splitlines():
@@ -129,7 +129,7 @@ def allowed(page: Path) -> tuple[set[str], dict[str, set[str]]]:
 
 
 def violations(tree: Path, graph: Graph | None = None) -> list[str]:
-    """Imports that the table of docs/architecture.md does not allow; ``graph``: what ``imports`` gave already."""
+    """List imports that the table of docs/architecture.md forbids. ``graph``: a result of ``imports``, to reuse."""
     ground, rows = allowed(tree / "docs/architecture.md")
     graph, known = graph or imports(tree), modules(tree)
     place = {name: folder_of(name, [*rows, *ground]) for name in known}
@@ -137,14 +137,14 @@ def violations(tree: Path, graph: Graph | None = None) -> list[str]:
     for name, others in sorted(graph.items()):
         for other in sorted(others):
             here, there = place[name], place[other]
-            may = {here} | ground | rows.get(here, set())  # what lies below a folder is its own
+            may = {here} | ground | rows.get(here, set())  # a folder may import its subfolders
             if here != there and not _is_own_package(there, here) and not _covered(there, may):
                 found.append(f"{known[name].relative_to(tree)} ({here}) imports {other} ({there})")
     return found
 
 
 def _is_own_package(there: str, here: str) -> bool:
-    """Whether a package as a whole, which is empty, is that of the importer; to ``puller`` all three are."""
+    """Return whether a package, which is empty, contains the importer. ``puller`` may import all three packages."""
     return there in PACKAGES and here.partition("/")[0] in (there, "puller")
 
 

@@ -4,9 +4,9 @@
     python tests/security_table.py results.json --write docs/security.md
     python tests/security_table.py plain.json left-out.json --check docs/security.md
 
-Every case of ``attacks.yaml`` is a row, also one that nothing proves. ``--check`` fails when a case has no test that
-passed, when a test of a case did not pass, and when the page has other rows or tests; how many variants a test has may
-change without the page being written anew.
+Every case of ``attacks.yaml`` is a row, including cases without a test. ``--check`` fails if a case has no passed test,
+if a test of a case did not pass, or if the page has other rows or tests. The number of variants of a test may change
+without an update of the page.
 """
 
 import argparse
@@ -24,11 +24,11 @@ ATTACKS = Path(__file__).with_name("attacks.yaml")
 START, END = "<!-- made by tests/security_table.py, from here -->", "<!-- to here -->"
 
 Outcomes = dict[str, str | None]
-"""How each marked test ended, by its node id; None is a test that was not run."""
+"""Outcome of each marked test by its node id. None: the test was not run."""
 
 
 def merge(results: Iterable[dict[str, Any]]) -> dict[str, Outcomes]:
-    """The outcomes of each case from the results of several runs, in which a test that one left out another ran."""
+    """Return the outcomes of each case from the results of several runs, each of which may leave out other tests."""
     cases: dict[str, Outcomes] = defaultdict(dict)
     for result in results:
         for test, of_test in result.items():
@@ -38,7 +38,7 @@ def merge(results: Iterable[dict[str, Any]]) -> dict[str, Outcomes]:
 
 
 class Case(NamedTuple):
-    """A row of the table, as ``attacks.yaml`` has it; ``id`` is what marks name."""
+    """A row of the table, as in ``attacks.yaml``. Marks refer to its ``id``."""
 
     section: str
     attack: str
@@ -48,7 +48,7 @@ class Case(NamedTuple):
 
 
 def all_cases() -> Iterator[Case]:
-    """In the order of the table."""
+    """Yield all cases in the order of the table."""
     for section, attacks in yaml.load(ATTACKS.read_text(), yaml.CSafeLoader).items():
         for attack in attacks:
             for case, what in attack["cases"].items():
@@ -56,7 +56,7 @@ def all_cases() -> Iterator[Case]:
 
 
 def problems(proofs: Mapping[str, Outcomes]) -> Iterator[str]:
-    """What keeps the table from being a proof, a sentence each."""
+    """Yield a message for each case without a passed test and each test that did not pass."""
     for case in all_cases():
         outcomes = proofs.get(case.id, {})
         if "passed" not in outcomes.values():
@@ -67,7 +67,7 @@ def problems(proofs: Mapping[str, Outcomes]) -> Iterator[str]:
 
 
 def table(proofs: Mapping[str, Outcomes]) -> str:
-    """Markdown: a heading and a table for each section, an attack and what is expected before its first case."""
+    """Return Markdown with a heading and a table for each section. The first case of an attack describes the attack."""
     lines: list[str] = []
     last = Case("", "", "", "", "")
     for case in all_cases():
@@ -83,7 +83,7 @@ def table(proofs: Mapping[str, Outcomes]) -> str:
 
 
 def links(tests: Iterable[str]) -> list[str]:
-    """The functions behind node ids, without their parameters and as sentences, each a link to its file."""
+    """Return links to the files of tests, one for each function, whose name becomes the link's text."""
     functions = sorted({tuple(test.partition("[")[0].split("::")) for test in tests})
     return [f"[{function[len('test_') :].replace('_', ' ')}](../{file})" for file, function in functions]
 
@@ -101,7 +101,7 @@ def between_marks(page: str) -> str:
 
 
 def with_table(page: str, made: str) -> str:
-    """The page with another table, and all else as it was."""
+    """Return the page with its table replaced."""
     before, _, rest = page.partition(START)
     return f"{before}{START}\n{made}{END}{rest.partition(END)[2]}"
 
