@@ -1,4 +1,4 @@
-"""Manifests from text, as ``puller apply`` loads them."""
+"""Fixture that loads manifests from text, as ``puller apply`` does."""
 
 import textwrap
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +17,7 @@ Load = Callable[..., Manifest]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """``load(text, facts=…, sources=…)``: the manifest ``web/manifest.yaml`` below a temporary directory."""
+    """Return ``load(text, facts=…, sources=…)``: it loads ``web/manifest.yaml`` below a temporary directory."""
 
     def build(
         text: str,

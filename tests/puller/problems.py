@@ -8,5 +8,5 @@ from foundation.problems import Problem, ProblemCode
 
 
 def failure(message: str | Problem, code: ProblemCode = ProblemCode.CHANGE_FAILED, **fields: Any) -> Problem:
-    """Return a problem with this message, and a problem as it is."""
+    """Return a problem with this message. A problem is returned unchanged."""
     return message if isinstance(message, Problem) else Problem(code=code, message=message, **fields)

@@ -1,4 +1,4 @@
-"""Digits of other scripts are no digits: ``int`` reads them, but no program that Puller writes files for does."""
+"""Digits of other scripts are invalid: ``int`` accepts them, but the programs that read Puller's files do not."""
 
 import re
 

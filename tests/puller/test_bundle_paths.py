@@ -1,4 +1,4 @@
-"""Which file of a bundle a written path means: the same rules at every door."""
+"""Paths in bundles: every command and property resolves them by the same rules."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ def put(path: Path, text: str = "") -> str:
 
 
 def files_of(tmp_path: Path, *, packed: bool = False) -> BundleFiles:
-    """A bundle ``web`` with the libraries ``common`` and ``base``; ``common`` uses ``base``."""
+    """Create a bundle ``web`` with the libraries ``common`` and ``base``. ``common`` uses ``base``."""
     root = tmp_path / "web"
     libraries = root / "libraries" if packed else tmp_path / "libraries"
     for name in ("manifest.yaml", "roles/web.yaml", "files/motd"):
@@ -32,7 +32,7 @@ def files_of(tmp_path: Path, *, packed: bool = False) -> BundleFiles:
 
 
 MEANS = [
-    # where it is written, the path, and what it means
+    # location of the path, the path, and the file that it refers to
     ("", "files/motd", "bundle:files/motd"),
     ("", "./roles/../files/motd", "bundle:files/motd"),
     ("", "bundle:files/motd", "bundle:files/motd"),
@@ -119,7 +119,7 @@ def test_a_bundle_behind_a_link_is_itself(tmp_path: Path) -> None:
 
 
 def test_a_packed_library_is_named_by_its_name_alone(tmp_path: Path) -> None:
-    """Another path to it would work in the packed bundle only."""
+    """Any other path to the library would only work in the packed bundle."""
     with pytest.raises(BundlePathError) as caught:
         files_of(tmp_path, packed=True).find("libraries/common/files/motd")
     sentence = "libraries/common/files/motd is in the library common: write common:files/motd"

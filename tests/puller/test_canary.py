@@ -1,9 +1,10 @@
-"""Canaries: secrets of every kind are put in at every door, every command runs at every verbosity, and none sings.
+"""Canaries: every input receives secrets, every command runs at every verbosity, and no output contains a secret.
 
-* A canary is a secret that says where it was put in. It may be in what the bundle manages, in the files that it came
-  in, in the unpacked bundle, and in the environment of the one command that it was given to. Nowhere else.
-* The commands are taken from the command line itself: a new one is either run here, or listed with the reason why not.
-* Every process that is started is recorded, with its command line and environment.
+* A canary is a secret that names the input that received it. It may occur in managed files, in the input files, in the
+  unpacked bundle, and in the environment of the command that needs it. It may occur nowhere else.
+* The commands are taken from the command line itself: a new command is either run here, or listed with the reason why
+  not.
+* Every started process is recorded, with its command line and environment.
 """
 
 import gzip
@@ -32,33 +33,33 @@ if TYPE_CHECKING:
     from tests.support.stories import Execute, Host, Publisher, WebServer
 
 SONG = re.compile(r"c4n4ry-[a-z]+-\w+", re.IGNORECASE)
-"""Also when a template has changed its case."""
+"""Matches canaries whose case a template has changed, too."""
 
 
 def canary(door: str) -> str:
-    """The secret that is put in at a door."""
+    """Return the secret for an input."""
     return f"c4n4ry-{door}-{sum(door.encode())}"
 
 
 def heard(text: str | bytes) -> set[str]:
-    """The canaries that sing in a text."""
+    """Return the canaries in a text."""
     return set(SONG.findall(text if isinstance(text, str) else text.decode("utf-8", "replace")))
 
 
-# --- what is put in -----------------------------------------------------------------------------------------
+# --- inputs -------------------------------------------------------------------------------------------------
 
 STORY = Path(__file__).parents[1] / "cases" / "canary"
-"""A bundle: ``C:door`` becomes the canary of the door, ``E:door`` the same encrypted."""
+"""A bundle. ``C:door`` becomes the canary of the input *door*, ``E:door`` the encrypted canary."""
 
 
 def unpacked(path: Path) -> bytes:
-    """The content of a file, and of a compressed list of resources what is in it."""
+    """Return the content of a file, with compressed lists of resources decompressed."""
     data = path.read_bytes()
     return gzip.decompress(data) if path.name.endswith(".json.gz") else data
 
 
 class Aviary:
-    """A host and a publisher with canaries at every door, and everything that was said and started since."""
+    """A host and a publisher with canaries in every input, and a record of all outputs and processes."""
 
     def __init__(self, host: "Host", publisher: "Publisher", web: "WebServer", execute: "Execute") -> None:
         self.host, self.publisher, self.web, self.execute = host, publisher, web, execute
@@ -70,18 +71,18 @@ class Aviary:
         """The command line and the environment of every process."""
         self.temporary = self.home / "tmp"
         self.temporaries: dict[Path, int] = {}
-        """Temporary files with a canary, while a process ran, and the mode of the directory that they were in."""
+        """Temporary files that contained a canary while a process ran, and the mode of their directory."""
         private, self.certificate = create_key_pair()
         (self.home / "private.pem").write_bytes(private)
 
     def filled(self, text: str, version: str = "") -> str:
-        """``text`` with canaries for their marks."""
+        """Return ``text`` with canaries in place of their marks."""
         text = re.sub(r"E:([a-z]+)", lambda door: encrypt(canary(door[1]), [self.certificate]), text)
         text = re.sub(r"C:([a-z]+)", lambda door: canary(door[1]), text)
         return text.replace("WEB", self.address).replace("SUM", "f" * 64).replace("VERSION", version)
 
     def publish(self, version: str) -> None:
-        """The story's bundle, with other content in its sensitive file."""
+        """Publish the story's bundle with other content in its sensitive file."""
         texts = {
             str(path.relative_to(STORY)): path.read_text() for path in STORY.rglob("*") if path.is_file()
         }
@@ -93,7 +94,7 @@ class Aviary:
         (extra / "site.yaml").write_text(self.filled("data:\n  # @sensitive\n  site: C:sitedata\n"))
 
     def configure(self) -> None:
-        """Credentials of every kind, and data of this host."""
+        """Write credentials of every kind, and data of this host."""
         (self.home / "token").write_text(canary("passwordfile"))
         url = self.filled("http://u:C:siteuser@WEB")
         self.host.configure(
@@ -125,17 +126,17 @@ class Aviary:
         (self.home / "data.d/uri.yaml").write_text("data: {uri: 'x://{{ data.site }}'}\n")
 
     def run(self, *command: str) -> int:
-        """Run a command line, and keep what it says."""
+        """Run a command line and record its output."""
         status, output = self.execute(*command)
         self.said[" ".join(command) + f" #{len(self.said)}"] = output
         return status
 
     def songs(self) -> dict[str, set[str]]:
-        """The canaries in what was said, by command line."""
+        """Return the canaries in recorded outputs, by command line."""
         return {command: songs for command, text in self.said.items() if (songs := heard(text))}
 
     def files_with_songs(self, *directories: Path) -> dict[Path, set[str]]:
-        """The canaries in files, by path, also in names."""
+        """Return the canaries in contents and names of files, by path."""
         found = {}
         for directory in directories:
             for path in directory.rglob("*"):
@@ -153,7 +154,7 @@ def aviary(
     execute: "Execute",
     monkeypatch: pytest.MonkeyPatch,
 ) -> Aviary:
-    """Everything in its place, and nothing done yet."""
+    """A prepared host and publisher that have not run any command yet."""
     birds = Aviary(host, publisher, web, execute)
     birds.temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(birds.temporary))
@@ -176,7 +177,7 @@ def aviary(
 
 
 def commands(command: click.Command = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every command that can be typed."""
+    """Return every command of the command line."""
     if not isinstance(command, click.Group):
         yield path
         return
@@ -203,12 +204,12 @@ def test_what_a_run_says_writes_and_starts_holds_no_canary(aviary: Aviary) -> No
     host, machine = aviary.host, aviary.host.machine
     for options in VERBOSITIES:
         aviary.run("run", "--config", str(host.configuration), *options)
-    aviary.publish("2.0.0")  # the old content of what is sensitive is a secret as much as the new one is
+    aviary.publish("2.0.0")  # the old content of a sensitive file is secret, too
     (machine / "data").write_text(f"old {canary('literal')} {canary('hostdata')}\n")
     for options in VERBOSITIES:
         aviary.run("run", "--config", str(host.configuration), *options)
 
-    # The secrets have reached their places.
+    # The managed files contain the secrets.
     reached = set().union(*aviary.files_with_songs(machine).values())
     doors = (
         "literal",
@@ -243,7 +244,7 @@ def test_what_a_run_says_writes_and_starts_holds_no_canary(aviary: Aviary) -> No
     assert aviary.songs() == {}
     for path, songs in aviary.files_with_songs(aviary.home / "state", aviary.home / "run").items():
         where = path.relative_to(aviary.home / "state")
-        # Only what the host must have: the bundle as it was signed, and the last good copies of site data.
+        # Only the files that the host needs: the signed bundle, and the last good copies of site data.
         assert where.parts[0] in ("bundles", "data"), (path, songs)
         assert not stat.S_IMODE((aviary.home / "state" / where.parts[0]).stat().st_mode) & 0o077
         if where.parts[0] == "data":
@@ -267,7 +268,7 @@ def test_no_process_is_started_with_a_canary_but_the_one_that_it_is_for(aviary: 
     for arguments, environment in aviary.started:
         in_environment = {environment.get("PASSWORD", ""), environment.get("P", "")}
         assert heard(json.dumps(environment)) <= in_environment, arguments
-        # A command whose very text is made of a secret is seen in the process list; `puller lint` warns of it.
+        # If a command line contains a secret, the process list shows it. `puller lint` warns of it.
         if arguments[0] not in (f"/{canary('hostdata')}/command", f"/{canary('hostdata')}/guard"):
             assert heard(" ".join(arguments)) == set()
 
@@ -277,7 +278,7 @@ def test_no_process_is_started_with_a_canary_but_the_one_that_it_is_for(aviary: 
 REVEALS = "gives what is encrypted: that is what it is for"
 NO_INPUT = "takes nothing that could be a secret"
 
-# By command: what to run, or why nothing is run. HOME, BUNDLE, SITE, MACHINE and CONFIG are put in, and canaries.
+# By command: the arguments, or the reason to skip it. HOME, BUNDLE, SITE, MACHINE, CONFIG and canaries are substituted.
 HOST = ("--config CONFIG",)
 ON_BUNDLE = "BUNDLE --facts FACTS --data HOME/data.yaml --private-key HOME/private.pem"
 ENSURE = "--owner root --group root --data HOME/data.yaml"
@@ -409,7 +410,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "hiera diff": ("BUNDLE --facts FACTS --facts HOME/other.json --private-key HOME/private.pem",),
     "hiera keys create": ("--directory HOME/keys",),
     "hiera keys list": ("BUNDLE --facts FACTS --private-key HOME/private.pem",),
-    "hiera lookup": (  # without --explain a plain lookup shows what is encrypted, as that of Puppet does
+    "hiera lookup": (  # without --explain a plain lookup prints decrypted values, like Puppet's
         "literal url child.list nested.list.0.x BUNDLE --facts FACTS --private-key HOME/private.pem",
         "app::marked BUNDLE --facts FACTS --private-key HOME/private.pem --format json",
         "app::password app::text BUNDLE --facts FACTS --private-key HOME/private.pem --explain",
@@ -541,7 +542,7 @@ def test_no_command_says_a_canary(aviary: Aviary, monkeypatch: pytest.MonkeyPatc
             )
             sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()))
             aviary.run(*command.split(), *shlex.split(filled))
-    # What somebody types on a command line is seen there anyway; what is said of it is not.
+    # A secret on a command line is visible there. Its output must not repeat it.
     said = {command.split(" #")[0]: text for command, text in aviary.said.items()}
     assert not [command for command, text in said.items() if "bug in Puller" in text]
     assert not [command for command, text in said.items() if "\x1b" in text], "colour, and no terminal"
@@ -555,7 +556,7 @@ def test_no_command_says_a_canary(aviary: Aviary, monkeypatch: pytest.MonkeyPatc
 
 
 def request(machine: Path) -> str:
-    """For the pipe: a resource that fails, with a secret in it."""
+    """Return a request for the pipe: a resource that fails and contains a secret."""
     content = f"{canary('ensured')} {{{{ data.token.x }}}}"
     properties = {"name": str(machine / "piped"), "content": content, "mode": "0600", "sensitive": True}
     return json.dumps(
@@ -563,7 +564,7 @@ def request(machine: Path) -> str:
     )
 
 
-# --- what is broken -----------------------------------------------------------------------------------------
+# --- broken files -------------------------------------------------------------------------------------------
 
 BROKEN_DATA = [
     'data: {token: "C:broken',

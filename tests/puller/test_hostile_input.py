@@ -1,7 +1,7 @@
-"""Every door through which text from outside becomes values, and what must not come through it.
+"""Hostile text in every input, and the errors that reject it.
 
-A door is a command that somebody uses; what is refused is refused with the place, the command's own status, and no
-trace of Python. What merely looks suspicious and is good YAML comes through.
+An input is named by the command that reads it. An error names the place, has the command's own status, and never shows
+a Python traceback. Valid YAML that merely looks suspicious is accepted.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ resources:
 
 
 class Door(NamedTuple):
-    """``status`` is what the command ends with when it refuses; a problem with one custom fact ends nothing."""
+    """An input of hostile text. ``status``: exit status of a rejection. Invalid custom facts do not end a command."""
 
     open: Callable[[Path, bytes, Execute], Opened]
     status: int
@@ -151,7 +151,7 @@ JSON = {
 
 
 def bomb(levels: int, width: int) -> bytes:
-    """Lists of the list before; nobody has the memory for what the last one stands for."""
+    """Return nested lists, each with many references to the previous one, that would exhaust memory if expanded."""
     lines = ["a0: &a0 [x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * width)}]" for n in range(1, levels)]
     return "\n".join(lines).encode()
@@ -197,7 +197,7 @@ IN_YAML = {
     "float as a key": (b"1.10: 1", "the key 1.10 means the number 1.1 in YAML: quote it"),
     "anchor that is not there": (b"a: *b", "as an alias it names nothing"),
 }
-# What the operating system already refuses on a command line, or what is another text there.
+# The operating system rejects these on a command line, or passes another text.
 NOT_IN_AN_OPTION = {"NUL", "UTF-16"}
 
 IN_JSON = {
@@ -219,7 +219,7 @@ IN_JSON = {
 
 
 def refused(door: Door, hostile: bytes, here: Path, execute: Execute) -> str:
-    """What the command says; a custom fact that is refused is no fact, and the reason is told."""
+    """Return the error message. A rejected custom fact does not exist, and the warning gives the reason."""
     status, output = door.open(here, hostile, execute)
     assert status == door.status, output
     assert "Traceback" not in output
@@ -252,7 +252,7 @@ CASES = {
 
 
 def mark(name: str) -> list[pytest.MarkDecorator]:
-    """The case of ``tests/attacks.yaml`` that a row is, if it is one."""
+    """Return the mark with a row's case of ``tests/attacks.yaml``, if it has one."""
     return [pytest.mark.attack(CASES[name])] if name in CASES else []
 
 
@@ -369,7 +369,7 @@ def test_lines_of_facts_with_endless_depth_are_refused(tmp_path: Path, execute: 
     assert len(output) < 1000
 
 
-# What a command needs to read a text that is too long: more than nothing, much less than the text.
+# Measures the memory that a command needs to reject a text over the limit: some, but far less than the text.
 MEMORY = """\
 import sys
 from puller.cli import main

@@ -1,4 +1,4 @@
-"""Heavy modules that frequent commands do not import, and which package may import which."""
+"""Heavy modules that frequent commands do not import, and the allowed imports of each package."""
 
 import os
 import re
@@ -85,23 +85,23 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def graph() -> Any:
-    """Which modules of this tree each of them imports."""
+    """Return the modules of this tree that each module imports."""
     return layout.imports(ROOT)
 
 
 def test_no_folder_imports_what_the_page_does_not_allow(graph: Any) -> None:
-    """The table of docs/architecture.md; imports within functions and for type checkers count."""
+    """See the table of docs/architecture.md. Imports within functions and for type checkers count."""
     assert layout.violations(ROOT, graph) == []
 
 
 def test_no_modules_import_each_other(graph: Any) -> None:
-    """Neither directly nor by others; rooms neither."""
+    """Neither modules nor rooms import each other, directly or indirectly."""
     assert layout.circles(graph) == []
     assert layout.circles(layout.rooms(graph)) == []
 
 
 def test_a_kind_of_resource_imports_no_other_kind(graph: Any) -> None:
-    """What two kinds need lies beside their folders."""
+    """Code that two kinds share is beside their folders."""
     kinds = [path.name for path in (ROOT / "puller/resources").iterdir() if (path / "__init__.py").exists()]
     assert {"files", "packages", "services", "archives", "scaffolds"} <= {*kinds}
     for name, others in graph.items():
@@ -111,7 +111,7 @@ def test_a_kind_of_resource_imports_no_other_kind(graph: Any) -> None:
 
 
 def test_the_table_has_every_folder_and_its_rows_go_downwards() -> None:
-    """What a row allows allows nothing above it, so that the rows alone have no circle either."""
+    """No row allows a folder above it, so the rows alone cannot form a cycle."""
     ground, rows = layout.allowed(ROOT / "docs/architecture.md")
     above: set[str] = set()
     for folder, may in rows.items():
@@ -123,7 +123,7 @@ def test_the_table_has_every_folder_and_its_rows_go_downwards() -> None:
 
 
 def test_an_import_that_is_not_allowed_is_found(tmp_path: Path) -> None:
-    """At the top, within a function, for type checkers: in a tree that has each."""
+    """Imports at the top, within a function and for type checkers, in a tree with each of them."""
     shutil.copytree(ROOT / "bundles", tmp_path / "bundles")
     shutil.copytree(ROOT / "foundation", tmp_path / "foundation")
     for package in ("hiera", "puller"):
@@ -156,7 +156,7 @@ KEY_SERVICES = {"azure", "boto3", "botocore", "google", "hvac", "keylet", "pkcs1
 def test_a_publisher_whose_keys_are_files_imports_no_library_of_tokens_or_services(
     command: tuple[str, ...], publisher: "Publisher", tmp_path: Path
 ) -> None:
-    """Though some are installed with what the tests need; boto3 alone takes longer than a publication."""
+    """The libraries are installed with the test dependencies. Importing boto3 alone takes longer than a publication."""
     publisher.publish("1.0.0", "resources: []\n", files={})
     source = tmp_path / "other"
     source.mkdir()

@@ -1,4 +1,4 @@
-"""What a secret does to what it goes into: manifests, templates, configuration, commands."""
+"""Propagation of secrets through manifests, templates, configuration and commands."""
 
 import json
 from pathlib import Path
@@ -131,7 +131,7 @@ def test_lint_warns_of_secrets_on_command_lines(tmp_path: Path, execute: "Execut
 
 
 def rendered(engine: str, text: str, tmp_path: Path, **options: Any) -> str:
-    """What the template fails with; its data hold a secret."""
+    """Return the error of a template whose data contain a secret."""
     scope = Scope({}, {"token": Secret(SECRET), "name": "web"}, {})
     with pytest.raises(ResourceError) as caught:
         render_text("a.tmpl", text, engine, scope, BundleFiles.of(tmp_path), **options)
@@ -181,7 +181,7 @@ def test_a_name_that_stands_for_a_secret_is_compared_by_its_value(tmp_path: Path
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """A bundle whose manifest says that a key of its tree is sensitive."""
+    """A bundle whose manifest marks a key of its tree as sensitive."""
     files = {
         "manifest.yaml": f"{DATA}  # @sensitive\n  own: {SECRET}\n  made: 'x{{{{ data.own }}}}'\nresources: []",
         "hiera.yaml": "{version: 5, hierarchy: [{name: all, path: all.yaml}]}",
