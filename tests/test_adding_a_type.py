@@ -1,4 +1,4 @@
-"""``docs/adding-a-type.md``: the type of the page, installed as a distribution of its own, does what the page says."""
+"""``docs/adding-a-type.md``: the page's type, installed as a separate distribution, works as described."""
 
 import json
 import os
@@ -21,7 +21,7 @@ Puller = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A directory as an installer leaves it: the module, and what the distribution says about itself."""
+    """Directory as an installer leaves it: the module and the metadata of the distribution."""
     directory = tmp_path / "site-packages"
     project = tomllib.loads(BLOCKS["pyproject.toml"])["project"]
     about = directory / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
@@ -63,7 +63,7 @@ def puller(installed: Path, tmp_path: Path) -> Puller:
 
 @pytest.fixture
 def etc(tmp_path: Path) -> Path:
-    """Stands in for ``/etc``; the page's manifest is beside it."""
+    """Substitute for ``/etc``, with the page's manifest beside it."""
     directory = tmp_path / "etc"
     (directory / "dnsmasq.d").mkdir(parents=True)
     (directory / "hosts").write_text("127.0.0.1 localhost db.example.com # ours\n")
@@ -175,7 +175,7 @@ def test_two_declarations_agree_as_those_of_our_own_types_do(puller: Puller, tmp
 
 @pytest.mark.usefixtures("etc")
 def test_a_type_finds_files_of_the_bundle_as_ours_do(puller: Puller, installed: Path, tmp_path: Path) -> None:
-    """``context.files.find``, in a child and with a library: the address is read from such a file."""
+    """``context.files.find`` works in a child manifest and with a library: the address is read from such a file."""
     module = installed / "puller_hosts_entry.py"
     read = "open(self.context.files.find(self.properties.address)).read()"
     text = module.read_text().replace("(self.properties.address,)", f"({read},)")

@@ -1,4 +1,4 @@
-"""docs/architecture.md says in which order a run goes through which folders; a real run is held to it."""
+"""A real run calls the folders in the order that docs/architecture.md describes."""
 
 import re
 import sys
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 INSTALLED = Path(puller.__file__).parents[1]
-"""Where the tests import Puller from, which need not be this tree."""
+"""Directory that the tests import Puller from. It may differ from this tree."""
 PAGE = ROOT / "docs/architecture.md"
 PATH = re.compile(r"`((?:puller|bundles|hiera|foundation)/[\w/]+(?:\.py)?/?)`")
 
 
 def steps() -> list[str]:
-    """The file or folder that each numbered step of *A run* begins with."""
+    """Return the first file or folder of each numbered step of *A run*."""
     section = PAGE.read_text().partition("\n## A run\n")[2].partition("\n## ")[0]
     found = [PATH.search(step) for step in re.findall(r"^\d+\. (.*)$", section, re.MULTILINE)]
     return [match[1] for match in found if match]
@@ -35,7 +35,7 @@ def test_all_that_the_page_names_is_there() -> None:
 def test_a_run_goes_through_the_folders_in_the_order_of_the_page(
     host: "Host", publisher: "Publisher"
 ) -> None:
-    """By the first call into each of them by ``Agent.run``, when it installs and applies a first bundle."""
+    """Compare the first calls into each folder while ``Agent.run`` installs and applies a first bundle."""
     host.configure(reports={"to": [str(host.state.parent)]})
     publisher.publish("1.0.0")
     wanted = steps()
@@ -48,7 +48,7 @@ def test_a_run_goes_through_the_folders_in_the_order_of_the_page(
         file = code.co_filename.removeprefix(f"{INSTALLED}/")
         if (file, code.co_name) == ("puller/run/agent.py", "run"):
             begun.append(frame)
-        # Neither importing a module is a step, nor making what is used later.
+        # Imports and the creation of objects for later steps do not count as steps.
         if begun and event == "call" and code.co_flags & CO_OPTIMIZED and code.co_name[0] not in "<_":
             order.extend(step for step in wanted if file.startswith(step) and step not in order)
 

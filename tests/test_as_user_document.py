@@ -1,4 +1,4 @@
-"""The page about agents of ordinary users: its examples are what they are said to be, its tables have it all."""
+"""The page about agents of ordinary users: its examples work as described, and its tables are complete."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``docs/authoring.md``: its commands are typed in order, and say what the page shows; its workflow is one."""
+"""``docs/authoring.md``: its commands, run in order, print the shown output, and its workflow is valid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHANGES = 2
 
 
 def commands(console: str) -> list[tuple[str, str]]:
-    """Each command of a block, with what is shown below it."""
+    """Return each command of a block with the output shown below it."""
     return [
         (found[1], found[2]) for found in re.finditer(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", console, re.MULTILINE)
     ]
@@ -53,7 +53,7 @@ def test_the_commands_of_the_page_do_what_it_says(
 def test_the_commands_of_the_workflow_work(
     execute: Execute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that are Puller's, on the two directories that the workflow has by then."""
+    """Run the workflow's Puller commands on the two directories that the workflow has at that point."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fleet").mkdir()
     (tmp_path / "base").mkdir()

@@ -1,4 +1,4 @@
-"""``docs/coming-from.md`` and ``docs/not-for.md``: our side of the task goes two releases forward and one back."""
+"""``docs/coming-from.md`` and ``docs/not-for.md``: Puller's side of the task, with two releases and a rollback."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ RELEASES = re.findall(r"```yaml\n(# greeter/manifest.yaml\n.*?)```", PAGE, re.DO
 
 
 def of_test(manifest: str, host: Host) -> str:
-    """A manifest of the page for a test's own directory and user, its command for one that counts."""
+    """Return the page's manifest with a test's directory and user, and with a command that counts its runs."""
     for old, new in {
         "/etc/greeter": f"{host.machine}/greeter",
         "owner: root, group: root": 'owner: "{{ facts.uid }}", group: "{{ facts.gid }}"',

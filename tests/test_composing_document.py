@@ -1,4 +1,4 @@
-"""``docs/composing.md`` and ``examples/site``: the page shows the files, and the repository gives what it says."""
+"""``docs/composing.md`` and ``examples/site``: the page shows the files, and the commands print the shown output."""
 
 import json
 import re
@@ -76,7 +76,7 @@ Puller = Callable[..., str]
 
 @pytest.fixture
 def puller(monkeypatch: pytest.MonkeyPatch) -> Puller:
-    """What a command says that is typed in the repository of the example, about one of its machines or none."""
+    """Return the output of a command in the example's repository, optionally for one of its machines."""
     monkeypatch.chdir(SITE)
 
     def run(*words: str, host: str | None = None) -> str:
@@ -89,7 +89,7 @@ def puller(monkeypatch: pytest.MonkeyPatch) -> Puller:
 
 
 def resources(rendered: str) -> list[str]:
-    """The resources of what ``render`` says, without children."""
+    """Return the resources in the output of ``render``, without children."""
     found: list[dict[str, list[dict[str, Any]]]] = json.loads(rendered)["resources"]
     return [
         f"{kind}#{next(iter(one))}"

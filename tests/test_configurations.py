@@ -1,4 +1,4 @@
-"""``examples/configurations``: nine machines of the shape that real configurations have, in the words of our types."""
+"""``examples/configurations``: nine machines of the shape of real configurations, written with Puller's types."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def rendered(execute: Execute, facts: str, name: str) -> list[tuple[str, str]]:
-    """The resources of an example on the machine of these facts: type and name."""
+    """Return type and name of an example's resources on the machine with these facts."""
     status, shown = execute("render", str(EXAMPLES / name), "--facts", facts, "--no-system-facts")
     assert status == 0, shown
     entries = yaml.safe_load(shown)["resources"]
@@ -67,7 +67,7 @@ def rendered(execute: Execute, facts: str, name: str) -> list[tuple[str, str]]:
 
 
 def named(body: Any) -> list[str]:
-    """A name comes first in its item; what follows says where it is from."""
+    """The name comes first in its item, before the source of the configuration."""
     if isinstance(body, dict):
         return [body["name"]]
     return [item if isinstance(item, str) else next(iter(item)) for item in body]

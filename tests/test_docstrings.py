@@ -1,13 +1,13 @@
-"""Docstrings say what a reader would otherwise have to look for, in every module of the product.
+"""Docstrings of every module of the product follow three rules.
 
-* **Raises.** A public function whose own body raises says so, in its docstring or in that of its class: *raises
-  ``KeyFileError``*. Who calls it then knows what to catch without reading the body. Commands are left out: their
-  docstring is the help that users read, and what they raise is an exit status there.
-* **The noun.** A docstring begins with what the thing is or does, not with *What*, *The same*, *Those* or *It*, which
-  send the reader elsewhere for what is meant.
+* **Raises.** If the body of a public function raises, the docstring of the function or of its class documents it:
+  *raises ``KeyFileError``*. Callers then know the errors to catch without reading the body. Commands are exempt: their
+  docstring is the help text, and their errors become exit statuses.
+* **The noun.** A docstring begins with a description of the object, not with *What*, *The same*, *Those* or *It*, which
+  refer the reader to another place.
 * **Three languages, one model.** In `puller/templates` every public function, methods apart, has a docstring.
 
-A name with an underscore in front is private, and so is all that is in a private class.
+A name with a leading underscore is private, and so are all members of a private class.
 
     pytest tests/test_docstrings.py -k puller/cli       one folder
 """
@@ -31,7 +31,7 @@ _ALL_DOCUMENTED = "puller/templates"
 
 
 class Definition(NamedTuple):
-    """A module, or a public class or function in it; ``owner`` is the docstring of the class that it is in."""
+    """A module, or a public class or function in it. ``owner`` is the docstring of the enclosing class."""
 
     name: str
     node: ast.Module | ast.ClassDef | Function
@@ -39,12 +39,12 @@ class Definition(NamedTuple):
 
     @property
     def docstring(self) -> str:
-        """Its own, or nothing."""
+        """The docstring of the node, or an empty string."""
         return ast.get_docstring(self.node) or ""
 
 
 def definitions(module: ast.Module) -> Iterator[Definition]:
-    """A module, and all that is public in it."""
+    """Yield a module and all public definitions in it."""
     yield Definition("module", module)
     yield from _public(module.body)
 
@@ -59,7 +59,7 @@ def _public(body: Iterable[ast.stmt], owner: ast.ClassDef | None = None) -> Iter
 
 
 def problems(definition: Definition, *, all_documented: bool = False) -> Iterator[str]:
-    """How a definition breaks the rules of this module, each a sentence."""
+    """Yield a message for each rule that a definition breaks."""
     node, docstring = definition.node, definition.docstring
     if match := _WITHOUT_NOUN.match(docstring):
         yield f"begins with {match[0]!r}, wanted the noun"
@@ -73,7 +73,7 @@ def problems(definition: Definition, *, all_documented: bool = False) -> Iterato
 
 
 def raises(function: Function) -> bool:
-    """Whether its own body raises; functions in it, and an error that is only passed on, do not count."""
+    """Return whether the function's own body raises. Nested functions and bare ``raise`` do not count."""
     todo: list[ast.AST] = list(function.body)
     while todo:
         node = todo.pop()
@@ -85,13 +85,13 @@ def raises(function: Function) -> bool:
 
 
 def is_command(function: Function) -> bool:
-    """Whether click runs it: ``@click.command()``, ``@keys.command("add")``, ``@click.group()``."""
+    """Return whether click runs the function: ``@click.command()``, ``@keys.command("add")``, ``@click.group()``."""
     calls = (decorator.func for decorator in function.decorator_list if isinstance(decorator, ast.Call))
     return any(isinstance(call, ast.Attribute) and call.attr in ("command", "group") for call in calls)
 
 
 def folders() -> Iterator[str]:
-    """Each package for the modules directly in it, and each folder below it."""
+    """Return each package, for the modules directly in it, and each folder below it."""
     for package in PACKAGES:
         yield package
         below = (path for path in sorted((ROOT / package).iterdir()) if path.is_dir())
@@ -99,7 +99,7 @@ def folders() -> Iterator[str]:
 
 
 def modules(folder: str) -> list[Path]:
-    """The modules of a folder, with those below it unless it is a whole package."""
+    """Return the modules of a folder, including subfolders unless the folder is a whole package."""
     pattern = "*.py" if folder in PACKAGES else "**/*.py"
     return sorted((ROOT / folder).glob(pattern))
 
@@ -158,7 +158,7 @@ def test_the_rules_find_what_they_are_for() -> None:
 
 
 def test_modules_name_existing_pages() -> None:
-    """A module refers to a page of the project by its path: ``docs/facts.md``."""
+    """Modules refer to pages of the project by their paths: ``docs/facts.md``."""
     sources = {path: path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     missing = {
         f"{path.relative_to(ROOT)}: {page}"

@@ -1,4 +1,4 @@
-"""The README and the pages of ``docs/`` say what the program does: commands, options, links, statuses."""
+"""The README and the pages of ``docs/`` agree with the program: commands, options, links, statuses."""
 
 import re
 import shlex
@@ -24,7 +24,7 @@ _COMMAND = re.compile(
 
 
 def commands_in(page: Path) -> Iterator[str]:
-    """Command lines of ours: indented or fenced lines, and code within sentences."""
+    """Return Puller's command lines in indented or fenced blocks and in inline code."""
     for line in page.read_text().splitlines():
         indented = line.startswith("    ")
         spans = [line] if indented else re.findall(r"`([^`]+)`", line)
@@ -130,6 +130,6 @@ def test_the_first_manifest_of_the_readme_loops(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_table_has_its_header(page: Path) -> None:
-    """A blank line within a table makes text of what is below it."""
+    """A blank line within a table turns the rows below it into text."""
     for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
         assert re.match(r".*\n\|(?: -+:? \|)+\n", table), table

@@ -25,7 +25,7 @@ COMMANDS = re.findall(r"^\$ puller (.*)$", PAGE, re.MULTILINE)
 
 
 def example(path: str) -> str:
-    """The example that begins with this path in a comment, without the comment."""
+    """Return the example that begins with a comment with this path, without the comment."""
     found = re.search(rf"^    # {re.escape(path)}\n((?:    .*\n|\n(?=    [^#]))+)", PAGE, re.MULTILINE)
     assert found, path
     return textwrap.dedent(found[1])
@@ -52,7 +52,7 @@ class Scene:
         return host
 
     def publish(self, version: str) -> None:
-        """The bundles of the page, with the places of a test for those of a machine."""
+        """Publish the page's bundles, with paths of a test instead of paths of a machine."""
         for name in ("web", "balancer"):
             text = example(f"{name}/manifest.yaml")
             text = re.sub(r"/srv/www|/etc/haproxy", "{{ facts.machine }}", text)
@@ -66,7 +66,7 @@ class Scene:
             self.publisher.publish(version, text, name=name, files=files)
 
     def commands(self) -> list[str]:
-        """What the timer runs."""
+        """Return the commands that the timer runs."""
         said = []
         for line in COMMANDS[:3]:
             status, output = self.execute(*shlex.split(line.replace("/srv/reports", "reports")))

@@ -1,4 +1,4 @@
-"""docs/fleet.md: its examples are valid, and what it says of documents is what they are."""
+"""docs/fleet.md: its examples are valid, and its description of the documents is correct."""
 
 import json
 import re

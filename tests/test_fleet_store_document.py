@@ -1,4 +1,4 @@
-"""``docs/fleet-store.md``: its commands are run as they stand there, and its table of states is that of the code."""
+"""``docs/fleet-store.md``: its commands run as printed, and its table of states agrees with the code."""
 
 from __future__ import annotations
 

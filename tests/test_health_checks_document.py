@@ -1,4 +1,4 @@
-"""docs/health-checks.md: its table is made of the types, and its examples are valid manifests."""
+"""docs/health-checks.md: its table is generated from the types, and its examples are valid manifests."""
 
 import inspect
 import re
@@ -40,7 +40,7 @@ WORDS = {
 
 
 def written(kind: Any) -> str:
-    """A type in the words of the page."""
+    """Return a type in the words of the page."""
     if typing.get_origin(kind) is tuple:
         return f"list of {written(typing.get_args(kind)[0])}"
     if typing.get_origin(kind) is typing.Literal:
@@ -52,13 +52,13 @@ def written(kind: Any) -> str:
 
 
 def lowered(text: str) -> str:
-    """A sentence as it stands in a cell."""
+    """Return a sentence as it stands in a cell."""
     text = text.replace("``", "").rstrip(".")
     return text if text[1:2].isupper() else text[0].lower() + text[1:]
 
 
 def rows() -> list[str]:
-    """The table, from the types."""
+    """Return the rows of the table, from the types."""
     found = []
     for struct in STRUCTS:
         key = "json" if struct is kinds.JsonValue else struct.__name__.lower()
@@ -78,7 +78,7 @@ def test_the_table_is_that_of_the_types() -> None:
 
 
 def goss_rows() -> list[str]:
-    """The table of the kinds of goss."""
+    """Return the table of the kinds of goss."""
 
     def words(names: frozenset[str]) -> str:
         return ", ".join(f"`{name}`" for name in sorted(names))

@@ -1,4 +1,4 @@
-"""No text installs a distribution of a stranger: documents, messages, templates, examples, scripts and workflows."""
+"""Documents, messages, templates, examples, scripts and workflows install only known distributions."""
 
 import re
 import tomllib
@@ -19,7 +19,7 @@ PLACES = (
     "puller", "systemd", "tests",
 )  # fmt: skip
 UNREAD = {Path(__file__).name}
-"""This file, which contains what it refuses."""
+"""This file contains the names that it rejects."""
 TOOLS = {"uv"}
 """Tools of maintainers that pyproject.toml does not list."""
 OPTIONS_WITH_VALUE = {
@@ -47,7 +47,7 @@ def allowed() -> set[str]:
 
 
 def strangers(text: str) -> Iterator[str]:
-    """Yield the names that a text installs or requires, and that neither are ours nor stand in pyproject.toml."""
+    """Yield the distributions that a text installs or requires, and that are neither ours nor in pyproject.toml."""
     for name in (*installed(text), *required(text)):
         if canonicalize_name(name) not in allowed():
             yield name

@@ -1,4 +1,4 @@
-"""The page on packages: its commands are understood, and files that it names are there."""
+"""The page on packages: its commands are valid, and the files that it names exist."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The ceremonies of ``docs/keys.md``, typed as the page says, with a host that follows all the while."""
+"""The ceremonies of ``docs/keys.md``, run as printed on the page, while a host follows the site."""
 
 import re
 import shlex
@@ -19,13 +19,13 @@ from bundles.transport.mirror import DirectoryMirror
 
 PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
 ELSEWHERE = ("Tokens and key services", "Signed anew every day")
-"""Sections whose commands need more than Python: a token below, a booted machine in tests/system."""
+"""Sections that this test skips because their commands need a token (tested below) or a machine (tests/system)."""
 
 Execute = Callable[..., tuple[int, str]]
 
 
 def sections() -> Iterator[tuple[str, list[str]]]:
-    """Each section's title and its command lines."""
+    """Return the title and the command lines of each section."""
     for section in PAGE.read_text().split("\n## ")[1:]:
         title, _, text = section.partition("\n")
         yield title, re.findall(r"^    (\S.*)$", text, re.MULTILINE)
@@ -33,7 +33,7 @@ def sections() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.fixture
 def _office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory with what the page takes for granted."""
+    """Create a directory with the page's prerequisites."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PULLER_PASSPHRASE", "open sesame")
     (tmp_path / "new.pass").write_text("open barley\n")
@@ -43,7 +43,7 @@ def _office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_ids(line: str) -> str:
-    """The line with key ids for the names that stand for them."""
+    """Return a line with key ids in place of their placeholders."""
     if "FIRST" in line:
         held = RoleKeys(Site(Path("site")), lambda _: b"open sesame").held_keys()
         (first,) = (key.key_id for key in held if key.role == "root" and key.place)
@@ -54,12 +54,12 @@ def with_ids(line: str) -> str:
 
 
 def is_of_a_person(line: str) -> bool:
-    """Whether it is typed by somebody who holds a root key; each has a passphrase of their own."""
+    """Return whether the holder of a root key runs the command. Each holder has a passphrase."""
     return line.startswith(("puller site keys new", "puller site root sign"))
 
 
 def typed(line: str, execute: Execute) -> str:
-    """What a line of the page prints; a question is answered with yes."""
+    """Return the output of a line of the page. Questions are answered with yes."""
     command, *arguments = shlex.split(with_ids(line))
     assert command == "puller", line
     if arguments[:2] == ["site", "push"]:
@@ -73,7 +73,7 @@ def typed(line: str, execute: Execute) -> str:
 
 
 class Follower:
-    """A host that was provisioned with the first root, and asks again and again."""
+    """A host that was provisioned with the first root and refreshes repeatedly."""
 
     def __init__(self, directory: Path) -> None:
         self._state, self._first = directory / "state", directory / "first-root.json"
