@@ -1,7 +1,7 @@
-"""The launcher of the packages: the newest version that starts, the one before where it does not, and never in silence.
+"""The launcher of the packages: it starts the newest version that works, or reports a fallback to the previous one.
 
-The scripts of ``packaging/launcher``, with versions that are scripts themselves. Who writes records is root; here
-it is whoever ``id`` says so.
+Tests run the scripts of ``packaging/launcher`` with versions that are scripts, too. Only root writes records. Here the
+shim of ``id`` decides which user counts as root.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SECONDS = 1
 PROVES = 'echo "$0" >>"$(dirname "$0")/../../../tried"'
-"""A self-test that leaves a line."""
+"""A self-test that appends a line to a file."""
 CRASHES = 'echo "Traceback" >&2; echo "ImportError: no module" >&2; exit 1'
 HANGS = 'echo "$0" >>"$(dirname "$0")/../../../tried"; exec sleep 60'
 COMMAND = 'echo "$VERSION $* ${PULLER_FELL_BACK-}"; [ -z "${PULLER_BEGUN-}" ] || rm "$PULLER_BEGUN"'
-"""What says which version it is, and takes the note of a run away, as one does that comes to its end."""
+"""A command that prints its version, and removes the note of a run as a completed run does."""
 DIES = 'echo "$VERSION $* ${PULLER_FELL_BACK-}"; kill -9 $$'
 
 
 class Place:
-    """Libraries and records below a directory, and what runs the scripts there."""
+    """Libraries and records below a directory, and the functions that run the scripts there."""
 
     def __init__(self, root: Path, script: object) -> None:
         self.root = root
@@ -57,7 +57,7 @@ class Place:
         self.write(self.shims / "id", f"#!/bin/sh\necho {0 if is_root else 1000}\n")
 
     def bring(self, version: str, self_test: str = PROVES, command: str = COMMAND) -> None:
-        """What a package manager does: its files, not yet arranged."""
+        """Unpack the files of a version, as a package manager does before it runs the arrange script."""
         package = self.libraries / "package"
         shutil.rmtree(package, ignore_errors=True)
         self.write(package / "bin/puller", f"#!/bin/sh\nVERSION={version}\n{command}\n")
@@ -70,7 +70,7 @@ class Place:
         return self.execute(str(self.arrange_script), version, path=path)
 
     def install(self, version: str, self_test: str = PROVES, command: str = COMMAND) -> str:
-        """What it says on standard error."""
+        """Install a version and return standard error."""
         self.bring(version, self_test, command)
         done = self.arrange(version)
         assert done.returncode == 0, done.stderr
@@ -87,12 +87,12 @@ class Place:
         return self.execute(str(self.command), *arguments)
 
     def tried(self) -> int:
-        """How often a self-test was run."""
+        """Return the number of self-tests that were run."""
         path = self.root / "tried"
         return len(path.read_text().splitlines()) if path.exists() else 0
 
     def after_another_boot(self, version: str) -> None:
-        """The record of this version, as it would be then."""
+        """Change the record of a version as if the machine had been booted since."""
         record = self.records / version
         times = record.stat()
         this = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -117,7 +117,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def test_what_is_proven_is_started_without_a_process_more(place: Place) -> None:
     place.install("1.0")
     assert place.tried() == 1, "it proves itself when it is installed"
-    for name in ("timeout", "id", "mktemp", "cat", "sed"):  # whatever is no built-in would be found here
+    for name in ("timeout", "id", "mktemp", "cat", "sed"):  # other external programs would be found here
         place.write(place.shims / name, "#!/bin/sh\necho started >&2\nexit 1\n")
     done = place.start("run", "--noop", "two words")
     assert (done.returncode, done.stdout, done.stderr) == (0, "1.0 run --noop two words \n", "")
@@ -169,7 +169,7 @@ def test_a_version_that_hangs_is_waited_for_once_in_a_boot(place: Place) -> None
     place.install("1.0")
     began = time.monotonic()
     assert f"1.1 is not ready after {SECONDS} s; 1.0 is used" in place.install("1.1", HANGS)
-    assert time.monotonic() - began < 40  # of the 60 that it hangs
+    assert time.monotonic() - began < 40  # the self-test hangs for 60 seconds
     tried = place.tried()
     assert f"1.1 is not ready after {SECONDS} s; 1.0 is used" in place.start().stderr
     assert place.tried() == tried
@@ -183,7 +183,7 @@ NO_END = "version 1.1 has ended none of its last 3 runs; 1.0 is used in its plac
 
 
 def test_a_version_whose_runs_come_to_no_end_gives_way_until_the_next_boot(place: Place) -> None:
-    """Each start of it is well: only its runs are killed, or end with a bug."""
+    """The version starts, but its runs are killed or end with a bug."""
     place.install("1.0")
     place.install("1.1", command=DIES)
     for _ in range(3):
@@ -290,7 +290,7 @@ def test_a_command_that_nobody_may_execute_gives_way(place: Place) -> None:
 
 
 def test_another_python_is_a_reason_to_try_again(place: Place) -> None:
-    """Whatever the clock says: what counts is that its time is another one."""
+    """The clock does not matter: any other modification time counts."""
     place.install("1.0")
     for seconds in (2_000_000_000, 1_000_000_000):
         tried = place.tried()
@@ -384,7 +384,7 @@ def test_other_files_of_the_same_version_get_a_directory_of_their_own(place: Pla
 
 
 def test_what_failed_is_put_in_place_anew_when_it_is_installed_again(place: Place) -> None:
-    """Its byte code, or its links, may be what is wrong."""
+    """The old bytecode or links may have caused the failure."""
     place.install("1.0")
     place.install("1.1")
     place.write(place.libraries / "1.1/bin/self-test", f"#!/bin/sh\n{CRASHES}\n")

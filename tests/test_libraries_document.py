@@ -1,4 +1,4 @@
-"""``docs/libraries.md``: the repository of the page is packed, and gives what the page says."""
+"""``docs/libraries.md``: the page's repository can be packed, and its bundle applied, as described."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ OTHERS = {"libraries/common/files/robots.txt": "User-agent: *\n", "libraries/bas
 
 
 def write(directory: Path) -> Path:
-    """The repository of the page; gives the bundle's directory."""
+    """Write the page's repository and return the directory of the bundle."""
     for name, text in {**FILES, **OTHERS}.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def write(directory: Path) -> Path:
 
 
 def shown_by(manifest: Manifest) -> dict[str, str]:
-    """The files that the manifest makes."""
+    """Return the files that the manifest creates."""
     found = {}
     for declaration in manifest.declarations:
         home, properties = declaration.home, declaration.shown()

@@ -1,4 +1,4 @@
-"""The page of lint, and the hook for pre-commit: their rules, examples and entry are those that there are."""
+"""The page on lint and the hook for pre-commit: rules, examples and entry agree with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of names says what lint says."""
+"""The page on names shows the messages of lint."""
 
 from collections.abc import Callable
 from pathlib import Path

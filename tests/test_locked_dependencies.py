@@ -1,6 +1,6 @@
-"""The lock files: what they lock is all that pyproject.toml asks for, each file by its hash, and no index is named.
+"""The lock files: they lock all requirements of pyproject.toml, each file by its hash, and name no index.
 
-That they work together, and can be had for each Python, is proven by `tests/system/test_agent_packages.py`.
+`tests/system/test_agent_packages.py` proves that the locked versions work together and exist for each Python.
 """
 
 import re
@@ -22,7 +22,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def locked(name: str) -> dict[str, tuple[Requirement, list[str]]]:
-    """By distribution: what is locked, and its hashes."""
+    """Return the locked version and its hashes, by distribution."""
     return {
         canonicalize_name(found[0].name): found for found in entries((ROOT / "packaging" / name).read_text())
     }
@@ -71,7 +71,7 @@ def test_what_is_asked_for_is_locked_at_a_version_that_it_allows(name: str, aske
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_what_a_locked_version_needs_is_locked_too(python: str) -> None:
-    """Of those that are installed here in the version that is locked: others may need something else."""
+    """Check only distributions whose locked version is installed here: other versions may have other requirements."""
     here = {"python_version": python, "python_full_version": f"{python}.1", "extra": ""}
     found = {name: entry for name, (entry, _) in locked(AGENT).items() if holds(entry, here)}
     compared = [name for name, entry in found.items() if entry.specifier.contains(version(name))]

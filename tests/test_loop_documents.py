@@ -1,4 +1,4 @@
-"""What ``docs/templates.md`` shows of lists of resources as templates, and ``docs/resources/common.md`` of loops."""
+"""Loops in ``docs/resources/common.md``, and lists of resources as templates in ``docs/templates.md``."""
 
 import re
 from pathlib import Path

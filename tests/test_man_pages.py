@@ -1,4 +1,4 @@
-"""The man pages: one for each command and file format, of the same texts as `--help` and the documents."""
+"""The man pages: one for each command and file format, with the texts of `--help` and of the documents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EPOCH = "1700000000"
 
 @pytest.fixture(scope="module")
 def manual(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The text of each page, by its file's name."""
+    """Return the text of each page, by file name."""
     return write(tmp_path_factory.mktemp("manual"))
 
 
@@ -35,7 +35,7 @@ def write(root: Path) -> dict[str, str]:
 
 
 def shown(roff: str) -> str:
-    """What is read, without fonts and escapes, in one line."""
+    """Return the visible text in one line, without fonts and escapes."""
     text = re.sub(r"\\f.|\\[&:]", "", roff).replace("\\-", "-").replace("\\(dq", '"').replace("\\e", "\\")
     return " ".join(text.split())
 
@@ -108,7 +108,7 @@ def test_readers_of_man_pages_find_nothing_wrong(manual: dict[str, str], tmp_pat
     command = ["mandoc", "-T", "lint", "-W", "warning", *map(str, tmp_path.iterdir())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
-    # A word may be longer than what is left of a line; everything else is a mistake.
+    # A word may be too long for the rest of a line. Every other warning is an error.
     reader: Any = {**os.environ, "LC_ALL": "C.UTF-8", "MANWIDTH": "80"}
     for name in manual:
         command = [

@@ -1,4 +1,4 @@
-"""No module reads the text of a problem: the kind, the place and the name of a problem are fields."""
+"""No module reads the text of a problem: code, place and name of a problem are fields."""
 
 import ast
 import re
@@ -37,10 +37,10 @@ _FIELDS = ("message", "what", "hint", "expected", "msg", "strerror", "problem", 
 """Texts of errors, problems and findings."""
 _FORMATTERS = ("text_of", "text_of_all", "text_without_place", "people", "sentence_of", "file_problem")
 _SHAPES = ("strip", "rstrip", "lstrip", "lower", "casefold", "format", "join")
-"""Methods that give the same text in another form."""
+"""Methods that return the same text in another form."""
 
 JUSTIFIED = {
-    # Text of libraries and of the system, which has no other form. It becomes a value of ours there.
+    # Text of libraries and of the system, which exists in no other form. These modules convert it to values.
     "bundles/client/updater.py": "python-tuf gives key counts and digests in its messages only",
     "bundles/format/description.py": "msgspec gives the path of a value in its message only",
     "bundles/transport/location.py": "a message of urllib, without the part that may be a password",
@@ -150,7 +150,7 @@ class Flow:
         return False
 
     def is_read(self, node: ast.AST) -> bool:
-        """Whether an expression searches or splits such a text, or compares it with another one."""
+        """Return whether an expression searches or splits such a text, or compares it with another text."""
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             is_searched = any(isinstance(one, ast.In | ast.NotIn | ast.Eq | ast.NotEq) for one in node.ops)

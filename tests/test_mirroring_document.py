@@ -1,4 +1,4 @@
-"""``docs/mirroring.md``: its command copies a site, and its options and samples are those that there are."""
+"""``docs/mirroring.md``: its command copies a site, and its options and samples agree with the code."""
 
 from __future__ import annotations
 

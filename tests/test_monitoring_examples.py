@@ -1,4 +1,4 @@
-"""Alert rules and dashboard of examples/monitoring: they name what there is, and fire on what they should."""
+"""Alert rules and dashboard of examples/monitoring: they use existing metrics, and alerts fire as intended."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def expressions() -> Iterator[str]:
-    """All of them, with some value for Grafana's variables."""
+    """Return all expressions, with values for Grafana's variables."""
     yield from (rule["expr"] for rule in rules())
     for panel in panels():
         for target in panel["targets"]:
@@ -42,7 +42,7 @@ def expressions() -> Iterator[str]:
 
 
 def labels_of(name: str) -> set[str]:
-    """Those of a metric by the page, which a test holds to the code."""
+    """Return the labels of a metric from the page, which another test compares with the code."""
     page = (ROOT / "docs/monitoring.md").read_text()
     row = re.search(rf"^\| `{name}` \|([^|]*)\|", page, re.MULTILINE)
     assert row, name

@@ -1,4 +1,4 @@
-"""The documents as a site: built without a warning, every link leads somewhere, nothing is loaded from elsewhere."""
+"""The documents as a site: the build has no warnings, every link works, and nothing is loaded from other sites."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def build(directory: Path, *arguments: str, root: Path = ROOT) -> subprocess.Com
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All pages; two seconds."""
+    """Return all pages. The build takes two seconds."""
     directory = tmp_path_factory.mktemp("pages") / "site"
     done = build(directory)
     assert done.returncode == 0, done.stderr
@@ -66,7 +66,7 @@ def test_links_to_code_are_text_where_no_place_of_the_code_is_named(pages: Path)
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The documents of a checkout, to change; the rest of it by links."""
+    """Create a checkout with a copy of the documents, to change them, and links to all other files."""
     root = tmp_path / "checkout"
     root.mkdir()
     for name in SHOWN:
@@ -101,7 +101,7 @@ def test_links_to_code_lead_to_where_the_code_is_shown(checkout: Path, tmp_path:
 
 @pytest.mark.chromium
 def test_the_search_finds_in_pages_that_are_opened_as_files(pages: Path) -> None:
-    """Six seconds: a browser, started and waited for."""
+    """Takes six seconds: a browser starts."""
     arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
     arguments += ["--disable-background-networking", "--virtual-time-budget=8000", "--dump-dom"]
     chromium = shutil.which("chromium") or "chromium"

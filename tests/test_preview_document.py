@@ -1,4 +1,4 @@
-"""``docs/preview.md``: its example gives what the page says."""
+"""``docs/preview.md``: its example prints the shown output."""
 
 import re
 from pathlib import Path

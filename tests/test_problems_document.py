@@ -1,4 +1,4 @@
-"""docs/problems.md is generated, has each code, and its examples have the problem that they show."""
+"""docs/problems.md is generated and contains each code, and its examples produce the described problem."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_example_has_the_problem(code: ProblemCode, tmp_path: Path) -> None:
 def test_the_last_command_fails_with_the_problem(
     code: ProblemCode, tmp_path: Path, execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failure of a resource counts, too."""
+    """A failure of a resource counts as well."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/usr/bin:/bin")
     write_files(code, tmp_path)

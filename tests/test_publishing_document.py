@@ -1,4 +1,4 @@
-"""``docs/publishing.md``: its session, typed as the page says, and its table of versions."""
+"""``docs/publishing.md``: its session, run as printed, and its table of versions."""
 
 import json
 import os
@@ -23,7 +23,7 @@ _PULLER = 'puller() { "$PYTHON" -m puller "$@"; }\n'
 
 @pytest.fixture
 def _repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the page takes for granted."""
+    """Create the prerequisites of the page."""
     monkeypatch.chdir(tmp_path)
     for name in ("db", "web"):
         (tmp_path / "bundles" / name / "files").mkdir(parents=True)

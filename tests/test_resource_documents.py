@@ -1,4 +1,4 @@
-"""The pages of ``docs/resources/``: every property is there, and every example is a valid manifest."""
+"""The pages of ``docs/resources/`` document every property, and every example is a valid manifest."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ FACTS = {"os": {"family": "Debian"}, "networking": {"hostname": "web01"}}
 
 
 def properties_in(name: str) -> set[str]:
-    """First cells of the table below *Properties*, or of the first table of the page."""
+    """Return the first cells of the table below *Properties*, or of the first table of the page."""
     text = (PAGES / f"{name}.md").read_text()
     table = (
         text.split("## Properties\n")[1].split("\n## ")[0]
@@ -46,13 +46,13 @@ def test_the_common_page_lists_the_properties_of_every_type() -> None:
 
 
 def rows_below(header: str) -> list[tuple[str, str]]:
-    """The first cell and the rest of each row of the common page's table with this header."""
+    """Return the first cell and the rest of each row of the common page's table with this header."""
     table = (PAGES / "common.md").read_text().split(f"| {header} |")[1].split("\n\n")[0]
     return re.findall(r"^\| `(.+?)` \| (.*) \|$", table, re.MULTILINE)
 
 
 def test_a_path_means_what_the_common_page_says(tmp_path: Path) -> None:
-    """The row of a library is that of docs/libraries.md."""
+    """The row for libraries is in docs/libraries.md."""
     for name in ("roles/web/vhost.j2", "roles/base.yaml", "templates/vhost.j2"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,12 +101,12 @@ def test_every_page_has_an_example() -> None:
 @pytest.mark.parametrize(("name", "number", "example"), EXAMPLES)
 def test_an_example_is_a_valid_manifest(tmp_path: Path, name: str, number: int, example: str) -> None:
     for _, _, other in (found for found in EXAMPLES if found[0] == name):
-        if named := re.match(r"# ([a-z./]+)\n", other):  # an example that others of its page apply
+        if named := re.match(r"# ([a-z./]+)\n", other):  # other examples of the page apply this one
             (tmp_path / named[1]).parent.mkdir(exist_ok=True)
             (tmp_path / named[1]).write_text(other)
     tops = [other for of, _, other in EXAMPLES if of == name and not other.startswith("# ")]
     if named := re.match(r"# ([a-z./]+)\n", example):
-        example = next(other for other in tops if named[1] in other)  # it is read as the child that it is
+        example = next(other for other in tops if named[1] in other)  # load the example as a child manifest
     (tmp_path / "manifest.yaml").write_text(example)
     manifest = load_manifest(tmp_path / "manifest.yaml", f"{name}.md[{number}]", Inputs(FACTS, {}))
     assert manifest.declarations
@@ -118,7 +118,7 @@ RECIPES = re.findall(r"```yaml\n(.*?)```", (PAGES.parent / "recipes.md").read_te
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_is_a_valid_manifest(tmp_path: Path, recipe: str) -> None:
-    """They are run against the real programs by ``tests/system/test_recipes.py``."""
+    """``tests/system/test_recipes.py`` runs the recipes with the real programs."""
     (tmp_path / "manifest.yaml").write_text(recipe)
     manifest = load_manifest(tmp_path / "manifest.yaml", "recipes.md", Inputs(FACTS, {}))
     assert not [declaration.failure for declaration in manifest.declarations if declaration.failure]

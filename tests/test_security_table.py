@@ -1,4 +1,4 @@
-"""The table of ``docs/security.md`` has every attack and every test that stands for it, as they are marked now."""
+"""The table of ``docs/security.md`` contains every attack and every test that is marked with a case of it."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ PAGE = TESTS.parent / "docs/security.md"
 
 @pytest.fixture(scope="module")
 def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The tests of each case as they are marked now, whether they are run or not; collected anew unless all were."""
+    """Return the currently marked tests of each case, including deselected ones. Collects again if necessary."""
     config = request.config
     if [Path(argument).resolve() for argument in config.args] == [TESTS] and not config.option.ignore:
         plugin: Any = config.pluginmanager.get_plugin("tests.attack_results")
@@ -36,7 +36,7 @@ def test_every_case_has_a_test(cases: Any) -> None:
 
 
 def test_the_page_has_the_cases_and_tests_of_now(cases: Any) -> None:
-    """When this fails: run the tests as `security_table.py` says, and write the table anew."""
+    """If this fails, run the tests as `security_table.py` describes, and write the table again."""
     page = PAGE.read_text()
     made = security_table.with_table(page, security_table.table(cases))
     assert security_table.without_counts(page) == security_table.without_counts(made)
@@ -53,7 +53,7 @@ def test_writing_the_table_leaves_the_rest_of_the_page() -> None:
 def test_no_case_is_there_twice() -> None:
     load(
         (TESTS / "attacks.yaml").read_text(), "attacks.yaml"
-    )  # which refuses duplicate keys, as the loader of the table does not
+    )  # which rejects duplicate keys, unlike the table's loader
     attacks = {case.id.partition(".")[0]: case.attack for case in security_table.all_cases()}
     assert len(set(attacks.values())) == len(attacks)
 

@@ -1,4 +1,4 @@
-"""``docs/testing-bundles.md``: its cases do what the page says."""
+"""``docs/testing-bundles.md``: its cases have the described results."""
 
 import re
 from collections.abc import Callable

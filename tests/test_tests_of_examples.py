@@ -1,4 +1,4 @@
-"""The tests of the example bundles: they pass, and see what breaks a copy."""
+"""The tests of the example bundles: they pass, and fail for a broken copy."""
 
 import shutil
 from collections.abc import Callable
@@ -28,7 +28,7 @@ BREAKS = {
     "site/bundles/base": ("templates/motd.j2", "facts.", "fact."),
     "site/bundles/shop": ("templates/index.html.j2", "{{ site.title }}", "Shop"),
 }
-"""By bundle: a file, what stands in it, and what somebody makes of it by mistake."""
+"""A file of each bundle, a text in it, and a mistake that replaces the text."""
 
 Execute = Callable[..., tuple[int, str]]
 

@@ -1,4 +1,4 @@
-"""A test that hangs fails after its time limit, with the stacks of all threads, and the others are run."""
+"""A hanging test fails after its time limit with the stacks of all threads, and the other tests run."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def test_a_test_that_hangs_is_ended_with_the_stacks_of_all_threads(tmp_path: Pat
 
 
 def line_of(function: str) -> int:
-    """Where it stands still: its last line."""
+    """Return the last line of the function, at which it hangs."""
     lines = HANGING.splitlines()
     begin = lines.index(next(line for line in lines if line.startswith(f"def {function}(")))
     return lines.index("", begin)

@@ -1,4 +1,4 @@
-"""``docs/upgrading.md``: its commands do what it shows, and its tables tell what the launcher and the run do."""
+"""``docs/upgrading.md``: its commands work as shown, and its tables describe the launcher and the run correctly."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_it_tells_of_the_launcher_is_in_the_launcher(monkeypatch: pytest.Mo
 
 
 def formats() -> dict[str, str]:
-    """What the table of formats says, by each name in code that a row has."""
+    """Return the descriptions in the table of formats, by each name in code that a row has."""
     rows = re.findall(r"^\| (.+?) \| ([\d.]+|none) \| .+ \|$", PAGE, re.MULTILINE)
     return {name: number for cell, number in rows for name in re.findall(r"`([^`]+)`", cell)}
 

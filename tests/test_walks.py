@@ -1,4 +1,4 @@
-"""The walks of CONTRIBUTING.md: each change is made in a copy of the tree, with the files that its walk names alone."""
+"""The walks of CONTRIBUTING.md: each change is made in a copy of the tree, only in the files that its walk names."""
 
 import re
 import shutil
@@ -56,7 +56,7 @@ def greet() -> None:
 
 
 class Walk:
-    """The files of one walk, in a copy of the tree in which no others are changed."""
+    """The files of one walk, in a copy of the tree. Tests may change no other files."""
 
     def __init__(self, heading: str, copy: Path) -> None:
         section = re.search(
@@ -75,16 +75,16 @@ class Walk:
         (self._copy / file).write_text(text.replace(old, new))
 
     def add(self, file: str, text: str) -> None:
-        """Make a file that the walk says is new."""
+        """Create a file that the walk describes as new."""
         assert file in self.files
         (self._copy / file).write_text(text.lstrip())
 
     def python(self, program: str) -> str:
-        """Output of a program that imports the copy."""
+        """Return the output of a program that imports the copy."""
         return self._run("-c", program)[1]
 
     def puller(self, *arguments: str) -> tuple[int, str]:
-        """Exit status and output of the copy's command."""
+        """Return exit status and output of the copy's command."""
         return self._run("-m", "puller", *arguments)
 
     def _run(self, *arguments: str) -> tuple[int, str]:
@@ -145,7 +145,7 @@ def add_a_command(walk: Walk, tmp_path: Path) -> None:
 
 
 def find_a_status(walk: Walk, tmp_path: Path) -> None:
-    """All that gives the status is named in these files: with another number there, there is no 13 any more."""
+    """These files contain every name for the status: with another number in them, status 13 no longer exists."""
     (tmp_path / "manifest.yaml").write_text("resources: [{file: [{/x: {}}]}]\n")
     (tmp_path / "web.tar.gz").write_bytes(b"no archive")
     lines = [

@@ -51,7 +51,7 @@ def test_gate_calls_the_same_checks() -> None:
 
 
 def test_workflows_contain_no_command_of_their_own() -> None:
-    """Besides the checks, they install packages of the system and make the draft of a release."""
+    """Besides the checks, they install system packages and draft a release."""
     assert [text for text in commands() if not re.match(r"(sudo )?\.ci/check |sudo apt-get |gh ", text)] == []
 
 
