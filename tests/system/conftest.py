@@ -1,7 +1,7 @@
-"""Real surroundings for system tests: the installed command, a Debian that boots, a wheel installed in it.
+"""Real environments for system tests: the installed command, a bootable Debian, a wheel installed in it.
 
-* Every wait has a limit, and what the other side printed is in the failure's message.
-* Whatever a fixture starts or makes is gone after it, also when a test fails or pytest is killed.
+* Every wait has a limit, and failure messages contain the output of the other side.
+* Fixtures remove all that they start or create, also if a test fails or pytest is killed.
 """
 
 import contextlib
@@ -43,18 +43,18 @@ def wait_until_fixture() -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def puller() -> str:
-    """Path of the installed command: the one beside the running Python, as in the README."""
+    """Path of the installed command beside the running Python, as in the README."""
     command = Path(sys.executable).with_name("puller")
     assert command.exists(), f"{command}: not installed; first run: pip install '.[test]'"
     return str(command)
 
 
-# --- nginx, set up as the README says -----------------------------------------------------------------------
+# --- nginx, set up as in the README -------------------------------------------------------------------------
 
 
 @pytest.fixture
 def nginx(tmp_path: Path) -> Iterator[Nginx]:
-    """nginx, serving ``root``, which is still empty."""
+    """nginx that serves ``root``, which is still empty."""
     root, work = tmp_path / "www", tmp_path / "nginx"
     root.mkdir()
     work.mkdir()
@@ -66,13 +66,13 @@ def nginx(tmp_path: Path) -> Iterator[Nginx]:
 
 @pytest.fixture
 def web(nginx: Nginx) -> Nginx:
-    """What the publisher deploys to and the host pulls from."""
+    """Web server that the publisher deploys to and the host pulls from."""
     return nginx
 
 
 @pytest.fixture
 def execute(puller: str) -> Callable[..., tuple[int, str]]:
-    """The installed command, in a process of its own."""
+    """Function that runs the installed command in a separate process."""
 
     def execute(*arguments: str) -> tuple[int, str]:
         done = subprocess.run(
@@ -94,7 +94,7 @@ def execute(puller: str) -> Callable[..., tuple[int, str]]:
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The built wheel and all that it depends on, for the Python of Debian 12."""
+    """The built wheel and all its dependencies, for the Python of Debian 12."""
     directory = tmp_path_factory.mktemp("wheels")
     run_checked(
         sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir", directory, REPOSITORY
@@ -127,7 +127,7 @@ def debian_disk(debian_tree: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def debian_with(wheels: Path) -> Callable[..., contextlib.AbstractContextManager[Path]]:
-    """``debian_with("nginx-light", …)``: a Debian on disk with Puller and these packages, as long as it is used."""
+    """Return ``debian_with("nginx-light", …)``: a Debian on disk with Puller and these packages, removed after use."""
 
     @contextlib.contextmanager
     def make(*packages: str, codename: str = "bookworm") -> Iterator[Path]:
@@ -150,6 +150,6 @@ def copied_fixture() -> Callable[[Path], contextlib.AbstractContextManager[Path]
 
 @pytest.fixture
 def debian(debian_disk: Path) -> Iterator[Machine]:
-    """A fresh machine for each test, on this machine's network: a server on loopback is in reach."""
+    """A fresh machine for each test, on this machine's network: it can reach servers on loopback."""
     with powered_on(debian_disk) as machine:
         yield machine

@@ -1,6 +1,7 @@
-"""Users and groups by the real tools, in a Debian on disk: the accounts of this machine stay as they are.
+"""Users and groups with the real tools, in a Debian on disk: this machine's accounts stay unchanged.
 
-The table is that of the simulated tools (``tests/puller/resources/accounts``), which are held to these by it.
+The table of cases is that of the simulated tools (``tests/puller/resources/accounts``): both must give the same
+results.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ VALUES = {
 
 
 def filled(value: Any) -> Any:
-    """A value of the table with its placeholders."""
+    """Return a value of the table with its placeholders replaced."""
     if isinstance(value, dict):
         return {filled(name): filled(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -73,7 +74,7 @@ class Machine:
         self.run(*words, text=text)
 
     def apply(self, kind: str, name: str, properties: Mapping[str, Any], *options: str) -> str:
-        """What is said of the one resource; the log's line, or the failure."""
+        """Apply the one resource and return its log line or its failure."""
         manifest = yaml.safe_dump({"resources": [{kind: {"name": name, **properties}}]})
         (self.root / "root/manifest.yaml").write_text(manifest)
         done = self.run("puller", "apply", "/root/manifest.yaml", "--verbose", *options, check=False)
@@ -103,7 +104,7 @@ def tree(
 
 @pytest.fixture
 def debian(tree: Path) -> Iterator[Machine]:
-    """A Debian with its own accounts, before the test and after it."""
+    """A Debian with only its own accounts, before and after the test."""
     kept = {name: (tree / "etc" / name).read_bytes() for name in DATABASES}
     yield Machine(tree)
     for name, content in kept.items():
@@ -159,7 +160,7 @@ def check_after(debian: Machine, kind: str, name: str, case: Mapping[str, Any]) 
 
 @pytest.fixture
 def at_work(debian: Machine) -> Iterator[int]:
-    """A process of ``a``, by its id."""
+    """Id of a running process of user ``a``."""
     debian.bring("useradd -u 3001 -m -d /home/a -- a")
     command = ["chroot", "--userspec=3001:3001", str(debian.root), "/bin/sleep", "300"]
     with subprocess.Popen(command, env=ENVIRONMENT) as process:

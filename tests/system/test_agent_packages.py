@@ -1,7 +1,7 @@
-"""The packages of `packaging/build`: one commit gives the same bytes; hosts get them, upgrade and lose them cleanly.
+"""The packages of `packaging/build`: builds are reproducible, and hosts install, upgrade and remove them cleanly.
 
-Built in trees of both releases of Debian and installed in bare ones, one of which is booted. What is built is the
-commit that is checked out. The next version is made of that: as rpm in a clone, as a Debian package by packing again.
+Packages are built in trees of both releases of Debian and installed in bare trees, one of which is booted. The checked
+out commit is built. The next version is made from it: as rpm in a clone, as a Debian package by repacking.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ pytestmark = [pytest.mark.packages, pytest.mark.root]
 
 ROOT = Path(__file__).parents[2]
 NEXT = "999.1"
-"""A version that comes after the one that is checked out."""
+"""A version after the checked out one."""
 BROKEN = "999.2"
-"""One that comes after that, and does not start."""
+"""A version after ``NEXT`` that does not start."""
 DYING = "999.3"
-"""One that starts, and whose runs are killed."""
+"""A version that starts, but whose runs are killed."""
 KILLED = "def run(*_):\n    import os\n    os.kill(os.getpid(), 9)\n"
 
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -45,7 +45,7 @@ CONFIGURATION = "site: /srv/site/public\nbundles: [{name: web}]\n"
 
 
 class Built(NamedTuple):
-    """What was built for a release: ``first`` and ``again`` hold the same commit, ``next`` a later version."""
+    """Packages for a release: ``first`` and ``again`` from the same commit, ``next`` with a later version."""
 
     codename: str
     bare: Path
@@ -67,7 +67,7 @@ def build(repository: Path, tree: Path, output: Path, codename: str, *words: str
 
 
 def make_release(directory: Path, codename: str) -> None:
-    """A bare tree, one to build in, and what is built there."""
+    """Return a bare tree and the packages that are built in a second tree."""
     from tests.support.machines import run_checked, sources
 
     bare, tree = directory / "bare", directory / "tree"
@@ -95,7 +95,7 @@ def make_release(directory: Path, codename: str) -> None:
 
 
 def packed_again(package: Path, output: Path, number: str, **appended: str) -> Path:
-    """The same package as another version; ``appended`` are lines for modules of the agent, by their names."""
+    """Return the package as another version. ``appended``: lines to append to modules of the agent, by module name."""
     from tests.support.machines import run_checked
 
     made = output / package.name.replace(f"_{version()}-", f"_{number}-")
@@ -115,7 +115,7 @@ def packed_again(package: Path, output: Path, number: str, **appended: str) -> P
 
 
 def next_version(directory: Path) -> Path:
-    """A clone with a commit of the next version."""
+    """Return a clone with a commit of the next version."""
     from tests.support.machines import run_checked
 
     clone = directory / "clone"
@@ -128,7 +128,7 @@ def next_version(directory: Path) -> Path:
 
 
 def run_in(root: Path, *command: str) -> str:
-    """What a command prints in a tree that is not booted."""
+    """Return the output of a command in a tree that is not booted."""
     from tests.support.machines import run_checked
 
     inside = (
@@ -156,7 +156,7 @@ def releases(testrun_uid: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 class Releases:
-    """Gives what is built for a release; one worker builds it while the others wait."""
+    """Returns the packages of a release. One worker builds them while the others wait."""
 
     def __init__(self, run: str, locks: Path, stack: ExitStack) -> None:
         self._run, self._locks, self._stack = run, locks, stack
@@ -182,7 +182,7 @@ def digests(directory: Path) -> dict[str, str]:
 def test_the_same_commit_gives_the_same_bytes(releases: Releases) -> None:
     built = releases["bookworm"]
     first = digests(built.first)
-    assert len(first) == 3 * 4  # packages, their bills of materials, and the sums of both
+    assert len(first) == 3 * 4  # packages, their bills of materials, and the checksums of both
     assert first == digests(built.again)
 
 
@@ -243,7 +243,7 @@ def test_a_commit_that_is_not_there_and_a_tree_of_another_release_are_refused(
 
 
 class Host:
-    """A booted machine with Puller's package; its site is on its own disk."""
+    """A booted machine with Puller's package, and with its site on its own disk."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -263,19 +263,19 @@ class Host:
         self.type_in(f"cd /srv && puller site publish site web --version {number}")
 
     def publish_agent(self, package: Path, number: str) -> None:
-        """A bundle that brings this package."""
+        """Publish a bundle that installs this package."""
         shutil.copy(package, self.machine.root / "srv")
         self.type_in(f"cd /srv && rm -rf agent && puller bundle new agent --agent {package.name}")
         self.type_in(f"cd /srv && puller site publish site agent --version {number}")
 
     def run(self, check: bool = True) -> dict[str, Any]:
-        """The report of a run by the unit of the package."""
+        """Start the package's unit and return the report of the run."""
         self.type_in("systemctl start puller.service", check=check)
         report: dict[str, Any] = json.loads((self.machine.root / "var/lib/puller/last-run.json").read_bytes())
         return report
 
     def left(self) -> set[str]:
-        """What is on the machine that has the name of Puller, without what this test has put there."""
+        """Return the remaining paths with Puller's name, except those that this test created."""
         found = self.type_in("find / -xdev -name '*puller*' -not -path '/proc/*' -not -path '/root/*' -print")
         return set(found.split()) - {"/etc/puller"}
 
@@ -360,7 +360,7 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
 def test_the_package_of_debian_13_keeps_a_bare_machine_and_its_bundle_upgrades_it(
     releases: Releases, tmp_path: Path
 ) -> None:
-    """By the unit: to a later version, to one that does not start, and back."""
+    """The unit of the package upgrades to a later version, then to a version that does not start, and back."""
     from tests.support.machines import copied, powered_on
 
     built = releases["trixie"]
@@ -400,7 +400,7 @@ def test_the_package_of_debian_13_keeps_a_bare_machine_and_its_bundle_upgrades_i
 
 
 def versions(root: Path) -> str:
-    """The current one and the one before, as the launcher reads them."""
+    """Return the current and the previous version, as the launcher reads them."""
     return (root / "usr/lib/puller/versions").read_text()
 
 
@@ -415,24 +415,24 @@ AFTER_THE_UPGRADE = """\
           health_checks: [{disk: {path: /, free: 1}}, {file: {path: /opt/go, contains: go}}]
           require: [package#puller, file#/opt/go]
 """
-"""What is imported when it is reached: engines of templates, kinds of checks."""
+"""Resources whose modules are imported late: template engines and kinds of checks."""
 
 
 class Chroot:
-    """A tree with Puller's package, and a site on its disk; nothing in it is booted."""
+    """A tree with Puller's package and a site on its disk, without a booted system."""
 
     def __init__(self, root: Path, work: Path) -> None:
         self.root, self._work = root, work
 
     def type_in(self, command: str, *, status: int = 0) -> str:
-        """What a command prints on both streams."""
+        """Return the output of a command on both streams."""
         shell = f'export PULLER_PASSPHRASE=correct-horse; cd /srv; exec 2>&1; {command}; echo "status $?"'
         said, _, ended = run_in(self.root, "bash", "-c", shell).rstrip("\n").rpartition("status ")
         assert ended == str(status), said
         return said
 
     def publish(self, package: Path, number: str, more: str = "") -> None:
-        """A bundle that brings this package."""
+        """Publish a bundle that installs this package."""
         shutil.copy(package, self.root / "srv")
         self.type_in(f"rm -rf agent; puller bundle new agent --agent {package.name}")
         for path in self._work.iterdir():
@@ -442,13 +442,13 @@ class Chroot:
         self.type_in(f"puller site publish site agent --version {number}")
 
     def run(self, status: int = 0) -> dict[str, Any]:
-        """The report of a run."""
+        """Run Puller and return the report."""
         self.type_in("puller run", status=status)
         report: dict[str, Any] = json.loads((self.root / "var/lib/puller/last-run.json").read_bytes())
         return report
 
     def agent(self) -> str:
-        """The version that starts, without a word about another one."""
+        """Return the started version. A message about a fallback would be part of it."""
         return self.type_in("puller --version").removeprefix("puller, version ").strip()
 
 
@@ -475,7 +475,7 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
         host.publish(first, "1.0.0")
         assert host.run()["bundles"][0]["summary"].get("changed", 0) == 0
 
-        # The run that upgrades ends with the code that it began with, and the next one is the new version.
+        # The upgrading run completes with the old code. The next run uses the new version.
         host.publish(following, "1.1.0", AFTER_THE_UPGRADE)
         report = host.run()
         assert report["puller"] == version()
@@ -488,7 +488,7 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
         assert report["puller"] == NEXT
         assert report["bundles"][0]["summary"].get("changed", 0) == 0
 
-        # A version that does not start: its bundle is given up, and the one before brings its package back.
+        # A version that does not start: its bundle is rolled back, and the previous bundle reinstalls its package.
         host.publish(broken, "1.2.0")
         (bundle,) = host.run(7)["bundles"]
         assert bundle["given_up"]["version"] == "1.2.0"
@@ -497,7 +497,7 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
         assert versions(root) == f"1 {NEXT} -\n"
         assert "problems" not in host.run(20), "the broken bundle is in quarantine"
 
-        # By hand, and past the bundle: the version before stands in, says so, and repairs it.
+        # Installed by hand, without the bundle: the previous version runs, reports it, and repairs the package.
         shutil.copy(broken, root / "root")
         sentence = (
             f"version {BROKEN} does not start: ImportError: broken on purpose; {NEXT} is used in its place"
@@ -510,7 +510,7 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
         assert host.agent() == NEXT
         assert "problems" not in host.run(20), "the broken bundle is in quarantine"
 
-        # A version that starts, and whose runs come to no end.
+        # A version that starts, but whose runs do not complete.
         shutil.copy(dying, root / "root")
         host.type_in(f"dpkg -i /root/{dying.name}")
         assert host.agent() == DYING
@@ -520,13 +520,13 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
         assert [problem["message"] for problem in host.run(16)["problems"]] == [f"the agent: {sentence}"]
         assert host.agent() == NEXT, "the bundle has brought its package back"
 
-        # Back to where it began.
+        # Back to the first version.
         host.type_in("puller site back site agent --version 1.0.0")
         assert host.run()["puller"] == NEXT
         assert host.agent() == version()
         assert host.run()["puller"] == version()
 
-        # Without the directory of its version, a run cannot do what the first one has done.
+        # Without the directory of its version, the run cannot do the same as the first run.
         away = f"mv /usr/lib/puller/{version()} /usr/lib/puller/away"
         manifest = f"resources:\n  - exec: [away: {{command: {away}, path: /usr/bin}}]\n{AFTER_THE_UPGRADE}"
         (root / "srv/agent/manifest.yaml").write_text(manifest.replace("package#puller", "exec#away"))
@@ -534,12 +534,12 @@ def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
 
 
 def assert_demo_runs(root: Path, command: str = "puller") -> None:
-    """Publish, pull, verify, apply, attack, with child processes of its own Python: all that is installed works."""
+    """Publish, pull, verify, apply, attack, with child processes of the installed Python: the package is complete."""
     assert "refused" in run_in(root, command, "demo")
 
 
 def test_the_rpm_and_the_directory_run_and_go(releases: Releases) -> None:
-    """In the Debian tree, which has the same Python: what the rpm requires is named as in the Red Hat family."""
+    """Runs in the Debian tree, which has the same Python. The rpm names its requirements as in the Red Hat family."""
     from tests.support.machines import copied
 
     built = releases["bookworm"]
@@ -549,7 +549,7 @@ def test_the_rpm_and_the_directory_run_and_go(releases: Releases) -> None:
 
 
 def assert_directory_runs(root: Path, built: Built) -> None:
-    """From where it lies, and by a link; with modules of somebody else."""
+    """Run it from its own path and by a link, with foreign modules on the path."""
     from tests.support.machines import run_checked
 
     run_checked("tar", "-xzf", built.package(built.first, ".tar.gz"), "-C", root / "opt")

@@ -1,4 +1,4 @@
-"""The archive resource against a real web server: passwords, headers, ranges, slow and broken answers."""
+"""The archive resource and a real web server: passwords, headers, ranges, slow and broken answers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ http {{
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[str]:
-    """nginx with a place for each kind of answer; gives its URL."""
+    """URL of nginx with a location for each kind of answer."""
     root, work = tmp_path / "www", tmp_path / "nginx"
     for directory in (root, work):
         directory.mkdir()
@@ -134,7 +134,7 @@ def apply(directory: Path, url: str, **more: Any) -> list[str]:
 
 
 def asked(site: str, tmp_path: Path) -> list[str]:
-    """What the server was asked for, without the question whether it is up."""
+    """Return the requests that the server received, without those that wait for its start."""
     from tests.support.nginx import logged
 
     return logged(int(site.rpartition(":")[2]), tmp_path / "nginx/access.log")[1:]
@@ -192,5 +192,5 @@ def test_what_was_too_slow_goes_on_in_the_next_run(site: str, tmp_path: Path) ->
     have = part.stat().st_size
     assert have > 0
     assert apply(tmp_path, f"{site}/app.tar.gz", checksum=SHA256)
-    # nginx logs the slow one when it notices that nobody reads any more, which may be later.
+    # nginx logs the slow request when it notices the closed connection, which may be later.
     assert f"/app.tar.gz range=bytes={have}- status=206" in asked(site, tmp_path)

@@ -1,4 +1,4 @@
-"""The checkout resource in a booted Debian: git comes with a package of the run, and runs as the owner of the tree."""
+"""The checkout resource in a booted Debian: the run installs git, which runs as the owner of the tree."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_git_is_installed_and_runs_as_the_owner(debian: Machine) -> None:
     dry = debian.run(*apply, "--noop").stdout
     assert "Would have cloned file:///srv/app.git at v1" in dry, dry
     assert "failed" not in dry, dry
-    # Without a remote the clone fails, with git there.
+    # Without the remote the clone fails, although git is installed.
     debian.run("apt-get", "-qq", "update")
     failed = debian.run(*apply, check=False)
     assert failed.returncode == 6
@@ -59,7 +59,7 @@ def test_git_is_installed_and_runs_as_the_owner(debian: Machine) -> None:
     assert debian.run("find", "/srv/app", "!", "-user", "www-data").stdout == ""
     assert "3 resources, 3 stable" in debian.run(*apply).stdout
 
-    # What the owner lets git run runs as the owner.
+    # Programs that the owner configures for git run as the owner.
     program.write_text(PROGRAM)
     program.chmod(0o755)
     as_owner = ("setpriv", "--reuid=www-data", "--regid=www-data", "--clear-groups", "env", "HOME=/tmp")

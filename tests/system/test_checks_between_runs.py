@@ -1,4 +1,4 @@
-"""``puller check`` under its timer: what is broken by hand is repaired, unless the host is held; real servers asked."""
+"""``puller check`` under its timer repairs manual damage, unless the host is held. Checks use real servers."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def test_a_service_that_was_stopped_by_hand_runs_again_under_the_timer(
     publish(tmp_path, debian.root)
     debian.run("puller", "install-units")
     debian.run("systemctl", "daemon-reload")
-    assert check()[0] == 3  # nothing is enforced yet
+    assert check()[0] == 3  # no bundle is enforced yet
     debian.run("puller", "run")
     status, said = check()
     assert (status, said[:39]) == (0, "PULLER OK - 2 checks in order | time=0."), said
 
-    # Off by default.
+    # Repairs are off by default.
     assert (
         debian.run("systemctl", "is-enabled", "puller-check.timer", check=False).stdout.strip() == "disabled"
     )
@@ -110,7 +110,7 @@ def test_a_service_that_was_stopped_by_hand_runs_again_under_the_timer(
     assert "greeter.service is inactive (dead), wanted active" in said or "greeter is inactive (dead)" in said
     assert not is_active()
 
-    # Not while somebody has said against it.
+    # No repairs while an operator has disabled runs.
     drop_in = debian.root / "etc/systemd/system/puller-check.timer.d/often.conf"
     drop_in.parent.mkdir()
     drop_in.write_text(OFTEN)
@@ -131,7 +131,7 @@ def test_a_service_that_was_stopped_by_hand_runs_again_under_the_timer(
     wait_until(lambda: "PULLER OK - 2 checks in order |" in journal(), "all is in order", 60, journal)
     debian.run("systemctl", "stop", "puller-check.timer")
 
-    # What no run repairs, as it is not what the manifest is about.
+    # Damage outside the manifest, which no run repairs.
     debian.run("systemd-run", "--unit=no-such-unit", "sleep", "600")
     status, said = check("--run")
     assert status == 2, said
@@ -200,7 +200,7 @@ def test_nginx_with_tls(tmp_path: Path) -> None:
 
 @pytest.fixture
 def postgres() -> Iterator[tuple[Path, int]]:
-    """PostgreSQL in a directory of its own; gives that and its port."""
+    """Yield the directory of a private PostgreSQL and its port."""
     places = [f"{os.environ['PATH']}", *map(str, Path("/usr/lib/postgresql").glob("*/bin"))]
     program = shutil.which("postgres", path=":".join(places))
     initdb = shutil.which("initdb", path=":".join(places))
@@ -253,6 +253,6 @@ def test_postgresql_by_tcp_and_by_its_socket(postgres: tuple[Path, int]) -> None
     assert asked(tcp=Tcp(address=f"127.0.0.1:{port}")).status is Health.OK
     running = Process(pidfile=str(directory / "data/postmaster.pid"), name="postgres")
     assert asked(process=running).status is Health.OK
-    # It waits for its client to speak first.
+    # The server waits for its client's first message.
     assert not asked(1.0, tcp=Tcp(address=f"127.0.0.1:{port}", greets="hello")).status.in_order
     assert re.search("takes no connection", asked(unix=Unix(path=f"{path}0")).output)

@@ -1,4 +1,4 @@
-"""The README's demo, as a stranger types it: a fresh clone, a fresh environment, nothing else set up.
+"""The README's demo, as a new user types it: in a fresh clone and environment, without other setup.
 
 It runs under every suitable Python of this machine. The README's other command, the tests, is a step of `.ci/run`.
 """
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.clones
 
 
 def find_pythons() -> dict[str, str]:
-    """A Python for each suitable minor version that is here, Debian's own before others of its version."""
+    """Return a Python for each suitable minor version on this machine. Debian's own Python comes first."""
     of_users = sorted(map(str, Path.home().glob(".pyenv/versions/*/bin/python3")))
     named = [found for minor in range(OLDEST[1], 20) if (found := shutil.which(f"python3.{minor}"))]
     pythons: dict[str, str] = {}
@@ -35,7 +35,7 @@ def find_pythons() -> dict[str, str]:
 
 
 def find_version(python: str) -> str | None:
-    """``3.11``; ``None`` when it is too old, cannot be run, or cannot make environments."""
+    """Return a version such as ``3.11``. ``None``: the Python is too old, cannot run, or cannot make environments."""
     ask = "import ensurepip, sys, venv; print(*sys.version_info[:2], sep='.')"
     try:
         done = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False)
@@ -48,7 +48,7 @@ def find_version(python: str) -> str | None:
 
 
 def readme_command(end: str, python: str) -> str:
-    """The command line of the README that ends so, for this Python."""
+    """Return the README's command line with this ending, for this Python."""
     lines = (REPOSITORY / "README.md").read_text().splitlines()
     (line,) = (
         line.strip() for line in lines if line.startswith("    python3 -m venv") and line.endswith(end)
@@ -57,7 +57,7 @@ def readme_command(end: str, python: str) -> str:
 
 
 class Stranger:
-    """Somebody with a home directory, a fresh clone in it, and what the machine sets up for pip."""
+    """A new user with a home directory, a fresh clone in it, and this machine's settings for pip."""
 
     def __init__(self, home: Path, run_checked: Callable[..., CompletedProcess[str]]) -> None:
         self._home = home
@@ -66,7 +66,7 @@ class Stranger:
         run_checked("git", "clone", "--quiet", "--no-hardlinks", REPOSITORY, home / "puller")
 
     def type_in(self, command: str, timeout: float) -> str:
-        """What it prints; fails unless it succeeds."""
+        """Return the output of a command. Fails unless it succeeds."""
         passed_on = {
             name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_CERT_"))
         }
@@ -92,7 +92,7 @@ def new_stranger(run_checked: Callable[..., CompletedProcess[str]]) -> NewStrang
     def new() -> Iterator[Stranger]:
         with tempfile.TemporaryDirectory(
             prefix="puller-clone-"
-        ) as home:  # pytest's own are private to its user
+        ) as home:  # pytest's own directories are private to its user
             os.chmod(home, 0o755)
             yield Stranger(Path(home), run_checked)
 

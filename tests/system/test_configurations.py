@@ -1,7 +1,7 @@
-"""The nine configurations of ``examples/configurations`` on freshly booted Debians, twice each.
+"""The nine configurations of ``examples/configurations`` on freshly booted Debians, applied twice each.
 
-What the first run does the second finds in order. Only what an operator would write differs from the examples: ports
-that are free here, packages that are large, and what lies on servers of others.
+The second run must find everything in sync. Only values that an operator would set differ from the examples: free
+ports, large packages, and files on foreign servers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Configured:
         return self.machine.run(*command, "--detailed-exitcodes", *options, check=False, timeout=900)
 
     def assert_keeps(self, name: str, data: dict[str, Any] | None = None, *options: str) -> None:
-        """A dry run that predicts no failure, a run that changes, and one that finds everything in order."""
+        """Assert that a dry run predicts no failure, that a run makes changes, and that the next run makes none."""
         for status, extra in ((0, ["--noop"]), (CHANGED, []), (0, [])):
             done = self.apply(name, data or {}, *options, *extra)
             said = f"{name} {extra}: exit {done.returncode}\n{done.stdout}{done.stderr}\n{self.machine.say()}"
@@ -56,7 +56,7 @@ class Configured:
 
 @pytest.fixture
 def configured(debian_tree: Path, copied: Copied) -> Iterator[Configured]:
-    """On this machine's network, where packages come from."""
+    """A machine on this machine's network, to install packages."""
     from tests.support.machines import powered_on
 
     with copied(debian_tree) as disk:
@@ -69,7 +69,7 @@ def configured(debian_tree: Path, copied: Copied) -> Iterator[Configured]:
 
 @pytest.fixture
 def isolated(debian_tree: Path, copied: Copied, debian_with: Made, run_checked: Callable[..., Any]) -> Any:
-    """A machine with a network of its own, with a firewall and parameters; packages are there before."""
+    """A machine with its own network, firewall and parameters. Its packages are installed before."""
 
     @contextlib.contextmanager
     def of_12(*packages: str) -> Iterator[Path]:
@@ -94,7 +94,7 @@ def isolated(debian_tree: Path, copied: Copied, debian_with: Made, run_checked: 
 
 
 def keep_the_clock(disk: Path) -> None:
-    """Daemons that would set the clock, which is that of this machine, only seem to run."""
+    """Replace daemons that would set the clock, which the machine shares with this one."""
     for unit in ("ntpsec", "chrony", "systemd-timesyncd"):
         path = disk / f"etc/systemd/system/{unit}.service.d/clock.conf"
         path.parent.mkdir(parents=True)
@@ -166,7 +166,7 @@ PARAMETERS = yaml.safe_load((EXAMPLES / "os-hardening/sysctl.yaml").read_text())
 
 
 def parameters_of(configured: Configured) -> dict[str, Any]:
-    """What a container cannot change, as it is; of some it has not even a name."""
+    """Return the current values of parameters that a container cannot change, or cannot even see."""
     found = {}
     for key in PARAMETERS:
         path = "/proc/sys/" + key.replace(".", "/")
@@ -238,7 +238,7 @@ def log_in(configured: Configured) -> None:
         "owner": "ann",
         "utilities": "file:///srv/utilities",
         "parameters": {"kernel.unprivileged_bpf_disabled": None, "kernel.printk": None},
-        "sources": dict.fromkeys(SOURCES),  # no network leads there
+        "sources": dict.fromkeys(SOURCES),  # this network does not reach them
         "wanted": ["bc", "curl", "less", "tree"],
         "names": ["pwgen", "units"],
     }

@@ -1,4 +1,4 @@
-"""Jobs of cron on a machine with Debian's cron: what Puller writes is what it runs; and commands as another user."""
+"""Debian's cron runs the jobs that Puller writes, and commands run as another user."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_debian_cron_reads_every_job_and_runs_what_was_meant(
     again = apply(debian, resources)
     assert f"{len(others) + 1} stable" in again.stdout
     assert "no cron is installed" not in again.stdout
-    # cron takes its start for a boot where it finds no trace of an earlier one.
+    # Without a trace of an earlier start, cron takes its start for a boot.
     debian.run("rm", "-f", "/run/crond.reboot")
     debian.run("systemctl", "restart", "cron")
     seen = debian.root / "var/tmp"
@@ -83,7 +83,7 @@ def test_debian_cron_reads_every_job_and_runs_what_was_meant(
 
 
 def test_what_cron_would_not_read_is_made_right(debian: Machine, wait_until: Callable[..., None]) -> None:
-    """It says in its log only that it skips a file with other names, or one that others can write."""
+    """cron skips files with other names or that others can write, and reports it only in its log."""
     install_cron(debian)
     resources = [{"cron": [{"job": {"schedule": "@daily", "command": "true"}}]}]
     assert "cron#job changed" in apply(debian, resources).stdout

@@ -1,7 +1,7 @@
-"""Three hosts, a publisher, and a look at all of them: a release breaks a host of its wave, is halted, and mended.
+"""Three hosts, a publisher and a fleet view: a release breaks a host of its wave, is halted, and repaired.
 
-Freshly booted Debians pull from nginx and send their reports to it (WebDAV). With ``PULLER_PICTURES=DIRECTORY``, and
-Chromium, pictures of the pages are kept there for people to look at.
+Freshly booted Debians pull from nginx and send their reports to it (WebDAV). With ``PULLER_PICTURES=DIRECTORY`` and
+Chromium, screenshots of the pages are kept there for review.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Publisher:
         self._take_reports()
 
     def _take_reports(self) -> None:
-        """Let nginx take what hosts PUT."""
+        """Let nginx accept reports that hosts PUT."""
         self.arrived.mkdir()
         shutil.chown(self.arrived, "root")
         configuration = self._nginx.work / "nginx.conf"
@@ -82,7 +82,7 @@ class Publisher:
         self.puller("site", "push", str(self.site), str(self._nginx.root))
 
     def look(self) -> dict[str, Any]:
-        """The fleet, after all that has arrived was imported and the pages were made anew."""
+        """Import all arrived reports, write the pages, and return the fleet."""
         self.puller("fleet", "import", str(self.arrived), "--store", str(self.store))
         self.puller("fleet", "page", "--store", str(self.store), "--to", str(self.pages))
         said = self.puller("fleet", "status", "--store", str(self.store), "--format", "json")
@@ -90,7 +90,7 @@ class Publisher:
         return found
 
     def picture(self, name: str, page: str = "index.html") -> None:
-        """A picture of a page, for people to look at."""
+        """Save a screenshot of a page for review."""
         program, kept = shutil.which("chromium"), os.environ.get("PULLER_PICTURES")
         if program is None or kept is None:
             return
@@ -109,7 +109,7 @@ class Publisher:
 
 
 class Host:
-    """A machine that is kept."""
+    """A machine that follows the site."""
 
     def __init__(self, name: str, machine: Machine) -> None:
         self.name, self.machine = name, machine
@@ -164,7 +164,7 @@ def test_a_release_breaks_one_host_of_a_wave_is_halted_and_mended(
     assert [row["version"] for row in seen["bundles"]["web"]] == ["1.0.0"]
     publisher.picture("1-before")
 
-    # A wave that reaches two of the three; one of these two is not as the publisher's own machines are.
+    # A wave that reaches two of the three hosts. One of these two differs from the publisher's test machines.
     broken, fine, later = sorted(HOSTS, key=lambda name: place(name, "web", "1.1.0"))
     (hosts[broken].machine.root / "etc/fragile").touch()
     with (publisher.site / "site.yaml").open("a") as settings:
@@ -184,7 +184,7 @@ def test_a_release_breaks_one_host_of_a_wave_is_halted_and_mended(
     assert "waiting for its wave" in overview
     publisher.picture("2-broken")
 
-    # What is published goes no further; the host that broke says why.
+    # The rollout stops, and the broken host reports the reason.
     said = publisher.puller("site", "watch", str(publisher.site), "--store", str(publisher.store), ok=(4,))
     assert f"1 of 2 hosts failed or gave it up (limit 2%): {broken}" in said
     publisher.deploy()

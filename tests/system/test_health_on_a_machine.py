@@ -1,6 +1,6 @@
-"""A new bundle that breaks a service, and one during which the machine goes down twice: both lead back by themselves.
+"""Automatic rollbacks: a new bundle breaks a service, and a machine loses power twice while it applies a bundle.
 
-A machine without a network, kept by a directory that could be a stick.
+The machine has no network. Its site is a directory, such as a USB drive.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ trust_anchor: /srv/root.json
 
 
 class Stick:
-    """What the machine is kept by."""
+    """The machine's site, and the copy of it on the machine's disk."""
 
     def __init__(self, directory: Path, disk: Path) -> None:
         self.site = make_site(directory / "site", None)
@@ -74,7 +74,7 @@ def run(machine: Machine) -> Completed:
 
 
 def enforced(machine: Machine) -> tuple[str, str]:
-    """The version that is in force, and whether its service is up."""
+    """Return the enforced version and the state of its service."""
     status: dict[str, Any] = json.loads(machine.run("puller", "status", "--format", "json").stdout)
     up = machine.run("systemctl", "is-active", "greeter", check=False).stdout.strip()
     return status["bundles"][0]["enforced"], up
@@ -113,7 +113,7 @@ def test_a_machine_finds_its_rollback_from_a_broken_service_and_from_power_cuts(
         stick.publish("1.1.0", "no-number")
         outcome = run(machine)
         assert outcome.returncode == 7, outcome.stdout + outcome.stderr
-        # systemctl is no Nagios plugin: 3 is its own word for a unit that is not active.
+        # systemctl is no Nagios plugin: its exit status 3 means that the unit is not active.
         why = "1.1.0 is given up: service#greeter: health check up: exit status 3 (UNKNOWN): "
         assert why in outcome.stdout
         assert machine.run("puller", "status", "--check", check=False).returncode == 1

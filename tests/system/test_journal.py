@@ -1,4 +1,4 @@
-"""The journal of a booted machine, asked by fields: what journald has made of the entries of real runs."""
+"""The journal of a booted machine: fields of the entries that real runs write."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_all_of_many_changes_at_once_arrive_with_their_fields(host: Machine, pub
 
 
 def test_a_machine_whose_journal_takes_no_entries_still_has_its_lines(host: Machine) -> None:
-    """The socket is away, as on a machine that is nearly full or half broken; lines have a way of their own."""
+    """The journal's socket is removed, as on a nearly full or half broken machine. Standard error still works."""
     drop_in = host.root / "etc/systemd/system/puller.service.d/no-socket.conf"
     drop_in.parent.mkdir()
     drop_in.write_text("[Service]\nInaccessiblePaths=/run/systemd/journal/socket\n")

@@ -1,4 +1,4 @@
-"""Parameters of the kernel and mounts on a real systemd, with a network and a /proc of its own."""
+"""Kernel parameters and mounts with a real systemd, in a machine with its own network and /proc."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOUNTS = {
 
 @pytest.fixture
 def machine(debian_disk: Path) -> Iterator[Machine]:
-    """One whose network is its own, so that the parameters of that can be set."""
+    """A machine with its own network, so that tests can set its parameters."""
     from tests.support.machines import powered_on
 
     with powered_on(debian_disk, "--private-network") as found:
@@ -48,20 +48,20 @@ def apply(machine: Machine, resources: list[Any], *options: str) -> Completed:
 
 
 def states(done: Completed) -> dict[str, str]:
-    """What became of each resource, by its name."""
+    """Return the state of each resource by name."""
     return dict(
         re.findall(r"\w+#(\S+)(?: \(.*?\))? (would change|stable|changed|failed)", done.stdout + done.stderr)
     )
 
 
 def mounts(machine: Machine) -> dict[str, str]:
-    """Type and options by mount point, the topmost of each."""
+    """Return type and options by mount point, those of the topmost mount."""
     lines = machine.run("cat", "/proc/self/mountinfo").stdout.splitlines()
     return {line.split()[4]: f"{line.split(' - ')[1].split()[0]} {line.split()[-1]}" for line in lines}
 
 
 def without(machine: Machine, *programs: str) -> None:
-    """Take away programs: what succeeds then has started none of them."""
+    """Remove programs, to prove that a successful run does not need them."""
     for program in programs:
         machine.run("mv", f"/usr/bin/{program}", f"/usr/bin/{program}.away")
 
@@ -140,7 +140,7 @@ def test_a_hardened_machine_has_its_mounts_and_parameters_after_the_next_boot(
         "net.ipv4.conf.lo.rp_filter": "2",
     }
     path = "/etc/sysctl.d/99-hardening.conf"
-    directory = {"name": "/etc/sysctl.d", "ensure": "directory", "mode": "0755"}  # Debian 13 has it not
+    directory = {"name": "/etc/sysctl.d", "ensure": "directory", "mode": "0755"}  # missing in Debian 13
     resources = [
         {"file": {**directory, "owner": "root", "group": "root"}},
         {"file": {"name": path, "owner": "root", "group": "root", "mode": "0440"}},

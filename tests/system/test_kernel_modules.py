@@ -1,6 +1,6 @@
-"""The files of kernel_module as the real modprobe and systemd read them, in a booted Debian.
+"""The files of kernel_module, read by the real modprobe and systemd in a booted Debian.
 
-A container has no modules of its own: that they are loaded is seen on a simulated kernel
+A container cannot load modules: a simulated kernel tests that
 (``tests/puller/resources/kernel/test_kernel_module.py``).
 """
 

@@ -1,4 +1,4 @@
-"""Agents with fewer rights on a booted Debian: the profiles of the unit, and the agent of an ordinary user."""
+"""Agents with fewer rights on a booted Debian: the profiles of the unit, and an ordinary user's agent."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ AccuracySec=100ms
 
 
 class Publisher:
-    """A site on the disk of the machine, which it reads as a directory."""
+    """A site on the disk of the machine, which reads it as a directory."""
 
     def __init__(self, directory: Path, disk: Path) -> None:
         self.site: Site = make_site(directory / "site", None)
@@ -95,14 +95,14 @@ class Publisher:
         shutil.copytree(self.site.public, self.disk / "srv/site", dirs_exist_ok=True)
 
     def configure(self, directory: Path) -> None:
-        """Write what a host has of it into a directory of configuration."""
+        """Write a host's configuration for this site into a directory."""
         directory.mkdir(parents=True)
         shutil.copy(self.site.anchor, directory / "root.json")
         (directory / "config.yaml").write_text("site: /srv/site\nbundles: [{name: greeter}]\n")
 
 
 def make_repository(machine: Machine) -> None:
-    """The only one that the machine knows, with one package."""
+    """Create the machine's only repository, with one package."""
     directory = machine.root / "srv/repository"
     for path in ("tree/DEBIAN", "tree/usr/share/greeting"):
         (directory / path).mkdir(parents=True)
@@ -121,7 +121,7 @@ def make_repository(machine: Machine) -> None:
 
 
 def start(machine: Machine, unit: str) -> tuple[str, str]:
-    """Start a service and wait for its end; gives its exit status, and what it has said."""
+    """Start a service, wait for its end, and return its exit status and its messages."""
     before = len(machine.journal(unit))
     machine.run("systemctl", "start", unit, check=False)
     said = "\n".join(str(entry.get("MESSAGE")) for entry in machine.journal(unit)[before:])
@@ -143,7 +143,7 @@ def test_the_tight_profile_runs_files_and_services_and_the_ordinary_one_packages
     debian.run("puller", "install-units", "--tight")
     debian.run("systemctl", "daemon-reload")
 
-    # All of it is done, and what a run sees is what is there.
+    # All resources are applied, and the run sees the real state.
     status, said = start(debian, "puller.service")
     assert status == "0", said
     assert debian.run("systemctl", "is-active", "greeter").stdout == "active\n"
@@ -154,13 +154,13 @@ def test_the_tight_profile_runs_files_and_services_and_the_ordinary_one_packages
     status, said = start(debian, "puller.service")
     assert (status, "0 changed" in said or "changed" not in said) == ("0", True), said
 
-    # The checks between runs repair under it, too.
+    # The checks between runs repair under the profile, too.
     debian.run("systemctl", "stop", "greeter")
     status, said = start(debian, "puller-check.service")
     assert status == "0", said
     assert debian.run("systemctl", "is-active", "greeter").stdout == "active\n"
 
-    # A package fails before anything of it is there, and the reason is told.
+    # A package fails before it is unpacked, and the error gives the reason.
     publisher.publish("2.0.0", OF_THE_MACHINE + WITH_PACKAGE, greeting="bonjour", target=target)
     status, said = start(debian, "puller.service")
     assert status in ("4", "6"), said
@@ -170,7 +170,7 @@ def test_the_tight_profile_runs_files_and_services_and_the_ordinary_one_packages
     assert debian.run("dpkg", "--audit").stdout == ""
     assert debian.run("dpkg-query", "--show", "greeting", check=False).returncode == 1
 
-    # Without it the package is installed.
+    # Without the profile the package is installed.
     for unit in ("puller", "puller-check"):
         (debian.root / f"etc/systemd/system/{unit}.service.d/50-tight.conf").unlink()
     debian.run("systemctl", "daemon-reload")
@@ -180,7 +180,7 @@ def test_the_tight_profile_runs_files_and_services_and_the_ordinary_one_packages
 
 
 def as_alice(machine: Machine, *command: str, check: bool = True) -> Completed:
-    """As a login of hers would run it."""
+    """Run a command as in a login session of alice."""
     uid = machine.run("id", "-u", "alice").stdout.strip()
     login = ("runuser", "-u", "alice", "--", "env", "HOME=/home/alice", f"XDG_RUNTIME_DIR=/run/user/{uid}")
     return machine.run(*login, *command, check=check)
@@ -229,7 +229,7 @@ def test_an_ordinary_user_s_agent_pulls_under_her_timer_forth_and_back(
     as_alice(debian, "systemctl", "--user", "daemon-reload")
     as_alice(debian, "systemctl", "--user", "enable", "--now", "puller.timer")
 
-    # Forth.
+    # To the new version.
     wait_until(lambda: greeting() == "hello", "the first version is here", 60, debian.say)
     wait_until(lambda: status()["last_run"], "the run has ended", 60, debian.say)
     assert as_alice(debian, "stat", "--format=%U:%G %a", "/home/alice/greeting").stdout == "alice:alice 600\n"
@@ -239,7 +239,7 @@ def test_an_ordinary_user_s_agent_pulls_under_her_timer_forth_and_back(
     wait_until(lambda: greeting() == "bonjour", "the second version is here", 60, debian.say)
     wait_until(lambda: "GREETING=bonjour" in environment(), "its service is, too", 60, debian.say)
 
-    # Her checks are in order; the machine's agent has no part in it.
+    # Her checks pass. The machine's agent is not involved.
     as_alice(debian, "systemctl", "--user", "disable", "--now", "puller.timer")
     as_alice(debian, "systemctl", "--user", "stop", "puller.service")
     said = as_alice(debian, "puller", "check", "--as-user").stdout
@@ -247,15 +247,15 @@ def test_an_ordinary_user_s_agent_pulls_under_her_timer_forth_and_back(
     assert not (debian.root / "var/lib/puller").exists()
     assert debian.run("puller", "run", "--as-user", check=False).returncode == 64
 
-    # Back.
+    # Back to the old version.
     as_alice(debian, "puller", "rollback", "greeter", "--as-user", "--reason", "English")
     assert greeting() == "hello"
     assert "GREETING=hello" in environment()
     second = as_alice(debian, "puller", "run", "--as-user", "--detailed-exitcodes", check=False)
-    assert second.returncode == 20, second.stdout  # held: what was rolled back is not tried again
+    assert second.returncode == 20, second.stdout  # held: a rolled back release is not tried again
     assert "4 resources, 4 stable, 0 changed" in second.stdout
 
-    # What wants root is refused before anything is changed.
+    # Resources that require root fail before any change.
     publisher.publish("3.0.0", OF_A_USER + WITH_PACKAGE, greeting="ciao", target=target)
     refused = as_alice(debian, "puller", "run", "--as-user", check=False)
     assert refused.returncode == 13

@@ -1,4 +1,4 @@
-"""The harness itself: the machine that system tests run on is a real one, with Puller in it."""
+"""Tests of the harness: the machine of system tests is real and has Puller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unit that keeps a copy of a site, under a real systemd, with all of its hardening, as its page sets it up."""
+"""The unit that mirrors a site, under a real systemd with all of its hardening, set up as its page describes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_copy_is_kept_by_what_the_page_says_and_hosts_follow_it(debian: Machin
     owners = debian.run("find", "/var/lib/puller-mirror", "-not", "-user", "puller-mirror").stdout
     assert owners == "", "it is a user's that can do nothing else"
 
-    # What a host would refuse fails the unit, which monitoring sees, and the copy stays.
+    # Files that a host would reject fail the unit, which monitoring reports. The copy stays.
     timestamp = debian.root / "srv/site/public/metadata/timestamp.json"
     good = timestamp.read_bytes()
     timestamp.write_bytes(good.replace(b'"sig":"', b'"sig":"00'))

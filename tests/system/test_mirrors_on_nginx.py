@@ -1,4 +1,4 @@
-"""A real web server and downloads that are cut off, and several mirrors of which some are down."""
+"""A real web server with interrupted downloads, and several mirrors, some of which are down."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGE = {"files/large": random.Random(1).randbytes(600_000)}
 
 
 def set_up(nginx: Nginx, directive: str) -> None:
-    """Start nginx again with one directive more, or with none."""
+    """Start nginx again with an additional directive, or without one."""
     configuration = nginx.work / "nginx.conf"
     plain = re.sub(r"^http \{.*$", "http {", configuration.read_text(), flags=re.MULTILINE)
     nginx.stop()
@@ -33,7 +33,7 @@ def set_up(nginx: Nginx, directive: str) -> None:
 
 
 def statuses(nginx: Nginx) -> list[int]:
-    """How the bundle with the large file was answered, oldest first; nginx logs a request when it is over."""
+    """Return the statuses for the bundle with the large file, oldest first. nginx logs a request when it ends."""
     log = "\n".join(nginx.log())
     return [int(status) for status in re.findall(r'"GET \S*web-1\.1\.0\S* [^"]+" (\d+)', log)]
 
@@ -43,7 +43,7 @@ def publish(publisher: Publisher) -> None:
 
 
 def cut_off(host: Host, nginx: Nginx, puller: str) -> Path:
-    """A run that is killed in the middle of its download; gives the part that it has left."""
+    """Kill a run in the middle of its download and return the partial file."""
     set_up(nginx, "limit_rate 150k;")
     command = [puller, "run", "--config", str(host.configuration)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
@@ -68,7 +68,7 @@ def downloads(host: Host) -> list[Path]:
 
 @pytest.fixture
 def published(host: Host, publisher: Publisher) -> Host:
-    """A host that enforces 1.0.0; 1.1.0 with a large file is on the site."""
+    """A host that enforces 1.0.0, and a site with version 1.1.0, which has a large file."""
     publisher.publish("1.0.0")
     assert host.run().status == 0
     publish(publisher)
@@ -139,7 +139,7 @@ def test_a_mirror_that_is_down_is_a_notice_of_every_run(
 
 
 def fail_for(host: Host, days: int) -> None:
-    """Let the failure of the first mirror be so many days old, and the next try due."""
+    """Set the age of the first mirror's failure to this number of days, with the next attempt due."""
     path = host.state / "trust/mirrors.json"
     memory = json.loads(path.read_text())
     (failing,) = memory["mirrors"].values()
@@ -156,7 +156,7 @@ def test_a_mirror_that_is_down_for_a_week_is_a_warning(published: Host, nginx: N
     published.run()
     assert published.report().get("problems", []) == []
     fail_for(published, 8)
-    for _ in range(2):  # the second run leaves the mirror alone, and has the warning all the same
+    for _ in range(2):  # the second run skips the mirror, but prints the same warning
         outcome = published.run()
         published.assert_told(f"{down}: failed 33 times since .*Connection refused", outcome)
         check = published.puller("status", "--check")
