@@ -1,4 +1,4 @@
-"""A dry run as the kernel sees it: not one system call that could change the machine; and it foretells the real one."""
+"""Dry runs make no system call that could change the machine, and predict the real run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHANGING_IOCTLS = re.compile(r"\b(FS_IOC_SETFLAGS|FS_IOC_FSSETXATTR|FICLONE|FICL
 
 
 def changing_calls(command: list[str], trace: Path, **environment: str) -> tuple[str, list[str]]:
-    """Run ``command`` under strace, children included; what it printed, and calls that change something, or could."""
+    """Run ``command`` and its children under strace. Return its output and the calls that could change a file."""
     options = [
         *("-f", "-qq", "-y", "-s", "500", "-e", "signal=none"),
         *("-e", f"trace={','.join(CHANGING + OPENING)}", "-o", str(trace)),
@@ -46,7 +46,7 @@ def changing_calls(command: list[str], trace: Path, **environment: str) -> tuple
         text=True,
         timeout=120,
         check=False,
-        # An installation has its bytecode; that of this working tree may have to be written yet.
+        # Installations have bytecode. This working tree may lack it.
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
     )
     return done.stdout, [line for line in trace.read_text().splitlines() if is_change(line)]
@@ -55,7 +55,7 @@ def changing_calls(command: list[str], trace: Path, **environment: str) -> tuple
 def is_change(line: str) -> bool:
     call = re.match(r"\d+ +(\w+)\((.*)", line)
     if not call:
-        return False  # the second half of a call that was interrupted, or an exit
+        return False  # the second half of an interrupted call, or an exit
     name, arguments = call.groups()
     if name in OPENING:
         return bool(OPENS_FOR_CHANGE.search(arguments)) and not CHANGES_NOTHING.search(arguments)
@@ -144,7 +144,7 @@ resources:
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """A bundle with every kind of work in it, and a directory ``machine`` in which that is to be done."""
+    """A bundle with resources of every kind, and a directory ``machine`` for its changes."""
     machine = tmp_path / "machine"
     for name in ("kept", "empty", "full/inside", "full-forced/inside", "in-the-way", "in-the-way-forced/x"):
         (machine / name).mkdir(parents=True)
@@ -164,7 +164,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def told(output: str) -> dict[str, tuple[str, str]]:
-    """What a run said of each resource: what became of it, or would; and its errors, unmet requirements and diff."""
+    """Return the result of each resource, real or predicted, with its errors, unmet requirements and diff."""
     entry = re.compile(
         r"[A-Z]+ +(\w+#.+) (stable|changed|refreshed|would change|failed|skipped.*) ensure=\S* (.*)"
     )

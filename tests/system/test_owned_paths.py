@@ -1,7 +1,7 @@
-"""Objects of one run that another resource would take away, on a booted Debian with real tools.
+"""Objects of one run that another resource would remove, on a booted Debian with real tools.
 
 * A scaffold with ``purge`` leaves the objects of every other type.
-* Two spellings of one object that do not agree, and a file at the path that another type writes, are refused.
+* Conflicting declarations of one object by two spellings fail, and so does a file at a path that another type writes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The plans that Puller reads from simulations, compared with the changes that the real package managers then make.
+"""Compare the plans that Puller reads from simulations with the changes of the real package managers.
 
 * A plan must contain every package that changes, and no other.
-* apt is that of Debian 12 and of Debian 13, dnf is dnf 4. With ``--thorough``, dnf 5 of Debian unstable is tried too.
+* apt is that of Debian 12 and of Debian 13, dnf is dnf 4. With ``--thorough``, dnf 5 of Debian unstable is tested, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Packages = dict[str, set[Record]]
 
 
 class Case(NamedTuple):
-    """A change, the commands that come before it, and the names that it installs and removes."""
+    """A change, the commands before it, and the names that it installs and removes."""
 
     request: Request
     before: Sequence[str] = ()
@@ -80,7 +80,7 @@ def expect(machine: Debian | Distribution, case: Case) -> None:
 
 
 def expect_refusal(machine: Debian | Distribution, request: Request) -> None:
-    """Expect a failure of the simulation, and of the change before it changes anything."""
+    """Expect the simulation to fail, and the change to fail before it changes anything."""
     before = machine.packages()
     with pytest.raises(ResourceError, match=r"exit code|cannot install|not going to be"):
         machine.manager().plan(machine.job(noop=True), request)
@@ -121,7 +121,7 @@ class Debian(LocalSystem):
         return Job(self, tuple, print, noop, 120, 10)
 
     def packages(self) -> Packages:
-        """Also those of which only configuration files are left, with an empty version."""
+        """Include packages with leftover configuration files, with an empty version."""
         fields = "\\t".join(f"${{{field}}}" for field in apt.FIELDS)
         text = self.machine.run("dpkg-query", "-W", f"-f={fields}\\n").stdout
         database, packages = parse_database(text), Packages()
@@ -177,7 +177,7 @@ def of_release(request: pytest.FixtureRequest) -> Iterator[Debian]:
 
 @pytest.fixture
 def debian(of_release: Debian) -> Iterator[Debian]:
-    """A Debian with no packages but its own."""
+    """A Debian with only its own packages."""
     yield of_release
     of_release.clean()
 
@@ -431,7 +431,7 @@ def test_a_refusal_of_dnf_is_never_an_empty_plan(fedora: Distribution, name: str
 
 
 def test_a_skipped_package_is_no_part_of_the_plan(fedora: Distribution) -> None:
-    """dnf lists the newest version, which cannot be installed, beside the older one that is."""
+    """dnf lists the newest version, which cannot be installed, beside the older version, which can."""
     fedora.configure("best=0")
     expect(fedora, Case(installing("kept"), (), ["kept"]))
     assert {record.version for record in fedora.packages()["kept"]} == {"1.0-1"}

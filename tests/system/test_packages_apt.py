@@ -1,6 +1,6 @@
-"""The package resource on the real apt and dpkg, and how well the simulated ones imitate them.
+"""The package resource with real apt and dpkg, and a comparison with the simulated ones.
 
-They work in a Debian on disk, with Puller installed in it; this machine's packages stay as they are.
+Tests work in a Debian on disk with Puller installed. This machine's packages stay unchanged.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ with open("/var/lib/dpkg/lock-frontend", "w") as lock:
 
 
 WITH_PROC = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
-"""Run a command in a tree with ``/proc``, which is mounted for this command alone."""
+"""Run a command in a tree with ``/proc`` mounted for this command alone."""
 
 
 class Machine:
-    """A Debian on disk: what is run in it sees nothing else, and this machine's packages stay as they are."""
+    """A Debian on disk. Its commands see nothing else, and this machine's packages stay unchanged."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -60,7 +60,7 @@ class Machine:
 
     @contextlib.contextmanager
     def locked(self, seconds: float) -> Iterator[None]:
-        """Somebody else holds dpkg's lock, for so long at most."""
+        """Hold dpkg's lock in another process, for a limited time."""
         command = ["chroot", str(self.root), "python3", "-c", HOLD_THE_LOCK.format(seconds=seconds)]
         with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as holder:
             assert holder.stdout
@@ -70,7 +70,7 @@ class Machine:
 
 
 class Repository:
-    """An apt repository on the machine's own disk, and the only one that it knows."""
+    """An apt repository on the machine's own disk, its only one."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -86,7 +86,7 @@ class Repository:
     def add(
         self, name: str, *versions: str, architecture: str = "all", postinst: str = "", **fields: str
     ) -> None:
-        """Build a package in some versions, with a configuration file that differs from version to version."""
+        """Build a package in some versions, with a configuration file that differs between versions."""
         for version in versions:
             self._build(name, version, architecture, postinst, fields)
 
@@ -124,14 +124,14 @@ class Repository:
 def tree(
     debian_tree: Path, copied: Callable[[Path], contextlib.AbstractContextManager[Path]]
 ) -> Iterator[Path]:
-    """One for all tests here: each uses packages of its own, or leaves none behind."""
+    """A tree for all tests here: each test uses its own packages, or removes them."""
     with copied(debian_tree) as root:
         yield root
 
 
 @pytest.fixture
 def debian(tree: Path) -> Iterator[Machine]:
-    """A Debian with no packages but its own, as before the test so after it."""
+    """A Debian with only its own packages, before and after the test."""
     machine = Machine(tree)
     own = dpkg(machine).keys()
     yield machine
@@ -153,7 +153,7 @@ def apply(machine: Machine, packages: dict[str, dict[str, Any]], *options: str) 
 
 
 def outcomes(done: Completed) -> dict[str, str]:
-    """What became of each package, or what noop says of it."""
+    """Return the state of each package, or the prediction of noop."""
     found = {}
     for name, state, rest in re.findall(
         r"package#(\S+) (stable|changed|failed|would change)(.*)", done.stdout
@@ -164,13 +164,13 @@ def outcomes(done: Completed) -> dict[str, str]:
 
 
 def dpkg(machine: Machine) -> dict[str, tuple[str, str]]:
-    """The version and status of each package, as dpkg has it."""
+    """Return the version and status of each package according to dpkg."""
     done = machine.run("dpkg-query", "-W", "-f=${Package}:${Architecture} ${Version} ${db:Status-Status}\\n")
     rows = (line.split(" ") for line in done.stdout.splitlines())
     return {name: (version, status) for name, version, status in rows}
 
 
-# Every state towards every other: one package for each pair, all in one run.
+# All transitions between states: one package for each pair, all in one run.
 
 
 def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
@@ -222,7 +222,7 @@ def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
 
 
 def is_running(pid: str) -> bool:
-    """A zombie is not: it waits for this process, which adopts orphans once Puller has run a command in it."""
+    """A zombie is not running: it waits for this process, which adopts orphans once Puller has run a command in it."""
     try:
         return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -258,7 +258,7 @@ def test_the_lock_is_waited_for_but_not_for_ever(debian: Machine, repository: Re
 def test_dpkg_is_killed_at_the_time_limit_and_repaired_in_the_next_run(
     debian: Machine, repository: Repository
 ) -> None:
-    """The first run leaves an interrupted dpkg behind, and no process; the second finishes what it was doing."""
+    """The first run leaves an interrupted dpkg, and no process. The second run completes the interrupted work."""
     repository.add("slow", "1.0", postinst="echo $$ > /slow.pid; test -e /quick || sleep 1000")
     repository.add("tool", "1.0")
     repository.publish()
@@ -339,7 +339,7 @@ def test_a_package_that_does_not_exist_fails_with_its_name_and_keeps_no_other_fr
 def test_noop_foretells_what_no_repository_offers_as_the_run_finds_it(
     debian: Machine, repository: Repository
 ) -> None:
-    """A misspelt name, a version that was never there, a name that packages provide; and a fresh machine."""
+    """Tests a misspelt name, a version that never existed, a name that packages provide, and a fresh machine."""
     repository.add("tool", "1.0", "1.1")
     repository.add("postfix", "3.0", Provides="mail-agent")
     repository.add("exim", "4.0", Provides="mail-agent")
@@ -364,7 +364,7 @@ def test_noop_foretells_what_no_repository_offers_as_the_run_finds_it(
 def test_a_mirror_that_is_down_fails_in_bounded_time_and_the_next_run_installs(
     debian: Machine, repository: Repository
 ) -> None:
-    """Nothing listens at the mirror: the lists cannot be fetched, and neither can the package of older lists."""
+    """No server listens at the mirror: neither lists nor packages of older lists can be downloaded."""
     repository.add("tool", "1.0")
     repository.publish(update=False)
     sources = debian.root / "etc/apt/sources.list"
@@ -416,7 +416,7 @@ def test_packages_of_two_architectures_are_two(debian: Machine, repository: Repo
 
 
 def test_a_name_is_never_a_pattern(debian: Machine, repository: Repository) -> None:
-    """Left to itself, apt takes ``too.`` for a regular expression and installs all that match."""
+    """By default, apt takes ``too.`` for a regular expression and installs all matching packages."""
     repository.add("tool", "1.0")
     repository.publish()
     assert outcomes(apply(debian, {"too.": {}, "t.": {"ensure": "latest"}})) == {
@@ -426,7 +426,7 @@ def test_a_name_is_never_a_pattern(debian: Machine, repository: Repository) -> N
     assert "tool:all" not in dpkg(debian)
 
 
-# The simulated Debian does as the real one
+# The simulated Debian behaves like the real one
 
 
 SITUATIONS = {
@@ -468,7 +468,7 @@ def command(step: str) -> list[str]:
 
 
 def seen_by_puller(run: Callable[[list[str]], Any]) -> Any:
-    """What it makes of the packages, and of what could be installed."""
+    """Return Puller's view of the packages and of the available ones."""
     fields = "\\t".join(f"${{{field}}}" for field in FIELDS)
     installed = parse_database(run(["dpkg-query", "-W", f"-f={fields}\\n"]).stdout).installed
     policies = parse_policies(run(["apt-cache", "policy", "--", *NAMES]).stdout)

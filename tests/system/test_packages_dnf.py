@@ -1,7 +1,7 @@
-"""The package resource on the real dnf and rpm, and how well the simulated ones imitate them.
+"""The package resource with real dnf and rpm, and a comparison with the simulated ones.
 
-They work on a directory: what they install, know and log is below it, and this machine's packages stay as they are.
-Needs dnf, rpm, rpmbuild and createrepo_c (Debian: ``apt-get install dnf rpm createrepo-c``).
+All installed files, databases and logs are below a directory, and this machine's packages stay unchanged. Needs dnf,
+rpm, rpmbuild and createrepo_c (Debian: ``apt-get install dnf rpm createrepo-c``).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Fedora(LocalSystem):
         return self.run(Command(words))
 
     def add(self, name: str, *versions: str, file: str = "", scripts: str = "", more: str = "") -> None:
-        """Build a package in some versions; ``file`` is what it installs."""
+        """Build a package in some versions. ``file``: the file that it installs."""
         for full in versions:
             epoch, _, rest = f"0:{full}".removeprefix("0:" if ":" in full else "").partition(":")
             version, _, release = rest.rpartition("-")
@@ -151,7 +151,7 @@ Apply = Callable[..., dict[str, Event]]
 
 @pytest.fixture
 def apply(fedora: Fedora, tmp_path: Path) -> Apply:
-    """``apply({"tool": {"ensure": "latest"}}, noop=…)``: the events by name."""
+    """Return ``apply({"tool": {"ensure": "latest"}}, noop=…)``, which returns the events by name."""
 
     def build(packages: dict[str, dict[str, Any]], *, noop: bool = False) -> dict[str, Event]:
         resources = [{"package": [{name: properties}]} for name, properties in packages.items()]
@@ -209,7 +209,7 @@ def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
     manifest = {name: {"ensure": desired} for name, (_, desired, _) in table.items()}
     fedora.looked.clear()
     predicted = apply(manifest, noop=True)
-    asked = ["rpm -q", "dnf -q", "dnf -q"]  # what is installed, newer, and offered, for all
+    asked = ["rpm -q", "dnf -q", "dnf -q"]  # one query each for installed, newer and available packages
     assert fedora.looked == [*asked, "dnf install", "dnf remove"], "one simulation for all"
     said = {
         name: event.noop_message.removeprefix("Would have ") or "stable" for name, event in predicted.items()
@@ -330,7 +330,7 @@ def test_a_database_that_cannot_be_read_is_not_an_empty_one(fedora: Fedora, appl
     assert event.errors[0].startswith("rpm -q: ")
 
 
-# The simulated Fedora does as the real one
+# The simulated Fedora behaves like the real one
 
 
 SITUATIONS = {
@@ -353,7 +353,7 @@ AVAILABLE = "%{name}\t%{epoch}:%{version}-%{release}\t%{arch}\n"
 
 
 def seen_by_puller(ask: Callable[[list[str]], Completed]) -> Any:
-    """What it makes of the packages, and of what could be installed."""
+    """Return Puller's view of the packages and of the available ones."""
     installed = ask(["rpm", "-q", "--queryformat", INSTALLED, "--whatprovides", "--", *NAMES])
     updates = ask(["dnf", "-q", "check-update", "--", *NAMES])
     available = ask(["dnf", "-q", "repoquery", f"--queryformat={AVAILABLE}", "--", *NAMES])

@@ -1,4 +1,4 @@
-"""The unit that signs a site anew, under a real systemd, with all of its hardening."""
+"""The unit that renews a site's signatures, under a real systemd, with all of its hardening."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = (Path(__file__).parents[2] / "docs/keys.md").read_text()
 
 
 def version(machine: Machine, site: str) -> int:
-    """Of the timestamp of the site."""
+    """Return the version of the site's timestamp."""
     listed = json.loads(machine.run("puller", "site", "list", site, "--format", "json").stdout)
     return {role["role"]: int(role["version"]) for role in listed["roles"]}["timestamp"]
 
@@ -35,7 +35,7 @@ def test_a_site_is_signed_anew_by_what_the_page_says(debian: Machine) -> None:
     assert version(debian, "/srv/site") == 2
     debian.run("puller", "site", "verify", "/srv/site")
 
-    # Without the credential it fails loudly, and the site is as before.
+    # Without the credential it fails with an error, and the site stays unchanged.
     (debian.root / "etc/puller/publisher/srv-site.passphrase").unlink()
     assert debian.run("systemctl", "start", f"{unit}.service", check=False).returncode != 0
     assert "the passphrase is wrong" in debian.run("journalctl", "-u", f"{unit}.service").stdout

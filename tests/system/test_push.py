@@ -71,7 +71,7 @@ Host www
 
 
 class Silent:
-    """A watch that says nothing."""
+    """A watch without output."""
 
     def planned(self, steps: Plan) -> None:
         pass
@@ -107,7 +107,7 @@ def wait_for(port: int) -> None:
 
 
 def documented_location(root: Path, users: Path) -> str:
-    """The block of docs/pushing.md, for another directory and another file of users."""
+    """Return the block of docs/pushing.md with another directory and another file of users."""
     text = (REPOSITORY / "docs/pushing.md").read_text()
     found = re.search(r"^```nginx\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert found
@@ -119,7 +119,7 @@ def documented_location(root: Path, users: Path) -> str:
 
 @pytest.fixture
 def dav(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """nginx as docs/pushing.md has it, which takes files of ``publisher``: its origin with credentials, and a root."""
+    """nginx as in docs/pushing.md, which accepts files of ``publisher``: its URL with credentials, and its root."""
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     assert program, "nginx is not installed (Debian: apt-get install nginx-light)"
     root, work = tmp_path / "www", tmp_path / "nginx"
@@ -195,7 +195,7 @@ def test_a_wrong_password_is_told_and_not_shown(site: Site, dav: tuple[str, Path
 
 @pytest.fixture
 def www(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """A host ``www`` that ``ssh`` knows, with OpenSSH's own server; to be called to stop it."""
+    """A host ``www`` of OpenSSH's own server that ``ssh`` can reach. Call the value to stop the server."""
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     assert program, "sshd is not installed (Debian: apt-get install openssh-server)"
     work, port = tmp_path / "ssh", free_port()
@@ -206,7 +206,7 @@ def www(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[]
     (work / "sshd_config").write_text(SSHD.format(port=port, work=work))
     (work / "config").write_text(SSH_CONFIG.format(port=port, work=work, user=getpass.getuser()))
     (work / "bin").mkdir()
-    # ssh reads the configuration of the user by its home in /etc/passwd, which a test does not change.
+    # ssh finds the user's configuration by the home in /etc/passwd, which a test does not change.
     (work / "bin/ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {work}/config "$@"\n')
     (work / "bin/ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{work}/bin:{os.environ['PATH']}")

@@ -1,10 +1,10 @@
-"""By the README alone, on bare machines: Puller installed, a site published, an application kept through its releases.
+"""The README's commands on bare machines: Puller installed, a site published, an application with five releases.
 
-A freshly booted Debian 12 and a Debian 13, each with a clone and what the README says to install. The application is an
-archive with its version in its name, a configuration from a template, a unit with a drop-in, and a health check with
-`curl`. Five releases: the third answers its check with 404, the fourth brings the first drop-in of the unit, the fifth
-takes it away again; then `puller site back`. After each, `puller status`, the journal, the disk and the application
-tell the same.
+The machines are freshly booted, a Debian 12 and a Debian 13. Each has a clone and the packages that the README lists.
+The application is an archive with its version in its name, a configuration from a template, a unit with a drop-in, and
+a health check with `curl`. The third of five releases fails its check with 404, the fourth adds the first drop-in of
+the unit, and the fifth removes it. Then `puller site back` runs. After each step, `puller status`, the journal, the
+disk and the application must agree.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ bundles:
 
 
 def readme(beginning: str) -> str:
-    """The first command of the README that begins so, without its remark."""
+    """Return the README's first command with this beginning, without its comment."""
     lines = (line.strip() for line in README.splitlines() if line.startswith(f"    {beginning}"))
     return re.sub(r"\s+#.*", "", next(lines))
 
@@ -119,10 +119,10 @@ def readme(beginning: str) -> str:
 def bare_debian(
     request: pytest.FixtureRequest,
 ) -> Iterator[tuple[str, Path]]:
-    """The disk of a bare Debian with a web server, a clone in /root/puller, and its release's name."""
+    """Return the disk of a bare Debian with a web server and a clone in /root/puller, and its release's name."""
     from tests.support.machines import remove_tree, run_checked, sources
 
-    directory = Path(tempfile.mkdtemp(prefix="puller-bare-"))  # on disk: some hundred megabytes
+    directory = Path(tempfile.mkdtemp(prefix="puller-bare-"))  # on disk: several hundred megabytes
     directory.chmod(0o755)  # it becomes the tree's parent
     root = directory / "root"
     try:
@@ -132,7 +132,7 @@ def bare_debian(
         shutil.copytree("/etc/apt/apt.conf.d", root / "etc/apt/apt.conf.d", dirs_exist_ok=True)
         shutil.copyfile(
             AUTHORITIES, f"{root}{AUTHORITIES}"
-        )  # this machine may reach the index through a proxy
+        )  # this machine may need a proxy to reach the index
         run_checked("git", "clone", "--quiet", "--no-hardlinks", ROOT, root / "root/puller")
         (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
         (root / "etc/machine-id").write_text("")
@@ -142,7 +142,7 @@ def bare_debian(
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback at which nobody listens: the machine shares this machine's network."""
+    """Return unused ports of loopback. The machine shares this machine's network."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [found.getsockname()[1] for found in sockets]
     for found in sockets:
@@ -151,14 +151,14 @@ def free_ports(count: int) -> list[int]:
 
 
 class Story:
-    """A machine that publishes, serves and is kept, all by the commands of the README."""
+    """A machine that publishes, serves and applies bundles, all by the README's commands."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.web, self.port = free_ports(2)
 
     def type_in(self, command: str, timeout: float = 300, check: bool = True) -> Completed:
-        """Type a line into a shell in the clone, with what this machine sets up for pip."""
+        """Type a line into a shell in the clone, with this machine's settings for pip."""
         passed = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_CERT_"))}
         passed |= {"PULLER_PASSPHRASE": "correct horse battery staple"}
         words = [f"{name}={value}" for name, value in passed.items()]
@@ -172,7 +172,7 @@ class Story:
         self.type_in(readme("ln -s /opt/puller/bin/puller"))
 
     def serve(self) -> None:
-        """nginx, with the block of the README."""
+        """Start nginx with the README's server block."""
         from tests.support.nginx import readme_server
 
         self.type_in("mkdir -p /srv/www/puller/releases && rm /etc/nginx/sites-enabled/*")
@@ -188,7 +188,7 @@ class Story:
         self.type_in("systemctl daemon-reload")
 
     def publish(self, version: str, answer: int = 200, drop_in: bool = False) -> None:
-        """A release of the application, and the bundle that brings it."""
+        """Publish a release of the application and the bundle that installs it."""
         built = pack_application(version, answer)
         (self.machine.root / f"srv/www/puller/releases/app-{version}.tar.gz").write_bytes(built)
         text = (
@@ -208,7 +208,7 @@ class Story:
         self.type_in(readme("puller site push site").replace("www:", ""))
 
     def run(self) -> int:
-        """One run by the service of the timer, and its exit status."""
+        """Run the timer's service once and return its exit status."""
         self.machine.run("systemctl", "start", "puller.service", check=False, timeout=300)
         self.machine.run("systemctl", "reset-failed", "puller.service", check=False)
         report = (self.machine.root / "var/lib/puller/last-run.json").read_bytes()
@@ -220,7 +220,7 @@ class Story:
         return found
 
     def assert_enforces(self, version: str, colour: str = "plain") -> None:
-        """``puller status``, the journal, the disk and the application tell of one version; and all is in order."""
+        """Assert that ``puller status``, the journal, the disk and the application agree, and that all is in sync."""
         said_before = len(self.journal())
         status = self.run()
         said = "\n".join(self.journal()[said_before:])
@@ -233,13 +233,13 @@ class Story:
         assert answer.startswith(f"{version} {colour} hello from "), answer
 
     def states(self) -> set[str]:
-        """The states of all resources in the last run."""
+        """Return the states of all resources in the last run."""
         report = json.loads((self.machine.root / "var/lib/puller/last-run.json").read_bytes())
         states = ("stable", "changed", "refreshed", "failed", "skipped")
         return {state for bundle in report["bundles"] for state in states if bundle["summary"][state]}
 
     def journal(self) -> list[str]:
-        """The lines of the service in the journal."""
+        """Return the journal lines of the service."""
         return [str(entry["MESSAGE"]) for entry in self.machine.journal("puller.service")]
 
     def _write(self, path: str, text: str) -> None:
@@ -249,7 +249,7 @@ class Story:
 
 
 def pack_application(version: str, answer: int) -> bytes:
-    """The application's archive."""
+    """Create the application's archive."""
     program = SERVE.replace("VERSION", version).replace("ANSWER", str(answer)).encode()
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:

@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md against real sshd, sudo, nginx and nft; broken versions do not get through."""
+"""The recipes of docs/recipes.md with real sshd, sudo, nginx and nft. Invalid versions are rejected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ exec chroot "$@"
 
 
 class Machine:
-    """A Debian on disk; its root is a mount point, as that of every machine is."""
+    """A Debian on disk. Its root is a mount point, as on a real machine."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

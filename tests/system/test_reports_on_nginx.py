@@ -1,4 +1,4 @@
-"""Reports sent to a real nginx, configured as docs/fleet.md has it: a host can write its own name and no other."""
+"""Reports sent to a real nginx, configured as in docs/fleet.md: a host can write only its own name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ http {{
 
 
 class Fleet:
-    """nginx, and the certificates of hosts."""
+    """nginx and the certificates of hosts."""
 
     def __init__(self, work: Path, port: int) -> None:
         self.authority = authority.Authority(work)
@@ -76,7 +76,7 @@ class Fleet:
 
 
 def documented(work: Path, port: int) -> str:
-    """The block of the page, for other places."""
+    """Return the page's block with other paths."""
     found = re.search(r"^```nginx\n(.*?)^```", (ROOT / "docs/fleet.md").read_text(), re.MULTILINE | re.DOTALL)
     assert found
     block = found[1]

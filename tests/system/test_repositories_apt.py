@@ -1,4 +1,4 @@
-"""Repositories and what packages may be, on the real apt, dpkg and debconf: in a Debian on disk with Puller in it.
+"""Repositories and the accepted packages, with real apt, dpkg and debconf, in a Debian on disk with Puller.
 
 Packages are signed with a key that gpg makes here (Debian: ``apt-get install gpg gpg-agent``).
 """
@@ -49,7 +49,7 @@ class Signer:
 
 @contextlib.contextmanager
 def signer() -> Iterator[Signer]:
-    """In a short path, as the agent's socket is in it."""
+    """Has a short path, which becomes part of the path of the agent's socket."""
     home = Path(tempfile.mkdtemp(prefix="puller-gpg-"))
     try:
         yield Signer(home)
@@ -74,7 +74,7 @@ def key() -> Iterator[Signer]:
 
 @pytest.fixture
 def debian(tree: Path) -> Iterator[Machine]:
-    """A Debian with no packages but its own and no source but the unsigned one, as before the test so after it."""
+    """A Debian with only its own packages and the unsigned source, before and after the test."""
     machine = apt.Machine(tree)
     own = apt.dpkg(machine).keys()
     for pattern in ("sources.list.d/*", "preferences.d/*", "keyrings/*"):
@@ -94,7 +94,7 @@ def repository(debian: Machine) -> Repository:
 
 
 def publish_signed(repository: Repository, key: Signer, directory: str = SIGNED) -> None:
-    """Move all that was added to a directory of its own, which apt does not know, and sign it."""
+    """Move all added packages to a separate directory that apt has no source for, and sign it."""
     root = repository.machine.root / directory
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
@@ -117,7 +117,7 @@ def apply(machine: Machine, resources: list[dict[str, Any]], *options: str) -> C
 
 
 def outcomes(done: Completed) -> dict[str, str]:
-    """What became of each resource."""
+    """Return the state of each resource."""
     words = [line.split()[1:4] for line in done.stdout.splitlines() if "#" in line.partition(" ")[2][:40]]
     return {name: "would change" if state == "would" else state for name, state, _ in words}
 
@@ -175,7 +175,7 @@ def test_a_repository_that_another_key_signs_or_that_is_not_there_stops_no_packa
 def test_a_new_release_of_a_repository_is_seen_where_its_source_changes(
     debian: Machine, repository: Repository, key: Signer
 ) -> None:
-    """Of an old list ``latest`` would know nothing newer."""
+    """With old lists, ``latest`` would miss the newer version."""
     (debian.root / "root/key").write_bytes(key.public())
     repository.add("tool", "1.0")
     publish_signed(repository, key)
@@ -210,7 +210,7 @@ OTHERS_IN = {True: "/etc/apt/sources.list, remove", False: "/etc/apt/sources.lis
 def test_repository_never_stops_apt_from_reading_its_sources(
     debian: Machine, repository: Repository, key: Signer, name: str
 ) -> None:
-    """apt itself decides: where it accepts both sources, the repository is written."""
+    """apt itself decides: if it accepts both sources, the repository is written."""
     repository.add("tool", "1.0")
     publish_signed(repository, key)
     (debian.root / "root/key").write_bytes(key.public())
@@ -248,7 +248,7 @@ def test_repository_never_stops_apt_from_reading_its_sources(
         path.write_text(before) if before is not None else path.unlink()
 
 
-# What packages may be
+# Accepted packages
 
 
 def test_packages_are_purged_held_and_provided_as_noop_said(debian: Machine, repository: Repository) -> None:

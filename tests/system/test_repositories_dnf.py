@@ -1,4 +1,4 @@
-"""Repositories and what packages may be, on the real dnf and rpm, below a directory as in ``test_packages_dnf.py``.
+"""Repositories and the accepted packages, with real dnf and rpm, below a directory as in ``test_packages_dnf.py``.
 
 Packages are signed with a key that gpg makes here (Debian: ``apt-get install gpg gpg-agent rpm``).
 """
@@ -37,7 +37,7 @@ Apply = Callable[..., dict[str, Event]]
 
 @pytest.fixture
 def fedora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fedora:
-    """A machine that knows no repository but those in ``repositories``."""
+    """A machine whose only repositories are those in ``repositories``."""
     machine: Fedora = dnf.Fedora(tmp_path)
     configuration = (tmp_path / "dnf.conf").read_text().partition("[local]")[0]
     (tmp_path / "dnf.conf").write_text(configuration)

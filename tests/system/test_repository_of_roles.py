@@ -1,7 +1,7 @@
 """The repository of docs/composing.md on its three kinds of machines, published by one command.
 
-Freshly booted Debians with real packages; each is kept by a copy of the site, as by a stick. Only what an operator
-would write differs from the example: the names of the machines, and ports that are free here.
+Runs on freshly booted Debians with real packages. Each has a copy of the site, as from a USB drive. Only values that an
+operator would set differ from the example: the names of the machines, and free ports.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Repository:
         self._puller("site", "init", str(self.site), "--no-passphrase")
 
     def publish(self) -> str:
-        """What ``puller site publish site bundles/* --version auto`` says."""
+        """Return the output of ``puller site publish site bundles/* --version auto``."""
         bundles = sorted(map(str, self.directory.glob("bundles/*")))
         return self._puller("site", "publish", str(self.site), *bundles, "--version", "auto")
 
@@ -78,7 +78,7 @@ class Kept:
 
 @pytest.fixture
 def repository(tmp_path: Path, execute: Execute) -> Repository:
-    """Published from its first commit on."""
+    """The repository, published from its first commit on."""
     made = Repository(tmp_path, execute)
     assert made.publish().startswith("base 1.0.0 (new)\nshop 1.0.0 (new)\n")
     return made
@@ -86,7 +86,7 @@ def repository(tmp_path: Path, execute: Execute) -> Repository:
 
 @pytest.fixture
 def booted(debian_tree: Path, copied: Copied, repository: Repository) -> Any:
-    """A machine with a role, bundles and data of its own; it has not run yet."""
+    """A machine with its own role, bundles and data, before its first run."""
 
     @contextlib.contextmanager
     def boot(role: str, bundles: list[str], data: dict[str, Any]) -> Iterator[Kept]:

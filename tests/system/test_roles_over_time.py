@@ -1,7 +1,7 @@
-"""A role of many types on a booted Debian: released, changed, released as before, broken and given up, taken away.
+"""A role of many types on a booted Debian: released, changed, reverted, broken and rolled back, removed.
 
-The types meet in it: an account owns what is below a mount, a job of cron and a command run as that account, a service
-runs out of a link that a release moves, and what a purged directory holds belongs to resources of other types.
+The types interact: an account owns files below a mount, a cron job and a command run as that account, a service runs
+from a link that a release moves, and a purged directory contains files of resources of other types.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ LOOKS = (
 
 
 class Kept:
-    """A machine that is kept by a directory, and what is to be seen of it."""
+    """A machine whose site is a directory, and functions that read its state."""
 
     def __init__(self, machine: Machine, directory: Path) -> None:
         self.machine, self.directory = machine, directory
@@ -122,7 +122,7 @@ class Kept:
         return self.machine.run("puller", "run", timeout=180, check=False)
 
     def settles(self, version: str, manifest: str) -> list[str]:
-        """Publish; a run comes to it, the next changes nothing; what the machine looks like then."""
+        """Publish a bundle, run twice, and return the machine's state. The second run must change nothing."""
         self.publish(version, manifest)
         first = self.run()
         assert first.returncode == 0, first.stdout + first.stderr

@@ -1,4 +1,4 @@
-"""From a publisher through nginx to a host and back, with the commands that people type: the README in one story."""
+"""From a publisher through nginx to a host and back, with the commands of the README."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.nginx
 
 
 def states(outcome: Outcome) -> str:
-    """The summary of the one bundle, without its time."""
+    """Return the summary of the one bundle, without its time."""
     (line,) = re.findall(r"NOTICE web (.*) in \S+ s$", outcome.output, re.MULTILINE)
     return str(line)
 
 
 @contextmanager
 def flipped(path: Path) -> Iterator[None]:
-    """While the block runs, one bit of the file is not as it was."""
+    """Flip one bit of the file while the block runs."""
     data = path.read_bytes()
     middle = len(data) // 2
     path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
@@ -111,7 +111,7 @@ def test_an_older_copy_of_the_site_is_told_from_a_server_that_is_away(
 def test_the_readmes_way_from_a_new_bundle_to_a_host(
     nginx: Nginx, puller: str, host: Host, tmp_path: Path
 ) -> None:
-    """With ``puller site`` itself, and the passphrase in a file."""
+    """Uses ``puller site`` itself, and the passphrase in a file."""
 
     def type_in(*words: str) -> str:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The service resource on a real systemd, and how well the simulated one imitates it."""
+"""The service resource with a real systemd, and a comparison with the simulated one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def show(machine: Machine, name: str) -> dict[str, str]:
 
 
 def forget(machine: Machine, name: str) -> None:
-    """Bring a unit back into the state in which it was written."""
+    """Restore the original state of a unit."""
     for step in (["stop"], ["unmask"], ["disable"], ["disable", "--runtime"], ["reset-failed"]):
         machine.run("systemctl", *step, name, check=False)
 
@@ -67,12 +67,12 @@ def apply(machine: Machine, manifest: dict[str, Any], *options: str) -> Complete
 
 
 def outcomes(done: Completed) -> dict[str, str]:
-    """What became of each service, by its alias."""
+    """Return the state of each service, by its alias."""
     return dict(re.findall(r"service#(.*?) \(.*?\) (would change|\w+)", done.stdout))
 
 
 def of_its_own(number: int, state: str) -> tuple[str, dict[str, str], list[list[str]]]:
-    """The unit, files and steps of a state, under names that no other state uses."""
+    """Return the unit, files and steps of a state, under names that no other state uses."""
     name, steps = simulator.STATES[state]
     own = f"s{number}-{name}"
     plain = name.removesuffix(".service").partition("@")[0]
@@ -97,7 +97,7 @@ def test_every_state_converges_in_one_run_or_is_refused(debian: Machine) -> None
 
 
 def converge(machine: Machine, desired: dict[str, Any], services: dict[str, str]) -> None:
-    """Noop, a run, a second run; and what systemd says then."""
+    """Run noop and two runs, and check their results and the resulting state in systemd."""
     bodies = [{name: {**desired, "alias": state}} for state, name in services.items()]
     manifest = {"resources": [{"service": bodies}]}
     predicted = outcomes(apply(machine, manifest, "--noop"))
@@ -162,7 +162,7 @@ ExecStart=/bin/sh -c 'read_it() { cp /etc/app.conf /run/app.read; }; trap read_i
   while :; do sleep 0.1; done'
 ExecReload=/bin/sh -c 'kill -HUP $MAINPID'
 """
-"""A service that reads its configuration when it starts, and when it is told to."""
+"""A service that reads its configuration at its start and at a reload."""
 
 
 def test_a_service_reloads_in_its_process_and_restarts_for_what_wants_more(
@@ -297,7 +297,7 @@ WRITTEN = {
     "replaced": (f"/{UNITS}/replaced.service", WITH_SETTING),
     "changed": (f"/{OF_PACKAGES}/changed.service", WITH_SETTING),
 }
-"""What systemd has to read before a service is restarted for it; of most of it 252 says that it has not."""
+"""Files that systemd has to reload before a service restarts. For most of them systemd 252 reports no need to."""
 
 
 def start_without_setting(machine: Machine) -> None:
@@ -311,14 +311,14 @@ def start_without_setting(machine: Machine) -> None:
 
 
 def with_setting(machine: Machine) -> list[str]:
-    """The services whose process has the setting."""
+    """Return the services whose process has the setting."""
     pids = {name: machine.show(name, "MainPID")["MainPID"] for name in WRITTEN}
     environments = {name: machine.run("cat", f"/proc/{pid}/environ").stdout for name, pid in pids.items()}
     return [name for name, text in environments.items() if "SETTING=1" in text]
 
 
 def writing(how: Callable[[str, str], dict[str, Any]]) -> dict[str, Any]:
-    """A manifest in which each service subscribes to what is written for it."""
+    """Return a manifest in which each service subscribes to its written files."""
     directories: list[dict[str, Any]] = []
     writes, services = [], []
     for name, (path, text) in WRITTEN.items():
@@ -388,7 +388,7 @@ def test_what_a_run_wrote_there_before_it_was_killed_is_in_effect_after_the_next
 
 
 def test_the_simulated_systemd_overlooks_what_the_real_one_overlooks(debian: Machine) -> None:
-    """A new directory of drop-ins, not what is new in a known one; systemd 257, of Debian 13, sees both."""
+    """systemd overlooks a new directory of drop-ins, but no new file in a known one. systemd 257 sees both."""
     imitation = simulator.SimulatedSystemd()
     write_units(debian, simulator.FILES)
     for run in (
@@ -473,7 +473,7 @@ def test_a_hundred_services_in_order_cost_one_process(debian: Machine) -> None:
     assert (debian.root / "root/asked").read_text() == "show\n" * 3
 
 
-# What starts at boot, and what keeps running
+# Services that start at boot and keep running
 
 AT_BOOT = {
     "runtime.service": simulator.SLEEP + simulator.INSTALL,

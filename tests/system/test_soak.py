@@ -1,7 +1,7 @@
-"""A thousand runs against a publisher that never rests and a web server that fails in every way it can.
+"""A thousand runs against a publisher that keeps changing the site, and a web server with every kind of fault.
 
-The story is drawn from a seed, so that a failure can be told again. All runs are in this process: what one of them
-leaks (a descriptor, a thread, memory, a file in the state directory) adds up, and is seen at the end.
+The story is generated from a seed, to reproduce failures. All runs are in this process: leaks of a run (descriptors,
+threads, memory, files in the state directory) add up and are visible at the end.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nginx
 
 RUNS = {True: 1000, False: 400}
-"""By whether it is a thorough run."""
+"""Number of runs: thorough or not."""
 SEED = 20_261_120
 
-# Before the README's server block serves anything: what a file with this name in the working directory makes of nginx.
+# Faults before the README's server block: a file with the fault's name in the working directory enables it.
 FAULTS = """
     if (-f WORK/503) { return 503; }
     if (-f WORK/403) { return 403; }
@@ -48,14 +48,14 @@ SITE_FAULTS = ("down", "stale", "garbage", "empty", "half-synced")
 
 @pytest.fixture
 def silence() -> Iterator[int]:
-    """The port of a server that accepts and never answers."""
+    """Port of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
         yield listening.getsockname()[1]
 
 
 @pytest.fixture
 def publisher(tmp_path: Path, nginx: Nginx) -> Publisher:
-    """What is published is served at once: a thousand copies of a growing site would take most of the time."""
+    """Publisher whose site is served directly: a thousand copies of a growing site would take most of the time."""
     from tests.support.stories import Publisher
 
     class LivePublisher(Publisher):
@@ -67,27 +67,27 @@ def publisher(tmp_path: Path, nginx: Nginx) -> Publisher:
 
 @pytest.fixture
 def execute() -> Callable[..., tuple[int, str]]:
-    """In this process, so that leaks are seen."""
+    """Run commands in this process, so that leaks are visible."""
     from tests.support.stories import execute_here
 
     return execute_here
 
 
 class World:
-    """The publisher, the web server and the host, and everything that happens to them."""
+    """The publisher, the web server and the host, and all events."""
 
     def __init__(self, nginx: Nginx, publisher: Publisher, host: Host, silence: int) -> None:
         self.nginx, self.publisher, self.host = nginx, publisher, host
         self.dice = random.Random(SEED)
         self.published: list[str] = []
-        """Every version that was ever published, in order."""
+        """Every published version, in order."""
         self.counts: collections.Counter[str] = collections.Counter()
         self._old_copy = nginx.work / "old"
         self._misbehave(silence)
         nginx.root.rmdir()
         self._serve(publisher.site.public)
 
-    # What a publisher does
+    # Actions of the publisher
 
     def publish(self) -> None:
         version = f"1.{len(self.published)}.0"
@@ -107,7 +107,7 @@ class World:
         self.publisher.rotate(self.dice.choice(["timestamp", "snapshot", "targets", "root"]))
 
     def change_the_site(self) -> None:
-        """One thing that publishers do, or nothing."""
+        """Do one random action of a publisher, or nothing."""
         action = self.dice.choices(
             [None, self.publish, self.go_back, self.refresh, self.rotate], [10, 4, 1, 2, 1]
         )[0]
@@ -115,10 +115,10 @@ class World:
             action()
             self.counts[f"publisher: {action.__name__}"] += 1
 
-    # What a run meets
+    # Runs
 
     def run_in_problem(self) -> None:
-        """A run while the server or the site is not as it should be."""
+        """Run while the server or the site is faulty."""
         fault = self.dice.choice(NGINX_FAULTS + SITE_FAULTS)
         self.counts[f"fault: {fault}"] += 1
         undo = self._spoil(fault)
@@ -131,7 +131,7 @@ class World:
         self.assert_something_published_is_enforced(outcome)
 
     def run(self) -> None:
-        """A run while all is well."""
+        """Run while the server and the site work."""
         outcome = self.host.run()
         self.counts[f"exit {outcome.status}"] += 1
         release = self.publisher.site.record("web").index.channels["stable"]
@@ -154,7 +154,7 @@ class World:
         return enforced
 
     def _spoil(self, fault: str) -> Callable[[], object]:
-        """Make it so; gives what makes it good again."""
+        """Cause the fault and return the function that ends it."""
         if fault in NGINX_FAULTS:
             (self.nginx.work / fault).touch()
             return (self.nginx.work / fault).unlink
@@ -168,21 +168,21 @@ class World:
         return lambda: self._serve(self.publisher.site.public)
 
     def _spoiled(self, fault: str) -> Path:
-        """A copy of the site with something wrong in it."""
+        """Return a copy of the site with the fault in it."""
         copy, public = self.nginx.work / "spoiled", self.publisher.site.public
         link_copy(self._old_copy if fault == "half-synced" else public, copy)
         timestamp = copy / "metadata" / "timestamp.json"
         timestamp.unlink()
         if fault == "garbage":
             timestamp.write_bytes(self.dice.randbytes(500))
-        elif fault == "half-synced":  # it names what is not there yet
+        elif fault == "half-synced":  # the timestamp refers to metadata that are missing
             shutil.copy(public / "metadata" / "timestamp.json", timestamp)
         else:
             shutil.rmtree(copy / "metadata")
         return copy
 
     def keep_a_copy(self) -> None:
-        """What an attacker, or a mirror that stands still, will serve later."""
+        """Copy the site, to serve the copy later as an attacker or a stale mirror does."""
         link_copy(self.publisher.site.public, self._old_copy)
 
     def _serve(self, tree: Path) -> None:
@@ -200,18 +200,18 @@ class World:
 
 
 def link_copy(source: Path, target: Path) -> None:
-    """A copy of a site; its files are replaced and never written to, so links will do."""
+    """Copy a site with hard links. Its files are replaced and never written to."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target, copy_function=os.link)
 
 
 def open_descriptors() -> int:
-    gc.collect()  # a test holds the exception that ended a command, and with it frames and what they have open
+    gc.collect()  # a test holds the exception that ended a command, and with it frames and their open files
     return len(os.listdir("/proc/self/fd"))
 
 
 def kinds_of_descriptors() -> dict[str, int]:
-    """What is open, for the message of a failure."""
+    """Return the targets of open descriptors, for the failure message."""
     links = Path("/proc/self/fd").iterdir()
     return dict(
         collections.Counter(str(link.readlink()).partition(":[")[0] for link in links if link.is_symlink())
@@ -219,7 +219,7 @@ def kinds_of_descriptors() -> dict[str, int]:
 
 
 def resident() -> int:
-    """Memory of this process in bytes."""
+    """Return the memory of this process in bytes."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -258,8 +258,8 @@ def test_hundreds_of_runs_leak_nothing_and_always_enforce_what_was_published(
     assert memory[-1] - memory[2] < 16 * 1024 * 1024, memory
     files = [path for path in host.state.rglob("*") if path.is_file()]
     reports = [path for path in files if path.parent.name == "runs"]
-    assert len(reports) <= 1000  # the bound that a host has when its configuration sets none
+    assert len(reports) <= 1000  # the default limit of a host
     rest = [path for path in files if path.parent.name not in ("runs", "root_history")]
-    assert len(rest) < 40, sorted(map(str, rest))  # what two bundles and the metadata have
+    assert len(rest) < 40, sorted(map(str, rest))  # the files of two bundles and of the metadata
     tell(f"{RUNS[thorough]} runs, {len(world.published)} releases: {dict(sorted(world.counts.items()))}")
     tell(f"memory in MiB, each 100 runs: {[round(size / 2**20, 1) for size in memory]}")

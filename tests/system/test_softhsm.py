@@ -1,4 +1,4 @@
-"""Signing with keys in a PKCS#11 token: SoftHSM, by the very code that talks to hardware."""
+"""Signing with keys in a PKCS#11 token: SoftHSM, with the same code as for hardware."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ Command = Callable[..., str]
 
 @pytest.fixture
 def run(tmp_path: Path, puller: str, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """``run("site", …)`` in a process of its own, as a library of a token belongs to one; ``status`` is expected."""
+    """Return ``run("site", …)``: it runs a process, as a process can load a token's library only once."""
     (tmp_path / "tokens").mkdir()
     (tmp_path / "softhsm2.conf").write_text(f"directories.tokendir = {tmp_path}/tokens\n")
     monkeypatch.setenv("SOFTHSM2_CONF", str(tmp_path / "softhsm2.conf"))
@@ -59,7 +59,7 @@ def run(tmp_path: Path, puller: str, monkeypatch: pytest.MonkeyPatch) -> Command
 
 
 def published(directory: Path) -> str | None:
-    """What a host that has the first root, and has seen nothing yet, would run."""
+    """Return the version that a host with the first root and no other metadata would enforce."""
     first = directory / "site/public/metadata/1.root.json"
     mirror = DirectoryMirror(str(directory / "site/public"))
     release = TrustClient(directory / "host", first, [mirror], ["web"]).refresh().find("web", "stable")

@@ -1,7 +1,7 @@
-"""Puller where it lives: a booted Debian with its own Python, in which systemd's timer starts the runs.
+"""A booted Debian with its own Python, in which systemd's timer starts the runs.
 
-The site is behind nginx; the bundle manages files of the machine; what happened is asked of systemd, of the journal, of
-the report and of ``puller status``, which must all say the same.
+The site is behind nginx, and the bundle manages files of the machine. The state in systemd, the journal, the report and
+``puller status`` must agree.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ resources:
           subscribe: [file#/etc/app/app.conf]
 """
 
-# Between the file and what subscribes to it: a command that lasts until it is told to end.
+# Between the file and its subscriber: a command that runs until a signal ends it.
 SLOW_MANIFEST = MANIFEST.replace(
     "  - exec:\n",
     """\
@@ -58,7 +58,7 @@ bundles:
 http: {{retries: 0}}
 """
 
-# The first run at once, the next ones soon after the one before has ended.
+# The first run starts immediately, each later one soon after the previous run.
 OFTEN = """\
 [Timer]
 OnCalendar=
@@ -70,7 +70,7 @@ AccuracySec=100ms
 
 
 class Provisioned:
-    """A machine with a configuration, a trust anchor and the units; its timer has not been started."""
+    """A machine with a configuration, a trust anchor and the units. Its timer is stopped."""
 
     def __init__(
         self, machine: Machine, nginx: Nginx, publisher: Publisher, wait: Callable[..., None]
@@ -98,7 +98,7 @@ class Provisioned:
         return self.machine.show("puller.service", "ActiveState", "Result", "ExecMainStatus", "ExecMainCode")
 
     def reports(self) -> list[dict[str, Any]]:
-        """Of all runs that ended, oldest first."""
+        """Return the reports of all completed runs, oldest first."""
         runs = self.machine.root / "var/lib/puller/runs"
         return [json.loads(path.read_bytes()) for path in sorted(runs.glob("*.json"))]
 
@@ -107,11 +107,11 @@ class Provisioned:
         return found
 
     def messages(self, least_urgent: int = 7) -> list[str]:
-        """What the runs wrote to the journal, of this priority or a more urgent one."""
+        """Return the journal messages of the runs, of this priority or a more urgent one."""
         entries = self.machine.journal("puller.service")
         own = [entry for entry in entries if entry["SYSLOG_IDENTIFIER"] == "puller"]
         messages = [entry["MESSAGE"] for entry in own if int(entry["PRIORITY"]) <= least_urgent]
-        # The kernel below the machine may have no Landlock, which each run reports.
+        # The kernel of the host may lack Landlock, which each run reports.
         return [message for message in messages if "has no Landlock" not in message]
 
     def file(self, name: str) -> str:
@@ -124,7 +124,7 @@ def host(debian: Machine, nginx: Nginx, publisher: Publisher, wait_until: Callab
 
 
 def states(report: dict[str, Any]) -> list[str]:
-    """Of the resources that are listed, and then of those that were in order."""
+    """Return the states of the listed resources, then a state for each resource in sync."""
     bundles = report["bundles"]
     listed = [event["state"] for bundle in bundles for event in bundle.get("events", [])]
     return listed + ["stable"] * sum(bundle.get("in_order", {}).get("resources", 0) for bundle in bundles)
@@ -194,7 +194,7 @@ def test_the_timer_brings_the_machine_to_its_state_keeps_it_there_and_notices_an
 
 
 def test_first_run_after_boot_waits_for_no_long_delay(host: Provisioned, publisher: Publisher) -> None:
-    """The regular timer has its next tick in up to an hour; stopping it stops both."""
+    """The next tick of the regular timer may be an hour away. Stopping the regular timer stops both."""
     publisher.publish("1.0.0", MANIFEST)
     drop_in = host.machine.root / "etc/systemd/system/puller-boot.timer.d/soon.conf"
     drop_in.parent.mkdir()
@@ -208,7 +208,7 @@ def test_first_run_after_boot_waits_for_no_long_delay(host: Provisioned, publish
 
 @pytest.fixture
 def in_the_middle(host: Provisioned, publisher: Publisher) -> Provisioned:
-    """Its first run has changed a file, and is at a command that does not end; a refresh comes after that."""
+    """A host whose first run has changed a file and waits for a command that does not end, before a refresh."""
     publisher.publish("1.0.0", SLOW_MANIFEST)
     host.machine.run("systemctl", "start", "--no-block", "puller.service")
     host.wait_for((host.machine.root / "srv/begun").exists, "the slow command")
@@ -229,7 +229,7 @@ def test_a_stop_lets_the_resource_at_work_finish_and_skips_the_rest(in_the_middl
     host.machine.run("systemctl", "stop", "--no-block", "puller.service")
     host.wait_for(lambda: host.unit()["ActiveState"] == "deactivating", "the unit is being stopped")
     (host.machine.root / "srv/go").touch()
-    # Not "failed": to stop a run is in order. Its exit status is in the report; systemd forgets a unit that ended well.
+    # Not "failed": stopping a run is no error. The report has its exit status; systemd forgets a unit that ended well.
     host.wait_for(lambda: host.unit()["ActiveState"] == "inactive", "the unit has stopped")
     assert (host.machine.root / "srv/ended").exists()
     (report,) = host.reports()
@@ -242,7 +242,7 @@ def test_a_stop_lets_the_resource_at_work_finish_and_skips_the_rest(in_the_middl
 
 def test_a_kill_between_a_change_and_its_refresh_only_delays_the_refresh(in_the_middle: Provisioned) -> None:
     host = in_the_middle
-    # systemctl fails when the unit has died of the first signal before the others are sent; what is asserted is below.
+    # systemctl fails if the first signal ends the unit before the others are sent. The assertions are below.
     host.machine.run("systemctl", "kill", "--signal=KILL", "puller.service", check=False)
     host.wait_for(lambda: host.unit()["ActiveState"] == "failed", "the unit is dead")
     assert host.unit()["Result"] == "signal"

@@ -40,7 +40,7 @@ def tree(
 
 @pytest.fixture
 def execute(tree: Path, tmp_path: Path) -> Execute:
-    """Puller in the tree."""
+    """Run Puller in the tree."""
     (tree / str(tmp_path)[1:]).mkdir(parents=True)
 
     def execute(*arguments: str) -> tuple[int, str]:
@@ -67,7 +67,7 @@ def serve(nginx: Nginx, identity: Path) -> str:
 
 @pytest.fixture
 def authorities(tmp_path: Path) -> dict[str, Authority]:
-    """Certificate authorities by their kind; the anchor of an intermediate one is its own certificate."""
+    """Return certificate authorities by kind. The anchor of an intermediate authority is its own certificate."""
     root = Authority(tmp_path / "root", "Test root")
     return {
         "complete": Authority(tmp_path / "complete"),
@@ -119,7 +119,7 @@ def test_a_wrong_certificate_is_refused_by_every_python(
 
 
 def test_the_pythons_differ_in_what_they_accept_by_default(tree: Path) -> None:
-    """Otherwise the tests above show nothing."""
+    """Without this difference the tests above prove nothing."""
     program = "import ssl; print(int(ssl.create_default_context().verify_flags))"
     command = ["chroot", str(tree), "python3", "-c", program]
     flags = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

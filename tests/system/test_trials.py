@@ -34,7 +34,7 @@ resources:
 
 
 def of_tree(tree: Path) -> str:
-    """Names, sizes, modes and times of all that is in it."""
+    """Return names, sizes, modes and times of all files in a tree."""
     command = ["find", ".", "-printf", r"%p %s %m %U %T@ %C@\n"]
     return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout
 

@@ -1,4 +1,4 @@
-"""The systemd units: valid for systemd itself, each line with its reason, nothing that hides a change."""
+"""The systemd units are valid, justify each line, and hide no change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UNITS = Path(__file__).parents[2] / "systemd"
 README = UNITS.with_name("README.md")
 
-# Each of these gives the service a namespace (systemd.exec(5)): what a bundle mounts would be lost with it.
+# Each of these gives the service a mount namespace (systemd.exec(5)): mounts of a bundle would be lost with it.
 NAMESPACING = re.compile(
     r"""^(
         Protect(System|Home|Proc|ControlGroups|Hostname|Clock|Kernel\w+) | Private\w+ | ProcSubset
@@ -36,7 +36,7 @@ NAMESPACING = re.compile(
 
 @pytest.fixture
 def units(tmp_path: Path) -> list[Path]:
-    """The units as an installation has them, with a command that exists here."""
+    """The units as installed, with a command that exists here."""
     for unit in (*UNITS.glob("*.service"), *UNITS.glob("*.timer")):
         (tmp_path / unit.name).write_text(unit.read_text().replace("@PULLER@", "/bin/true"))
     return sorted(tmp_path.iterdir())
@@ -88,7 +88,7 @@ def test_the_timer_starts_the_service_of_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["puller", "puller-user"])
 def test_a_machine_that_is_up_for_five_minutes_runs(name: str) -> None:
-    """The delay of the other timer is as long as its interval, and the same after each boot."""
+    """The first run after boot is at most five minutes late, whatever the interval of the regular timer."""
     regular, boot = (configparser.ConfigParser(interpolation=None) for _ in range(2))
     regular.read(UNITS / f"{name}.timer")
     boot.read(UNITS / f"{name}-boot.timer")
@@ -100,7 +100,7 @@ def test_a_machine_that_is_up_for_five_minutes_runs(name: str) -> None:
 
 
 def test_a_check_that_makes_a_run_has_the_settings_of_a_run() -> None:
-    """But for what it starts, and which of its exit statuses are in order."""
+    """Only the command and the accepted exit statuses differ."""
 
     def settings(name: str) -> set[str]:
         text = (UNITS / name).read_text().split("[Service]")[1]
@@ -110,15 +110,15 @@ def test_a_check_that_makes_a_run_has_the_settings_of_a_run() -> None:
     assert {line.partition("=")[0] for line in different} == {"ExecStart", "SuccessExitStatus"}
 
 
-# --- what systemd thinks of it, quoted in docs/security.md ---------------------------------------------------
+# --- the score of systemd, quoted in docs/security.md ---------------------------------------------------------
 
 PAGE = Path(__file__).parents[2] / "docs/security.md"
 SETTING = re.compile(r"^ *([✗✓]) (\S+=\S*) +(.*?)$", re.MULTILINE)
-EXAMPLE = re.compile(r" \(e\.g\. [^)]*\)")  # it depends on the processor
+EXAMPLE = re.compile(r" \(e\.g\. [^)]*\)")  # examples depend on the processor
 
 
 def settings_in(text: str) -> dict[str, tuple[str, set[str]]]:
-    """Each setting with its sign, and its description and exposure in whatever order."""
+    """Return each setting with its sign, description and exposure, in any order."""
     return {
         name: (sign, set(re.split(r" {2,}", EXAMPLE.sub("", rest).strip())))
         for sign, name, rest in SETTING.findall(text)
@@ -146,13 +146,13 @@ def test_whatever_cannot_be_tightened_has_a_reason_before_it() -> None:
     assert all(settings_in(block) and "✓" not in block for block in lines)
 
 
-# --- profiles, as docs/units.md has them ---------------------------------------------------------------------
+# --- profiles, as in docs/units.md ---------------------------------------------------------------------------
 
 PROFILES = Path(__file__).parents[2] / "docs/units.md"
 TIGHT = UNITS / "puller-tight.conf"
 SERVICES = ("puller.service", "puller-check.service")
 
-# Each of these puts something else in the place of what it protects, so that a run would find what is not so.
+# Each of these hides or replaces the files that it protects, so a run would see a wrong current state.
 HIDING = re.compile(
     r"""^(
         Private\w+ | ProtectHome=(yes|tmpfs) | ProtectProc | ProcSubset | ProtectKernelModules | ProtectKernelLogs
@@ -163,7 +163,7 @@ HIDING = re.compile(
 
 
 def exposure(directory: Path, name: str, *drop_ins: Path) -> str:
-    """The score of a service, without a machine that runs it: ``9.2 UNSAFE``."""
+    """Return the score of a service, such as ``9.2 UNSAFE``. No machine has to run the service."""
     unit = directory / name
     unit.write_text((UNITS / name).read_text().replace("@PULLER@", "/bin/true"))
     for drop_in in drop_ins:
@@ -178,7 +178,7 @@ def exposure(directory: Path, name: str, *drop_ins: Path) -> str:
 
 
 def is_systemd_of_the_page() -> bool:
-    """Whether this is the systemd of Debian 12: others count other settings."""
+    """Return whether systemd is that of Debian 12: other versions score other settings."""
     if not shutil.which("systemd-analyze"):
         return False
     return subprocess.check_output(["systemd-analyze", "--version"], text=True).split()[1] == "252"

@@ -1,4 +1,4 @@
-"""The README's nginx block: what may be cached, and that it comes back at the same address."""
+"""The README's nginx block: caching rules, and stable addresses after changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_only_what_never_changes_is_kept_by_caches(nginx: Nginx, path: str, poli
 
 
 def test_that_a_file_is_missing_is_not_kept_by_caches(nginx: Nginx) -> None:
-    """The next root does not exist until it does."""
+    """The next root is missing until it is published."""
     with pytest.raises(urllib.error.HTTPError, match="404") as error:
         urllib.request.urlopen(f"{nginx.url}/metadata/2.root.json")
     assert error.value.headers["Cache-Control"] is None

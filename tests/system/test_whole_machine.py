@@ -1,7 +1,7 @@
-"""One bundle for a whole machine: a package, its configuration with a secret, and the service that follows both.
+"""One bundle for a machine: a package, its configuration with a secret, and the service that depends on both.
 
-On a freshly booted Debian, with a package of ours in a repository on its own disk, and an encrypted password in the
-bundle's Hiera tree.
+Runs on a freshly booted Debian, with a test package in a repository on the machine's disk, and an encrypted password in
+the bundle's Hiera tree.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ hierarchy:
 
 
 def publish_package(machine: Machine) -> None:
-    """A package with a unit, in the only repository that the machine knows."""
+    """Publish a package with a unit in the machine's only repository."""
     repository = machine.root / REPOSITORY
     tree = repository / "tree"
     for name, text in (("DEBIAN/control", CONTROL), ("usr/lib/systemd/system/greeter.service", UNIT)):
@@ -95,7 +95,7 @@ def apply(machine: Machine, *options: str) -> Completed:
 
 
 def started(machine: Machine) -> str:
-    """When the service was started last; another time is another start."""
+    """Return the start time of the service. A different time means a restart."""
     return machine.show("greeter", "ExecMainStartTimestampMonotonic", "ActiveState", "MainPID").__repr__()
 
 
