@@ -1,4 +1,4 @@
-"""The command ``puller`` as users type it: what it prints, and what it exits with."""
+"""The command ``puller`` as users type it: output and exit status."""
 
 import errno
 import json
@@ -44,7 +44,7 @@ def puller(tmp_path: Path) -> Puller:
 
 @pytest.fixture
 def web(tmp_path: Path) -> Path:
-    """A directory with a manifest that greets."""
+    """A directory with a manifest that prints a greeting."""
     directory = tmp_path / "web"
     directory.mkdir()
     text = (
@@ -56,7 +56,7 @@ def web(tmp_path: Path) -> Path:
     return directory
 
 
-STATE = ("--state-directory", "state")  # and with it a lock of its own
+STATE = ("--state-directory", "state")  # with its own lock
 APPLY = ("apply", "web", "--fact", "role=db", *STATE)
 
 

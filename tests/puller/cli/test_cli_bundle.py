@@ -1,4 +1,4 @@
-"""``puller bundle``: from nothing to an archive that a host would take."""
+"""``puller bundle``: from an empty directory to an archive that a host accepts."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def run(*arguments: str) -> str:
-    """What the command prints; its errors propagate."""
+    """Return the output of a command. Its errors propagate."""
     result: Result = CliRunner().invoke(bundle, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
@@ -163,7 +163,7 @@ def write(files: dict[str, str]) -> None:
 
 
 def status(*arguments: str) -> int:
-    """The exit status of a command."""
+    """Return the exit status of a command."""
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     return int(str(ended.value.code or 0))

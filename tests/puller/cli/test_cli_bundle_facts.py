@@ -1,4 +1,4 @@
-"""Facts of a bundle on the command line: of an author's directory, of a bundle file, and of a host that enforces it."""
+"""Facts of a bundle on the command line: from an author's directory, a bundle file, and an enforcing host."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def test_an_author_sees_the_facts_of_a_directory(author: Path, execute: Execute)
     everything = json.loads(say(execute, "facts", "--bundle", "./web", "--format", "json").output)
     assert (everything["openssh"], everything["kernel"]) == ({"version": "9.2"}, "Linux")
     status, sentence = say(execute, "facts", "openssh")
-    # With a server of SSH on this machine there is a fact that may be meant.
+    # If this machine has an SSH server, the message suggests its fact.
     assert (status, sentence.startswith("puller: no fact 'openssh'")) == (1, True)
 
 
@@ -91,7 +91,7 @@ def test_every_command_of_an_author_sees_them(author: Path, execute: Execute) ->
     assert "command: /bin/echo 9.2" in say(execute, "render", "web").output
     assert say(execute, "render", "web/x.j2") == (0, "9.2\n")
     assert say(execute, "hiera", "lookup", "level", "web") == (0, "nine\n")
-    assert "web: 1 resource, 0 errors, 1 warning\n" in say(execute, "lint", "web").output  # x.j2 is not used
+    assert "web: 1 resource, 0 errors, 1 warning\n" in say(execute, "lint", "web").output  # x.j2 is unused
     assert "9.2" in say(execute, "explain", "exec#say", "web").output
     assert say(execute, "apply", "web").status == 0
 
@@ -115,7 +115,7 @@ def test_a_bundle_file_keeps_what_may_be_executed(author: Path, execute: Execute
 
 
 def test_a_host_runs_what_was_signed_and_shows_it(host: Host, publisher: Publisher, tmp_path: Path) -> None:
-    # Packed as executable, which is what its source is.
+    # The packed file is executable, like its source.
     write(tmp_path / "publisher" / "sources" / "web-1.0.0", {"facts.d/openssh.sh": OPENSSH})
     publisher.publish("1.0.0", MANIFEST, files={})
     assert host.run().status == 0

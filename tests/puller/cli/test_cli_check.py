@@ -1,4 +1,4 @@
-"""``puller check``: the checks of what is enforced, as a plugin of monitoring; ``--run`` repairs what they show."""
+"""``puller check`` as a monitoring plugin for enforced bundles. ``--run`` repairs the failures."""
 
 import fcntl
 import json
@@ -75,7 +75,7 @@ def test_a_run_repairs_what_a_check_shows(healthy: Host) -> None:
     assert (healthy.machine / "page").read_text() == "ready\n"
     report = healthy.report()["run"]
     assert healthy.puller("check", "--run").status == 0
-    assert healthy.report()["run"] == report  # nothing was wrong, so no run was made
+    assert healthy.report()["run"] == report  # all checks passed, so no run was made
 
 
 def test_what_no_run_can_repair_stays_critical(healthy: Host) -> None:
@@ -150,7 +150,7 @@ def test_a_configuration_that_cannot_be_read_is_unknown(healthy: Host) -> None:
 
 
 def test_checks_whose_values_cannot_be_had_are_unknown(host: Host, publisher: Publisher) -> None:
-    """Data of this host changes; what is enforced stays."""
+    """The data of this host change, and the enforced bundle stays."""
     text = CHECKED.replace("contains: ready", "contains: \"{{ lookup('data.word') }}\"")
     host.configure()
     data = Path(host.settings["host_data"])

@@ -1,4 +1,4 @@
-"""Options that say for which host data is, and where it is: ``--no-system-facts``, ``--modules``."""
+"""Options that select the host and the data: ``--no-system-facts``, ``--modules``."""
 
 from __future__ import annotations
 

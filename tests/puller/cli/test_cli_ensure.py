@@ -22,7 +22,7 @@ RESPONSE = "io.choria.ccm.v1.resource.ensure.response"
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """Exit status and output of a command."""
 
     returncode: int
     stdout: str
@@ -61,7 +61,7 @@ def session(puller: Puller, tmp_path: Path) -> str:
 
 
 def test_a_file_is_ensured_and_then_stable(puller: Puller, tmp_path: Path) -> None:
-    """The reference ignores the owner it is given."""
+    """The reference ignores the owner that it receives."""
     line = ("ensure", "file", f"{tmp_path}/motd", "--content", "Hello\n", *IDS)
     dry = puller(*line, "--noop", "--diff")
     assert "would change ensure=present" in dry.stdout
@@ -116,7 +116,7 @@ def test_a_working_directory_that_was_removed_is_named(
     ended = puller(*line)
     what = "the working directory, where relative paths start, does not exist any more"
     assert (ended.returncode, ended.stderr) == (64, f"puller: {what}\n")
-    monkeypatch.chdir(tmp_path)  # for the clean-up of whoever asks where it is
+    monkeypatch.chdir(tmp_path)  # so that cleanup code can still read the working directory
 
 
 def test_what_is_not_valid_is_said_without_lines_of_a_manifest(puller: Puller) -> None:
@@ -143,7 +143,7 @@ def test_a_child_manifest_is_ensured(puller: Puller, tmp_path: Path) -> None:
 
 
 def test_paths_that_are_typed_may_lead_anywhere(puller: Puller, tmp_path: Path) -> None:
-    """Relative ones start at the working directory, which is no bundle."""
+    """Relative paths start at the working directory, which is no bundle."""
     (tmp_path.parent / "motd").write_text("hello")
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep/child.yaml").write_text("resources: [{exec: {name: 'true'}}]")
@@ -222,7 +222,7 @@ def test_a_request_is_answered(
     state: dict[str, Any],
     write: Callable[[Any], str],
 ) -> None:
-    """The reference exits with 0 always, and does not record the event."""
+    """The reference always exits with 0 and does not record the event."""
     del name
     given = write({"protocol": REQUEST, "type": "exec", "properties": properties})
     ended = puller("ensure", "api", "pipe", given=given, session=session)
@@ -291,7 +291,7 @@ BAD = [
 def test_a_bad_request_is_answered_with_what_is_wrong(
     puller: Puller, name: str, request_: Any, message: str
 ) -> None:
-    """The reference says of what it cannot parse that its protocol is invalid, and exits with 0."""
+    """The reference reports an invalid protocol for each parse error, and exits with 0."""
     del name
     given = request_ if isinstance(request_, str) else json.dumps(request_)
     ended = puller("ensure", "api", "pipe", given=given)
@@ -323,7 +323,7 @@ def test_an_answer_has_problems_as_objects(
 
 
 def test_a_secret_is_in_no_output_and_no_session(puller: Puller, session: str, tmp_path: Path) -> None:
-    """The reference writes all properties, with content and passwords, to files that all may read."""
+    """The reference writes all properties, with content and passwords, to world-readable files."""
     properties = {"name": f"{tmp_path}/key", "content": "{{ data.password }}"}
     properties |= {"owner": str(os.geteuid()), "group": str(os.getegid()), "mode": "0600"}
     given = json.dumps({"protocol": REQUEST, "type": "file", "properties": properties})

@@ -1,4 +1,4 @@
-"""``puller hiera``: what it prints, what it exits with, and that it shows no secret."""
+"""``puller hiera``: output and exit status, without secrets."""
 
 import json
 import os
@@ -253,7 +253,7 @@ def test_keys_are_made_once_and_a_value_goes_there_and_back(tmp_path: Path) -> N
 
 @pytest.fixture
 def secretive(write: Write) -> Path:
-    """An environment with an encrypted password, in itself and in another value, and a key marked as sensitive."""
+    """An environment with a sensitive key and an encrypted password, which another value contains as well."""
     private, certificate = create_key_pair()
     levels = "{version: 5, hierarchy: [{name: s, lookup_key: eyaml_lookup_key, path: s.eyaml}]}"
     values = f"""

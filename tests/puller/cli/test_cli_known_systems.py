@@ -1,4 +1,4 @@
-"""``puller facts --of``, ``--save`` and ``--anonymous``, and ``--os`` of the commands that look at a bundle."""
+"""``puller facts --of``, ``--save`` and ``--anonymous``, and ``--os`` of the commands that read a bundle."""
 
 import json
 import stat
@@ -24,7 +24,7 @@ resources:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command; gives its output, or its errors when another status than 0 is expected."""
+    """Run a command and return its output, or its errors if a status other than 0 is expected."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, status: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""``puller lint``: what would be installed as it is written, though it was meant as an expression."""
+"""``puller lint`` reports literal values that look like expressions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_lint_warns_wherever_the_notation_of_ccm_stands(execute: Execute, tmp_pa
     (tmp_path / "values.yaml").write_text('data: {a: 1, b: "${Environ.HOME}"}\n')
     values = str(tmp_path / "values.yaml")
     status, output = execute("lint", str(tmp_path), "--data", values)
-    assert status == 1, output  # no host comes to role:db
+    assert status == 1, output  # no host uses role:db
     for place, expression in (
         ("manifest.yaml:2", "${ lookup('facts.port') }"),
         ("manifest.yaml:5", "${ lookup('facts.role') }"),

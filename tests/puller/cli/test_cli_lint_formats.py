@@ -1,4 +1,4 @@
-"""``puller lint --format``: the same findings for people, and for the services that show them."""
+"""``puller lint --format``: the same findings as text and in the formats of services."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ resources:
 
 @pytest.fixture
 def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bundle with an error, two warnings, and one thing that cannot be checked."""
+    """A bundle with an error, two warnings, and an object that cannot be checked."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "web").mkdir()
     text = MANIFEST.replace(

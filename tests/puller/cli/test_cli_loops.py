@@ -1,4 +1,4 @@
-"""Loops and rendered lists on the command line: which item a resource comes from, and what a template has made."""
+"""Loops and rendered lists on the command line: the item that declares a resource, and the output of templates."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ resources:
 
 @pytest.fixture
 def puller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Puller:
-    """``puller`` in a directory that has the manifest above in ``web``."""
+    """Return a function that runs ``puller`` in a directory whose ``web`` has the manifest above."""
     monkeypatch.chdir(tmp_path)
     Path("web").mkdir()
     Path("web/manifest.yaml").write_text(MANIFEST)

@@ -1,4 +1,4 @@
-"""What the operator of a host says on its command line, and what comes of it."""
+"""Commands of a host's operator, and their effects."""
 
 import json
 import os
@@ -24,7 +24,7 @@ Say = Callable[..., Outcome]
 
 @pytest.fixture
 def say(host: Host, execute: Execute) -> Say:
-    """``say("pin", "web")``: the command, with the configuration of ``host``."""
+    """Return ``say("pin", "web")``, which runs the command with the configuration of ``host``."""
     return lambda *words: Outcome(*execute(*words, "--config", str(host.configuration)))
 
 
@@ -35,7 +35,7 @@ def directories(host: Host) -> Directories:
 
 @pytest.fixture(autouse=True)
 def ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who called ``sudo``."""
+    """The user who called ``sudo``."""
     monkeypatch.setenv("SUDO_USER", "ann")
 
 

@@ -1,4 +1,4 @@
-"""``puller preview``: what a new bundle changes on which machines."""
+"""``puller preview``: the changes of a new bundle, and the affected machines."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_data_that_fails_on_one_machine_is_told_of_that_one(execute: Execute, tm
 def test_an_interrupt_ends_a_preview_and_leaves_nothing(
     publisher: Publisher, fleet: Path, tmp_path: Path
 ) -> None:
-    """It is reading facts that somebody still writes, the releases unpacked."""
+    """Interrupt it while it reads an unfinished file of facts, after it has unpacked the releases."""
     publisher.publish("1.4.0")
     os.mkfifo(fleet / "web09.json")
     scratch = tmp_path / "scratch"
@@ -362,7 +362,7 @@ def test_the_site_here_or_beside_the_bundle_is_meant_by_who_names_none(
     monkeypatch: pytest.MonkeyPatch,
     here: str,
 ) -> None:
-    """The command of the page, as it stands there."""
+    """Runs the page's command without changes."""
     publisher.publish("1.4.0", MANIFEST, files={"templates/app.conf.j2": b"one\n"})
     (tmp_path / "elsewhere").mkdir()
     work = tmp_path / "work"

@@ -1,5 +1,4 @@
-"""``puller bundle build`` and ``puller site publish`` refuse what lint calls an error, and nothing that hosts could
-mend."""
+"""``puller bundle build`` and ``puller site publish`` reject lint errors, but no problem that hosts could solve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``puller render`` with templates: a file, a directory, and what is said when they cannot be rendered."""
+"""``puller render`` with templates: a file, a directory, and errors."""
 
 import json
 import os
@@ -26,7 +26,7 @@ Render = Callable[..., Done]
 
 @pytest.fixture
 def render(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Render:
-    """``puller render`` with the arguments, in an empty directory."""
+    """Return a function that runs ``puller render`` in an empty directory."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> Done:

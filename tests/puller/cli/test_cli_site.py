@@ -1,4 +1,4 @@
-"""``puller site``: what a publisher types, and what is answered."""
+"""``puller site``: the publisher's commands and their output."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def run(*arguments: str, ok: bool = True, **options: Any) -> Result:
-    """Run ``puller site …``; errors of ours come out as they would for the command line to show."""
+    """Run ``puller site …``. Puller's errors appear as on the command line."""
     result = CliRunner().invoke(site, arguments, catch_exceptions=False, **options)
     assert (result.exit_code == 0) is ok, result.output
     return result
@@ -36,7 +36,7 @@ def run(*arguments: str, ok: bool = True, **options: Any) -> Result:
 
 @pytest.fixture
 def made() -> Path:
-    """A site with plain keys and ``web 1.0.0``."""
+    """A site with unencrypted keys and ``web 1.0.0``."""
     run("init", "site", "--no-passphrase")
     run("publish", "site", "web", "--version", "1.0.0")
     return Path("site")
@@ -148,7 +148,7 @@ def test_what_is_no_site_is_said_to_be_none(command: str) -> None:
 
 @pytest.fixture
 def rollout(made: Path) -> Path:
-    """Over ``web 1.0.0``: ``web 1.1.0`` for a tenth of the hosts."""
+    """Roll out ``web 1.1.0`` over ``web 1.0.0`` to a tenth of the hosts."""
     run("publish", str(made), "web", "--version", "1.1.0", "--percent", "10")
     return made
 
@@ -371,7 +371,7 @@ Ask = Callable[[str], tuple[int, dict[str, str], bytes]]
 
 @pytest.fixture
 def served(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
-    """``served(path)`` asks the server of ``puller site serve`` while it runs."""
+    """Return ``served(path)``, which requests a path while ``puller site serve`` runs."""
     servers: list[ThreadingHTTPServer] = []
     listening = threading.Event()
     open_server = web_server.open_server

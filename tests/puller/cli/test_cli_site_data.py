@@ -1,4 +1,4 @@
-"""``puller site data``, as whoever publishes types it."""
+"""``puller site data``, as a publisher types it."""
 
 from __future__ import annotations
 

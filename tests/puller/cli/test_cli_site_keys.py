@@ -1,4 +1,4 @@
-"""``puller site keys``, ``threshold``, ``rotate`` and ``root``: what is typed, and what is answered."""
+"""``puller site keys``, ``threshold``, ``rotate`` and ``root``: commands and output."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def run(*arguments: str, status: int = 0, **options: Any) -> str:
-    """Run ``puller site …``; errors of ours come out as they would for the command line to show."""
+    """Run ``puller site …``. Puller's errors appear as on the command line."""
     result: Result = CliRunner().invoke(site, arguments, catch_exceptions=False, **options)
     assert result.exit_code == status, result.output
     return result.output
@@ -31,14 +31,14 @@ def run(*arguments: str, status: int = 0, **options: Any) -> str:
 
 @pytest.fixture
 def made() -> Path:
-    """A site whose keys are not encrypted."""
+    """A site with unencrypted keys."""
     run("init", "site", PLAIN)
     return Path("site")
 
 
 @pytest.fixture
 def sealed() -> Path:
-    """A site whose keys are."""
+    """A site with encrypted keys."""
     run("init", "site", "--passphrase-file", "pass")
     return Path("site")
 
@@ -55,7 +55,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 def key_of(role: str) -> str:
-    """The id of the one key of a role."""
+    """Return the id of a role's only key."""
     (found,) = (key["key"] for key in listed() if key["role"] == role)
     return str(found)
 
@@ -230,7 +230,7 @@ def test_without_a_terminal_the_new_passphrase_must_come_from_somewhere() -> Non
 
 @pytest.fixture
 def office(made: Path) -> Path:
-    """A site whose one root key is somebody else's, with a change that waits for it."""
+    """A site whose only root key belongs to another person, with a change that needs its signature."""
     run("keys", "new", "alice.pem", PLAIN)
     run("rotate", "site", "root", "--public", "alice.pub")
     run("root", "export", "site", "next.json")

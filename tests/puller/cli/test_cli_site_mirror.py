@@ -1,4 +1,4 @@
-"""``puller site mirror``: what it says, and how it ends."""
+"""``puller site mirror``: output and exit status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = "site/public/metadata/1.root.json"
 
 @pytest.fixture(autouse=True)
 def public(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execute: Execute) -> str:
-    """A site with one bundle, in the working directory: what it publishes."""
+    """The published directory of a site with one bundle, in the working directory."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(new_site, "site")
     Path("web").mkdir()

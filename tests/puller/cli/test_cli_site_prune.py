@@ -1,4 +1,4 @@
-"""``puller site prune``, ``site history`` and ``site list --all``: what they say, and how they end."""
+"""``puller site prune``, ``site history`` and ``site list --all``: output and exit status."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_it_says_what_would_go_and_how_large_it_is_and_changes_nothing(execute: 
     assert status == 0
     assert re.search(r"^web 1\.0\.0 would be pruned, \d+ bytes, published 2\d{3}-\d\d-\d\d$", said, re.M)
     assert "web 1.1.0 would be pruned" in said
-    assert "web 1.2.0" not in said  # the channel named it before 1.3.0
+    assert "web 1.2.0" not in said  # the channel referred to it before 1.3.0
     assert contents(site) == before
 
 

@@ -1,4 +1,4 @@
-"""``puller site publish`` with many bundles: what is typed, and what is answered."""
+"""``puller site publish`` with many bundles: commands and output."""
 
 import io
 import json
@@ -25,27 +25,27 @@ def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def write(path: str, text: str = "new\n") -> None:
-    """Into the repository's bundles."""
+    """Write files into the repository's bundles."""
     file = Path("bundles", path)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
 
 
 def run(*arguments: str, ok: bool = True) -> Result:
-    """Run ``puller site …``; errors of ours come out as they would for the command line to show."""
+    """Run ``puller site …``. Puller's errors appear as on the command line."""
     result = CliRunner().invoke(site, arguments, catch_exceptions=False)
     assert (result.exit_code == 0) is ok, result.output
     return result
 
 
 def publish(*options: str, ok: bool = True) -> list[str]:
-    """The lines that publishing all bundles with ``auto`` prints."""
+    """Return the output lines of publishing all bundles with ``auto``."""
     sources = map(str, sorted(Path("bundles").iterdir()))
     return run("publish", "site", *sources, "--version", "auto", *options, ok=ok).output.splitlines()
 
 
 def listed() -> list[list[str]]:
-    """Channel, bundle and version of all that is published."""
+    """Return channel, bundle and version of all published releases."""
     rows = (line.split()[:3] for line in run("list", "site").output.partition("\n\n")[0].splitlines()[1:])
     return list(rows)
 

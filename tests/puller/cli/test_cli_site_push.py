@@ -1,4 +1,4 @@
-"""``puller site push``: what it says, and how it ends."""
+"""``puller site push``: output and exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``puller site watch``: rollouts are halted by what hosts report of them, and go on when nothing is wrong."""
+"""``puller site watch`` halts rollouts when hosts report failures, and continues them otherwise."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def no_passphrase(key: Path) -> bytes:
 
 @pytest.fixture(autouse=True)
 def began(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> datetime:
-    """A site whose web 1.5.0 reaches all hosts within ten hours, nine of which are over: when that began."""
+    """Create a site with a ten-hour rollout of web 1.5.0, and return its start, nine hours ago."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(new_site, "site")
     begin = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=9)
@@ -58,7 +58,7 @@ def allow(text: str) -> None:
 
 @pytest.fixture
 def reported(began: datetime, execute: Execute) -> Callable[..., None]:
-    """Lets hosts report: those of ``bad`` with 1.5.0 as ``given`` says, ``good`` ones in order, others 1.4.0."""
+    """Return a function that delivers reports: ``bad`` hosts send ``given`` with 1.5.0, ``good`` hosts succeed."""
 
     def report(good: int, bad: int, *, before: bool = False, silent: bool = False, **given: Any) -> None:
         documents = []

@@ -1,4 +1,4 @@
-"""Bundles that belong together: published, steered, halted and taken back in one signed step, in one order of hosts."""
+"""Bundles that belong together: published, steered, halted and reverted in one signed step, in one order of hosts."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ NAMES = ("app", "app-conf")
 
 
 def run(*arguments: str, ok: bool = True) -> Result:
-    """Run ``puller site …``; errors of ours come out as they would for the command line to show."""
+    """Run ``puller site …``. Puller's errors appear as on the command line."""
     result = CliRunner().invoke(site, arguments, catch_exceptions=False)
     assert (result.exit_code == 0) is ok, result.output
     return result
@@ -38,7 +38,7 @@ def _a_site_with_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rollouts() -> list[dict[str, Any]]:
-    """The rollout of each bundle, as programs get it."""
+    """Return the rollout of each bundle from the JSON output."""
     listed = json.loads(run("list", "site", "--format", "json").output)["releases"]
     return [each["rollout"] for each in listed]
 

@@ -1,4 +1,4 @@
-"""``puller test``: what people, programs and CI services see of the cases of a bundle."""
+"""``puller test``: its output for people, programs and CI services."""
 
 import json
 import os

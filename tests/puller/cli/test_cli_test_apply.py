@@ -1,4 +1,4 @@
-"""``puller test --apply``: cases that are applied for real, and how it is refused."""
+"""``puller test --apply``: cases that are really applied, and errors."""
 
 import json
 import os
@@ -20,7 +20,7 @@ NEEDS_A_DIRECTORY = MANIFEST.replace("/etc/app.conf", "/srv/app/app.conf")
 
 @pytest.fixture
 def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bundle with one case, and beside it a tree, the working directory being above both."""
+    """A bundle with one case, and a tree beside it, both below the working directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "web" / "tests").mkdir(parents=True)
     (tmp_path / "web" / "manifest.yaml").write_text(MANIFEST)

@@ -1,4 +1,4 @@
-"""Colour is for people at terminals who want it: one option, one set of rules, the same for every command."""
+"""Colour is only for terminals: one option and one set of rules for all commands."""
 
 import io
 import os
@@ -90,7 +90,7 @@ def test_lines_of_a_diff_are_coloured_and_other_lines_are_not() -> None:
 
 
 def said(arguments: list[str], *, terminal: bool, **environment: str) -> str:
-    """What a command prints, on both streams."""
+    """Return the output of a command on both streams."""
     kept = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     command = [sys.executable, "-m", "puller", *arguments]
     where = {"env": {"TERM": "xterm"} | kept | environment, "cwd": ROOT}
@@ -104,7 +104,7 @@ def said(arguments: list[str], *, terminal: bool, **environment: str) -> str:
         try:
             while piece := os.read(ours, 4096):
                 text += piece
-        except OSError:  # the end of a terminal
+        except OSError:  # the other side of the terminal was closed
             pass
         process.wait()
     os.close(ours)
@@ -113,7 +113,7 @@ def said(arguments: list[str], *, terminal: bool, **environment: str) -> str:
 
 @pytest.fixture
 def lines(tmp_path: Path) -> dict[str, list[str]]:
-    """Command lines by what they are about: a change with its diff, findings, an error."""
+    """Return command lines by the kind of their output: a change with its diff, findings, an error."""
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text(MANIFEST.format(directory=tmp_path, user=os.geteuid(), group=os.getegid()))
     (tmp_path / "made").write_text("old\n")

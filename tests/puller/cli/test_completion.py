@@ -1,4 +1,4 @@
-"""What is offered for a line that somebody has begun to type: by the protocol of click, and in the real shells."""
+"""Completion of command lines: by the protocol of click, and in real shells."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Offer = Callable[[str], set[str]]
 
 @pytest.fixture
 def config(publisher: Publisher, host: Host, execute: Execute) -> str:
-    """The configuration of a host that has had a run, as an option."""
+    """Option with the configuration of a host that has had a run."""
     publisher.publish("1.0.0")
     assert execute("run", "--config", str(host.configuration))[0] == 0
     return f"--config {host.configuration}"
@@ -83,7 +83,7 @@ def offered_by_fish(line: str, work: Path) -> set[str]:
 
 
 def offered_by_zsh(line: str, work: Path) -> set[str]:
-    """As an installed function, by the completion system of a shell at a terminal."""
+    """Return the completions of the installed function in a zsh at a terminal."""
     functions = work / "functions"
     functions.mkdir(exist_ok=True)
     (functions / "_puller").write_text(run_shell([COMMAND, "completion", "zsh"], line))
@@ -92,7 +92,7 @@ def offered_by_zsh(line: str, work: Path) -> set[str]:
 
 
 def offered(line: str) -> set[str]:
-    """What the command answers a shell."""
+    """Return the command's answer to a shell."""
     environment = {**os.environ, "_PULLER_COMPLETE": "zsh_complete", "COMP_WORDS": line, "COMP_CWORD": "99"}
     environment["COMP_CWORD"] = str(len(line.split(" ")) - 1)
     done = subprocess.run([COMMAND], capture_output=True, text=True, env=environment, timeout=60, check=True)

@@ -1,4 +1,4 @@
-"""``puller bundle new --agent``: each host gets the package for its system, in the version that the bundle names."""
+"""``puller bundle new --agent``: each host installs the package for its system, in the bundle's version."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Commands that root runs with an output in a directory of another user: links there lead nowhere."""
+"""Output files that root writes into another user's directory: commands do not follow links there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANIFEST = "resources:\n- file:\n  - /x: {content: x, owner: root, group: root, 
 
 
 class Place:
-    """``home`` is Mallory's, with links to ``victim``, a directory of root."""
+    """``home`` belongs to Mallory and has links to ``victim``, a directory of root."""
 
     def __init__(self, top: Path) -> None:
         self.home, self.victim = top / "home", top / "victim"

@@ -1,4 +1,4 @@
-"""Output that nobody reads, that is closed or that goes to a full disk decides neither what is done nor the status."""
+"""Unread or closed outputs and full disks affect neither the work nor the exit status."""
 
 import fcntl
 import json
@@ -17,7 +17,7 @@ PULLER = (sys.executable, "-m", "puller")
 
 
 def gone(*command: str, **options: Any) -> int:
-    """The status of a command whose reader has gone away."""
+    """Return the status of a command whose reader has closed the pipe."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -29,13 +29,13 @@ def gone(*command: str, **options: Any) -> int:
 
 
 def closed(*command: str, **options: Any) -> int:
-    """The same, without a standard output, error and input."""
+    """Return the status of a command without standard output, error and input."""
     line = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command)
     return subprocess.run(line, check=False, timeout=60, **options).returncode
 
 
 def full(*command: str, **options: Any) -> int:
-    """The same, where the disk is full."""
+    """Return the status of a command whose output goes to a full disk."""
     with open("/dev/full", "ab") as disk:
         return subprocess.run(
             command, stdout=disk, stderr=disk, check=False, timeout=60, **options
@@ -47,11 +47,11 @@ every_way = pytest.mark.parametrize("unread", [gone, closed, full])
 one_way = pytest.mark.parametrize(
     "unread", [gone, *(pytest.param(way, marks=pytest.mark.crash) for way in (closed, full))]
 )
-"""For what starts many processes: the other ways are left out of a plain run."""
+"""For tests that start many processes: a plain run tries only one of the ways."""
 
 
 def many_files(directory: Path, count: int = 300) -> Path:
-    """A manifest of many files below ``directory``."""
+    """Return a manifest of many files below ``directory``."""
     files = [{f"{directory}/{number}": {"content": f"{number}\n"}} for number in range(count)]
     defaults = {"defaults": {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644"}}
     place: dict[str, object] = {str(directory): {"ensure": "directory", "mode": "0755"}}
@@ -184,9 +184,9 @@ def test_a_reader_that_waits_holds_nothing_up_and_gets_everything(tmp_path: Path
     line = (*PULLER, "apply", str(manifest), "--verbose", "--state-directory", str(state))
     with subprocess.Popen(line, stdout=subprocess.PIPE, bufsize=0) as process:
         assert process.stdout is not None
-        first = process.stdout.read(1)  # it has begun, and has the lock
+        first = process.stdout.read(1)  # the process has started and holds the lock
         with (state / "lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # until its work is done
+            fcntl.flock(lock, fcntl.LOCK_EX)  # waits until the work is complete
         assert len(list((tmp_path / "files").iterdir())) == 800
         assert process.poll() is None  # its output does not fit into a pipe
         output = (first + process.stdout.read()).decode()
