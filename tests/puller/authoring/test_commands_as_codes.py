@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from puller.reporting.report import Event
     from tests.support.stories import Execute, Publisher, Web
 
-MUTATIONS = 3  # of each bundle
+MUTATIONS = 3  # for each bundle
 CASE = "facts: {os: {family: Debian}}\nexpect: {resources: {'file#/etc/nothing': absent}}\n"
 FILES_OF_LOCAL = {"files/app.conf": b"workers = 2\n"}
 _IDS = {"owner": "{{ facts.uid }}", "group": "{{ facts.gid }}", "mode": "0644"}
@@ -52,7 +52,7 @@ LOCAL = {
     "a file of another host": _file("far", source="file:///dev/null", checksum="0" * 64),
     "a failing health check": _exec("/bin/true", health_checks=[{"command": "/bin/false"}]),
 }
-"""Resources for real runs, each with another ending."""
+"""Resources for real runs, each with a different result."""
 ENSURE = (
     ("exec", "/bin/true"),
     ("exec", "/bin/false"),
@@ -68,7 +68,7 @@ ENSURE = (
 
 @pytest.fixture
 def states(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, bool]]]:
-    """The events of all engines, as reference, state and whether there are errors."""
+    """Record the events of all engines, as reference, state and whether there are errors."""
     recorded: list[tuple[str, str, bool]] = []
     apply = Engine.apply
 
@@ -79,7 +79,7 @@ def states(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, boo
 
     with monkeypatch.context() as patched:
         patched.setattr(Engine, "apply", recording)
-        patched.setattr(Package, "_foretell_removals", lambda *_: [])  # a second of apt for each package
+        patched.setattr(Package, "_foretell_removals", lambda *_: [])  # takes a second for each package
         yield recorded
 
 
@@ -88,7 +88,7 @@ Decide = Callable[[Path], list[object]]
 
 @pytest.fixture
 def decide(tmp_path: Path, new_site: Path, execute: Execute, states: list[tuple[str, str, bool]]) -> Decide:
-    """Ask all commands of authors, and a dry run, about a bundle."""
+    """Run all commands of authors, and a dry run, with a bundle."""
     facts = tmp_path / "facts.yaml"
     facts.write_text(yaml.safe_dump(MACHINES[0]))
     site, state = tmp_path / "site", tmp_path / "state"
@@ -109,7 +109,7 @@ def decide(tmp_path: Path, new_site: Path, execute: Execute, states: list[tuple[
             ),
         }
         if any("\nfails:" in case.read_text() for case in directory.glob("tests/*.yaml")):
-            del commands["test"]  # such a case gives a text of the message, which its author wants to see
+            del commands["test"]  # such a case contains text of the message, which its author has to see
         statuses = {command: execute(*words)[0] for command, words in commands.items()}
         return [statuses, *states]
 

@@ -20,12 +20,12 @@ from tests.puller.authoring.lint.test_broken_bundles import BROKEN, FINE, SUSPIC
 from tests.puller.authoring.lint.test_mutations import BUNDLES, MACHINES, ROOT, SEED, mutations
 
 DECRYPT = "resources: [{exec: [{decrypt-backup: {command: /usr/bin/true, timeoutt: 5s}}]}]\n"
-MOST = 2  # mutations of each bundle
+MOST = 2  # mutations for each bundle
 UNDECLARED = "resources: [{exec: [{a: {command: /usr/bin/true, require: ['exec#b']}}]}]\n"
 
 
 class Coded:
-    """Replaces the text of problems, as it is formatted and as it is made."""
+    """Replaces the text of problems, both in their formatting and in their creation."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -47,7 +47,7 @@ class Coded:
 
 
 def decisions(directory: Path, facts: dict[str, Any]) -> list[object]:
-    """What lint, build or publish, and apply decide about a bundle."""
+    """Return the decisions of lint, build or publish, and apply about a bundle."""
     source, inputs = ManifestSource(directory / MANIFEST, MANIFEST), Inputs(facts, {})
     linted = [
         {

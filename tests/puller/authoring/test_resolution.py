@@ -1,4 +1,4 @@
-"""A bundle resolved for machines that are not this one: what it declares there, and what its files would hold."""
+"""A bundle resolved for other machines: its declared resources there, and the content of its files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +52,7 @@ def bundle(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def of(bundle: Path) -> Resolve:
-    """``of(facts, **data)``: the bundle on a machine with these."""
+    """Return ``of(facts, **data)``: the bundle on a machine with these facts and data."""
 
     def run(facts: dict[str, Any] | None = None, key: bytes = KEY, **data: Any) -> Resolution:
         base = {"name": "web01", "os": {"family": "Debian"}, "role": "web"}

@@ -1,4 +1,4 @@
-"""Cases of a bundle: what they compare, what they refuse, and when they must not say that all is right."""
+"""Cases of a bundle: comparisons, errors, and situations in which a case must not pass."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +65,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def run(bundle: Path, text: str, settings: Settings | None = None) -> Result:
-    """The result of the case that is written so."""
+    """Return the result of a case with this text."""
     (bundle / "tests/web01.yaml").write_text(text)
     tested = BundleWithCases(bundle / "manifest.yaml", "app")
     (file,) = suite_of(tested).cases
@@ -74,7 +74,7 @@ def run(bundle: Path, text: str, settings: Settings | None = None) -> Result:
 
 @pytest.fixture
 def judge(bundle: Path) -> Judge:
-    """``judge(expectation)``: the sentences of what is not as expected, on one Debian machine."""
+    """Return ``judge(expectation)``: the messages for unmet expectations, on one Debian machine."""
 
     def judged(expect: str, more: str = "") -> list[str]:
         return [str(one) for one in run(bundle, f"os: debian-12\n{more}expect:\n  {expect}\n").failures]

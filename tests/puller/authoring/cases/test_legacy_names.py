@@ -1,4 +1,4 @@
-"""Legacy names of facts in cases: what a manifest asks for on a host is there on the machine of a case, too."""
+"""Legacy names of facts in cases: the machine of a case has every legacy fact that a manifest can use on a host."""
 
 from pathlib import Path
 

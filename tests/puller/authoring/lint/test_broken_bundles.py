@@ -1,4 +1,4 @@
-"""Bundles that can work on no host: refused where they are written, and not published; with place and words."""
+"""Bundles that work on no host: lint rejects them with place and message, and they cannot be published."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ BROKEN: dict[str, Broken] = {
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], None]:
-    """Makes the bundle ``web`` in the working directory."""
+    """Return a function that writes the bundle ``web`` in the working directory."""
     monkeypatch.chdir(tmp_path)
 
     def make(files: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Files that templates and expressions ask for, files of Hiera that no level names, and what cannot be packed."""
+"""Files that templates and expressions use, Hiera files outside all levels, and files that cannot be packed."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_file_of_hiera_that_no_level_can_lead_to_is_a_warning(execute: Execute
     assert (status, found) == (0, [f"web/data/comon.yaml: {what}", f"web/data/node/x.yaml: {what}"])
 
 
-# -- what cannot be packed ------------------------------------------------------------------------
+# -- files that cannot be packed ------------------------------------------------------------------
 
 
 def test_what_cannot_be_packed_is_an_error(execute: Execute, root: Path) -> None:
@@ -181,7 +181,7 @@ MACHINES = {
         "examples/site/facts/web01.yaml",
     ]
 }
-"""The options of those that need more of a machine than that it is one of Debian."""
+"""Options for examples that need more than a plain Debian machine."""
 EXAMPLES = sorted(
     str(path.parent.relative_to(ROOT))
     for path in (*ROOT.glob("examples/**/manifest.yaml"), ROOT / "puller/cli/author/example/manifest.yaml")

@@ -1,4 +1,4 @@
-"""Lint reports a misspelt name once, and not also that its resource fails because of it."""
+"""Lint reports a misspelt name once, without a second finding for its failing resource."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The names of facts that lint knows are those that hosts have, and that the page of facts lists."""
+"""The names of facts that lint accepts are those of hosts and of the page of facts."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from puller.facts.systems import facts_of, known_systems
 PAGE = (Path(__file__).parents[4] / "docs/facts.md").read_text().partition("facts: generated")[2]
 LISTED = [found for found in re.findall(r"^\| `([^`]+)` \|.*\|", PAGE, re.MULTILINE) if "*" not in found]
 NOT_OURS = ("aio_agent_version", "facterversion", "lsbrelease")
-"""What the page lists as facts of Facter that Puller does not have."""
+"""Facts of Facter that Puller does not have, according to the page."""
 
 
 def paths_of(facts: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

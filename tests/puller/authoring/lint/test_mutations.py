@@ -1,7 +1,7 @@
-"""The example bundles with a name misspelt: none fails on a host that passes lint.
+"""The example bundles with a misspelt name: a bundle that passes lint does not fail on a host.
 
-A mutation changes one name within an expression or a template. Where a machine refuses what it took before, or a
-resource of it fails that did not, lint has to have said so, at the very file.
+A mutation changes one name within an expression or a template. If a machine then fails to load the bundle, or an
+additional resource fails, lint must report the same file.
 """
 
 import random
@@ -31,9 +31,9 @@ BUNDLES = sorted(
 KEY = b"0123456789abcdef"
 SEED = 14
 EACH = 12
-"""Mutations of each bundle."""
+"""Failing mutations to try for each bundle."""
 LEAVES = min(20, settings().max_examples)
-"""Leaves of each bundle that are misspelt and fail. A plain run tries fewer."""
+"""Failing leaf mutations to try for each bundle. A plain run tries fewer."""
 
 _NETWORK = {"hostname": "web01", "domain": "example.com", "fqdn": "web01.example.com", "ip": "192.0.2.7"}
 MACHINES: list[dict[str, Any]] = [
@@ -67,11 +67,11 @@ _EXPRESSION = re.compile(
 _NAME = re.compile(r"(?<![\w'\"/-])[A-Za-z_]\w{3,}(?![\w'\"/-])")
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _UNKNOWN = "facts.reboot."
-"""What a program of an example prints, as nobody can tell; that is said once for the file."""
+"""The output of an example's program, which lint cannot predict. Lint reports it once for the file."""
 _WORDS = frozenset(
     {"else", "elif", "endfor", "endif", "range", "with", "true", "false", "None", "unless", "include"}
 )
-"""What is no name of a value or function."""
+"""Words that name no value or function."""
 
 
 class Mutation:
@@ -90,7 +90,7 @@ class Mutation:
 
 
 def mutations(directory: Path, seed: int) -> Iterator[Mutation]:
-    """Mutations of a bundle, as many of them as there are, in an order by chance."""
+    """Yield all mutations of a bundle in random order."""
     chance = random.Random(seed)
     found = []
     for file in sorted(
@@ -112,7 +112,7 @@ def mutations(directory: Path, seed: int) -> Iterator[Mutation]:
 
 
 def failures(directory: Path, facts: dict[str, Any]) -> set[str]:
-    """What a machine with these facts says of a bundle."""
+    """Return the failures of a bundle on a machine with these facts."""
     try:
         resolution = resolve(ManifestSource(directory / MANIFEST, MANIFEST), Inputs(facts, {}), key=KEY)
     except (HieraError, PullerError) as error:
@@ -128,7 +128,7 @@ def findings(directory: Path) -> set[Finding]:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """The examples, which use each other as libraries."""
+    """A copy of the examples, which use each other as libraries."""
     return Path(shutil.copytree(ROOT, tmp_path / "examples"))
 
 
@@ -151,7 +151,7 @@ def test_a_misspelt_name_that_fails_on_a_host_is_found(bundle: Path, copied: Pat
         if any(new - old for old, new in zip(before, after, strict=True)):
             said = findings(directory) - said_before
             found += 1
-            # Where a name is misspelt that others use, it is theirs that is nowhere.
+            # If a mutation renames a definition, lint reports its uses as unknown.
             if not any(
                 mutation.misspelt in one.message or repr(mutation.word) in one.message for one in said
             ):
@@ -163,15 +163,15 @@ def test_a_misspelt_name_that_fails_on_a_host_is_found(bundle: Path, copied: Pat
     assert missed == [], "\n".join(missed)
 
 
-# Other mistakes of a hand: a file that is gone, a quote or a bracket that is dropped.
+# Other mistakes: a missing file, a missing quote or bracket.
 
 _DROPPED = re.compile(r"['\"{}\[\]()%]")
 
 
 def removed(directory: Path) -> Iterator[tuple[Path, str | None]]:
-    """Each file but the manifest, to be removed."""
+    """Yield each file but the manifest, to be removed."""
     for file in sorted(path for path in directory.rglob("*") if path.is_file()):
-        # A program that prints facts is no file of the bundle to lint: hosts may have such facts of their own.
+        # Lint accepts missing programs that print facts: hosts may have such facts of their own.
         if file.name != MANIFEST and not {"expected", "facts.d", "tests"} & {
             *file.relative_to(directory).parts
         }:
@@ -179,7 +179,7 @@ def removed(directory: Path) -> Iterator[tuple[Path, str | None]]:
 
 
 def dropped(directory: Path, seed: int) -> Iterator[tuple[Path, str | None]]:
-    """Texts without one of their quotes or brackets, in an order by chance."""
+    """Yield texts without one of their quotes or brackets, in random order."""
     chance = random.Random(seed)
     places = []
     for file, _ in [*removed(directory), (directory / MANIFEST, None)]:
@@ -191,7 +191,7 @@ def dropped(directory: Path, seed: int) -> Iterator[tuple[Path, str | None]]:
 
 
 def linted(directory: Path, facts: dict[str, Any]) -> set[str]:
-    """The errors of lint, and its warnings of what fails."""
+    """Return lint's errors and its warnings of failing resources."""
     source = ManifestSource(directory / MANIFEST, MANIFEST)
     said = lint_bundle(source, Inputs(facts, {})).findings
     return {str(one) for one in said if one.severity is Severity.ERROR or one.rule == "resource-fails"}
@@ -219,13 +219,13 @@ def test_what_breaks_an_example_on_a_host_is_found(bundle: Path, kind: str, copi
     assert missed == [], "\n".join(missed)
 
 
-# Every leaf of the manifests and the data, one of its words misspelt: keys, references, names of files, values.
+# Every leaf of the manifests and the data with a misspelt word: keys, references, names of files, values.
 
 _LETTERS = re.compile(r"[A-Za-z_]{3,}")
 
 
 def misspelt_leaves(directory: Path, seed: int) -> Iterator[tuple[Path, str]]:
-    """The YAML files of a bundle, each with one word less a letter: one text for each scalar, in an order by chance."""
+    """Yield the YAML files of a bundle, each with a letter of one scalar missing, in random order."""
     chance = random.Random(seed)
     found = []
     for file, _ in [*removed(directory), (directory / MANIFEST, None)]:
@@ -240,7 +240,7 @@ def misspelt_leaves(directory: Path, seed: int) -> Iterator[tuple[Path, str]]:
 
 
 def scalars(text: str) -> Iterator[tuple[int, int]]:
-    """Where the scalars of a text begin and end, keys as well."""
+    """Yield start and end of each scalar of a text, including keys."""
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.ScalarEvent):
             start: Any = event.start_mark

@@ -1,4 +1,4 @@
-"""Warnings that the author of a bundle switches off: by comments, and in ``.puller-lint.yaml``."""
+"""Warnings that a bundle's author disables: by comments, and in ``.puller-lint.yaml``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two resolutions of one machine compared: every kind of change, and what is none."""
+"""Two resolutions of one machine compared: every kind of change, and differences that are no change."""
 
 from typing import Any
 
@@ -152,7 +152,7 @@ def test_a_bundle_that_is_refused_fails_as_a_whole() -> None:
 def refreshed(
     *new: ResolvedResource, old: tuple[ResolvedResource, ...] = ()
 ) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """What is refreshed when ``/a`` has other content, and all else is as it was."""
+    """Return the refreshed resources if only the content of ``/a`` changes."""
     before = [file("/a", "old"), *(old or new)]
     return {
         change.reference: (change.refresh, change.because)
@@ -251,7 +251,7 @@ def test_what_is_skipped_is_not_refreshed_and_refreshes_nothing() -> None:
 
 
 def test_two_resources_of_one_name_are_compared_each_with_its_like() -> None:
-    """A child manifest that is applied twice."""
+    """The resources come from a child manifest that is applied twice."""
     first, second, other = (one("apply#kid.yaml", properties={"n": n}) for n in (1, 2, 3))
     assert kinds([first, second], [first, second]) == {}
     assert kinds([first, second], [other, second]) == {"apply#kid.yaml": Kind.CHANGED}

@@ -20,7 +20,7 @@ def holding(text: str) -> Resolution:
 
 
 def of(old: str, new: str, *names: str) -> Preview:
-    """A preview of machines whose names take the place of NAME in both texts."""
+    """Return a preview of machines whose names replace NAME in both texts."""
 
     def side(template: str) -> Resolver:
         def resolved(machine: Machine) -> Outcome:

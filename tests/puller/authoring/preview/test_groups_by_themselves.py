@@ -1,4 +1,4 @@
-"""Groups of a generated fleet: each machine is told what it would be told if it were the only one."""
+"""Groups of a generated fleet: each machine has the same result as in a preview of this machine alone."""
 
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def side(directory: Path, n: int, broken: str) -> OneByOne:
 
 
 def told(found: Preview) -> dict[str, list[Any]]:
-    """All that is told of each machine, without the lines around what changes, which are of the first of its group."""
+    """Return the result for each machine, without context lines, which come from the first machine of its group."""
     of: dict[str, list[Any]] = {}
     for group in found.groups:
         for name in group.machines:

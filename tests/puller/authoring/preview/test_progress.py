@@ -1,4 +1,4 @@
-"""Progress of a preview: where somebody watches, and nowhere else."""
+"""Progress of a preview: only on a terminal."""
 
 import io
 import sys

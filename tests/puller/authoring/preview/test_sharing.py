@@ -1,4 +1,4 @@
-"""Machines that share a resolution: each has what it would have if it were resolved by itself."""
+"""Machines that share a resolution have the same result as machines that are resolved separately."""
 
 import copy
 import json
@@ -152,7 +152,7 @@ def test_machines_that_differ_in_what_nothing_reads_are_resolved_once(tmp_path: 
 def test_machines_that_differ_in_names_that_nothing_reads_are_resolved_once(
     tmp_path: Path, name: str
 ) -> None:
-    """Interfaces have names of their own, and legacy names with them; groups have values that no other machine has."""
+    """Interfaces differ in names and thus in legacy names. Each group has values that no other group has."""
     shared = Shared(resolver(tmp_path / "b", *BUNDLES[name]))
     for number in range(5):
         interfaces = {f"veth{number}": {"mtu": 1500}}
@@ -170,7 +170,7 @@ def test_a_bundle_that_asks_for_names_shares_nothing(tmp_path: Path) -> None:
 
 
 def test_machines_that_share_after_many_that_do_not_are_resolved_few_times(tmp_path: Path) -> None:
-    """As in a fleet that is ordered by names."""
+    """The order is that of a fleet sorted by name."""
     shared = Shared(
         resolver(tmp_path / "b", of_content("{{ facts.name if facts.role == 'db' else facts.role }}"))
     )

@@ -1,4 +1,4 @@
-"""Trials: a bundle really applied, twice, on a tree that stays as it is, with nothing left behind however they end."""
+"""Trials: a bundle is applied twice on a tree, which stays unchanged. No ending of a trial leaves anything behind."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def bundle(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """The least that a system is: release file, accounts, a directory for cron, and a few programs."""
+    """A minimal system: release file, accounts, a directory for cron, and a few programs."""
     root = tmp_path / "tree, with: marks"
     for directory in ("etc/cron.d", "usr/bin", "var/lib", "tmp", "mnt"):
         (root / directory).mkdir(parents=True)
@@ -66,7 +66,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def install(program: str, root: Path) -> None:
-    """Copy a program of this machine, with the libraries that it is linked with."""
+    """Copy a program of this machine, with its linked libraries."""
     path = shutil.which(program)
     assert path
     shutil.copy(path, root / "usr/bin" / program)
@@ -86,7 +86,7 @@ def trial_of(bundle: Path, tree: Path) -> Trial:
 
 
 def commanded(bundle: Path, *commands: str) -> None:
-    """Write a bundle that runs commands of a shell."""
+    """Write a bundle that runs shell commands."""
     lines = ["resources:", "  - exec:"]
     for command in commands:
         lines += [f"      - {msgspec.json.encode(command).decode()}:", "          provider: shell"]
@@ -98,7 +98,7 @@ def states(outcome: TrialOutcome) -> list[set[State]]:
 
 
 def contents(root: Path) -> dict[str, tuple[int, float, bytes]]:
-    """All that a tree holds, with modes and times."""
+    """Return all files of a tree, with modes and times."""
     found = {}
     for path in sorted(root.rglob("*")):
         status = path.lstat()
@@ -185,7 +185,7 @@ def test_neither_the_kernel_nor_files_outside_can_be_changed_or_read(
 
 
 SAME = "read v < {0}; echo $v > {0}"
-"""Writes what a setting is: where a trial lets it through, the machine that tests it keeps its own."""
+"""Writes a setting's current value: if a trial fails to block it, the test machine keeps its setting."""
 
 
 @pytest.mark.parametrize(
@@ -259,9 +259,7 @@ def test_nodes_of_devices_in_the_tree_are_no_devices(bundle: Path, tree: Path) -
 
 def test_a_machine_that_allows_no_user_namespace_is_told_to(bundle: Path, tree: Path) -> None:
     container = ("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc")
-    limited = (
-        'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'  # of this container, not of the machine
-    )
+    limited = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'  # the container's limit
     done = subprocess.run(
         [*container, "sh", "-c", limited, "sh", *command_of(trial_of(bundle, tree))],
         capture_output=True,
@@ -324,7 +322,7 @@ def test_a_trial_that_takes_too_long_is_ended(bundle: Path, tree: Path) -> None:
 
 
 def command_of(trial: Trial) -> list[str]:
-    """A process that makes a trial, and prints its outcome."""
+    """Return a command line that makes a trial and prints its outcome."""
     code = (
         "import sys, msgspec\n"
         "from puller.authoring.trials.trial import Trial\n"
@@ -337,7 +335,7 @@ def command_of(trial: Trial) -> list[str]:
 
 @pytest.fixture
 def long_trial(bundle: Path, tree: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A process that makes a trial, and the id of what the bundle runs there, which would take an hour."""
+    """Start a trial that would take an hour. Return its process and the id of the bundle's command."""
     mark = f"3600.{os.getpid()}{os.urandom(3).hex()}".translate(str.maketrans("abcdef", "012345"))
     commanded(bundle, f"sleep {mark}")
     process = subprocess.Popen(command_of(trial_of(bundle, tree)))
@@ -347,13 +345,13 @@ def long_trial(bundle: Path, tree: Path) -> Iterator[tuple[subprocess.Popen[byte
 
 
 def find_process(command: str, beside: subprocess.Popen[bytes]) -> int:
-    """The process with this command line, as soon as there is one."""
+    """Wait for a process with this command line and return its id."""
     while beside.poll() is None:
         for number in filter(str.isdigit, os.listdir("/proc")):
             try:
                 if Path(f"/proc/{number}/cmdline").read_text() == command:
                     return int(number)
-            except (OSError, UnicodeDecodeError):  # it has ended meanwhile
+            except (OSError, UnicodeDecodeError):  # the process has ended meanwhile
                 continue
     raise AssertionError("the trial has ended")
 

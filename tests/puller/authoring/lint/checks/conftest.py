@@ -1,4 +1,4 @@
-"""A bundle of given files, and what checks find in it."""
+"""A bundle of given files, and the findings of checks in it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +17,9 @@ Lint = Callable[..., list[str]]
 
 @pytest.fixture
 def find_names(tmp_path: Path) -> Lint:
-    """``find_names({file: text})``: what ``names`` finds in a bundle ``web`` of these files, by place.
+    """Return ``find_names({file: text})``: the findings of ``names``, by place, in a bundle ``web`` of these files.
 
-    ``manifest`` and other words are short for a YAML file of that name; errors are given, or what is ``unchecked``.
+    ``manifest`` and other words are short for a YAML file of that name. Returns errors, or ``unchecked`` objects.
     """
 
     def run(

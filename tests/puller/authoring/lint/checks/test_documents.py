@@ -1,4 +1,4 @@
-"""Documents of data that are no manifests, and lists of resources that a template renders: lint reads these, too."""
+"""Lint reads data documents that are no manifests, and lists of resources that a template renders."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_expression_in_the_data_of_a_library_is_followed(execute: Execute, we
 
 
 def listed(web: Path, text: str, data: str = "data: {name: app}\n") -> None:
-    """A bundle whose resources are what ``text`` renders."""
+    """A bundle whose resources are those that ``text`` renders."""
     (web / "manifest.yaml").write_text(f"{data}resources_template: list.j2\n")
     (web / "list.j2").write_text(text)
 

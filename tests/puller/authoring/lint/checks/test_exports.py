@@ -1,4 +1,4 @@
-"""Lint of ``exports``: secrets, values that do not fit, and names that nobody has."""
+"""Lint of ``exports``: secrets, invalid values, and unknown names."""
 
 from pathlib import Path
 

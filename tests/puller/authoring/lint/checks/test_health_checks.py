@@ -1,4 +1,4 @@
-"""Health checks that wait without a limit of their own, and programs by relative paths."""
+"""Health checks that wait without their own limit, and programs by relative paths."""
 
 from __future__ import annotations
 

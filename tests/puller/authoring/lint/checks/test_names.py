@@ -1,4 +1,4 @@
-"""Names that no host can have, in everything of a bundle that is written by expressions."""
+"""Names that no host can have, in every property of a bundle that may contain expressions."""
 
 from collections.abc import Callable
 
@@ -93,7 +93,7 @@ def test_what_a_host_may_have_is_no_finding(find_names: Lint, expression: str) -
     assert find_names(manifest=content(expression)) == []
 
 
-# -- where expressions stand ----------------------------------------------------------------------
+# -- places of expressions ------------------------------------------------------------------------
 
 PLACES = {
     "data": "data: {a: '{{ data.bb }}', b: 1}\nresources: []\n",
@@ -252,7 +252,7 @@ def test_a_level_whose_data_is_no_file_of_the_bundle_may_have_anything(find_name
     assert find_names({"manifest.yaml": content("{{ data.prt }}", ""), "hiera.yaml": tree}) == []
 
 
-# -- what cannot be read is somebody else's finding -----------------------------------------------
+# -- unreadable files are reported by other checks ------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What fails on a machine only when a resource's turn comes is told by lint, with the facts at hand."""
+"""Lint reports failures that a machine would only find while it applies a resource, with the given facts."""
 
 from __future__ import annotations
 

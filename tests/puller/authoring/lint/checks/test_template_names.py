@@ -23,7 +23,7 @@ def of_template(name: str, more: str = "") -> str:
 
 @pytest.fixture
 def of_text(find_names: Lint) -> Lint:
-    """``of_text('app.j2', text)``: what is found in this template, without the name of its file."""
+    """Return ``of_text('app.j2', text)``: the findings in this template, without its file name."""
 
     def run(name: str, text: str, **files: str) -> list[str]:
         written = {"manifest.yaml": of_template(name), f"templates/{name}": text, **files}

@@ -1,4 +1,4 @@
-"""Previews as text and markdown: bounded, and nothing of a bundle steers a terminal or a page."""
+"""Previews as text and Markdown: bounded, without control sequences or markup from a bundle."""
 
 import re
 from collections.abc import Callable
