@@ -1,4 +1,4 @@
-"""Stores of a fleet in every database that they are promised for, and where reports arrive."""
+"""Stores of a fleet in every supported database, and the directory of arriving reports."""
 
 import os
 import pwd
@@ -24,7 +24,7 @@ from tests.simulators import fleet
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
-    """The URL of a PostgreSQL of our own, in a temporary directory."""
+    """URL of a private PostgreSQL in a temporary directory."""
     places = [os.environ["PATH"], *map(str, Path("/usr/lib/postgresql").glob("*/bin"))]
     programs = [shutil.which(name, path=":".join(places)) for name in ("initdb", "postgres")]
     initdb, program = programs
@@ -79,7 +79,7 @@ def _wait_for(port: int) -> None:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where an empty store can be made, in each database."""
+    """Location for an empty store, in each database."""
     if request.param == "sqlite":
         return str(tmp_path / "fleet.db")
     url: str = request.getfixturevalue("postgresql")
@@ -88,7 +88,7 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def empty(url: str) -> None:
-    """Leave no table behind."""
+    """Drop all tables."""
     import sqlalchemy
 
     engine = sqlalchemy.create_engine(url)
@@ -108,7 +108,7 @@ Import = Callable[..., Imported]
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Where reports arrive."""
+    """Directory in which reports arrive."""
     made = tmp_path / "reports"
     made.mkdir()
     return made
@@ -116,7 +116,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def arrive(store: Store, place: Path) -> Import:
-    """Let documents arrive, and import what there is."""
+    """Write documents into the directory and import them."""
 
     def go(*documents: SentReport, **options: Any) -> Imported:
         fleet.deliver(place, documents)
@@ -126,7 +126,7 @@ def arrive(store: Store, place: Path) -> Import:
 
 
 def imported(store: Store, place: Path, **options: Any) -> Imported:
-    """An import of what is in a directory."""
+    """Import the content of a directory."""
     source = DirectorySource.open(str(place))
     try:
         return import_documents(store, [source], **options)
@@ -144,7 +144,7 @@ def ago(now: datetime, minutes: float) -> datetime:
 
 
 def rows(store: Store, without: Iterable[str] = ()) -> dict[str, list[dict[str, Any]]]:
-    """All that a store knows of hosts, in an order of its own."""
+    """Return all rows of a store about hosts, in a stable order."""
     found = {}
     for table in database.metadata.sorted_tables:
         if table.name in ("documents", *without):

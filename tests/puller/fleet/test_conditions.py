@@ -1,4 +1,4 @@
-"""How a host is, in one word: each row of the table, and when a host is never said to be in order."""
+"""The condition of a host in one word: each row of the table, and hosts that are never in sync."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Documents of hosts, read strictly."""
+"""Strict parsing of documents from hosts."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ _HOST = "web1.example.com"
 
 
 def _changed(**report: Any) -> bytes:
-    """The JSON of a document, with parts of it changed: those of the document itself under ``document``."""
+    """Return the JSON of a document with changes. Changes of the document itself are under ``document``."""
     value = json.loads(json_of(sent(_HOST, _AT)))
     value |= report.pop("document", {})
     value["report"] |= report

@@ -1,4 +1,4 @@
-"""Exports, collected from hosts that may send anything, and written for hosts that will believe it."""
+"""Exports: collected from untrusted hosts, and written for hosts that trust them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def standing(values: Mapping[str, Any], version: str = "1.0.0") -> PublishedBund
 
 
 def left_out(values: Mapping[str, Any]) -> str:
-    """Why a host with these values is left out, while the other one is not."""
+    """Return the reason to leave out a host with these values. The other host is kept."""
     found = collect("web", [("bad", standing(values)), ("good", standing(GOOD))], lambda _: declared())
     assert list(found.values) == ["good"]
     assert list(found.left_out) == ["bad"]
@@ -280,7 +280,7 @@ def test_a_version_that_was_never_published_leaves_a_host_out(scene: Fleet, vers
 
 
 def test_values_are_the_same_after_yaml_and_the_resolver(scene: Fleet) -> None:
-    """What YAML could take for something else: truths, numbers, nulls, tags, anchors, comments, keys."""
+    """Test values that YAML could read as another type: booleans, numbers, nulls, tags, anchors, comments, keys."""
     texts = [
         "yes",
         "0x10",

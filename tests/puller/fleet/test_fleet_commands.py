@@ -1,4 +1,4 @@
-"""``puller fleet import | status | facts | forget``, and a preview from the store: what they say, how they end."""
+"""``puller fleet import | status | facts | forget``, and a preview from the store: output and exit status."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROCKY = {"os": {"name": "Rocky", "family": "RedHat", "release": {"major": "9"}}}
 
 @pytest.fixture
 def store(tmp_path: Path, place: Path, now: datetime, execute: Execute) -> str:
-    """Of a fleet in which three hosts are in order, two have failed alike, and one is silent."""
+    """Store of a fleet: three hosts are in sync, two have failed with the same error, and one is silent."""
     error = {"service#web": "no start, pid 12345"}
     fleet.deliver(
         place,
@@ -186,7 +186,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     server.stop()
 
 
-@pytest.mark.filterwarnings("ignore")  # of boto3 and moto, as in the tests of pushing
+@pytest.mark.filterwarnings("ignore")  # warnings of boto3 and moto, as in the tests of pushing
 def test_reports_in_an_object_store_are_imported_once_and_removed(
     bucket: Any, place: Path, tmp_path: Path, now: datetime, execute: Execute
 ) -> None:

@@ -1,4 +1,4 @@
-"""Which errors are the same one."""
+"""Errors that count as the same error."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A directory that anybody may have put anything into."""
+"""A directory with arbitrary content from untrusted users."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Imports: what has arrived gets into the store once, whatever comes between."""
+"""Imports store each arrived document once, despite interruptions."""
 
 import shutil
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def _import(store: Store, place: Path, *, remove: bool = False) -> Imported:
 
 
 def _contents(store: Store) -> dict[str, list[Any]]:
-    """All that the store has, but which files it was in."""
+    """Return the content of the store, without names of files."""
     with store.reading() as connection:
         tables = [table for table in database.metadata.sorted_tables if table.name != "documents"]
         return {table.name: sorted(map(tuple, connection.execute(select(table)))) for table in tables}
@@ -128,7 +128,7 @@ def test_a_file_that_was_replaced_while_it_was_imported_stays(
 
 
 class _Killed(BaseException):
-    """What nothing catches."""
+    """An exception that no code catches."""
 
 
 @pytest.mark.parametrize("remove", [False, True])

@@ -1,4 +1,4 @@
-"""The series of a picture: which of many versions are drawn by themselves."""
+"""The series of a chart: the versions that have their own series."""
 
 from puller.fleet.pages.environment import MOST_SERIES, OTHERS, _few
 

@@ -1,4 +1,4 @@
-"""Colours of the pages: what is read stands out from its ground, in the light and in the dark (WCAG 2.2, 1.4.3)."""
+"""Colours of the pages: text has enough contrast in light and dark mode (WCAG 2.2, 1.4.3)."""
 
 import re
 

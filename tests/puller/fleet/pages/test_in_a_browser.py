@@ -1,6 +1,6 @@
 """The list of hosts in Debian's Chromium: filters, order and addresses work without a server, for ten thousand hosts.
 
-A script of ours is put beside the one of the page, does what a reader would do, and writes down what it sees.
+A test script is added to the page's own. It acts like a reader and records the results.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ setTimeout(() => {
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages of ten thousand hosts, of which a third fail."""
+    """The pages of ten thousand hosts, a third of which fail."""
     directory = tmp_path_factory.mktemp("fleet")
     at = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=10)
     store = Store.open(str(directory / "fleet.db"), make=True)
@@ -104,7 +104,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(pages: Path, address: str, tmp_path: Path) -> tuple[str, str]:
-    """The page as it is after its scripts, and what the browser says of errors."""
+    """Return the page after its scripts ran, and the browser's error messages."""
     command = [
         "chromium",
         *FLAGS,

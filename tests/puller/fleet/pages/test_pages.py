@@ -1,4 +1,4 @@
-"""The pages of a fleet: nothing that hosts say is markup, every link leads somewhere, and only news are written."""
+"""The pages of a fleet: they escape text from hosts, every link works, and only changed pages are written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Make = Callable[[], Made]
 
 @pytest.fixture
 def arrived(tmp_path: Path) -> Path:
-    """A fleet whose release breaks a kind of machines, and one host that says what it likes."""
+    """A fleet whose release fails on one kind of machine, and a host with hostile text."""
     now = fleet.now()
     directory = tmp_path / "arrived"
     fleet.deliver(directory, fleet.wave(fleet.names(12), now - timedelta(hours=4), 2, breaks="RedHat"))
@@ -55,7 +55,7 @@ def arrived(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make(arrived: Path, tmp_path: Path) -> Make:
-    """Imports what has arrived, and makes the pages."""
+    """Import arrived reports and write the pages."""
 
     def made() -> Made:
         store = Store.open(str(tmp_path / "fleet.db"), make=True)
@@ -71,7 +71,7 @@ def make(arrived: Path, tmp_path: Path) -> Make:
 
 
 class Page(HTMLParser):
-    """What stands in a page."""
+    """The parsed content of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -150,9 +150,7 @@ def test_tables_have_heads_and_pictures_have_names(pages: dict[str, Page], tmp_p
     overview = (tmp_path / "pages/index.html").read_text()
     assert overview.count("<svg") == overview.count('role="img" aria-label="')
     assert overview.count("<svg") >= 2
-    assert not re.search(
-        r"#0[a0][0-9a-f]{4}", overview.partition("<svg")[2]
-    )  # each colour is one of the page's
+    assert not re.search(r"#0[a0][0-9a-f]{4}", overview.partition("<svg")[2])  # the page defines each colour
 
 
 def test_what_is_as_it_was_is_not_written_again(make: Make, arrived: Path, tmp_path: Path) -> None:

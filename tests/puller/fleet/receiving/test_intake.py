@@ -1,4 +1,4 @@
-"""The directory of ``serve-reports``: how much of one host it holds."""
+"""The directory of ``serve-reports``: its limits for each host."""
 
 from datetime import timedelta
 from pathlib import Path

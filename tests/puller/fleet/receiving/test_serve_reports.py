@@ -1,4 +1,4 @@
-"""``puller fleet serve-reports``: what it takes, what it refuses, and that nobody wears it out."""
+"""``puller fleet serve-reports``: accepted and rejected requests, and resistance to overload."""
 
 import gzip
 import http.client
@@ -88,7 +88,7 @@ def with_report(**fields: Any) -> bytes:
 
 @pytest.mark.parametrize(
     ("path", "data", "status", "message"),
-    [  # what is compressed has no time in its head: these are the names of the tests
+    [  # compressed without a timestamp, so that the tests keep their names
         ("/", DATA, 403, "wanted /HOST/RUN.json.gz"),
         ("/x", DATA, 403, "wanted /HOST/RUN.json.gz"),
         ("/../../etc/passwd.json.gz", DATA, 403, "name of the host"),
@@ -167,7 +167,7 @@ def test_a_disk_that_is_full_is_answered_so_that_hosts_keep_their_reports(
     assert ask(url, "PUT", PATH, DATA)[0] == 507
 
 
-# --- nobody wears it out ----------------------------------------------------------------------------------------
+# --- overload ---------------------------------------------------------------------------------------------------
 
 
 def connect(url: str) -> socket.socket:
@@ -230,7 +230,7 @@ def test_more_connections_than_there_may_be_are_told_to_come_later(
             assert stream.recv(100).startswith(b"HTTP/1.1 503 ")
         opened.close()
         for _ in range(100):
-            with suppress(ConnectionError):  # closed before all was sent
+            with suppress(ConnectionError):  # the server closed the connection before all was sent
                 if ask(url, "PUT", PATH, DATA)[0] < 300:
                     return
             time.sleep(0.05)

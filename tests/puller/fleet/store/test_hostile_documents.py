@@ -1,4 +1,4 @@
-"""What a host may send: nothing of it stops an import, or what the store is asked, or speaks for another host."""
+"""Hostile documents of a host: they stop no import, inject nothing into queries, and affect no other host."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Imports: in any order, again and again, several at once, and killed."""
+"""Imports: in any order, repeated, concurrent, and killed."""
 
 import os
 import time
@@ -368,7 +368,7 @@ def test_no_message_shows_the_password_of_a_store() -> None:
     assert "the store cannot be used" in str(caught.value)
 
 
-# The law: whatever the order, the batches and the repetitions, both databases say the same
+# Whatever the order, the batches and the repetitions, both databases have the same content
 
 NOW = datetime.fromisoformat("2026-11-20T12:00:00+00:00")
 
@@ -388,14 +388,14 @@ DOCUMENT = st.tuples(st.sampled_from("abc"), st.integers(0, 11), st.sampled_from
 
 
 def _document(host: str, at: int, what: int) -> SentReport:
-    # Two runs of a host may have ended at one moment.
+    # Two runs of a host may have ended at the same time.
     found = fleet.sent(host, NOW - timedelta(minutes=5 * (at // 2)), **WHAT[what])
     found.report.run = f"{found.report.run}-{at}"
     return found
 
 
 class _Handed:
-    """A source whose documents are handed in."""
+    """A source of given documents."""
 
     name = "handed"
 
@@ -415,7 +415,7 @@ class _Handed:
     def close(self) -> None: ...
 
 
-# What the past was like cannot be told from reports that came after others: these are of the order.
+# Late reports cannot restore the history of a host: these tables depend on the order.
 OF_THE_ORDER = ("periods",)
 
 
@@ -450,7 +450,7 @@ def test_in_any_order_and_both_databases_the_store_says_the_same(
     found, wanted = rows(in_order, OF_THE_ORDER), answers[0][0]
     in_order.close()
     for name, table in found.items():
-        if name == "failing":  # since when is known from what came before
+        if name == "failing":  # the start of a failure depends on earlier reports
             table = [{**row, "since": 0} for row in table]
             wanted["failing"] = [{**row, "since": 0} for row in wanted["failing"]]
         assert sorted(table, key=repr) == sorted(wanted[name], key=repr), name

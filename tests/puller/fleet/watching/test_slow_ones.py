@@ -1,4 +1,4 @@
-"""Judges and listeners of a rollout that hang, lie or fail: each is over after its time, and none ends the look."""
+"""Judges and listeners of a rollout that hang, lie or fail: each has a time limit, and the watch continues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from puller.fleet.watching.prometheus import doubt_of
 
 @contextmanager
 def server(pieces: list[bytes], pause: float = 0.0) -> Iterator[str]:
-    """One that says these pieces to whoever comes, with pauses between them, then closes: its URL."""
+    """Yield the URL of a server that sends these pieces to one client with pauses between them, then closes."""
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
