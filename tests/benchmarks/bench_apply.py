@@ -2,17 +2,16 @@
 
     /usr/bin/python3 tests/benchmarks/bench_apply.py [--sizes 200,2000,10000] [--runs 5] [--peers cf-agent,puppet]
 
-* Every contender keeps its own copy of the same N files: one resource a file, with owner, group, mode, and a
-  content that holds a fact and a value from data.
-* The contenders take turns (A B C A B C), so that a busy moment of the machine hits all of them.
-* A sample counts only when its run succeeded and changed nothing, and all copies are equal byte for byte.
-* Puller is installed for this as users install it, under the Python that runs this script: in an environment of its
-  own, compiled, without test tools.
-* All keep keys, state and reports in the temporary directory, too; nothing else on the machine is touched.
+* Every contender manages its own copy of the same N files: one resource a file, with owner, group, mode, and a content
+  that contains a fact and a value from data.
+* The contenders take turns (A B C A B C), so that a busy moment of the machine affects all of them.
+* A sample counts only if its run succeeded and changed nothing, and all copies are equal byte for byte.
+* Puller is installed as users install it, under the Python that runs this script: in its own environment, compiled,
+  without test tools.
+* All keys, states and reports are in the temporary directory, too. Nothing else on the machine is changed.
 
-`puller apply DIRECTORY` is held against `cf-agent -f POLICY`: both read and check what they are given.
-`puller run` with its HTTP refresh, from nginx on loopback, is held against plain `cf-agent`, on a policy that it has
-validated before.
+`puller apply DIRECTORY` is compared with `cf-agent -f POLICY`: both read and check their input. `puller run` with its
+HTTP refresh, from nginx on loopback, is compared with plain `cf-agent` on a previously validated policy.
 """
 
 import argparse
@@ -55,7 +54,7 @@ class Sample:
 
 @dataclass
 class Contender:
-    """A tool, the command of its run, and the directory of files that this command keeps."""
+    """A tool, its command, and the directory of files that the command manages."""
 
     name: str
     command: Command
@@ -68,7 +67,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Target:
-    """An aim: at most ``ratio`` of the peer's ``what`` at this size."""
+    """A goal: at most ``ratio`` of the peer's ``what`` at this size."""
 
     size: int
     tool: str
@@ -85,7 +84,7 @@ TARGETS = (
 )
 
 
-# --- the same files, said in three languages ----------------------------------------------------------------
+# --- the same files in three languages ----------------------------------------------------------------------
 
 
 def write_manifest(path: Path, files: Path, size: int) -> None:
@@ -109,7 +108,7 @@ def write_policy(path: Path, files: Path, size: int) -> None:
             out.write(f'    content => "# file {number}\nhost = $(sys.uqhost)\nport = $(port)\n";\n')
         out.write('}\nbody perms settled\n{\n  mode => "0644";\n  rxdirs => "false";\n')
         out.write(f'  owners => {{ "{OWNER}" }};\n  groups => {{ "{GROUP}" }};\n}}\n')
-    path.chmod(0o600)  # cf-agent refuses a policy that others could have written
+    path.chmod(0o600)  # cf-agent rejects a policy that others can write
 
 
 def write_puppet_manifest(path: Path, files: Path, size: int) -> None:
@@ -122,12 +121,12 @@ def write_puppet_manifest(path: Path, files: Path, size: int) -> None:
             out.write("host = ${facts['networking']['hostname']}\\nport = ${port}\\n\",\n}\n")
 
 
-# --- contenders: prepare a private directory, give the command of a run -------------------------------------
+# --- contenders: prepare a private directory, return the command of a run -----------------------------------
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What contenders share: the command ``puller``, and what is to be stopped after the measurement."""
+    """Objects that contenders share: the command ``puller``, and the processes to stop after the measurement."""
 
     puller: str
     stack: contextlib.ExitStack
@@ -141,7 +140,7 @@ def puller_apply(work: Path, size: int, around: Surroundings) -> Contender:
 
 
 def puller_run(work: Path, size: int, around: Surroundings) -> Contender:
-    """The agent as a timer starts it, on a site that has nothing new."""
+    """Set up the agent as a timer starts it, on a site without news."""
     files, bundle = make_directory(work / "files"), make_directory(work / "bench")
     write_manifest(bundle / "manifest.yaml", files, size)
     site = work / "site"
@@ -164,7 +163,7 @@ def puller_run(work: Path, size: int, around: Surroundings) -> Contender:
 
 
 def install_puller(directory: Path) -> str:
-    """Path of the command in a new environment."""
+    """Install Puller in a new environment and return the path of the command."""
     check(sys.executable, "-m", "venv", str(directory))
     check(str(directory / "bin/pip"), "install", "-qq", str(REPOSITORY))
     return str(directory / "bin/puller")
@@ -176,7 +175,7 @@ def check(*command: str) -> None:
 
 @contextlib.contextmanager
 def nginx(root: Path, work: Path) -> Iterator[str]:
-    """The URL of an nginx that serves ``root`` on loopback until the block ends."""
+    """Yield the URL of an nginx that serves ``root`` on loopback until the block ends."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -219,7 +218,7 @@ def puppet(work: Path, size: int, around: Surroundings) -> Contender:
 
 
 def cf_agent(work: Path, size: int, around: Surroundings) -> Contender:
-    """The agent as it runs on a host, on the policy in its work directory that a first run has validated."""
+    """Set up the agent as it runs on a host, with a validated policy in its work directory."""
     files = make_directory(work / "files")
     state = make_work_directory(work)
     write_policy(make_directory(state / "inputs") / "promises.cf", files, size)
@@ -228,7 +227,7 @@ def cf_agent(work: Path, size: int, around: Surroundings) -> Contender:
 
 
 def cf_agent_file(work: Path, size: int, around: Surroundings) -> Contender:
-    """The agent on a policy file named on the command line, which it validates each time."""
+    """Set up the agent with a policy file on the command line, which each run validates."""
     files = make_directory(work / "files")
     state = make_work_directory(work)
     write_policy(work / "policy.cf", files, size)
@@ -238,7 +237,7 @@ def cf_agent_file(work: Path, size: int, around: Surroundings) -> Contender:
 
 
 def make_work_directory(work: Path) -> Path:
-    """A work directory for cf-agent: private, with keys, and with the tools where it looks for them."""
+    """Create a work directory for cf-agent: private, with keys, and with the tools where it looks for them."""
     state = make_directory(work / "state", 0o700)
     (state / "bin").symlink_to(os.path.dirname(shutil.which("cf-promises") or "/usr/bin/cf-promises"))
     environment = {**os.environ, "CFENGINE_TEST_OVERRIDE_WORKDIR": str(state)}
@@ -263,10 +262,10 @@ CONTENDERS: dict[str, tuple[Callable[[Path, int, Surroundings], Contender], ...]
 
 
 def measure(command: Command, log: Path) -> Sample:
-    """Run once; raises ``CalledProcessError`` with the end of the output when it fails.
+    """Run once. Raises ``CalledProcessError`` with the end of the output if the run fails.
 
-    wait4 counts the command and every process it waited for; the peak is that of the largest one. A new
-    process inherits the peak of this one, so that lower ones do not show: this script must stay small.
+    wait4 counts the command and every process it waited for. The peak is that of the largest process. A new process
+    inherits the peak of this script, which hides lower peaks, so this script must stay small.
     """
     with log.open("wb") as output:
         files = [(os.POSIX_SPAWN_DUP2, output.fileno(), 1), (os.POSIX_SPAWN_DUP2, output.fileno(), 2)]
@@ -280,7 +279,7 @@ def measure(command: Command, log: Path) -> Sample:
 
 
 def fingerprint(files: Path) -> list[tuple[str, int, int, int]]:
-    """Name, inode, change time and size of each file: any write or attribute change shows."""
+    """Return name, inode, change time and size of each file, which show any write or attribute change."""
     with os.scandir(files) as entries:
         return sorted(
             (entry.name, (stat := entry.stat()).st_ino, stat.st_ctime_ns, stat.st_size) for entry in entries
@@ -292,7 +291,7 @@ def contents(files: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def converge(contenders: list[Contender], size: int, log: Path) -> None:
-    """First runs: they write the files; a second one settles caches. All copies must then be the same."""
+    """Run each contender once to write the files, and again to fill caches. All copies must then be equal."""
     for contender in contenders:
         measure(contender.command, log)
         measure(contender.command, log)
@@ -320,7 +319,7 @@ def compare(contenders: list[Contender], runs: int, log: Path) -> None:
 
 
 def paired_ratio(tool: Contender, peer: Contender, what: Measure) -> float:
-    """Median over the rounds of the two runs' quotient, which a slow minute of the machine hardly moves."""
+    """Return the median of the quotients of paired runs, which a slow minute of the machine hardly changes."""
     pairs = zip(tool.values(what), peer.values(what), strict=True)
     return statistics.median(ours / theirs for ours, theirs in pairs)
 
@@ -334,7 +333,7 @@ def print_table(contenders: list[Contender], size: int) -> None:
 
 
 def print_ratios(contenders: list[Contender], size: int) -> bool:
-    """Print each of Puller's rows against each peer's; ``False`` when a target of this size is missed."""
+    """Print each of Puller's rows against each peer's. Return ``False`` if a target of this size is missed."""
     reached = True
     for tool in (contender for contender in contenders if contender.name.startswith("puller")):
         for peer in (contender for contender in contenders if not contender.name.startswith("puller")):
@@ -379,7 +378,7 @@ def bench(size: int, runs: int, peers: Sequence[str], puller: str) -> bool:
 
 def main() -> None:
     arguments = parse_arguments()
-    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    # If the environment forbids Python to store bytecode, each start would compile again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     peers = [peer for peer in arguments.peers.split(",") if peer]
     for tool in ("nginx", *peers):

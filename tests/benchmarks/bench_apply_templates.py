@@ -1,11 +1,11 @@
-"""Five thousand files, each from a Jinja2 template of its own, that are as they should be: seconds of processor time.
+"""Five thousand files in sync, each from its own Jinja2 template: seconds of processor time.
 
     .venv/bin/python tests/benchmarks/bench_apply_templates.py [--size 5000] [--rounds 5]
 
-* Each template has a loop over five servers, conditions and filters, and ten lines; no two are the same.
-* The code of the templates is kept by a first run. *Kept* finds it, *none kept* is a run whose state directory is
-  empty, and makes all of it anew; both change nothing.
-* They take turns, so that a busy moment of the machine hits both. The medians are shown.
+* Each template has a loop over five servers, conditions and filters, and ten lines. No two templates are equal.
+* A first run caches the compiled templates. *Kept* uses this cache. *None kept* starts with an empty state directory
+  and compiles all templates. Both change nothing.
+* The two alternate, so that a busy moment of the machine affects both. The medians are shown.
 """
 
 import argparse
@@ -48,7 +48,7 @@ number {number}
 
 
 def write_bundle(bundle: Path, files: Path, size: int) -> None:
-    """A bundle with so many files, which are kept in the directory ``files``."""
+    """Write a bundle with this number of files, which are applied to the directory ``files``."""
     (bundle / "templates").mkdir(parents=True)
     files.mkdir()
     servers = "".join(SERVER.format(number=n, backup=str(n % 2 == 0).lower()) for n in range(5))
@@ -60,7 +60,7 @@ def write_bundle(bundle: Path, files: Path, size: int) -> None:
 
 
 def measure(bundle: Path, state: Path) -> float:
-    """Seconds of processor time of one run."""
+    """Return seconds of processor time of one run."""
     command = ["puller", "apply", str(bundle), "--state-directory", str(state)]
     silence = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     process = os.posix_spawn(PULLER, command, os.environ, file_actions=silence)
@@ -71,7 +71,7 @@ def measure(bundle: Path, state: Path) -> float:
 
 
 def main() -> None:
-    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    # If the environment forbids Python to store bytecode, each start would compile again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

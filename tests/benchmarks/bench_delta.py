@@ -4,12 +4,12 @@
     .venv/bin/python tests/benchmarks/bench_delta.py --history VERSION VERSION ...
 
 * Without ``--history``: a bundle of 3,090 files, 100 MB, in which one byte changes. ``puller site publish`` publishes
-  both, ``puller run`` follows them, and a server counts what it sends, its headers included.
-  ``--host`` is a directory of a file system that nobody else writes to, such as XFS or Btrfs: what it has less of free
-  space counts, so that blocks that files share are counted once.
-* With it: the directories of consecutive versions, each published; what each step costs a host that has the one before
-  it. *patch* is ``zstd --patch-from``, the level 19, from the tar of the version before to the tar of the next one,
-  as a publisher would make it for that one step.
+  both versions, ``puller run`` follows them, and a server counts the sent bytes, including headers. ``--host`` is a
+  directory of a file system without other writers, such as XFS or Btrfs: the used space is measured there, so that
+  shared blocks count once.
+* With ``--history``: the directories of consecutive versions, each published, and the cost of each step for a host with
+  the previous version. *patch* is ``zstd --patch-from`` at level 19, from the tar of the previous version to the tar of
+  the next version, as a publisher would create it for that one step.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def follow(scratch: Path, apart: Path | None) -> None:
-    """A host that follows two versions, as a user would have it; its file system is that of ``apart``."""
+    """Follow two versions like a user's host. The host is on the file system of ``apart``."""
     source, site, host = scratch / "source", scratch / "site", (apart or scratch) / "host"
     size = functools.partial(taken, apart, taken(apart, 0)) if apart else lambda: used(host / "state/bundles")
     make(source)
@@ -75,7 +75,7 @@ def follow(scratch: Path, apart: Path | None) -> None:
 
 
 def make(source: Path) -> None:
-    """Files of which a quarter is noise: they shrink to a third."""
+    """Write files, a quarter of which is noise: they compress to a third."""
     source.mkdir(parents=True)
     (source / "manifest.yaml").write_text("resources: []\n")
     noise = random.Random(15)
@@ -89,7 +89,7 @@ def make(source: Path) -> None:
 
 
 def configure(host: Path, site: Path) -> Path:
-    """The configuration of a host, but for the address of the site."""
+    """Write the configuration of a host, except for the address of the site."""
     host.mkdir()
     shutil.copyfile(site / "root.json", host / "root.json")
     return host / "config.yaml"
@@ -97,7 +97,7 @@ def configure(host: Path, site: Path) -> Path:
 
 @contextmanager
 def serving(root: Path, host: Path) -> Iterator[Any]:
-    """A web server that counts, with the host configured for it."""
+    """Yield a counting web server, with the host configured for it."""
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Counting, directory=str(root))
     )
@@ -117,7 +117,7 @@ def serving(root: Path, host: Path) -> Iterator[Any]:
 
 
 class Counting(http.server.SimpleHTTPRequestHandler):
-    """Counts requests, and the bytes of answers."""
+    """Counts requests and the bytes of answers."""
 
     protocol_version = "HTTP/1.1"
     server: Any
@@ -141,7 +141,7 @@ class Counting(http.server.SimpleHTTPRequestHandler):
 
 
 def report(what: str, server: Any, configuration: Path, site: Path, size: Callable[[], int]) -> int:
-    """Run once, and print what it took; the bytes that were sent."""
+    """Run once, print the figures, and return the bytes sent."""
     server.requests = server.sent = 0
     start = time.perf_counter()
     puller("run", "--config", configuration)
@@ -152,12 +152,12 @@ def report(what: str, server: Any, configuration: Path, site: Path, size: Callab
 
 
 def used(directory: Path) -> int:
-    """Bytes on the disk; blocks that are shared (reflink) are counted for each file."""
+    """Return the bytes on the disk. Shared blocks (reflink) count for each file."""
     return sum(path.lstat().st_blocks * 512 for path in directory.rglob("*"))
 
 
 def taken(directory: Path, before: int) -> int:
-    """Bytes of a file system that are in use, beyond ``before``."""
+    """Return the bytes of a file system in use, beyond ``before``."""
     os.sync()
     disk = os.statvfs(directory)
     return (disk.f_blocks - disk.f_bfree) * disk.f_frsize - before
@@ -175,7 +175,7 @@ def publish(site: Path, source: Path, version: str) -> None:
 
 
 def compare(versions: list[Path], scratch: Path) -> None:
-    """Print what each step costs by each way."""
+    """Print the cost of each step by each method."""
     site = scratch / "site"
     puller("site", "init", site, "--no-passphrase")
     before: tuple[Path, set[str]] | None = None
@@ -201,7 +201,7 @@ def compare(versions: list[Path], scratch: Path) -> None:
 
 
 def copied(directory: Path, source: Path) -> None:
-    """What a bundle can have of ``directory``."""
+    """Copy the files of ``directory`` that a bundle may contain."""
     for path in sorted(directory.rglob("*")):
         if path.is_file() and not path.is_symlink() and re.fullmatch(r"[ -~]+", path.name):
             target = source / path.relative_to(directory)
@@ -211,7 +211,7 @@ def copied(directory: Path, source: Path) -> None:
 
 
 def published(site: Path, version: str) -> tuple[set[str], int]:
-    """SHA-256 of each file of a version, its description included; the bytes of its archive."""
+    """Return SHA-256 of each file of a version and of its description, and the bytes of its archive."""
     (index,) = sorted(site.glob("public/targets/bench/*.index.json"), key=os.path.getmtime)[-1:]
     release = json.loads(index.read_bytes())["releases"][version]
     sha256 = release["description"]["sha256"]
@@ -226,7 +226,7 @@ def place(site: Path, sha256: str) -> Path:
 
 
 def patched(before: Path, after: Path, output: Path) -> tuple[int, float]:
-    """Bytes of a patch, and the processor's seconds that it takes to make it."""
+    """Create a patch and return its bytes and its seconds of processor time."""
     start = os.times()
     options = ["-q", "-f", "-19", "--long=31", f"--patch-from={before}"]
     subprocess.run(["zstd", *options, after, "-o", output], check=True, stderr=subprocess.DEVNULL)

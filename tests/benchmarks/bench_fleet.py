@@ -1,11 +1,10 @@
-"""A fleet of 10,000 simulated hosts: its reports imported, `puller fleet status` and a preview asked, pages made.
+"""A fleet of 10,000 simulated hosts: imported reports, `puller fleet status`, a preview, and pages.
 
     python tests/benchmarks/bench_fleet.py [HOSTS] [STORE]
 
-STORE is a new file of SQLite's by default, or the URL of an empty database of SQLAlchemy's. Every step is a process of
-its own; of each it prints the time, the processor time and the memory. The steps are: the first report of each host,
-the next one in which nothing happened, one in which a release came to all and failed on a third of them, and an import
-that finds nothing new.
+STORE is a new SQLite file by default, or the SQLAlchemy URL of an empty database. Every step is a separate process,
+whose time, processor time and memory are printed. The steps import the first report of each host, the next report
+without changes, a report after a release to all hosts that failed on a third, and no new reports.
 """
 
 import os
@@ -23,7 +22,7 @@ from tests.simulators import fleet as simulated
 
 
 def main() -> None:
-    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    # If the environment forbids Python to store bytecode, each start would compile again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     with tempfile.TemporaryDirectory(prefix="puller-bench-") as scratch:
@@ -80,7 +79,7 @@ def _sent(number: int, host: str, at: Any, given: dict[str, Any]) -> Any:
 
 
 def measured(name: str, *arguments: str, status: int = 0) -> float:
-    """Run a command that ends with ``status``; gives the seconds that it took."""
+    """Run a command that must end with ``status``, and return its seconds."""
     began = time.monotonic()
     command = [sys.executable, "-m", "puller", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -1,12 +1,12 @@
-"""Looking keys up in a tree of 2,000 files and 50,000 keys, beside Puppet on the same files: seconds, ratios, rates.
+"""Lookups in a tree of 2,000 files and 50,000 keys, compared with Puppet on the same files: seconds, ratios, rates.
 
     python tests/benchmarks/bench_hiera.py [--runs 5] [--no-puppet]
 
-* One key from a cold process: ``puller hiera lookup`` beside ``puppet lookup``.
-* 1,000 keys in one process: ``Tree.lookup`` in a fresh interpreter beside one ``puppet apply`` of 1,000 ``lookup``
-  calls. Both include the start of the interpreter.
+* One key from a cold process: ``puller hiera lookup`` and ``puppet lookup``.
+* 1,000 keys in one process: ``Tree.lookup`` in a fresh interpreter and one ``puppet apply`` of 1,000 ``lookup`` calls.
+  Both include the start of the interpreter.
 * Lookups a second in one process that has read its files: the first level that has a key, and all levels merged deeply.
-* Contenders take turns, and a sample counts only when both gave the same value.
+* Contenders take turns. A sample counts only if both returned the same value.
 """
 
 import argparse
@@ -57,7 +57,7 @@ print(sum(len(str(tree.lookup(key))) for key in json.load(open(sys.argv[3]))))
 
 
 def write_tree(root: Path) -> list[str]:
-    """The environment ``production`` below ``root``; gives the keys that the host of ``FACTS`` can ask for."""
+    """Write the environment ``production`` below ``root``. Return the keys of the host of ``FACTS``."""
     environment = root / "environments/production"
     (environment / "data/nodes").mkdir(parents=True)
     (environment / "data/roles").mkdir()
@@ -80,7 +80,7 @@ def write_file(path: Path, first: int, count: int) -> None:
 
 
 def seconds(command: list[str], check: Callable[[str], bool]) -> tuple[float, float]:
-    """Of wall clock, and of processor."""
+    """Return seconds of wall clock and of processor time."""
     started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     took, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)

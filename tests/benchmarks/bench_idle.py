@@ -1,9 +1,9 @@
-"""What a run that finds nothing new costs: bytes on the network, processor time of the host and of nginx.
+"""The cost of a run without news: bytes on the network, processor time of the host and of nginx.
 
     python tests/benchmarks/bench_idle.py [RUNS] [--tls]
 
-A site behind nginx, a host that follows one bundle of ten files with a health check each, all in order. nginx counts
-the bytes of requests and answers (headers included, TCP and IP not); its processor time is that of its worker, from
+A site behind nginx, a host that follows one bundle of ten files with a health check each, all in sync. nginx counts the
+bytes of requests and answers (including headers, excluding TCP and IP). Its processor time is that of its worker, from
 ``/proc``.
 """
 
@@ -28,7 +28,7 @@ LOG = "log_format bytes '$request_length $bytes_sent'; access_log {work}/access.
 
 
 def main(runs: int, *, tls: bool) -> None:
-    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    # If the environment forbids Python to store bytecode, each start would compile again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -112,7 +112,7 @@ def measure(directory: Path, nginx: Nginx, anchor: Path, runs: int, http: dict[s
     print(f"processor time of nginx for a run: {(server_time(nginx) - busy) / runs * 1000:.2f} ms")
 
 
-# With it, the agent speaks to the network itself.
+# With this code, the agent accesses the network without a worker.
 ALONE = """\
 import contextlib
 import bundles.confined.current as current
@@ -125,7 +125,7 @@ MAIN = "from puller.cli import main; main()"
 
 
 def worker_time(arguments: list[str], runs: int) -> float:
-    """Seconds that a run takes more with a worker than without, in pairs; the median."""
+    """Return the median of the additional seconds of a run with a worker, compared with a run without one."""
     differences = []
     for _ in range(runs):
         taken = []
@@ -143,10 +143,10 @@ def own_time() -> float:
 
 
 def server_time(nginx: Nginx) -> float:
-    """Seconds of the workers, of which there is one."""
+    """Return the seconds of nginx's only worker."""
     assert nginx.process
     children = Path(f"/proc/{nginx.process.pid}/task/{nginx.process.pid}/children").read_text().split()
-    # The scheduler's own count is in nanoseconds; that of /proc/PID/stat is in hundredths of a second.
+    # The scheduler counts nanoseconds. /proc/PID/stat counts hundredths of a second.
     return sum(int(Path(f"/proc/{child}/schedstat").read_text().split()[0]) / 1e9 for child in children)
 
 

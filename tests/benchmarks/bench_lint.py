@@ -1,8 +1,8 @@
-"""The time that lint takes for a bundle of many files: templates, a manifest that uses each, and data.
+"""The time of lint for a bundle of many files: templates, a manifest that uses each, and data.
 
     .venv/bin/python tests/benchmarks/bench_lint.py [--files 500] [--rounds 3]
 
-Each round is a process of its own; its start is in the figure.
+Each round is a separate process. The figure includes its start.
 """
 
 import argparse
@@ -26,7 +26,7 @@ worker {{ worker }} of {{ data.workers | string }}
 
 
 def write(bundle: Path, files: int) -> None:
-    """The bundle; its manifest is one of the files."""
+    """Write the bundle. The manifest is one of its files."""
     (bundle / "templates").mkdir(parents=True)
     text = "data: {workers: 8}\nresources:\n  - file:\n"
     for number in range(files - 1):
@@ -36,8 +36,8 @@ def write(bundle: Path, files: int) -> None:
 
 
 def main() -> None:
-    """Print the seconds of each round, and what lint has said."""
-    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    """Print the seconds of each round and the output of lint."""
+    # If the environment forbids Python to store bytecode, each start would compile again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=500)

@@ -1,12 +1,12 @@
-"""Ten thousand files from one loop against the same ten thousand written out: ratios of time and peak memory.
+"""Ten thousand files from one loop compared with ten thousand separate ones: ratios of time and peak memory.
 
     .venv/bin/python tests/benchmarks/bench_loops.py [--size 10000] [--rounds 5]
 
-* All manifests declare the same files with the same content, kept below a temporary directory. *Written out* has each
-  name as it is; *with an expression in each name* is written out as well, and resolves as much as the loop does.
-* `lint` only reads the manifest, `apply` checks the files that a first run has made. Each is a process of its own.
-* They take turns, so that a busy moment of the machine hits all of them. The medians of processor time and of peak
-  memory are compared.
+* All manifests declare the same files with the same content, below a temporary directory. *Written out* has literal
+  names. *With an expression in each name* is written out as well, and resolves as much as the loop does.
+* `lint` only reads the manifest. `apply` checks the files that a first run has created. Each is a separate process.
+* The variants alternate, so that a busy moment of the machine affects all of them. The medians of processor time and of
+  peak memory are compared.
 """
 
 import argparse
@@ -64,7 +64,7 @@ MANIFESTS = {
 
 
 def measure(work: Path, *arguments: str) -> tuple[float, float]:
-    """Seconds of processor time, and MiB of memory at the peak."""
+    """Return seconds of processor time, and MiB of peak memory."""
     silence = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     process = os.posix_spawn(PULLER, ["puller", *arguments], os.environ, file_actions=silence)
     _, status, usage = os.wait4(process, 0)
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=10_000, help="number of files")
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each")
     arguments = parser.parse_args()
-    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    # If the environment forbids Python to store bytecode, each start would compile again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="puller-bench-") as directory:
         compare(Path(directory), arguments.size, arguments.rounds)

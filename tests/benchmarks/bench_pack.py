@@ -1,13 +1,13 @@
-"""Packing and publishing: seconds of processor, memory and bytes, beside the system's tar and gzip.
+"""Packing and publishing: seconds of processor, memory and bytes, compared with the system's tar and gzip.
 
     .venv/bin/python tests/benchmarks/bench_pack.py [--megabytes 500] [--text DIRECTORY]
 
-* *noise*: one file that no compression makes smaller. *text*: the Python files of this Python, or those of
-  ``--text``. *both*: the two together.
-* ``puller site publish`` is the whole of it: packed, checked, signed, and laid out in a new site.
-* ``tar | gzip`` and ``tar | gzip -9`` write the archive only. *sha256, stored* is the least that any publishing takes:
-  every file read and hashed once, and written once to a gzip file without being compressed.
-* Processor time is user and system of all processes; memory is that of the largest.
+* *noise*: one incompressible file. *text*: the Python files of this Python, or those of ``--text``. *both*: the two
+  together.
+* ``puller site publish`` includes all steps: packed, checked, signed, and laid out in a new site.
+* ``tar | gzip`` and ``tar | gzip -9`` only write the archive. *sha256, stored* is the minimum for any publication:
+  every file is read and hashed once, and written once to a gzip file without compression.
+* Processor time is user and system of all processes. Memory is that of the largest process.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def _make(source: Path, text: Path, noise: int, what: str) -> None:
                 stream.write(os.urandom(min(1_000_000, noise - start)))
     if what != "noise":
         for path in sorted(text.rglob("*.py")):
-            # A name may be one that tests of Python use, and no bundle has.
+            # Python's tests use names that no bundle may have.
             if path.is_file() and path.name.isascii() and "test" not in path.parts:
                 target = source / "text" / path.relative_to(text)
                 target.parent.mkdir(parents=True, exist_ok=True)

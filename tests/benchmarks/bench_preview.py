@@ -1,9 +1,9 @@
-"""A preview of 10,000 machines of six kinds, which differ in names that nothing reads, and a bundle of 100 resources.
+"""A preview of 10,000 machines of six kinds with different unused names, and a bundle of 100 resources.
 
     python tests/benchmarks/bench_preview.py [MACHINES]
 
-Prints the groups, the time with reading all facts from files, and the memory; checks a sample against machines that are
-resolved by themselves.
+Prints the groups, the time including reading all facts from files, and the memory. Compares a sample with machines that
+are resolved separately.
 """
 
 import json
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def machines(count: int) -> Iterator[tuple[str, str]]:
-    """The facts of machines, of each kind as many."""
+    """Return the facts of machines, with the same number of each kind."""
     of = {kind: facts_of(kind) for kind in KINDS}
     for number in range(count):
         found = of[KINDS[number % len(KINDS)]]
@@ -49,7 +49,7 @@ def machines(count: int) -> Iterator[tuple[str, str]]:
 
 
 def bundle(directory: Path, version: str) -> ManifestSource:
-    """100 resources: files with text, with templates of two engines, for some systems only, and services."""
+    """Write 100 resources: files with text, with templates of two engines, for some systems only, and services."""
     (directory / "templates").mkdir(parents=True)
     (directory / "templates/a.j2").write_text(f"{version} {{{{ facts.os.family }}}} {{{{ data.n }}}}\n")
     (directory / "templates/b.tmpl").write_text("{{ .facts.os.name }} {{ .data.n }}\n")

@@ -1,10 +1,11 @@
-"""The reports of a host with very many resources that are in order: bytes each run writes, and what is kept of them.
+"""The reports of a host with very many resources in sync: bytes that each run writes, and bytes kept.
 
     .venv/bin/python tests/benchmarks/bench_reports.py [--size 100000] [--runs 5]
 
-* One bundle declares so many files that are not to be there, so that all are in order from the first run.
-* ``puller run`` follows a site that is a directory. The first run lists what it has; each later one is *without news*.
-* *kept* is all of ``runs/`` in the state directory after them, *sent* what has arrived where reports are sent to.
+* One bundle declares many absent files, so that all are in sync from the first run.
+* ``puller run`` follows a site that is a directory. The first run lists its resources. Each later run is *without
+  news*.
+* *kept* is the size of ``runs/`` in the state directory after all runs, *sent* the size of the received reports.
 """
 
 import argparse
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
-    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    # If the environment forbids Python to store bytecode, each start would compile again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="puller-bench") as scratch:
         bench(Path(scratch), arguments.size, arguments.runs)
@@ -49,7 +50,7 @@ def bench(scratch: Path, size: int, runs: int) -> None:
 
 
 def follow(scratch: Path, size: int) -> Path:
-    """The configuration of a host that follows a new site with such a bundle."""
+    """Write the configuration of a host that follows a new site with such a bundle."""
     source, site = scratch / "source", scratch / "site"
     source.mkdir()
     names = "".join(f"      - {scratch}/absent/{number}: {{ensure: absent}}\n" for number in range(size))

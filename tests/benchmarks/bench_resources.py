@@ -1,11 +1,11 @@
-"""500 packages and 100 services that are in order: Puller beside `puppet apply`, as ratios and as numbers of processes.
+"""500 packages and 100 services in sync: Puller and `puppet apply`, as ratios and as numbers of processes.
 
     /usr/bin/python3 tests/benchmarks/bench_resources.py [--runs 5] [packages] [services]
 
-* The packages are those of this machine, which is only looked at. The services are oneshot units of ours in a Debian
-  that this script makes with mmdebstrap and boots with systemd-nspawn; that takes root, and a minute.
-* The contenders take turns. A sample counts only when its run ended with 0.
-* Processes are counted by strace, in a run of their own, as successful `execve` calls; the first is the tool itself.
+* The packages are those of this machine, which is only read. The services are oneshot test units in a Debian that this
+  script makes with mmdebstrap and boots with systemd-nspawn. This needs root and a minute.
+* The contenders take turns. A sample counts only if its run ended with 0.
+* strace counts processes in a separate run, as successful `execve` calls. The first is the tool itself.
 """
 
 import argparse
@@ -125,7 +125,7 @@ def processes(command: Command, inside: Command, directory: Path) -> int:
 
 
 def environment() -> dict[str, str]:
-    """Without what this shell says to Python: users have bytecode."""
+    """Return the environment without this shell's settings for Python: users have bytecode."""
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": "C.UTF-8",
@@ -134,7 +134,7 @@ def environment() -> dict[str, str]:
 
 
 def install_puller(scratch: Path) -> str:
-    """As users install it, under Debian's own Python, whose tree is the same inside and outside."""
+    """Install Puller as users do, under Debian's own Python, whose tree is the same inside and outside."""
     run("/usr/bin/python3", "-m", "venv", str(scratch / "venv"))
     run(str(scratch / "venv/bin/pip"), "install", "--quiet", str(REPOSITORY))
     return str(scratch / "venv/bin/puller")
@@ -142,7 +142,7 @@ def install_puller(scratch: Path) -> str:
 
 @contextlib.contextmanager
 def booted_debian(scratch: Path, services: Sequence[str]) -> Iterator[Command]:
-    """A Debian with these services running and enabled; gives what to put before a command to run it inside."""
+    """Yield the command prefix to run a command in a Debian with these services running and enabled."""
     tree = scratch / "tree"
     include = "systemd,systemd-sysv,dbus,python3,puppet-agent,strace"
     sources = [
@@ -178,7 +178,7 @@ def booted_debian(scratch: Path, services: Sequence[str]) -> Iterator[Command]:
 
 
 def wait_for_init(container: int) -> int:
-    """The child of systemd-nspawn that is process 1 in a namespace of its own."""
+    """Return the child of systemd-nspawn that is process 1 in its own namespace."""
     for _ in range(200):
         for process in Path(f"/proc/{container}/task/{container}/children").read_text().split():
             status = Path(f"/proc/{process}/status").read_text()

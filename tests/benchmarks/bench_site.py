@@ -1,14 +1,14 @@
-"""A site that has lived for years: bytes for its hosts, its disk, and the publisher's time and memory.
+"""A site that is years old: bytes for its hosts, its disk usage, and the publisher's time and memory.
 
     .venv/bin/python tests/benchmarks/bench_site.py [--bundles 1000] [--versions 30] [--releases 1058]
 
-* A site of so many bundles and versions is written with the publisher's own code, all of it in one signed edition, and
-  is as if each had been published for itself: every version is an archive of its own, with its files one by one.
-* *Another bundle is released*: what a host that follows three bundles asks for and gets then, all bytes of the answers
-  with their heads, from a web server on loopback. It is measured for a bundle in a bin that the host reads, too.
-* *Disk*: a site of 23 bundles, after so many publications one after the other, and after half of them.
-* The commands are processes of their own, as a publisher types them: seconds of processor, and memory. Publishing
-  lints the bundle first, so that `puller lint` of it stands beside.
+* The publisher's own code writes a site with this number of bundles and versions in one signed edition. The result
+  equals separate publications: every version is an archive with its files one by one.
+* *Another bundle is released*: requests and bytes of a host that follows three bundles. The bytes include the headers
+  of answers from a web server on loopback. The same is measured for a bundle in a bin that the host reads.
+* *Disk*: a site of 23 bundles, after ``--releases`` consecutive publications, and after half of them.
+* Each command runs in a separate process, as for a publisher: seconds of processor, and memory. Publishing lints the
+  bundle first, so the figures of `puller lint` are shown for comparison.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from bundles.publisher.published import Record
 from bundles.publisher.site import NewArchive, Site
 from bundles.transport.mirror import open_mirrors
 
-# Started by a small process: what one that is large starts counts as large from its beginning.
+# A small process starts the command: the peak memory of a child includes the size of its large parent.
 _WITHIN = """
 import os, subprocess, sys
 process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
@@ -51,7 +51,7 @@ MIB = 1024 * 1024
 
 
 def main() -> None:
-    """Measure, and print a table."""
+    """Measure and print a table."""
     parser = argparse.ArgumentParser(description="A site that has lived for years.")
     parser.add_argument("--bundles", type=int, default=1000)
     parser.add_argument("--versions", type=int, default=30)
@@ -67,7 +67,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def unsynced() -> Iterator[None]:
-    """Without waiting for the disk: thirty thousand archives would wait twice each."""
+    """Skip the syncs to disk: each of thirty thousand archives would wait twice."""
     fsync, os.fsync = os.fsync, lambda fd: None
     try:
         yield
@@ -77,7 +77,7 @@ def unsynced() -> Iterator[None]:
 
 @unsynced()
 def filled(directory: Path, bundles: int, versions: int) -> Site:
-    """A site with all versions of all bundles."""
+    """Return a site with all versions of all bundles."""
     site = make_site(directory / "site", None)
     records, new = [], []
     for name in (f"bundle{number:04}" for number in range(bundles)):
@@ -97,7 +97,7 @@ def filled(directory: Path, bundles: int, versions: int) -> Site:
 
 
 def packed(directory: Path, name: str, version: str) -> BuiltBundle:
-    """A bundle of one small file."""
+    """Return a bundle of one small file."""
     source = directory / "sources" / name
     source.mkdir(parents=True, exist_ok=True)
     (source / "manifest.yaml").write_text("resources: []\n")
@@ -108,14 +108,14 @@ def packed(directory: Path, name: str, version: str) -> BuiltBundle:
 
 
 def artifact_of(name: str, version: str, built: BuiltBundle) -> Artifact:
-    """The files of a version as the index names them."""
+    """Return the files of a version as named by the index."""
     described = built.description.to_bytes()
     description = Digest(len(described), hashlib.sha256(described).hexdigest())
     return Artifact(Archive.of(name, version, Digest(built.size, built.sha256)), description)
 
 
 def no_passphrase(key: Path) -> bytes:
-    """The keys are stored in the clear."""
+    """Raise ``ValueError``: the keys are not encrypted."""
     raise ValueError(f"{key} is not encrypted")
 
 
@@ -123,13 +123,13 @@ def no_passphrase(key: Path) -> bytes:
 
 
 class CountingHandler(SimpleHTTPRequestHandler):
-    """Serves files, and adds up what it sends."""
+    """Serves files and adds up the bytes sent."""
 
     protocol_version = "HTTP/1.1"
     asked: list[tuple[str, int]]
 
     def setup(self) -> None:
-        """Count what is written."""
+        """Count the written bytes."""
         super().setup()
         write = self.wfile.write
 
@@ -145,7 +145,7 @@ class CountingHandler(SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def served(directory: Path) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """The URL of a web server, and what it has sent: path and bytes."""
+    """Yield the URL of a web server and a list of sent paths and bytes."""
     asked: list[tuple[str, int]] = []
     handler = type("Handler", (CountingHandler,), {"asked": asked})
     server = ThreadingHTTPServer(
@@ -159,7 +159,7 @@ def served(directory: Path) -> Iterator[tuple[str, list[tuple[str, int]]]]:
 
 
 def print_bytes(site: Site, scratch: Path, bundles: int) -> None:
-    """The bytes of a first refresh, and of those after another bundle was released."""
+    """Print the bytes of a first refresh, and of refreshes after the release of another bundle."""
     names = [f"bundle{number:04}" for number in range(bundles)]
     own_bins = {bin_of(index_path(name)) for name in FOLLOWED}
     beside = next(name for name in names[5:] if bin_of(index_path(name)) not in own_bins)
@@ -176,7 +176,7 @@ def print_bytes(site: Site, scratch: Path, bundles: int) -> None:
 
 
 def refreshed(site: Site, scratch: Path, url: str, asked: list[tuple[str, int]]) -> str:
-    """How much a refresh of the host costs now."""
+    """Return the cost of the host's next refresh."""
     asked.clear()
     TrustClient(scratch / "host", site.anchor, open_mirrors([url]), FOLLOWED).refresh()
     paths = dict.fromkeys(path for path, _ in asked)
@@ -184,7 +184,7 @@ def refreshed(site: Site, scratch: Path, url: str, asked: list[tuple[str, int]])
 
 
 def release(site: Site, scratch: Path, name: str) -> None:
-    """Publish one more version of a bundle."""
+    """Publish another version of a bundle."""
     source = scratch / "sources" / name
     (source / "text").write_text(f"{name}, changed at {datetime.now(UTC)}\n")
     publish_bundle(site, source, no_passphrase, version="auto")
@@ -194,7 +194,7 @@ def release(site: Site, scratch: Path, name: str) -> None:
 
 
 def print_commands(site: Site, scratch: Path) -> None:
-    """Seconds of processor and memory of each command."""
+    """Print seconds of processor and memory of each command."""
     source = scratch / "sources" / "bundle0007"
     (source / "text").write_text("changed once more\n")
     for arguments in (
@@ -210,7 +210,7 @@ def print_commands(site: Site, scratch: Path) -> None:
 
 
 def measured(command: Sequence[str]) -> tuple[float, int]:
-    """Seconds of processor and KiB of one process; ends with it when it fails."""
+    """Return seconds of processor and KiB of a process. Exits if the process fails."""
     done = subprocess.run(
         [sys.executable, "-c", _WITHIN, *command], stdout=subprocess.PIPE, text=True, check=False
     )
@@ -221,7 +221,7 @@ def measured(command: Sequence[str]) -> tuple[float, int]:
 
 
 def print_disk(scratch: Path, releases: int) -> None:
-    """The disk of a site after half of its publications, and after all."""
+    """Print the disk usage of a site after half of its publications, and after all."""
     site = make_site(scratch / "growing", None)
     for number in range(releases):
         name, version = f"grows{number % 23:02}", f"1.{number // 23}.0"
@@ -232,7 +232,7 @@ def print_disk(scratch: Path, releases: int) -> None:
 
 
 def disk_of(site: Site) -> str:
-    """Bytes of a site, by kind."""
+    """Return the bytes of a site by kind of file."""
     kinds = {"archives": "targets/*/*.tar.gz", "indexes and histories": "targets/*/*.json"}
     kinds["metadata"] = "metadata/*"
     sizes = {

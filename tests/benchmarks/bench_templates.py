@@ -1,14 +1,15 @@
-"""Templates of many shapes, rendered again and again by every engine: time a rendering, and what Puller's cost.
+"""Templates of many shapes, rendered repeatedly by every engine: the time of a rendering, and Puller's overhead.
 
     python tests/benchmarks/bench_templates.py [--rounds 9] [--shapes page,maps] [--seconds 0.03]
 
-* Each engine has the same template in its own language, parsed once; all must give the same text, but for white space.
-* *Go* is Go's own ``text/template``, in a program that is built for it without network (``render.go``); without a
-  ``go`` its columns are left out. *Sandbox* is Jinja2's ``ImmutableSandboxedEnvironment`` as it is, *Jinja2* is that
-  library without a sandbox.
-* Times are processor time, medians over the rounds. The engines take turns (A B C A B C), so that a busy moment of
-  the machine hits all of them.
-* At last small expressions of manifests, each compiled once, and the time until a template is parsed and compiled.
+* Each engine has the same template in its own language, parsed once. All must render the same text, except for white
+  space.
+* *Go* is Go's own ``text/template``, in a program that is built without network (``render.go``). Without ``go`` its
+  columns are omitted. *Sandbox* is Jinja2's unchanged ``ImmutableSandboxedEnvironment``, *Jinja2* is that library
+  without a sandbox.
+* Times are processor time, medians over the rounds. The engines take turns (A B C A B C), so that a busy moment of the
+  machine affects all of them.
+* The last tables show small expressions of manifests, each compiled once, and the time to parse and compile a template.
 """
 
 import argparse
@@ -43,12 +44,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.benchmarks.template_shapes import EXPRESSIONS, SHAPES, Shape, data, facts
 
 Run = Callable[[int], float]
-"""Do it so many times; gives the seconds of processor time."""
+"""Render this number of times, and return the seconds of processor time."""
 
 
 @dataclass
 class Contender:
-    """An engine with its parsed template; ``samples`` are seconds a rendering."""
+    """An engine with its parsed template. ``samples`` are seconds for each rendering."""
 
     name: str
     text: str
@@ -109,7 +110,7 @@ def of_jinja2(shape: Shape) -> Iterator[Contender]:
 
 
 class Go:
-    """The program with Go's templates, which waits for shapes and counts."""
+    """The program with Go's templates, which reads shapes and counts."""
 
     def __init__(self, program: Path, given: Path) -> None:
         self._process = subprocess.Popen(
@@ -134,7 +135,7 @@ class Go:
 
 @contextmanager
 def go_program() -> Iterator[Go | None]:
-    """The program, built in a directory that goes afterwards; none where there is no Go."""
+    """Yield the program, built in a temporary directory, or None without Go."""
     if shutil.which("go") is None:
         print("There is no go: its own text/template is left out, and the ratios to it.\n")
         yield None
@@ -165,12 +166,12 @@ def go_program() -> Iterator[Go | None]:
 
 
 def lines_of(text: str) -> tuple[str, ...]:
-    """The lines without their indentation and without blank ones: there the languages differ."""
+    """Return the lines without indentation and blank lines, in which the languages differ."""
     return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
 def measure(running: list[Contender], rounds: int, seconds: float) -> dict[str, float]:
-    """Seconds a rendering by contender, of rounds of about ``seconds`` each."""
+    """Return seconds for each rendering by contender, with rounds of about ``seconds`` each."""
     counts = [max(1, round(seconds / (one.run(3) / 3 + 1e-7))) for one in running]
     for _ in range(rounds):
         for one, count in zip(running, counts, strict=True):
@@ -217,7 +218,7 @@ def measure_expressions(rounds: int, seconds: float) -> None:
 
 
 def measure_compiling(rounds: int, seconds: float) -> None:
-    """The page, parsed and compiled; Puller's Jinja2 keeps code, so each text is another one."""
+    """Parse and compile the page. Puller's Jinja2 caches code, so each text differs."""
     shape, numbers = SHAPES[0], iter(range(10**9))
 
     def anew(text: str) -> str:

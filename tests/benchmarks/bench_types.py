@@ -1,12 +1,12 @@
-"""A thousand users, a thousand lines, sysctls and mounts that are in order: Puller beside Ansible and Puppet.
+"""A thousand users, a thousand lines, sysctls and mounts in sync: Puller compared with Ansible and Puppet.
 
     /usr/bin/python3 tests/benchmarks/bench_types.py [--runs 1] [users] [lines] [sysctls] [mounts]
 
-* Everything lies in a Debian that this script makes with mmdebstrap, with Debian's own Ansible and Puppet in it. Its
-  network and mounts are those of namespaces of its own; that takes root, and some minutes, most of them Ansible's.
-* The contenders take turns in one tree, in which Puller has put everything in order. A sample counts only when its run
-  ended with 0 and has changed nothing.
-* Processes are counted by strace, in a run of their own, as successful `execve` calls; the first is the tool itself.
+* All contenders run in a Debian that this script makes with mmdebstrap, with Debian's own Ansible and Puppet. Its
+  network and mounts are in their own namespaces. This needs root and some minutes, most of them Ansible's.
+* The contenders take turns in one tree, which Puller has brought in sync. A sample counts only if its run ended with 0
+  and changed nothing.
+* strace counts processes in a separate run, as successful `execve` calls. The first is the tool itself.
 """
 
 import argparse
@@ -33,7 +33,7 @@ Resources = list[tuple[str, dict[str, Any]]]
 
 
 class Workload:
-    """Resources in the words of each of the tools; a tool without a word for them has none."""
+    """Resources in the language of each tool, if the tool supports them."""
 
     def __init__(self, name: str, ours: str, entries: Resources, ansible: str, puppet: str) -> None:
         self.name = name
@@ -111,7 +111,7 @@ def workloads(keys: dict[str, str]) -> list[Workload]:
 
 
 class Tree:
-    """A Debian, and the namespaces in which it is entered."""
+    """A Debian, and the namespaces to enter it."""
 
     def __init__(self, root: Path, holder: int, puller: str) -> None:
         self.root = root
@@ -153,7 +153,7 @@ class Tree:
 
 
 def main() -> None:
-    # Where the environment forbids Python to store bytecode, each start would compile anew.
+    # If the environment forbids Python to store bytecode, each start would compile again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=1)
@@ -168,7 +168,7 @@ def main() -> None:
 
 
 def prepare(debian: Tree, workload: Workload) -> None:
-    """Let Puller put everything in order."""
+    """Let Puller bring all resources in sync."""
     (debian.root / "etc/bench").mkdir(exist_ok=True)
     for number in range(FILES):
         (debian.root / f"etc/bench/{number}.conf").touch()
@@ -207,7 +207,7 @@ def processes(debian: Tree, command: list[str]) -> int:
 
 
 def parameters(debian: Tree) -> dict[str, str]:
-    """Parameters of the kernel that belong to the network of the tree, with the values that they have: up to 500."""
+    """Return up to 500 kernel parameters of the tree's network, with their current values."""
     found = {}
     for line in debian.run("sysctl", "-a", "--pattern", r"^net\.").stdout.splitlines():
         key, _, value = line.partition(" = ")
@@ -243,12 +243,12 @@ def tree(scratch: Path) -> Iterator[Tree]:
 
 
 def sources() -> list[str]:
-    """This machine's own package sources: it may reach only a mirror."""
+    """Return this machine's own package sources: it may only reach a mirror."""
     return [str(path) for path in (Path("/etc/apt/sources.list.d/debian.sources"),) if path.exists()]
 
 
 def install_puller(scratch: Path) -> str:
-    """As users install it, under Debian's own Python."""
+    """Install Puller as users do, under Debian's own Python."""
     subprocess.run(["/usr/bin/python3", "-m", "venv", str(scratch / "venv")], check=True)
     subprocess.run([scratch / "venv/bin/pip", "install", "--quiet", str(REPOSITORY)], check=True)
     return str(scratch / "venv/bin/puller")

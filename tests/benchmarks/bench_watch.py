@@ -1,9 +1,9 @@
-"""Rollouts that are watched: how far a release gets that breaks some machines, and whether a sound one is held.
+"""Watched rollouts: how far a release spreads that breaks some machines, and whether a sound release is halted.
 
     python tests/benchmarks/bench_watch.py [--hosts 10000] [--hours 10] [--seeds 1] [--only sound]
 
-Simulated hosts report every half hour into a real store; a rollout grows evenly over ``--hours`` and is judged each
-quarter of an hour, by the default rule of site.yaml. A third of the hosts is of each of three kinds of machine.
+Simulated hosts report every half hour into a real store. A rollout grows evenly over ``--hours``, and the default rule
+of site.yaml judges it each quarter of an hour. There are three kinds of machine, each a third of the hosts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FAILED = {"failed": {"service#web": "it does not come up"}}
 
 
 class Fault(NamedTuple):
-    """What a release does: to ``part`` of the hosts of ``system`` (all: empty), ``later`` after they got it."""
+    """A fault of a release on ``part`` of the hosts of ``system`` (empty: all), ``later`` after they installed it."""
 
     name: str
     part: float = 0.0
@@ -43,7 +43,7 @@ class Fault(NamedTuple):
     later: timedelta = timedelta(0)
     silent: bool = False
     noise: float = 0.0
-    """Part of all reports that tell of a failure which has nothing to do with the release."""
+    """Share of all reports with a failure that is unrelated to the release."""
 
 
 FAULTS = (
@@ -61,7 +61,7 @@ FAULTS = (
 def simulate(
     fault: Fault, hosts: list[str], hours: float, directory: Path, seed: int = 7
 ) -> tuple[float | None, timedelta, int]:
-    """Percent of hosts reached when it was halted (``None``: it was not), after how long, and hosts that were hit."""
+    """Return percent of hosts reached at the halt (``None``: not halted), its delay, and the number of hosts hit."""
     dice = random.Random(seed)
     begin = simulated.now() - timedelta(days=2)
     release = Release(

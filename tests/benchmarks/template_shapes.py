@@ -1,6 +1,6 @@
-"""Templates for benchmarks: each shape in every language that can say it, over the same values.
+"""Templates for benchmarks: each shape in every language that supports it, with the same values.
 
-All languages give the same text for a shape, but for white space between lines; who measures them holds them to it.
+All languages render the same text for a shape, except for white space between lines. The benchmark checks this.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ UNITS: Final = 300
 
 @dataclass(frozen=True)
 class Shape:
-    """What a template does most. ``files`` are found by the names with which it includes or imports."""
+    """The main feature that a template uses. ``files``: included or imported files, by the names in the template."""
 
     name: str
     jinja: str
@@ -53,7 +53,7 @@ def data() -> dict[str, Any]:
 
 
 def _sections(section: str) -> str:
-    """One section after another, each on a site of its own."""
+    """Return sections, each for another site."""
     return "".join(section.replace("NAME", f"s{n}") for n in range(SECTIONS))
 
 
@@ -247,4 +247,4 @@ EXPRESSIONS: Final = (
     "{'a': facts.hostname, 'b': [1, 2]}",
     "data.sites.s1.backends | selectattr('weight', 'gt', 4) | list",
 )
-"""Of manifests and data: none that is answered without Jinja2."""
+"""Expressions of manifests and data that all need Jinja2."""
