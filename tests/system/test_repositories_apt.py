@@ -94,7 +94,7 @@ def repository(debian: Machine) -> Repository:
 
 
 def publish_signed(repository: Repository, key: Signer, directory: str = SIGNED) -> None:
-    """Move all added packages to a separate directory that apt has no source for, and sign it."""
+    """Move all added packages to a separate directory, which is missing in apt's sources, and sign it."""
     root = repository.machine.root / directory
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)

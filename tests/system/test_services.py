@@ -297,7 +297,7 @@ WRITTEN = {
     "replaced": (f"/{UNITS}/replaced.service", WITH_SETTING),
     "changed": (f"/{OF_PACKAGES}/changed.service", WITH_SETTING),
 }
-"""Files that systemd has to reload before a service restarts. For most of them systemd 252 reports no need to."""
+"""Files that systemd has to reload before a service restarts. systemd 252 overlooks most of them."""
 
 
 def start_without_setting(machine: Machine) -> None:

@@ -34,7 +34,7 @@ Puller = Callable[..., Ended]
 
 @pytest.fixture
 def puller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Puller:
-    """Run ``puller`` in a temporary directory; ``session`` and ``given`` (standard input) by name."""
+    """Run ``puller`` in a temporary directory. ``session`` and ``given`` (standard input) are keywords."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, session: str = "", given: str = "") -> Ended:

@@ -155,7 +155,7 @@ def test_a_key_that_cannot_be_had_says_what_is_missing() -> None:
         run("keys", "add", "site", "root", "--uri", "hsm:2")
 
 
-# --- somebody's own key -------------------------------------------------------------------------------------
+# --- user-supplied keys -------------------------------------------------------------------------------------
 
 
 def test_a_key_is_made_away_from_any_site() -> None:

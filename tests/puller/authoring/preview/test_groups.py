@@ -1,4 +1,4 @@
-"""Machines grouped by what changes on them."""
+"""Machines grouped by their changes."""
 
 from foundation.problems import Problem, ProblemCode
 from puller.authoring.preview.differences import Outcome, Refusal

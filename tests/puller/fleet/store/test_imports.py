@@ -368,7 +368,7 @@ def test_no_message_shows_the_password_of_a_store() -> None:
     assert "the store cannot be used" in str(caught.value)
 
 
-# Whatever the order, the batches and the repetitions, both databases have the same content
+# Both databases have the same content for every order, batch size and repetition
 
 NOW = datetime.fromisoformat("2026-11-20T12:00:00+00:00")
 
