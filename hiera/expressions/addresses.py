@@ -7,14 +7,12 @@ features of the standard library's ``ipaddress`` are supported.
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import ip_interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hiera.errors import ExpressionError
 
 if TYPE_CHECKING:
-    from ipaddress import IPv4Interface, IPv6Interface
-
     Interface: TypeAlias = IPv4Interface | IPv6Interface
 
 _WHOLE: Final[dict[str, Callable[[Interface], Any]]] = {

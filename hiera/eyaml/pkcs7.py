@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -30,13 +30,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.hazmat.primitives.serialization.pkcs7 import PKCS7EnvelopeBuilder, PKCS7Options
 from cryptography.utils import CryptographyDeprecationWarning
-from cryptography.x509 import load_pem_x509_certificate
+from cryptography.x509 import Certificate, load_pem_x509_certificate
 
 from foundation.problems import DependsOn
 from hiera.errors import EnvelopeError
-
-if TYPE_CHECKING:
-    from cryptography.x509 import Certificate
 
 _SEQUENCE, _SET = 0x30, 0x31
 _TAGGED_0, _TAGGED_0_PLAIN = 0xA0, 0x80
@@ -185,7 +182,7 @@ def seal(content: bytes, certificate_pems: Sequence[bytes]) -> bytes:
         return builder.encrypt(Encoding.DER, [PKCS7Options.Binary])
 
 
-def _load_certificate(pem: bytes) -> "Certificate":
+def _load_certificate(pem: bytes) -> Certificate:
     try:
         certificate = load_pem_x509_certificate(pem)
     except ValueError:

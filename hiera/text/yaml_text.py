@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from foundation.problems import Location
 from hiera.errors import DocumentError, LimitError
 from hiera.text import yaml_reading
-from hiera.text.yaml_reading import places
-
-if TYPE_CHECKING:
-    from hiera.text.yaml_reading import Tags
+from hiera.text.yaml_reading import Tags, places
 
 SIZE_LIMIT: Final = 16 << 20
 """Maximum characters in a document, with its aliases expanded."""

@@ -7,14 +7,13 @@
 import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from bundles.errors import BundleError
 from bundles.store.store import Store
-from puller.config.configuration import load_configuration
+from puller.config.configuration import Configuration, load_configuration
 from puller.errors import PullerError
 from puller.reporting.history import load_all_events
 from puller.resources.registry import type_names
@@ -22,9 +21,6 @@ from puller.run.leftovers.managed import Managed
 from puller.run.policy.quarantine import Quarantine
 from puller.state.default_paths import configuration_file
 from puller.state.directories import Directories
-
-if TYPE_CHECKING:
-    from puller.config.configuration import Configuration
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -108,7 +104,7 @@ def files(context: click.Context, parameter: click.Parameter, incomplete: str) -
     return [CompletionItem(incomplete, type="file")]
 
 
-def _host(context: click.Context) -> "tuple[Configuration, Directories]":
+def _host(context: click.Context) -> tuple[Configuration, Directories]:
     as_user = bool(context.params.get("as_user"))
     found = load_configuration(configuration_file(context.params.get("path"), as_user=as_user))
     return found, Directories(Path(found.state_directory), Path(found.run_directory))

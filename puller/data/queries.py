@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from hiera.document.document import Resolved
+from hiera.document.document import Document, Resolved
 from hiera.errors import HieraError, KeyNotFound
 from hiera.tree.context import explain
 from hiera.tree.context.explain import SILENT, literal, recorder
@@ -24,7 +24,6 @@ from puller.data.bundle_data import BundleData
 from puller.data.sources import Origin, Surroundings
 
 if TYPE_CHECKING:
-    from hiera.document.document import Document
     from hiera.document.layers import Explanation
     from hiera.tree.lookup import Tree
 

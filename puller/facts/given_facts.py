@@ -5,15 +5,12 @@ The priority is ``--fact NAME=VALUE``, ``--facts FILE``, custom facts, built-in 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from foundation.problems import problems_of
 from puller.errors import UsageError
-from puller.facts.fact_tree import CUSTOM_DIRECTORY, described, gather
+from puller.facts.fact_tree import CUSTOM_DIRECTORY, Facts, described, gather
 from puller.facts.fact_values import FactError, merged
-
-if TYPE_CHECKING:
-    from puller.facts.fact_tree import Facts
 
 
 def chosen_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -33,7 +30,7 @@ def facts_from(
     *,
     directories: Sequence[str] | None = None,
     agent: Mapping[str, Any] | None = None,
-) -> "Facts":
+) -> Facts:
     """Return the facts of this machine with the overrides of the options.
 
     ``directories`` are the default directories of custom facts, ``agent`` is passed to ``gather``. Raises

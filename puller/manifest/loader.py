@@ -11,7 +11,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from os.path import dirname, join
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -34,7 +34,7 @@ from puller.manifest.graph.contradictions import find_contradictions
 from puller.manifest.graph.identities import Key, objects_of, spellings_of
 from puller.manifest.graph.links import link, order
 from puller.manifest.manifest import Inputs, Manifest
-from puller.manifest.masking import Masks
+from puller.manifest.masking import Mask, Masks
 from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText, home_of
 from puller.resources.canonical_names import Spellings
@@ -42,16 +42,11 @@ from puller.system import signals
 from puller.values.export_types import Export, find_problem
 from puller.values.references import LABEL, Reference
 
-if TYPE_CHECKING:
-    from puller.manifest.masking import Mask
-    from puller.manifest.reading import ManifestText
-
-
 # Exports of a manifest on one host, checked against their types.
 
 
 def exported_values(
-    text: "ManifestText", declared: Mapping[str, Export], scope: Scope
+    text: ManifestText, declared: Mapping[str, Export], scope: Scope
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Return the values by name, and a problem for each export without a value on this host."""
     values: dict[str, Any] = {}
@@ -236,7 +231,7 @@ def _names_of_none(entry: Entry, home: Home) -> Iterator[Reference]:
 
 
 def _declared_by(
-    entry: Entry, problems: Problems, home: Home, inputs: Inputs, mask: "Mask | None"
+    entry: Entry, problems: Problems, home: Home, inputs: Inputs, mask: Mask | None
 ) -> Iterable[Declaration]:
     if entry.loop is None:
         declaration = declare(entry, problems, home, inputs, mask)
@@ -253,7 +248,7 @@ class _List(msgspec.Struct, frozen=True):
     path: KeyPath
     """The path of the list in its text."""
     problems: Problems
-    mask: "Mask | None" = None
+    mask: Mask | None = None
     """Set if the list was rendered with secrets."""
 
 

@@ -37,13 +37,22 @@ from puller.system.file_content import (
     require_same,
 )
 from puller.system.protocol import AccountKind, Attributes, require_one_name, requires_new_file
-from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_new, require_ours, resolve
+from puller.system.safe_paths import (
+    REAL_DIRECTORY,
+    Descent,
+    empty,
+    open_long_path,
+    open_safely,
+    require_new,
+    require_ours,
+    resolve,
+    stat_long_path,
+)
 from puller.system.trusted_files import judge
 
 if TYPE_CHECKING:  # imported only when a program is started
     from puller.system.commands import Command, Completed
     from puller.system.identity import Identity
-    from puller.system.safe_paths import Descent
 
 
 _PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -80,7 +89,6 @@ class LocalSystem:
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
-            from puller.system.safe_paths import stat_long_path  # for very deep trees
 
             found = stat_long_path(path)
         if stat.S_ISDIR(found.st_mode) and directory in self._judged:
@@ -151,7 +159,6 @@ class LocalSystem:
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
-            from puller.system.safe_paths import open_long_path  # for very deep trees
 
             descriptor = open_long_path(path)
         try:
@@ -387,7 +394,6 @@ class LocalSystem:
 
     @contextlib.contextmanager
     def removing(self, within: str) -> Iterator[None]:
-        from puller.system.safe_paths import Descent  # loaded only for removals
 
         with contextlib.closing(Descent(within)) as self._descent:
             try:
@@ -403,7 +409,6 @@ class LocalSystem:
             try:
                 # Check the open directory again, because another one may have replaced it in between.
                 require_same(path, looked_at, os.fstat(descriptor))
-                from puller.system.safe_paths import empty  # loaded only for removals
 
                 empty(descriptor)
             finally:
@@ -515,7 +520,6 @@ def _open_parent(path: str, within: str) -> Iterator[int]:
             with open_safely(within or directory) as descriptor:
                 yield descriptor
             return
-        from puller.system.safe_paths import Descent  # only for paths below a tree
 
         with contextlib.closing(Descent(within)) as descent:
             yield descent.parent_of(path)

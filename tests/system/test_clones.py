@@ -25,7 +25,8 @@ pytestmark = pytest.mark.clones
 
 def find_pythons() -> dict[str, str]:
     """Return a Python for each suitable minor version on this machine. Debian's own Python comes first."""
-    of_users = sorted(map(str, Path.home().glob(".pyenv/versions/*/bin/python3")))
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    of_users = sorted(map(str, pyenv.glob("versions/*/bin/python3")))
     named = [found for minor in range(OLDEST[1], 20) if (found := shutil.which(f"python3.{minor}"))]
     pythons: dict[str, str] = {}
     for path in ("/usr/bin/python3", *of_users, *named):

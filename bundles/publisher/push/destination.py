@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 
 import tenacity
 
@@ -17,10 +17,6 @@ from bundles.filesystem.output import OutputTree
 from bundles.filesystem.trees import open_regular, pieces_of
 from bundles.publisher.push.contents import Source, files_of
 from bundles.publisher.site import explained
-
-if TYPE_CHECKING:
-    from bundles.publisher.push.contents import Source
-
 
 _T = TypeVar("_T")
 _ATTEMPTS = 5

@@ -34,7 +34,6 @@ _CONNECTIONS: Final = 8
 _TIMEOUTS: Final = (30.0, 300.0)
 """Timeouts in seconds, to connect and for a response."""
 _LIMITS: Final = TransportSettings(connect_timeout=_TIMEOUTS[0], read_timeout=_TIMEOUTS[1])
-_MOST_OF_AN_ANSWER: Final = 64 * 1024
 _PASSING: Final = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
 _GONE: Final = frozenset({404, 410})
 

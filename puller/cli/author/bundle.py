@@ -20,12 +20,12 @@ from bundles.archive.pack import SCHEMA_FILE, build_bundle
 from bundles.archive.unpack import inspect as inspect_archive
 from bundles.errors import BundleError, PublishError
 from bundles.filesystem.output import OutputTree, open_output_directory
-from bundles.filesystem.trees import measure
+from bundles.filesystem.trees import Counted, measure
 from bundles.format.identity import parse_name, parse_version
 from bundles.progress import watched_by
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
-from puller.authoring.lint.check import lint_bundle
+from puller.authoring.lint.check import Linted, lint_bundle
 from puller.cli.options import text_format_option
 from puller.cli.output import say, warn
 from puller.engine.manifest_schema import manifest_schema
@@ -35,9 +35,7 @@ from puller.manifest.manifest import MANIFEST, Inputs, open_source
 from puller.reporting.fetching import Fetching
 
 if TYPE_CHECKING:
-    from bundles.filesystem.trees import Counted
     from bundles.format.description import BundleDescription
-    from puller.authoring.lint.check import Linted
 
 
 # Errors of lint, found before anything is packed, signed or written.
@@ -64,7 +62,7 @@ def refuse_broken(sources: Iterable[Path]) -> None:
         warn(f"{problem}; a host refuses it unless another bundle of the host declares that")
 
 
-def _linted(source: Path) -> Iterator["Linted"]:
+def _linted(source: Path) -> Iterator[Linted]:
     """Yield the result of lint for one source, or nothing for a source that packing or publishing refuses."""
     if not (source / MANIFEST).is_file() and not source.name.endswith(".tar.gz"):
         return  # packing reports other kinds of sources, and missing files
@@ -350,7 +348,7 @@ def _write(target: Path, files: Mapping[str, bytes]) -> None:
         ) from error
 
 
-def _as_json(description: "BundleDescription", archive: "Counted") -> str:
+def _as_json(description: "BundleDescription", archive: Counted) -> str:
     files = {
         path.text: {"mode": entry.mode.value, "sha256": entry.sha256, "size": entry.size}
         for path, entry in description.files.items()
@@ -366,7 +364,7 @@ def _as_json(description: "BundleDescription", archive: "Counted") -> str:
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def _as_text(description: "BundleDescription", archive: "Counted") -> str:
+def _as_text(description: "BundleDescription", archive: Counted) -> str:
     head = [
         f"name     {description.name}",
         f"version  {description.version}",

@@ -3,12 +3,12 @@
 import contextlib
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from puller.authoring.lint import finding_formats
-from puller.authoring.lint.check import lint_bundle
+from puller.authoring.lint.check import Linted, lint_bundle
 from puller.authoring.lint.finding_formats import as_junit
 from puller.cli.completing import files
 from puller.cli.options import before_option, data_options, fact_options, other_machine_options
@@ -16,9 +16,6 @@ from puller.exit_status import ExitStatus
 from puller.manifest.manifest import open_source
 from puller.run.host import load_inputs
 from puller.values.colour import is_wanted
-
-if TYPE_CHECKING:
-    from puller.authoring.lint.check import Linted
 
 _FORMATS = ("text", "json", "github", "sarif", "junit")
 
@@ -90,7 +87,7 @@ def lint(
     return ExitStatus.NO if linted.has_errors else ExitStatus.OK
 
 
-def _lines(linted: "Linted", output_format: str, verbose: bool, site: str) -> Iterable[str]:
+def _lines(linted: Linted, output_format: str, verbose: bool, site: str) -> Iterable[str]:
     """Return the lines of the findings in a format. Its module is imported here.
 
     ``site`` is the address of the documents of Puller.

@@ -44,7 +44,6 @@ from puller.values.colour import can_redraw, is_wanted
 
 if TYPE_CHECKING:
     from puller.authoring.preview.groups import Preview
-    from puller.authoring.preview.machines import Machines
     from puller.fleet.store.queries import Reader
 
 
@@ -211,7 +210,7 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _machines(facts: tuple[Path, ...], fleet: str | None, opened: contextlib.ExitStack) -> "Machines":
+def _machines(facts: tuple[Path, ...], fleet: str | None, opened: contextlib.ExitStack) -> Machines:
     """Return the machines of the files, and of the store of a fleet."""
     if fleet is None:
         return FactFiles(facts)
@@ -275,7 +274,7 @@ def _name_of(source: str) -> str:
 def _previewed(
     sides: _Sides,
     before: tuple[ManifestSource, ...],
-    machines: "Machines",
+    machines: Machines,
     options: dict[str, Any],
     notes: tuple[str, ...],
 ) -> "Preview":

@@ -6,16 +6,16 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from bundles.filesystem.output import write_output
 from foundation.problems import ProblemCode
-from puller.authoring.cases.results import as_json, as_junit, summary, text_lines
+from puller.authoring.cases.results import Result, as_json, as_junit, summary, text_lines
 from puller.authoring.cases.running import (
     BundleWithCases,
     Settings,
+    Suite,
     notes_on_snapshots,
     processors,
     run_suite,
@@ -30,10 +30,6 @@ from puller.exit_status import ExitStatus
 from puller.manifest.manifest import open_source
 from puller.state.default_paths import PRIVATE_KEY
 from puller.values.colour import is_wanted
-
-if TYPE_CHECKING:
-    from puller.authoring.cases.results import Result
-    from puller.authoring.cases.running import Suite
 
 
 @click.command("test")
@@ -155,7 +151,7 @@ def run_tests(
     only: Sequence[str] = (),
     jobs: int | None = None,
     tell: Callable[[str], object] = click.echo,
-) -> "tuple[list[Result], list[str]]":
+) -> tuple[list[Result], list[str]]:
     """Return the results of all cases, and sentences about bundles without cases. ``tell`` receives results at once."""
     results: list[Result] = []
     complaints: list[str] = []
@@ -168,9 +164,7 @@ def run_tests(
     return results, complaints
 
 
-def _run_one(
-    suite: "Suite", settings: "Settings", jobs: int, tell: Callable[[str], object]
-) -> "list[Result]":
+def _run_one(suite: Suite, settings: "Settings", jobs: int, tell: Callable[[str], object]) -> list[Result]:
     results = []
     for result in run_suite(suite, settings, jobs):
         results.append(result)
@@ -181,7 +175,7 @@ def _run_one(
     return results
 
 
-def _formatted(results: "Sequence[Result]", seconds: float, output_format: str) -> str:
+def _formatted(results: Sequence[Result], seconds: float, output_format: str) -> str:
     if output_format == "json":
         return as_json(results, seconds)
     if output_format == "junit":

@@ -32,12 +32,11 @@ from puller.cli.output import say, visible_yaml
 from puller.data.sources import SIZE_LIMIT
 from puller.errors import PullerError, SourceError, UsageError, file_problem
 from puller.exit_status import ExitStatus
-from puller.fleet.collected_exports import as_data, as_targets, collect, is_suspicious
+from puller.fleet.collected_exports import Collected, Targets, as_data, as_targets, collect, is_suspicious
 from puller.manifest.reading import ManifestText
 from puller.values.visible import visible_json
 
 if TYPE_CHECKING:
-    from puller.fleet.collected_exports import Collected, Targets
     from puller.fleet.store.queries import Reader
     from puller.values.export_types import Export
 
@@ -145,7 +144,7 @@ def exports(
     _write(file, text, count, force=force)
 
 
-def _report_left_out(collected: "Sequence[Collected]", targets: "Targets", target: str) -> None:
+def _report_left_out(collected: Sequence[Collected], targets: Targets, target: str) -> None:
     """Report the hosts without a target. Raises ``UsageError`` if all hosts lack one."""
     if targets.left_out and not targets.groups:
         names = sorted({name for one in collected for values in one.values.values() for name in values})

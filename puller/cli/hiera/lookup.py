@@ -32,7 +32,6 @@ from puller.exit_status import ExitStatus
 
 if TYPE_CHECKING:
     from hiera.values.secrets import Secret
-    from puller.data.queries import Answer
 
 
 # ``puller hiera lookup``, after its options are parsed.

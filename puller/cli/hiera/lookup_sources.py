@@ -20,7 +20,7 @@ from hiera.tree.context.interpolation import verify_complete
 from hiera.tree.lookup import Tree
 from hiera.tree.ruby.printable import printable, revealed, with_decrypted
 from puller.cli.output import show, warn
-from puller.data.queries import BundleAnswers, BundleTogether, DocumentAnswers, TreeAnswers
+from puller.data.queries import Answer, Answers, BundleAnswers, BundleTogether, DocumentAnswers, TreeAnswers
 from puller.errors import UsageError
 from puller.facts.given_facts import chosen_facts
 from puller.manifest.bundle_facts import need_bundle_facts
@@ -30,7 +30,6 @@ from puller.values.visible import visible
 
 if TYPE_CHECKING:
     from hiera.values.secrets import Secret
-    from puller.data.queries import Answer, Answers
 
 
 def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,13 +11,10 @@ from puller.cli.options import as_user_option, configuration_option
 from puller.cli.output import say
 from puller.config.configuration import load_configuration, sample
 from puller.errors import ConfigurationError
-from puller.run.readiness import find_unready
-
-if TYPE_CHECKING:
-    from puller.run.readiness import Keys, Unready
+from puller.run.readiness import Keys, Unready, find_unready
 
 
-def _located(path: str, problems: "Sequence[Unready]") -> Iterator[str]:
+def _located(path: str, problems: Sequence[Unready]) -> Iterator[str]:
     """Yield a line for each problem. A missing key has the line of its parent, or none."""
     text = Path(path).read_text(encoding="utf-8")
     written = yaml_text.load(text.encode(), path)
@@ -28,7 +24,7 @@ def _located(path: str, problems: "Sequence[Unready]") -> Iterator[str]:
         yield f"{path}{line}: {_shown(problem.keys)}: {problem.sentence}"
 
 
-def _shown(keys: "Keys") -> str:
+def _shown(keys: Keys) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")
 
 

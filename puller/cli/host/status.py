@@ -7,7 +7,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec import to_builtins
@@ -25,16 +25,13 @@ from puller.errors import ConfigurationError, PullerError, file_problem, reason
 from puller.exit_status import ExitStatus
 from puller.reporting.fetching import load_fetching
 from puller.reporting.history import find_unfinished, load_last_report, load_status
-from puller.reporting.monitoring import Records, judge, unknown
+from puller.reporting.monitoring import Records, Verdict, judge, unknown
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.restless import load_restless, restless_file, sentences
 from puller.reporting.retention import began
 from puller.run.host_state import BundleState, HostState, Unconfigured
 from puller.run.leftovers.managed import Left
 from puller.state.directories import Directories
-
-if TYPE_CHECKING:
-    from puller.reporting.monitoring import Verdict
 
 _MOST_CHECKED = 3
 """Maximum sentences about restless resources in the line of ``--check``."""
@@ -87,7 +84,7 @@ def _check(path: str, output_format: str, oldest: timedelta) -> int:
     return verdict.exit_code
 
 
-def _judge(found: dict[str, Any], report: Report | None, oldest: timedelta) -> "Verdict":
+def _judge(found: dict[str, Any], report: Report | None, oldest: timedelta) -> Verdict:
     since, now = found["running_since"], datetime.now(UTC)
     records = Records(
         report,

@@ -11,20 +11,24 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from bundles.errors import KeyFileError
 from bundles.filesystem.atomic import read_limited
-from bundles.publisher.keys import is_encrypted, load_public_key, load_signer, make_key, token_key
+from bundles.publisher.keys import (
+    NewKey,
+    Passphrase,
+    Signer,
+    is_encrypted,
+    load_public_key,
+    load_signer,
+    make_key,
+    token_key,
+)
 from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
 from bundles.publisher.tokens import import_key, open_token
-
-if TYPE_CHECKING:
-    from bundles.publisher.keys import NewKey, Passphrase, Signer
-
 
 # Passphrases and PINs.
 
@@ -40,7 +44,7 @@ _LONGEST = 64 * 1024
 """Maximum bytes of a file with a secret."""
 
 
-def passphrase_of_keys(file: Path | None) -> "Passphrase":
+def passphrase_of_keys(file: Path | None) -> Passphrase:
     """Return a function that returns the passphrase of an existing key. It prompts once for all keys.
 
     Each token has its own PIN. The function raises ``KeyFileError`` if a prompt is impossible.
@@ -115,7 +119,7 @@ def role_keys(directory: Path, passphrase_file: Path | None = None) -> "RoleKeys
 
 def key_maker(
     roles: "RoleKeys", uri: str | None, public: Path | None, no_passphrase: bool, passphrase_file: Path | None
-) -> "Callable[[], NewKey]":
+) -> Callable[[], NewKey]:
     """Return the function that makes or fetches a new key, according to the options. Raises ``click.UsageError``."""
     if sum((uri is not None, public is not None, no_passphrase)) > 1:
         raise click.UsageError("only one of --uri, --public and --no-passphrase may be given")
@@ -139,7 +143,7 @@ def _shared_passphrase(roles: "RoleKeys", passphrase_file: Path | None) -> bytes
     return roles.passphrase(encrypted[0])
 
 
-def signer_of(file: Path | None, uri: str | None, passphrase_file: Path | None) -> "Signer":
+def signer_of(file: Path | None, uri: str | None, passphrase_file: Path | None) -> Signer:
     """Return the signer of ``--key`` or ``--uri``. Raises ``click.UsageError`` unless exactly one is given."""
     if file is not None and uri is None:
         return load_signer(file, passphrase_of_keys(passphrase_file))

@@ -8,7 +8,7 @@ import click
 from bundles.format.identity import parse_name
 from bundles.format.index import parse_channel
 from bundles.progress import watched_by
-from bundles.publisher.mirroring.copy import SiteCopy
+from bundles.publisher.mirroring.copy import Copied, SiteCopy
 from bundles.publisher.mirroring.mirror_state import Selection
 from bundles.transport.mirror import open_mirrors
 from foundation.quantities import counted
@@ -19,7 +19,6 @@ from puller.config.transport import settings_for, transport_settings
 from puller.reporting.fetching import Fetching
 
 if TYPE_CHECKING:
-    from bundles.publisher.mirroring.copy import Copied
     from bundles.transport.settings import TransportSettings
 
 _SHOWN = 20
@@ -89,7 +88,7 @@ def _settings(config: Path | None, url: str) -> "TransportSettings":
     return settings_for(load_configuration(config), url)
 
 
-def _print(done: "Copied", directory: Path, *, noop: bool) -> None:
+def _print(done: Copied, directory: Path, *, noop: bool) -> None:
     for note in done.notes:
         say(note, err=True)
     if noop:
@@ -101,7 +100,7 @@ def _print(done: "Copied", directory: Path, *, noop: bool) -> None:
     say(f"{directory}: {_sentence(done, noop=noop)}")
 
 
-def _sentence(done: "Copied", *, noop: bool) -> str:
+def _sentence(done: Copied, *, noop: bool) -> str:
     later = f"; {len(done.kept)} stay until no host can ask for them" if done.kept else ""
     if done.is_empty:
         return f"is as the site is{later}"
@@ -111,7 +110,7 @@ def _sentence(done: "Copied", *, noop: bool) -> str:
     return said + (f", {len(done.removed)} {removed}" if done.removed else "") + later
 
 
-def _plain(done: "Copied") -> dict[str, object]:
+def _plain(done: Copied) -> dict[str, object]:
     return {
         "copied": [*done.fetched, *done.written],
         "removed": list(done.removed),

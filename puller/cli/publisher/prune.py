@@ -10,7 +10,7 @@ import click
 from bundles.errors import PublishError
 from bundles.format.identity import parse_name
 from bundles.format.index import named_by
-from bundles.publisher.pruning.prune import plan_pruning, prune_site
+from bundles.publisher.pruning.prune import Pruned, plan_pruning, prune_site
 from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from bundles.format.history import History, Said, Version
-    from bundles.publisher.pruning.prune import Pruned
     from bundles.publisher.pruning.rule import PruningRule
     from bundles.publisher.published import Record
 
@@ -138,7 +137,7 @@ def _rule(site: "Site", versions: int | None, after: timedelta | None) -> "Pruni
     return rule if after is None else replace(rule, after=after)
 
 
-def _lines(directory: Path, pruned: "Pruned", *, noop: bool) -> "Iterator[str]":
+def _lines(directory: Path, pruned: Pruned, *, noop: bool) -> "Iterator[str]":
     swept, would = pruned.swept, "would be " if noop else ""
     for bundle, versions in pruned.versions.items():
         for version in versions:
@@ -153,7 +152,7 @@ def _lines(directory: Path, pruned: "Pruned", *, noop: bool) -> "Iterator[str]":
         yield f"{directory}: nothing to prune"
 
 
-def _plain(pruned: "Pruned", *, noop: bool) -> dict[str, Any]:
+def _plain(pruned: Pruned, *, noop: bool) -> dict[str, Any]:
     swept = pruned.swept
     return {
         "noop": noop,

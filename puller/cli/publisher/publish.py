@@ -11,9 +11,9 @@ import click
 
 from bundles.first_few import first_few
 from bundles.progress import watched_by
-from bundles.publisher.publication import Wish, plan_bundles, publish_bundles
+from bundles.publisher.publication import Progress, Publication, Wish, plan_bundles, publish_bundles
 from bundles.publisher.site import Site
-from bundles.publisher.versions import AUTO
+from bundles.publisher.versions import AUTO, Changes
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from puller.authoring.cases.results import text_lines
@@ -42,8 +42,6 @@ from puller.values.visible import visible
 
 if TYPE_CHECKING:
     from bundles.archive.pack import Libraries
-    from bundles.publisher.publication import Progress, Publication
-    from bundles.publisher.versions import Changes
 
 _MANIFEST = "manifest.yaml"
 _CLEAR_LINE = "\r\x1b[K"
@@ -171,7 +169,7 @@ def _libraries_of_all(sources: Sequence[Path]) -> "dict[Path, Libraries]":
 
 
 @contextlib.contextmanager
-def _progress(count: int) -> "Iterator[Progress]":
+def _progress(count: int) -> Iterator[Progress]:
     """Provide a progress line on stderr for a terminal. The line is overwritten, and the last one stays."""
     watched = count > 1 and can_redraw(sys.stderr)
 
@@ -190,7 +188,7 @@ def _progress(count: int) -> "Iterator[Progress]":
             click.echo(_CLEAR_LINE, err=True, nl=False)
 
 
-def _print_all(directory: Path, publications: "Sequence[Publication]", channel: str, noop: bool) -> None:
+def _print_all(directory: Path, publications: Sequence[Publication], channel: str, noop: bool) -> None:
     for publication in publications:
         say(publication_line(publication))
         for line in ended_rollout(publication.statement):
@@ -208,7 +206,7 @@ def _print_all(directory: Path, publications: "Sequence[Publication]", channel: 
         say(next_step(directory))
 
 
-def more_lines(publication: "Publication") -> list[str]:
+def more_lines(publication: Publication) -> list[str]:
     """Return the lines about restored files, and about versions that are pruned with a publication."""
     lines = ["  writes files again that the site has lost"] if publication.restored else []
     if versions := publication.pruned:
@@ -216,7 +214,7 @@ def more_lines(publication: "Publication") -> list[str]:
     return lines
 
 
-def _plain(publication: "Publication") -> dict[str, Any]:
+def _plain(publication: Publication) -> dict[str, Any]:
     release, changes = publication.release, publication.changes
     return {
         "bundle": release.bundle,
@@ -232,7 +230,7 @@ def _plain(publication: "Publication") -> dict[str, Any]:
     }
 
 
-def _plain_changes(changes: "Changes") -> dict[str, tuple[str, ...]]:
+def _plain_changes(changes: Changes) -> dict[str, tuple[str, ...]]:
     return {
         "added": changes.added,
         "removed": changes.removed,

@@ -14,8 +14,8 @@ import click
 from bundles.errors import PublishError
 from bundles.first_few import first_few
 from bundles.format.index import parse_wave
-from bundles.format.release import shown_percent
-from bundles.publisher.channels import RolloutRequest, is_under_way
+from bundles.format.release import Release, shown_percent
+from bundles.publisher.channels import RolloutRequest, Statement, is_under_way
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from foundation.timestamps import minute_text, parse_moment
@@ -24,10 +24,6 @@ from puller.cli.output import say
 from puller.cli.publisher.key_sources import KEYS_VARIABLE, PIN_FILE, PIN_VARIABLE
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from bundles.format.release import Release
-    from bundles.publisher.channels import Statement
     from bundles.publisher.publication import Publication
     from bundles.publisher.roles import Outcome
     from bundles.publisher.versions import Changes
@@ -119,14 +115,14 @@ _MOST_NAMED = 3
 
 
 def print_statement(
-    directory: Path, statement: "Statement", details: str = "", more: Sequence[str] = ()
+    directory: Path, statement: Statement, details: str = "", more: Sequence[str] = ()
 ) -> None:
     """Print a statement about a release, and the next step. ``details`` describe the named release."""
     print_statements(directory, [statement], details, more)
 
 
 def print_statements(
-    directory: Path, statements: Sequence["Statement"], details: str = "", more: Sequence[str] = ()
+    directory: Path, statements: Sequence[Statement], details: str = "", more: Sequence[str] = ()
 ) -> None:
     """Print statements that were signed together, ``more`` lines, and the next step."""
     for statement in statements:
@@ -138,7 +134,7 @@ def print_statements(
         say(next_step(directory))
 
 
-def _statement_lines(statement: "Statement", details: str) -> Iterator[str]:
+def _statement_lines(statement: Statement, details: str) -> Iterator[str]:
     before, after, channel, now = statement.before, statement.after, statement.channel, statement.now
     if after is None:
         yield f"{before} is no longer in channel {channel}: its hosts keep what they have"
@@ -150,7 +146,7 @@ def _statement_lines(statement: "Statement", details: str) -> Iterator[str]:
         yield from ended_rollout(statement)
 
 
-def reach(release: "Release", now: "datetime") -> str:
+def reach(release: Release, now: datetime) -> str:
     """Return the hosts of a release: ``for 10% of the hosts; the others run 1.3.0``."""
     rollout = release.rollout
     if rollout is None:
@@ -174,7 +170,7 @@ def next_step(directory: Path) -> str:
     return f"Next:\n  puller site push {directory} www:/srv/www/puller"
 
 
-def ended_rollout(statement: "Statement") -> Iterator[str]:
+def ended_rollout(statement: Statement) -> Iterator[str]:
     """Yield a line about the hosts of a rollout that another release ends."""
     ended, after, now = statement.before, statement.after, statement.now
     if ended is None or after is None or ended.rollout is None or ended.version == after.version:
@@ -184,7 +180,7 @@ def ended_rollout(statement: "Statement") -> Iterator[str]:
         yield f"The rollout of {ended} ends at {reached}: its hosts {_after_that(ended, after)}"
 
 
-def _after_that(ended: "Release", after: "Release") -> str:
+def _after_that(ended: Release, after: Release) -> str:
     if after.rollout is None:
         return f"get {after.version} as all others"
     if ended.rollout is None or ended.rollout.before is None:

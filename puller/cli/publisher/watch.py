@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import BundleError
-from bundles.format.release import shown_percent
+from bundles.format.release import Release, shown_percent
 from bundles.publisher.channels import Channels, reached_by
 from bundles.publisher.site import Site
-from bundles.publisher.watch_rule import May
+from bundles.publisher.watch_rule import May, WatchRule
 from puller.cli.fleet.fleet_options import opened_store, store_option
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show, warn
@@ -19,15 +19,13 @@ from puller.cli.publisher.key_sources import passphrase_of_keys
 from puller.cli.publisher.site_options import next_step, passphrase_option, site_directory
 from puller.errors import PullerError
 from puller.exit_status import ExitStatus
-from puller.fleet.watching.judgement import Verdict, judge
+from puller.fleet.watching.judgement import Verdict, blindness, judge, last_heard, outcomes_of
 from puller.fleet.watching.notifications import tell_command, tell_url
 from puller.fleet.watching.prometheus import doubt_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bundles.format.release import Release
-    from bundles.publisher.watch_rule import WatchRule
     from puller.fleet.store.queries import Reader
 
 
@@ -88,7 +86,7 @@ class _Watched:
     """A rollout, and its verdict."""
 
     channel: str
-    release: "Release"
+    release: Release
     verdict: "Verdict"
     is_halted: bool
     """Whether it was halted before this check."""
@@ -125,7 +123,7 @@ class _Watched:
         }
 
 
-def _is_long_over(reader: "Reader", release: "Release") -> bool:
+def _is_long_over(reader: "Reader", release: Release) -> bool:
     """Return whether it reached all hosts so long ago that unreachable hosts are known to be silent.
 
     Later failures have other causes, and all hosts may have given up the previous release.
@@ -147,8 +145,7 @@ def _rollouts(site: "Site") -> "Iterator[tuple[str, Release]]":
                 yield channel, release
 
 
-def _judged(reader: "Reader", release: "Release", channel: str, rule: "WatchRule") -> _Watched:
-    from puller.fleet.watching.judgement import blindness, last_heard, outcomes_of  # needs the extra fleet
+def _judged(reader: "Reader", release: Release, channel: str, rule: WatchRule) -> _Watched:
 
     rollout = release.rollout
     is_halted = rollout is not None and rollout.halted
@@ -165,7 +162,7 @@ def _judged(reader: "Reader", release: "Release", channel: str, rule: "WatchRule
 
 
 def _act(
-    site: "Site", one: _Watched, mates: list[_Watched], rule: "WatchRule", passphrase_file: Path | None
+    site: "Site", one: _Watched, mates: list[_Watched], rule: WatchRule, passphrase_file: Path | None
 ) -> None:
     """Sign the actions that the rule allows for a whole wave, and send notifications, also about a failure to sign."""
     if rule.may is May.NOTHING:
@@ -189,7 +186,7 @@ def _act(
 
 
 def _sign(
-    site: "Site", one: _Watched, mates: list[_Watched], rule: "WatchRule", passphrase_file: Path | None
+    site: "Site", one: _Watched, mates: list[_Watched], rule: WatchRule, passphrase_file: Path | None
 ) -> dict[str, str]:
     """Return the signed action for each bundle: ``halted`` or ``taken back``."""
     # A silent host cannot receive a rollback either, and all other hosts may be in order.
@@ -205,7 +202,7 @@ def _sign(
     return {bundle: said for bundle, statement in zip(judged, statements, strict=True) if statement.changed}
 
 
-def _grow(site: "Site", found: list[_Watched], rule: "WatchRule", passphrase_file: Path | None) -> None:
+def _grow(site: "Site", found: list[_Watched], rule: WatchRule, passphrase_file: Path | None) -> None:
     """Let each wave without problems grow by a step, when it is time."""
     for one in found:
         mates = [other for other in found if other is one or other.is_beside(one)]
@@ -221,7 +218,7 @@ def _grow(site: "Site", found: list[_Watched], rule: "WatchRule", passphrase_fil
                 mate.done = f"grown to {shown_percent(reached_by(statement.after, statement.now))}"
 
 
-def _tell(one: _Watched, done: str, rule: "WatchRule") -> None:
+def _tell(one: _Watched, done: str, rule: WatchRule) -> None:
     sentence = (
         f"{one.release} in channel {one.channel} is {done} at {one.reached}: {'; '.join(one.verdict.reasons)}"
     )

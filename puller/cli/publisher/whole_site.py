@@ -3,17 +3,17 @@
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bundles.errors import SettingsError
 from bundles.publisher.channels import reached_by
-from bundles.publisher.data_publication import published_data
+from bundles.publisher.data_publication import PublishedData, published_data
 from bundles.publisher.expiry import DEFAULT_LIFETIMES
 from bundles.publisher.new_site import make_site
 from bundles.publisher.renewal import refresh_site
-from bundles.publisher.site import Site
+from bundles.publisher.site import Listed, RoleStatus, Site
 from bundles.publisher.verification import verify_site
 from bundles.publisher.web_server import open_server
 from foundation.problems import ProblemCode
@@ -23,10 +23,6 @@ from puller.cli.output import print_table, say, show
 from puller.cli.publisher.key_sources import new_passphrase, passphrase_of_keys
 from puller.cli.publisher.prune import plain_history, print_versions
 from puller.cli.publisher.site_options import passphrase_option, reach, site_directory
-
-if TYPE_CHECKING:
-    from bundles.publisher.data_publication import PublishedData
-    from bundles.publisher.site import Listed, RoleStatus
 
 _DEFAULTS = ", ".join(f"{role}={lifetime}" for role, lifetime in DEFAULT_LIFETIMES.items())
 
@@ -193,13 +189,13 @@ def _lifetime(text: str) -> tuple[str, str]:
     return role, duration
 
 
-def _row(item: "Listed", now: datetime) -> tuple[str, ...]:
+def _row(item: Listed, now: datetime) -> tuple[str, ...]:
     release = item.release
     hosts = reach(release, now).removeprefix("for ")
     return item.channel, release.bundle, release.version, item.sha256[:12], f"{item.size} bytes", hosts
 
 
-def _listed(item: "Listed", now: datetime) -> dict[str, Any]:
+def _listed(item: Listed, now: datetime) -> dict[str, Any]:
     release = item.release
     return {
         "channel": item.channel,
@@ -212,16 +208,16 @@ def _listed(item: "Listed", now: datetime) -> dict[str, Any]:
     }
 
 
-def _plain_data(document: "PublishedData") -> dict[str, Any]:
+def _plain_data(document: PublishedData) -> dict[str, Any]:
     published = zulu_text(document.published)
     return {"name": document.name, "published": published, "sha256": document.sha256, "size": document.size}
 
 
-def _plain_roles(roles: "list[RoleStatus]") -> list[dict[str, Any]]:
+def _plain_roles(roles: list[RoleStatus]) -> list[dict[str, Any]]:
     return [{"role": role.role, "version": role.version, "expires": iso_text(role.expires)} for role in roles]
 
 
-def _print_roles(roles: "list[RoleStatus]") -> None:
+def _print_roles(roles: list[RoleStatus]) -> None:
     rows = [(role.role, str(role.version), minute_text(role.expires), _left(role.expires)) for role in roles]
     print_table(("ROLE", "VERSION", "EXPIRES", ""), rows)
 

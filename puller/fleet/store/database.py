@@ -13,13 +13,15 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     Double,
+    Engine,
     Index,
     Integer,
     LargeBinary,
@@ -38,10 +40,6 @@ from bundles.filesystem.output import open_parent
 from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 from puller.errors import SourceError, UsageError, file_problem
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-
 
 # Tables.
 
@@ -181,7 +179,7 @@ DEFAULTS = {"keep": "90", "silent": "2"}
 class Store:
     """An open store. Methods raise ``SourceError`` if the database reports an error."""
 
-    def __init__(self, engine: "Engine", name: str) -> None:
+    def __init__(self, engine: Engine, name: str) -> None:
         self.engine = engine
         self.name = name
         """Name to display, without a password."""
@@ -234,7 +232,7 @@ class Store:
         self.engine.dispose()
 
     @contextlib.contextmanager
-    def reading(self) -> "Iterator[Connection]":
+    def reading(self) -> Iterator[Connection]:
         """Open a read transaction, with a consistent view as far as the database supports it."""
         with _explained(self.name), self.engine.connect() as connection:
             if connection.dialect.name == "sqlite":
@@ -244,7 +242,7 @@ class Store:
             yield connection
 
     @contextlib.contextmanager
-    def writing(self) -> "Iterator[Connection]":
+    def writing(self) -> Iterator[Connection]:
         """Open a write transaction. Only one process writes at a time."""
         with _explained(self.name), self.engine.connect() as connection:
             if connection.dialect.name == "sqlite":
@@ -255,12 +253,12 @@ class Store:
             yield connection
             connection.commit()
 
-    def setting(self, connection: "Connection", name: str) -> str:
+    def setting(self, connection: Connection, name: str) -> str:
         """Return a setting of the store, or its value in ``DEFAULTS``."""
         found = connection.execute(select(settings.c.value).where(settings.c.name == name)).scalar()
         return DEFAULTS[name] if found is None else str(found)
 
-    def set(self, connection: "Connection", name: str, value: str) -> None:
+    def set(self, connection: Connection, name: str, value: str) -> None:
         """Store a setting."""
         connection.execute(settings.delete().where(settings.c.name == name))
         connection.execute(settings.insert().values(name=name, value=value))
@@ -328,7 +326,7 @@ def _options(backend: str) -> dict[str, Any]:
     return {"pool_pre_ping": True}
 
 
-def _prepare_sqlite(engine: "Engine") -> None:
+def _prepare_sqlite(engine: Engine) -> None:
     """Configure SQLite: readers do not wait for a writer, and the caller begins transactions."""
 
     @event.listens_for(engine, "connect")

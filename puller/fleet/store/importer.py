@@ -9,10 +9,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import msgspec
-from sqlalchemy import delete, func, select
+from sqlalchemy import Connection, delete, func, select
 
 from puller.fleet.host_document import Document, plain, read_document
 from puller.fleet.store import database
@@ -21,10 +20,6 @@ from puller.fleet.store.import_sources import Found, Gone, Refused, Source, Unre
 from puller.fleet.store.retention import forget_before, forget_beyond
 from puller.fleet.store.writing import Put, put
 from puller.version import __version__
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
 
 _BATCH = 500
 """Maximum documents of one transaction."""
@@ -198,7 +193,7 @@ class _Import:
                 Refused(_path(found.path), f"cannot be removed: {os.strerror(error.errno or 0)}")
             )
 
-    def _record(self, connection: "Connection") -> None:
+    def _record(self, connection: Connection) -> None:
         at = time.time()
         rows = {
             path: {"size": size, "stamp": stamp, "refused": plain(why[:1000])}
@@ -241,7 +236,7 @@ def refused_files(store: Store, most: int = _TOLD) -> tuple[int, Mapping[str, st
         return count, {f"{row.source}/{row.path}": row.refused for row in rows}
 
 
-def _delete(connection: "Connection", source: str, paths: Sequence[str]) -> None:
+def _delete(connection: Connection, source: str, paths: Sequence[str]) -> None:
     table = database.documents
     for start in range(0, len(paths), _AT_ONCE):
         part = paths[start : start + _AT_ONCE]

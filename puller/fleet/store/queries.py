@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 
 from foundation.differences import Difference
 from foundation.problems import Problem, ProblemCode
@@ -46,10 +46,6 @@ from puller.fleet.views import (
 from puller.reporting.report import Report, State
 from puller.reporting.sent_report import PublishedBundle, SentReport
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-
 _EXPIRES_SOON = timedelta(days=3)
 _AT_ONCE = 400
 _MOST_RUNS = 20
@@ -73,7 +69,7 @@ class Reader:
             self.silent_after = timedelta(hours=hours) if silent_after is None else silent_after
             self._read(connection)
 
-    def _read(self, connection: "Connection") -> None:
+    def _read(self, connection: Connection) -> None:
         table = database.hosts.c
         columns = (
             table.host,
@@ -154,12 +150,12 @@ class Reader:
             for name, packed in documents.items():
                 yield from ((name, one) for one in self._sent(name, packed).bundles if one.name == bundle)
 
-    def _documents(self, connection: "Connection", names: Sequence[str]) -> dict[str, bytes]:
+    def _documents(self, connection: Connection, names: Sequence[str]) -> dict[str, bytes]:
         table = database.hosts.c
         rows = connection.execute(select(table.host, table.document).where(table.host.in_(names)))
         return {row.host: bytes(row.document) for row in rows}
 
-    def _runs(self, connection: "Connection", names: Sequence[str]) -> dict[str, list[RunView]]:
+    def _runs(self, connection: Connection, names: Sequence[str]) -> dict[str, list[RunView]]:
         """Return the newest runs with changes or failures, except the last run of each host."""
         table = database.runs.c
         rank = func.row_number().over(partition_by=table.host, order_by=(table.at.desc(), table.run.desc()))
@@ -189,7 +185,7 @@ class Reader:
         return row.run if row is not None else ""
 
     def _events(
-        self, connection: "Connection", wanted: set[tuple[str, str]]
+        self, connection: Connection, wanted: set[tuple[str, str]]
     ) -> dict[tuple[str, str], list[EventView]]:
         table = database.events.c
         found: dict[tuple[str, str], list[EventView]] = defaultdict(list)

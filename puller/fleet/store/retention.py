@@ -2,20 +2,16 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, Table, func, select
 
 from puller.fleet.store import database
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Table
 
 MOST_RUNS = 5000
 """Maximum runs of one host with changes or failures, and maximum periods. By default, one run in 26 minutes."""
 
 
-def forget_before(connection: "Connection", when: datetime) -> int:
+def forget_before(connection: Connection, when: datetime) -> int:
     """Remove the runs and periods that ended before a time. Return the number of removed runs."""
     seconds = when.timestamp()
     connection.execute(database.events.delete().where(database.events.c.at < seconds))
@@ -24,7 +20,7 @@ def forget_before(connection: "Connection", when: datetime) -> int:
     return gone
 
 
-def forget_beyond(connection: "Connection", most: int = MOST_RUNS) -> int:
+def forget_beyond(connection: Connection, most: int = MOST_RUNS) -> int:
     """Remove the oldest runs and periods of hosts that have more than ``most``. Return the number of removed runs.
 
     The age limit alone would not limit a host that sends a report every second.
@@ -37,7 +33,7 @@ def forget_beyond(connection: "Connection", most: int = MOST_RUNS) -> int:
     return gone
 
 
-def _forget_oldest(connection: "Connection", table: "Table", host: str, most: int) -> int:
+def _forget_oldest(connection: Connection, table: Table, host: str, most: int) -> int:
     when = table.c.at if table is database.runs else table.c.began
     first_kept = select(when).where(table.c.host == host).order_by(when.desc()).offset(most - 1).limit(1)
     seconds = connection.execute(first_kept).scalar()
@@ -50,7 +46,7 @@ def _forget_oldest(connection: "Connection", table: "Table", host: str, most: in
     return connection.execute(table.delete().where(is_old)).rowcount
 
 
-def forget_hosts(connection: "Connection", names: Sequence[str]) -> list[str]:
+def forget_hosts(connection: Connection, names: Sequence[str]) -> list[str]:
     """Remove hosts with all of their data. Return the hosts that were known."""
     table = database.hosts.c
     known = [str(name) for (name,) in connection.execute(select(table.host).where(table.host.in_(names)))]

@@ -8,10 +8,10 @@
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Table, and_, bindparam, select, tuple_
+from sqlalchemy import Connection, Table, and_, bindparam, select, tuple_
 
 from foundation.differences import Difference
 from foundation.formatting import json_values
@@ -24,9 +24,6 @@ from puller.fleet.problem_groups import general_problem, key_of, without_host
 from puller.fleet.store import database
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.retention import is_eventful
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 _MOST_FAILING = 100
 """Maximum grouped failures of one run. Further failures add no information."""
@@ -57,7 +54,7 @@ class _Known(NamedTuple):
     details: str
 
 
-def put(connection: "Connection", documents: Iterable[Document]) -> Put:
+def put(connection: Connection, documents: Iterable[Document]) -> Put:
     """Store documents, in a transaction of the caller."""
     ordered = sorted(documents, key=lambda document: (document.at, document.run))
     known = _known(connection, {document.host for document in ordered})
@@ -82,7 +79,7 @@ def put(connection: "Connection", documents: Iterable[Document]) -> Put:
     return Put(newest, late, repeated)
 
 
-def _known(connection: "Connection", names: Collection[str]) -> dict[str, _Known]:
+def _known(connection: Connection, names: Collection[str]) -> dict[str, _Known]:
     table = database.hosts.c
     found: dict[str, _Known] = {}
     for part in _parts(sorted(names)):
@@ -93,7 +90,7 @@ def _known(connection: "Connection", names: Collection[str]) -> dict[str, _Known
     return found
 
 
-def _runs_there(connection: "Connection", documents: Sequence[Document]) -> set[tuple[str, str]]:
+def _runs_there(connection: Connection, documents: Sequence[Document]) -> set[tuple[str, str]]:
     table, found = database.runs.c, set()
     for part in _parts([(document.host, document.run) for document in documents]):
         rows = connection.execute(
@@ -125,7 +122,7 @@ class _Failing:
 class _Changes:
     """Pending changes of the database, collected so that a batch takes few statements."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._hosts: dict[str, dict[str, Any]] = {}
         self._new: set[str] = set()

@@ -6,7 +6,6 @@
 
 import pwd
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,13 +21,10 @@ from puller.resources.accounts.account_properties import (
     is_locked,
     is_met,
 )
-from puller.resources.accounts.authorized_keys import Wanted, all_missing, look, parse_key
+from puller.resources.accounts.authorized_keys import KeysState, Wanted, all_missing, look, parse_key
 from puller.resources.accounts.databases import Ageing, Databases, Known, UserEntry
 from puller.resources.base import Context
 from puller.resources.owners import group_id
-
-if TYPE_CHECKING:
-    from puller.resources.accounts.authorized_keys import KeysState
 
 _AGEING = ("password", "locked", "expires", *DAYS)
 
@@ -43,7 +39,7 @@ class UserState(msgspec.Struct, frozen=True):
     """Groups that list the user."""
     has_home: bool = True
     """Whether the home exists. ``True`` if the home is not managed."""
-    keys: "KeysState | None" = None
+    keys: KeysState | None = None
     """Differences of the keys, if they are managed."""
 
 
@@ -117,7 +113,7 @@ def wanted_keys(user: UserEntry, properties: UserProperties) -> "Wanted | None":
     return Wanted(keys, properties.exclusive_keys, user.name, user.uid, user.gid, user.home)
 
 
-def _look_at_keys(user: UserEntry, properties: UserProperties, context: Context) -> "KeysState | None":
+def _look_at_keys(user: UserEntry, properties: UserProperties, context: Context) -> KeysState | None:
     wanted = wanted_keys(user, properties)
     if wanted is None:
         return None

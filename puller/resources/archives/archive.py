@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -40,13 +40,13 @@ from puller.resources.archives.archive_receipts import (
 )
 from puller.resources.archives.download import Request, download
 from puller.resources.archives.extract import unpacked
-from puller.resources.archives.filling import Plan, Surroundings, fill, finish
+from puller.resources.archives.filling import Filled, Plan, Surroundings, fill, finish
 from puller.resources.archives.members import LIMITS, Kind, find_kind
 from puller.resources.archives.opened import Opened, measure, measure_when_settled, open_archive
 from puller.resources.base import PropertyError, Resource
 from puller.resources.checksums import short, verified
 from puller.resources.claims import Claim, Use
-from puller.resources.owned_paths import owned_below
+from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.owners import (
     attribute_differences,
     describe_attributes,
@@ -58,10 +58,6 @@ from puller.resources.paths import require_makeable, require_parent
 from puller.resources.property_agreement import agree
 from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes, require_one_name
-
-if TYPE_CHECKING:
-    from puller.resources.archives.filling import Filled
-    from puller.resources.owned_paths import OwnedPaths
 
 _NOT_REPLACED = ("directory", "character device", "block device")
 
@@ -304,7 +300,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     def _surroundings(self, parent: str) -> "Surroundings":
         return Surroundings(parent, self._beside, lambda: self._owned_below(parent))
 
-    def _owned_below(self, directory: str) -> "OwnedPaths":
+    def _owned_below(self, directory: str) -> OwnedPaths:
         reference = f"{self.type_name}#{self.properties.name}"
         return owned_below(directory, self.context, reference, spares_work=False)
 
@@ -372,7 +368,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         name = self.properties.name
         return Opened(name, stack.enter_context(open_archive(name)), actual.sha256)
 
-    def _extract(self, archive: "Opened", steps: Steps) -> "Filled":
+    def _extract(self, archive: "Opened", steps: Steps) -> Filled:
         properties, system = self.properties, self.context.system
         parent = properties.extract_parent or "/"
         if not system.is_directory(parent):
@@ -389,7 +385,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
                 f"{self.properties.name}: {error}", code=ProblemCode.INVALID_ARCHIVE
             ) from error
 
-    def _finish(self, filled: "Filled") -> None:
+    def _finish(self, filled: Filled) -> None:
         finish(self._receipts, filled)
         for path in filled.changed:
             place = os.path.join(self.properties.extract_parent or "/", path)

@@ -9,7 +9,7 @@ import os
 import stat
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -20,16 +20,13 @@ from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.diff import unified
-from puller.resources.edits.edit_receipts import Receipts
+from puller.resources.edits.edit_receipts import Made, Receipts
 from puller.resources.edits.file_text import Edited, Text, printable
 from puller.resources.edits.plan import Place, Plan, Texts
 from puller.resources.paths import check_path, require_parent
 from puller.resources.validation import Validation, check_validate
 from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes
-
-if TYPE_CHECKING:
-    from puller.resources.edits.edit_receipts import Made
 
 _NEW_MODE = 0o644
 
@@ -101,7 +98,7 @@ class Edit(Resource[P, EditState]):
 
     @classmethod
     @abstractmethod
-    def made(cls, properties: Any) -> "Made":
+    def made(cls, properties: Any) -> Made:
         """Return the receipt for the removal of the edit."""
 
     @classmethod

@@ -20,7 +20,7 @@ from puller.resources import base
 from puller.resources.base import PropertyError, Resource
 from puller.resources.checksums import sha256, short, verified
 from puller.resources.claims import Claim, Use
-from puller.resources.content_sources import is_url
+from puller.resources.content_sources import bundled_contents, is_url, plain_files
 from puller.resources.files.content import Content, Pending, SourceFile, bundled_content, find_content
 from puller.resources.files.file_properties import (
     CONTENT_SOURCES,
@@ -188,7 +188,6 @@ class OneFile(Resource[FileProperties, FileState]):
             return {} if content is None else {properties.name: content}
         if properties.ensure != "directory" or properties.source is None:
             return {}
-        from puller.resources.content_sources import bundled_contents, plain_files
 
         found = bundled_contents([properties.source], self.context, below=properties.name)
         return found if (properties.mode or FileMode.ANY).leaves_programs else plain_files(found)

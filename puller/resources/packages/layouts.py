@@ -9,9 +9,9 @@ import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from configparser import ConfigParser, Error
+from configparser import ConfigParser, Error, SectionProxy
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from puller.errors import ResourceError
@@ -21,9 +21,6 @@ from puller.resources.packages.package_file import private_directory
 from puller.resources.packages.providers import PROVIDERS, load_class
 from puller.resources.packages.repository_properties import Key, RepositoryProperties
 from puller.system.protocol import Attributes, System
-
-if TYPE_CHECKING:
-    from configparser import SectionProxy
 
 Files = dict[str, bytes | None]
 """Contents by path, in the order of installation. ``None`` removes a file."""
@@ -231,7 +228,7 @@ def plain(url: str) -> str:
     return f"{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}"
 
 
-def _sections(path: str, text: str) -> "list[SectionProxy]":
+def _sections(path: str, text: str) -> list[SectionProxy]:
     """Return the sections of a file of dnf. Empty for a file that dnf rejects in each run."""
     parser = ConfigParser(interpolation=None, strict=False)
     try:

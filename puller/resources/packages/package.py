@@ -10,7 +10,6 @@
 import contextlib
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,16 +21,13 @@ from puller.resources.canonical_names import Spellings
 from puller.resources.content_sources import bundled_contents
 from puller.resources.packages.conflicts import Claims, DryRun, culprit
 from puller.resources.packages.debconf import find_other_answers, give_answers
-from puller.resources.packages.manager import Job, Request, Wanted
+from puller.resources.packages.manager import Installed, Job, Manager, Plan, Request, Wanted
 from puller.resources.packages.package_file import PackageFile
 from puller.resources.packages.package_properties import DEFAULTS, GONE, PackageProperties, check_package
 from puller.resources.packages.package_state import REMOVALS, Action, PackageState
 from puller.resources.packages.providers import PROVIDERS, load_class, provider_of
 from puller.resources.packages.versions import canonical_name
 from puller.resources.property_agreement import agree
-
-if TYPE_CHECKING:  # package managers are imported when needed
-    from puller.resources.packages.manager import Installed, Manager, Plan
 
 _OF_REPOSITORIES = re.compile("release|repo")  # epel-release, mysql-apt-repo
 
@@ -162,7 +158,7 @@ class Package(Resource[PackageProperties, PackageState]):
                 job, wanted, downgrades=properties.is_versioned, options=options, approve=first._approve
             )
 
-    def _approve(self, plan: "Plan", request: "Request") -> None:
+    def _approve(self, plan: Plan, request: "Request") -> None:
         claims = self._claims
         claims.require(plan, request)
         self._removed = claims.extra_removals(plan, request)
@@ -273,13 +269,13 @@ class Package(Resource[PackageProperties, PackageState]):
         is_newer = actual.candidate and order.compare(actual.candidate, newest.version) > 0
         return Action.UPGRADE if is_newer else None
 
-    def _action_for_version(self, actual: PackageState, newest: "Installed") -> Action | None:
+    def _action_for_version(self, actual: PackageState, newest: Installed) -> Action | None:
         order, ensure = self._manager.order, self.properties.ensure
         if any(order.compare_to_request(one.version, ensure) == 0 for one in actual.installed):
             return None
         return Action.UPGRADE if order.compare_to_request(newest.version, ensure) < 0 else Action.DOWNGRADE
 
-    def _candidate(self, installed: "Sequence[Installed]") -> str | None:
+    def _candidate(self, installed: Sequence[Installed]) -> str | None:
         """Return the version to compare with: of the source, or for ``latest`` of the repositories, else ``None``."""
         properties, manager, job = self.properties, self._manager, self._job
         if self._file is not None:
@@ -454,7 +450,7 @@ class Package(Resource[PackageProperties, PackageState]):
         return self.properties.ensure in GONE
 
     @property
-    def _manager(self) -> "Manager":
+    def _manager(self) -> Manager:
         """The package manager, shared by all packages of a run because it caches results."""
         kind: type[Manager] = load_class(PROVIDERS[self.provider].manager)
         shared = self.context.shared

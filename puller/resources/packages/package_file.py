@@ -12,22 +12,17 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.checksums import sha256
 from puller.resources.content_sources import fetched, is_url
-from puller.resources.packages.manager import Record
+from puller.resources.packages.manager import Job, Manager, Record
 from puller.resources.packages.package_properties import PackageProperties
 from puller.state.state_file import StateFile
 from puller.system.protocol import Attributes, System
 from puller.system.trusted_files import judge
-
-if TYPE_CHECKING:
-    from puller.resources.packages.manager import Job, Manager
-
 
 # A private temporary directory for files that a package manager reads.
 
@@ -60,7 +55,7 @@ class PackageFile:
         self._source = source
         self._context = context
 
-    def record(self, manager: "Manager", job: "Job") -> "Record | None":
+    def record(self, manager: Manager, job: Job) -> "Record | None":
         """Return the package in the file. Raises ``ResourceError`` for another package.
 
         ``None`` in noop if an earlier resource would create the file.
@@ -142,7 +137,7 @@ class PackageFile:
     # Files with a checksum: the package manager reads a private copy of the verified bytes. A user who can write the
     # file must not pass other data to a parser that runs as root.
 
-    def _remembered(self, manager: "Manager", job: "Job") -> "Record":
+    def _remembered(self, manager: Manager, job: Job) -> "Record":
         file, noop, wanted = self._file(), self._context.noop, self._wanted or ""
         known = (file.load(self._context.log, noop=noop) or {}) if file else {}
         if wanted in known:
@@ -154,7 +149,7 @@ class PackageFile:
             file.save({**known, wanted: (record.name, record.version, record.architecture)})
         return record
 
-    def _read(self, manager: "Manager", job: "Job") -> "Record":
+    def _read(self, manager: Manager, job: Job) -> "Record":
         # In memory, because reading the state must not write files.
         with open(os.memfd_create("package", os.MFD_CLOEXEC), "w+b") as stream:
             stream.write(self._content())
