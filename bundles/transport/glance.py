@@ -58,16 +58,16 @@ class Glance:
         reading = Reading(deadline, self._place.read_timeout)
         self._connection.response_class = answers_under(lambda: reading)  # type: ignore[assignment]  # a hook
         try:
-            answer = self._request(root, reading)
-            refusal = answer.read(_LARGEST_REFUSAL)
-            if answer.status != HTTPStatus.NOT_FOUND:
-                return answer.status, b""
-            if len(refusal) == _LARGEST_REFUSAL:
-                raise ValueError("the body of the answer is too large")
-            answer = self._request(timestamp, reading)
-            if answer.status != HTTPStatus.OK:
-                raise ValueError(f"status {answer.status}")
-            return HTTPStatus.NOT_FOUND, answer.read(length + 1)
+            with self._request(root, reading) as answer:
+                refusal = answer.read(_LARGEST_REFUSAL)
+                if answer.status != HTTPStatus.NOT_FOUND:
+                    return answer.status, b""
+                if len(refusal) == _LARGEST_REFUSAL:
+                    raise ValueError("the body of the answer is too large")
+            with self._request(timestamp, reading) as answer:
+                if answer.status != HTTPStatus.OK:
+                    raise ValueError(f"status {answer.status}")
+                return HTTPStatus.NOT_FOUND, answer.read(length + 1)
         except HTTPException as error:
             raise ValueError(f"{type(error).__name__}: {error}") from None
         finally:

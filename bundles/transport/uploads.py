@@ -70,6 +70,7 @@ class PlainUploads:
         with contextlib.suppress(http.client.HTTPException, OSError, ValueError):
             answer.read(CHUNK)
         if not answer.isclosed():
+            answer.close()
             self._connection.close()
 
     def _failure(self, error: Exception, url: str) -> TransportError:

@@ -164,8 +164,8 @@ def _exchange(
         )
     except ValueError as error:
         raise NotCarriedOut(f"cannot be asked: {error}") from error
-    response = connection.getresponse()
-    body, is_whole, cut = _read(response)
+    with connection.getresponse() as response:
+        body, is_whole, cut = _read(response)
     return Answered(parts.geturl(), response.status, response.headers, body, is_whole, cut, ends)
 
 

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,28 @@ def test_closed_connection_is_opened_again(refusal: bytes) -> None:
     with served(refusal, None, HEAD + b"Content-Length: 5\r\n\r\nhello") as server:
         assert take(server.netloc) == (404, b"hello")
         assert server.connections == 2
+
+
+@pytest.mark.parametrize("framing", [b"Connection: close\r\nContent-Length: 20\r\n", b""])
+def test_sockets_are_closed_with_an_unread_rest(monkeypatch: pytest.MonkeyPatch, framing: bytes) -> None:
+    sockets: list[socket.socket] = []
+    answers: list[object] = []
+    connect, request = socket.create_connection, Glance._request
+
+    def connect_and_keep(*arguments: Any, **options: Any) -> socket.socket:
+        sockets.append(connect(*arguments, **options))
+        return sockets[-1]
+
+    def request_and_keep(glance: Glance, *arguments: Any) -> Any:
+        answers.append(request(glance, *arguments))
+        return answers[-1]
+
+    monkeypatch.setattr(socket, "create_connection", connect_and_keep)
+    monkeypatch.setattr(Glance, "_request", request_and_keep)
+    with served(NO_ROOT, HEAD + framing + b"\r\n" + b"x" * 20) as server:
+        assert take(server.netloc) == (404, b"xxxxxx")
+    assert len(answers) == 2
+    assert [one.fileno() for one in sockets] == [-1] * len(sockets)
 
 
 @pytest.mark.parametrize("status", [200, 301, 403, 500])
