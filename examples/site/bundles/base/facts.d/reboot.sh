@@ -1,5 +1,5 @@
 #!/bin/sh
-# The fact `reboot`: whether an update waits for a restart. The lines are YAML, so the value is true or false.
+# The fact `reboot`: whether an update requires a restart. The output is YAML, so the value is a boolean.
 if [ -e /run/reboot-required ]; then
     echo 'required: true'
 else
