@@ -20,7 +20,7 @@ def blocks(page: str, section: str) -> list[str]:
 def test_a_list_of_resources_renders_as_its_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    manifest, template, shown = blocks("templates.md", "A list of resources as a template")
+    manifest, template, shown = blocks("templates.md", "Generate resources")
     (tmp_path / "web" / "templates").mkdir(parents=True)
     (tmp_path / "web" / "manifest.yaml").write_text(manifest)
     (tmp_path / "web" / "templates" / "users.j2").write_text(template)
