@@ -23,37 +23,37 @@ _POWERS = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 class JsonValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A value in the JSON of an answer."""
+    """A value in a JSON response."""
 
     path: str
-    """Names of keys and numbers of items, with dots between them: ``nodes.0.state``."""
+    """Keys and list indexes, separated by dots: ``nodes.0.state``."""
     value: str | int | float | bool | None
-    """What it must be, type included."""
+    """The expected value, of the same type."""
 
 
 class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """The answer of a web server."""
+    """A response of a web server."""
 
     url: str
-    """``http://`` or ``https://``; with ``https://`` the certificate must be valid for its name."""
+    """``http://`` or ``https://``. With ``https://``, the certificate must be valid for the host name."""
     status: int | tuple[int, ...] | None = None
-    """The status, or several of which it must be one; by default any from 200 to 299."""
+    """The expected status, or a list of them. The default is 200 to 299."""
     contains: str | None = None
-    """Text that must be in the first MiB of the body, which is not decompressed."""
+    """Text in the first MiB of the body, without decompression."""
     json: tuple[JsonValue, ...] = ()
-    """Values that the body must have, each as ``path`` and ``value``."""
+    """Values in the body, each with ``path`` and ``value``."""
     certificate_days: int | None = None
-    """For how many days from now the certificate must still be valid."""
+    """Minimum number of days until the certificate expires."""
     ca_bundle: str | None = None
-    """A file of certificate authorities to trust, in place of those of the host."""
+    """A file of trusted certificate authorities, instead of the authorities of the host."""
     connect: str | None = None
-    """``HOST:PORT`` to connect to in place of that of the URL, which stays what is asked for and verified."""
+    """``HOST:PORT`` of the connection. The request and the verification still use the host of the URL."""
     method: Literal["GET", "HEAD", "OPTIONS"] = "GET"
-    """The method; only those that change nothing."""
+    """The method."""
     headers: tuple[str, ...] = ()
-    """Further header lines: ``Name: value``."""
+    """Additional header lines: ``Name: value``."""
     redirects: int = 0
-    """How many redirects are followed; by default none, and the status is that of the redirect."""
+    """Maximum number of redirects to follow. With 0, the default, the status is the status of the redirect."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(_URL, self.url) or not self.url.isascii():
@@ -79,12 +79,12 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A TCP port that takes connections."""
+    """A TCP port that accepts connections."""
 
     address: str
-    """``HOST:PORT``; IPv6 addresses in brackets."""
+    """``HOST:PORT``. Write IPv6 addresses in brackets."""
     greets: str | None = None
-    """Text in what the server says first, of itself."""
+    """Text in the greeting of the server."""
 
     def __post_init__(self) -> None:
         parse_address(self.address)
@@ -92,12 +92,12 @@ class Tcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
 
 
 class Unix(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A stream socket at a path that takes connections."""
+    """A stream socket at a path that accepts connections."""
 
     path: str
     """The absolute path of the socket."""
     greets: str | None = None
-    """Text in what the server says first, of itself."""
+    """Text in the greeting of the server."""
 
     def __post_init__(self) -> None:
         _require_absolute(self.path)
@@ -112,13 +112,13 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A unit of systemd."""
 
     unit: str
-    """Its name; ``.service`` when it has no suffix."""
+    """The name. ``.service`` is the default suffix."""
     active: bool = True
-    """Whether it must be active; one that is on its way there is not."""
+    """Whether the unit must be active. An activating unit is not active."""
     enabled: bool | None = None
-    """Whether it must start at boot; not looked at when not given."""
+    """Whether the unit must start at boot. Unset: not checked."""
     scope: Literal["system", "user"] = "system"
-    """Whose systemd is asked: that of the ``system``, or that of the ``user`` whom Puller runs as."""
+    """The manager: of the ``system``, or of the ``user`` that runs Puller."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_:.\\@-]+", self.unit) or self.unit.startswith("-"):
@@ -126,14 +126,14 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """Processes of this machine; zombies and Puller itself are none."""
+    """Processes of this host, except zombies and Puller itself."""
 
     name: str | None = None
-    """The name, as ``ps -o comm`` shows it."""
+    """The name, as in ``ps -o comm``."""
     pidfile: str | None = None
-    """An absolute path of a file with the number of the process; with ``name`` it must have that, too."""
+    """The absolute path of a file with the process id. With ``name``, the process must have this name too."""
     count: int | None = None
-    """How many there must be, 0 for none; by default one or more."""
+    """The expected number, or 0. The default is one or more."""
 
     def __post_init__(self) -> None:
         if self.name is None and self.pidfile is None:
@@ -149,14 +149,14 @@ class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A file, links followed; all that is given must be so."""
+    """A file with the given attributes. Links are followed."""
 
     path: str
     """The absolute path."""
     exists: bool = True
-    """Whether anything must be there."""
+    """Whether an object must exist at the path."""
     type: Literal["file", "directory", "link", "socket", "fifo", "device"] | None = None
-    """What it must be; a ``link`` itself is looked at only with this."""
+    """The type. ``link`` checks the link itself."""
     mode: FileMode | None = None
     """The permissions, in octal digits."""
     owner: str | int | None = None
@@ -164,13 +164,13 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     group: str | int | None = None
     """The group, by name or number."""
     contains: str | None = None
-    """Text that must be in it."""
+    """Text in the file."""
     max_age: Duration | None = None
-    """How long ago its content may have changed at most."""
+    """Maximum time since the last change of the content."""
     min_age: Duration | None = None
-    """How long ago its content must have changed at least."""
+    """Minimum time since the last change of the content."""
     min_size: int | None = None
-    """How many bytes it must have at least."""
+    """Minimum size in bytes."""
 
     def __post_init__(self) -> None:
         _require_absolute(self.path)
@@ -183,14 +183,14 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Disk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """The free space of the file system that a path is on."""
+    """Free space of the file system at a path."""
 
     path: str
-    """An absolute path on it."""
+    """An absolute path in the file system."""
     free: str | int | None = None
-    """How much must be free for users: bytes, ``500MB``, ``2GiB``, or a part of what users can have, ``10%``."""
+    """Minimum free space for users: bytes, ``500MB``, ``2GiB``, or a share of the space for users, ``10%``."""
     inodes: str | int | None = None
-    """How many inodes must be free: a number, or a part of all, ``5%``."""
+    """Minimum number of free inodes, or a share of all inodes, ``5%``."""
 
     def __post_init__(self) -> None:
         _require_absolute(self.path)
@@ -202,14 +202,14 @@ class Disk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Dns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A name that the system's resolver knows, ``/etc/hosts`` and the like included."""
+    """A name that the resolver of the system can resolve, including ``/etc/hosts``."""
 
     name: str
     """The name."""
     type: Literal["A", "AAAA"] | None = None
-    """IPv4 (``A``) or IPv6 (``AAAA``); by default either."""
+    """IPv4 (``A``) or IPv6 (``AAAA``). The default is either."""
     addresses: tuple[str, ...] = ()
-    """All addresses that it must have, and no others; not looked at when not given."""
+    """The complete list of expected addresses. Unset: not checked."""
 
     def __post_init__(self) -> None:
         if not self.name or not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):
@@ -220,36 +220,36 @@ Kind = Http | Tcp | Unix | Service | Process | File | Disk | Dns
 
 
 class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A question that tells whether a resource works, asked after it was applied: a command, or one of the kinds."""
+    """A check that runs after its resource was applied: a command, or another kind."""
 
     command: str | None = None
     """A command with the exit codes of Nagios."""
     http: Http | None = None
-    """The answer of a web server."""
+    """A response of a web server."""
     tcp: Tcp | None = None
-    """A TCP port that takes connections."""
+    """A TCP port that accepts connections."""
     unix: Unix | None = None
-    """A stream socket at a path that takes connections."""
+    """A stream socket at a path that accepts connections."""
     service: Service | None = None
     """A unit of systemd."""
     process: Process | None = None
     """Processes of this machine."""
     file: File | None = None
-    """A file that is there, its attributes and what is in it."""
+    """An existing file, its attributes and content."""
     disk: Disk | None = None
-    """What is free of a file system."""
+    """Free space of a file system."""
     dns: Dns | None = None
-    """A name that the system's resolver knows."""
+    """A resolvable name, and its addresses."""
     goss: str | None = None
-    """A goss file of the bundle, whose tests are all asked."""
+    """A goss file of the bundle. All its tests must pass."""
     name: str = ""
-    """What messages and reports call it; by default the name of the program, or the kind."""
+    """The name in messages and reports. The default is the name of the program or the kind."""
     tries: int = 1
-    """How often it is tried until it is OK."""
+    """Number of attempts until the check is OK."""
     try_sleep: Duration = Duration(1.0)
-    """The pause between two tries."""
+    """Pause between two attempts."""
     timeout: Duration = Duration(60.0)
-    """After which one try is ended, as a whole."""
+    """Time limit of an attempt with all its processes."""
 
     def __post_init__(self) -> None:
         given = [kind for kind in KINDS if getattr(self, kind) is not None]
