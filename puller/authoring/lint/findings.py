@@ -89,39 +89,39 @@ class Rule(msgspec.Struct, frozen=True):
 
 _ROWS: Final = (
     # The bundle as a host reads it.
-    Rule(Code.HOST_WARNING, _WARNING, "Every host warns of this when it reads the manifest."),
-    Rule(Code.RESOURCE_FAILS, _WARNING, "A resource fails with the facts at hand."),
-    Rule(Code.DEPENDS_ON_FACTS, _UNCHECKED, "An expression needs facts that are not at hand."),
+    Rule(Code.HOST_WARNING, _WARNING, "Every host prints this warning when it reads the manifest."),
+    Rule(Code.RESOURCE_FAILS, _WARNING, "A resource fails with the available facts."),
+    Rule(Code.DEPENDS_ON_FACTS, _UNCHECKED, "An expression needs unavailable facts."),
     # Names, filters and functions.
-    Rule(Code.UNKNOWN_NAME, _ERROR, "No host can have this data, fact or variable."),
-    Rule(Code.MISSPELT_FACT, _WARNING, "A fact that may be a host's own is named almost like one of Puller's."),
-    Rule(Code.UNKNOWN_FUNCTION, _ERROR, "There is no such filter, test or function."),
-    Rule(Code.EXPRESSION_SYNTAX, _ERROR, "An expression cannot be read."),
+    Rule(Code.UNKNOWN_NAME, _ERROR, "This data, fact or variable cannot exist on any host."),
+    Rule(Code.MISSPELT_FACT, _WARNING, "The name of a possible custom fact resembles a built-in fact."),
+    Rule(Code.UNKNOWN_FUNCTION, _ERROR, "The filter, test or function is unknown."),
+    Rule(Code.EXPRESSION_SYNTAX, _ERROR, "The syntax of an expression is invalid."),
     # Templates and files.
-    Rule(Code.TEMPLATE_SYNTAX, _ERROR, "A template cannot be read by its engine."),
-    Rule(Code.MISSING_FILE, _ERROR, "The bundle lacks a file or directory that its manifest or a template names."),
-    Rule(UNPACKABLE, _ERROR, "A link, a device or the like cannot be packed."),
-    Rule(Code.UNUSED_FILE, _WARNING, "Nothing in the bundle uses this file."),
-    Rule(Code.UNUSED_LIBRARY, _WARNING, "Nothing in the bundle uses this library."),
+    Rule(Code.TEMPLATE_SYNTAX, _ERROR, "The syntax of a template is invalid."),
+    Rule(Code.MISSING_FILE, _ERROR, "A file or directory of the manifest or a template is missing."),
+    Rule(UNPACKABLE, _ERROR, "A link, device or other special file cannot be packed."),
+    Rule(Code.UNUSED_FILE, _WARNING, "The bundle does not use this file."),
+    Rule(Code.UNUSED_LIBRARY, _WARNING, "The bundle does not use this library."),
     # Commands.
     Rule(Code.COMMAND_SYNTAX, _ERROR, "A command line cannot be split into words."),
     Rule(Code.SHELL_OPERATOR, _ERROR, "A command without a shell has a redirection, a pipe or a shell word."),
-    Rule(Code.SHELL_SYNTAX, _WARNING, "A command without a shell has a character that only a shell would replace."),
-    Rule(Code.RELATIVE_PROGRAM, _WARNING, "The path of a program is relative, and no `cwd` says to what."),
-    Rule(Code.HEALTH_CHECK_LIMIT, _WARNING, "A health check waits for something else, and has no own time limit."),
-    Rule(Code.GOSS_FILE, _ERROR, "A goss file asks for something that is not answered here."),
+    Rule(Code.SHELL_SYNTAX, _WARNING, "A command without a shell has a character that only a shell expands."),
+    Rule(Code.RELATIVE_PROGRAM, _WARNING, "The path of a program is relative, but `cwd` is missing."),
+    Rule(Code.HEALTH_CHECK_LIMIT, _WARNING, "A health check waits for another system without a time limit."),
+    Rule(Code.GOSS_FILE, _ERROR, "A goss file contains an unsupported test."),
     Rule(Code.SECRET_ON_COMMAND_LINE, _WARNING, "The process list shows a secret while a command runs."),
     # Data.
-    Rule(Code.UNREACHABLE_OVERRIDE, _ERROR, "No entry of the hierarchy's order can lead to this override section."),
-    Rule(Code.UNUSED_DATA, _WARNING, "Nothing in the bundle uses this key of data."),
-    Rule(Code.MISPLACED_ANNOTATION, _ERROR, "An annotation belongs to no key, so that it protects or checks nothing."),
-    Rule(Code.MISSPELT_ANNOTATION, _ERROR, "An annotation is misspelt, so that it protects or checks nothing."),
-    Rule(Code.ANNOTATION, _WARNING, "A comment that looks like an annotation is not heeded."),
+    Rule(Code.UNREACHABLE_OVERRIDE, _ERROR, "No entry of `hierarchy.order` produces this override section."),
+    Rule(Code.UNUSED_DATA, _WARNING, "The bundle does not use this key of data."),
+    Rule(Code.MISPLACED_ANNOTATION, _ERROR, "An annotation without a key has no effect."),
+    Rule(Code.MISSPELT_ANNOTATION, _ERROR, "A misspelt annotation has no effect."),
+    Rule(Code.ANNOTATION, _WARNING, "A comment looks like an annotation, but has no effect."),
     # Notation.
-    Rule(Code.FOREIGN_EXPRESSION, _WARNING, "`${ … }` is ordinary text; an expression is written `{{ … }}`."),
-    Rule(Code.UNQUOTED_OCTAL, _WARNING, "YAML reads a number that begins with 0 as octal; quote it."),
+    Rule(Code.FOREIGN_EXPRESSION, _WARNING, "`${ … }` is ordinary text. Write an expression as `{{ … }}`."),
+    Rule(Code.UNQUOTED_OCTAL, _WARNING, "YAML reads a number with a leading 0 as octal. Quote it."),
     # Lint itself.
-    Rule(Code.SUPPRESSION, _WARNING, "A suppression names no rule, or a rule that cannot be switched off."),
+    Rule(Code.SUPPRESSION, _WARNING, "A suppression names an unknown rule, or a rule that cannot be switched off."),
 )  # fmt: skip
 
 RULES: Final[Mapping[str, Rule]] = {rule.name: rule for rule in _ROWS}
