@@ -15,7 +15,7 @@ from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
 from puller.config.configuration import Configuration
 from puller.config.destinations import DestinationOptions
 from puller.errors import ResourceError
-from puller.system.safe_paths import REAL_DIRECTORY, open_safely, require_writable
+from puller.system.local_paths import REAL_DIRECTORY, open_safely, require_writable
 
 _MODE, _MODE_OF_DIRECTORY = 0o644, 0o755
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from puller.manifest.graph.catalog import Catalog
 from puller.reporting.report import Event, State
 from puller.resources.base import ANYTHING, Resource
-from puller.system.real_paths import RealPaths
+from puller.system.local_paths import RealPaths
 
 _LOOKED_AT = (State.STABLE, State.CHANGED, State.REFRESHED)
 

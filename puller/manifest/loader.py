@@ -37,8 +37,8 @@ from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.masking import Mask, Masks
 from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText, home_of
-from puller.resources.canonical_names import Spellings
 from puller.system import signals
+from puller.system.local_paths import Spellings
 from puller.values.export_types import Export, find_problem
 from puller.values.references import LABEL, Reference
 

@@ -15,7 +15,7 @@ from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
 from foundation.timestamps import parse_moment
 from puller.reporting.report import HeldBecause, Report
 from puller.reporting.sent_report import SentReport
-from puller.system.safe_paths import open_safely
+from puller.system.local_paths import open_safely
 from puller.values.visible import visible
 
 HELP = {

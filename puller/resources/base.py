@@ -28,8 +28,8 @@ from foundation.suggestions import Meant
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
-from puller.resources.canonical_names import Spellings
 from puller.resources.claims import Claim, EditedPlace, Use
+from puller.system.local_paths import Spellings
 from puller.system.protocol import System
 from puller.values.references import Reference
 from puller.values.removal_policy import Removed

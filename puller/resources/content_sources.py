@@ -1,10 +1,11 @@
-"""Content sources of resources: URLs in manifests, and files of the bundle.
+"""Content sources of resources: URLs in manifests, files of the bundle, and their SHA-256 checksums.
 
 Requests never carry the site's credentials, because a manifest may name any server.
 """
 
 import io
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -13,13 +14,47 @@ import msgspec
 
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
+from bundles.format.identity import SHA256
 from bundles.progress import transfer
 from foundation.masking import mask_urls
 from foundation.problems import ProblemCode
-from puller.errors import ResourceError, reason
-from puller.resources.base import Context
-from puller.resources.checksums import sha256
+from puller.errors import ChangedMeanwhile, ResourceError, reason
+from puller.resources.base import Context, PropertyError
 from puller.system import signals
+
+
+def sha256(chunks: Iterable[bytes]) -> str:
+    """Return the digest of all pieces together, in hexadecimal."""
+    import hashlib  # slow to import because of OpenSSL, and not needed for a comparison of bytes
+
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def verified(chunks: Iterable[bytes], digest: str, path: str) -> Iterator[bytes]:
+    """Yield ``chunks`` of the file at ``path``. Raises ``ChangedMeanwhile`` at the end if SHA-256 is not ``digest``."""
+    import hashlib
+
+    actual = hashlib.sha256()
+    for chunk in chunks:
+        actual.update(chunk)
+        yield chunk
+    if actual.hexdigest() != digest:
+        raise ChangedMeanwhile(f"{path}: was written to by somebody else while Puller copied it")
+
+
+def short(digest: str) -> str:
+    """Return the beginning of a checksum, which names a content to people."""
+    return digest[:8]
+
+
+def check_sha256(name: str, checksum: str) -> Iterator[PropertyError]:
+    """Yield an error if a property ``name`` is not a SHA-256 in the lower-case form of digests."""
+    if not re.fullmatch(SHA256, checksum):
+        yield PropertyError(name, f"is {checksum!r}", expected="64 lower-case hexadecimal digits (SHA-256)")
+
 
 LIMIT = 512 * 1024 * 1024
 """The maximum size of a remote source in bytes. It is held in memory."""

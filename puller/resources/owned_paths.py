@@ -20,7 +20,7 @@ from puller.resources.paths import parents, printable
 from puller.resources.registry import find_remover
 from puller.state.directories import Directories
 from puller.system import mounts
-from puller.system.real_paths import RealPaths
+from puller.system.local_paths import RealPaths
 from puller.values.removal_policy import ABSENT
 
 _AT_THE_LINK = frozenset({"file", "link"})

@@ -18,7 +18,7 @@ import msgspec
 
 from foundation.differences import ABSENT, Difference, presence
 from puller.resources.base import Properties, Resource
-from puller.resources.checksums import sha256
+from puller.resources.content_sources import sha256
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import parents, printable
 from puller.state.directories import Directories

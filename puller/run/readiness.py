@@ -23,7 +23,7 @@ from puller.errors import PullerError, file_problem
 from puller.run.host import Host
 from puller.state.default_paths import PRIVATE_KEY
 from puller.state.directories import Directories
-from puller.system.safe_paths import require_writable
+from puller.system.local_paths import require_writable
 from puller.system.trusted_files import find_trusted
 
 Keys = tuple[str | int, ...]

@@ -21,8 +21,8 @@ import msgspec
 from puller.errors import ChangedMeanwhile
 from puller.system import signals
 from puller.system.identity import Identity
+from puller.system.local_paths import hold_directory
 from puller.system.process_tree import Descendants, adopt_orphans, starting
-from puller.system.safe_paths import hold_directory
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

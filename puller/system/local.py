@@ -1,6 +1,6 @@
 """The local machine, queried and changed for real.
 
-* Links in paths are checked by one rule (``puller.system.safe_paths``), when a path is queried, so that a dry run
+* Links in paths are checked by one rule (``puller.system.local_paths``), when a path is queried, so that a dry run
   reports refusals, and again at every change.
 * A change is relative to an open directory. It is refused if the path has changed since it was queried.
 """
@@ -36,8 +36,7 @@ from puller.system.file_content import (
     read_all,
     require_same,
 )
-from puller.system.protocol import AccountKind, Attributes, require_one_name, requires_new_file
-from puller.system.safe_paths import (
+from puller.system.local_paths import (
     REAL_DIRECTORY,
     Descent,
     empty,
@@ -48,6 +47,7 @@ from puller.system.safe_paths import (
     resolve,
     stat_long_path,
 )
+from puller.system.protocol import AccountKind, Attributes, require_one_name, requires_new_file
 from puller.system.trusted_files import judge
 
 if TYPE_CHECKING:  # imported only when a program is started

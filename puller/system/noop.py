@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from puller.errors import MutationInNoop
 from puller.system.local import LocalSystem
+from puller.system.local_paths import RealPaths
 from puller.system.protocol import AccountKind, Attributes
-from puller.system.real_paths import RealPaths
 
 if TYPE_CHECKING:
     from puller.system.commands import Command, Completed

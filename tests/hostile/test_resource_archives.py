@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from bundles.errors import FormatError
 from puller.errors import ResourceError
-from puller.resources.archives.archive_listing import listed
+from puller.resources.archives.extract import listed
 from puller.resources.archives.members import Kind, Limits
 from tests.hostile import tables
 from tests.simulators import archivewriter as writer

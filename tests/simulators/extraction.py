@@ -5,8 +5,7 @@ import os
 from pathlib import Path
 
 from puller.resources.archives.extract import unpacked
-from puller.resources.archives.members import LIMITS, Kind, Limits
-from puller.resources.archives.opened import Opened, open_archive
+from puller.resources.archives.members import LIMITS, Kind, Limits, Opened, open_archive
 
 
 def extract(archive: Path, kind: Kind, place: Path, limits: Limits = LIMITS) -> tuple[str, ...]:

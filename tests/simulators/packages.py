@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from puller.resources.packages.versions import DPKG, RPM
+from puller.resources.packages.providers import DPKG, RPM
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem

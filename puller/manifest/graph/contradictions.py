@@ -16,8 +16,8 @@ from foundation.problems import Problem, ProblemCode
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.implied_order import DeclaredResources, has_own
 from puller.manifest.graph.resource_paths import has_conditions
-from puller.resources.canonical_names import Spellings
 from puller.resources.claims import NO_DIRECTORY, Claim, Use
+from puller.system.local_paths import Spellings
 
 # Claims of several types on one path.
 

@@ -13,8 +13,8 @@ from puller.errors import ConfigurationError
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.implied_order import has_own
 from puller.resources.base import Properties
-from puller.resources.canonical_names import Spellings
 from puller.resources.registry import find_type
+from puller.system.local_paths import Spellings
 
 Key = tuple[str, Hashable]
 """The type and the object."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Resource, ResourceType
-from puller.resources.canonical_names import Spellings
+from puller.system.local_paths import Spellings
 
 # Stable topological sorting.
 

@@ -21,7 +21,7 @@ import msgspec
 from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
 from puller.errors import ResourceError
 from puller.resources.claims import Claim, Use
-from puller.system.safe_paths import open_safely
+from puller.system.local_paths import open_safely
 from puller.values.byte_order import IS_WIDE, is_wide
 
 _BLANKS = " \t"

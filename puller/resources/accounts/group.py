@@ -13,10 +13,10 @@ import msgspec
 
 from foundation.differences import Difference, changed, presence
 from puller.errors import ResourceError
-from puller.resources.accounts import tools
+from puller.resources.accounts import account_databases
 from puller.resources.accounts.account_agreement import agree_on_group, before_group, contradictions
+from puller.resources.accounts.account_databases import Known, database_paths, find_group
 from puller.resources.accounts.account_properties import GroupProperties, check_group, require_new_name
-from puller.resources.accounts.databases import Known, database_paths, find_group
 from puller.resources.base import Declared, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
 from puller.values.references import Reference
@@ -79,22 +79,22 @@ class Group(Resource[GroupProperties, GroupState]):
         name, properties = self.properties.name, self.properties
         # 2. Remove
         if properties.ensure == "absent":
-            tools.run(self.context, "groupdel", "--", name)
+            account_databases.run_tool(self.context, "groupdel", "--", name)
             return
         # 3. Create
         if actual.gid is None:
-            tools.run(self.context, "groupadd", *self._new(), "--", name)
+            account_databases.run_tool(self.context, "groupadd", *self._new(), "--", name)
             actual = self.look()
             differences = self.differences(actual)
         for difference in differences:
             # 4. Id
             if difference.property == "gid":
-                tools.run(self.context, "groupmod", "-g", str(properties.gid), "--", name)
+                account_databases.run_tool(self.context, "groupmod", "-g", str(properties.gid), "--", name)
                 self._note_gid(actual)
             # 5. Members
             elif difference.property == "members":
                 members = self._without_strangers(self._wanted_members(actual))
-                tools.run(self.context, "gpasswd", "-M", ",".join(members), "--", name)
+                account_databases.run_tool(self.context, "gpasswd", "-M", ",".join(members), "--", name)
 
     def _new(self) -> list[str]:
         properties = self.properties

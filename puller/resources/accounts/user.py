@@ -15,8 +15,17 @@ from typing import Any
 from foundation.differences import Difference, DifferenceKind
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
-from puller.resources.accounts import homes, tools
+from puller.resources.accounts import account_databases, user_change
 from puller.resources.accounts.account_agreement import agree_on_user, before_user
+from puller.resources.accounts.account_databases import (
+    Databases,
+    Known,
+    UserEntry,
+    database_paths,
+    find_user,
+    login_defs,
+    require_idle,
+)
 from puller.resources.accounts.account_properties import (
     DAYS,
     UserProperties,
@@ -28,15 +37,6 @@ from puller.resources.accounts.account_properties import (
     require_new_name,
 )
 from puller.resources.accounts.authorized_keys import claim_of_keys
-from puller.resources.accounts.databases import (
-    Databases,
-    Known,
-    UserEntry,
-    database_paths,
-    find_user,
-    login_defs,
-)
-from puller.resources.accounts.tools import require_idle
 from puller.resources.accounts.user_change import UserChange
 from puller.resources.accounts.user_state import (
     UserState,
@@ -81,7 +81,7 @@ def _refuse_removal(user: UserEntry, properties: UserProperties, known: Known, c
             f"user {user.name} has uid 0, so it is not removed", code=ProblemCode.CHANGE_REFUSED
         )
     if properties.remove_home:
-        homes.require_removable(user, known, context)
+        user_change.require_removable_home(user, known, context)
     _require_idle(user)
 
 
@@ -103,7 +103,9 @@ def _refuse_values(
 def _refuse_new(properties: UserProperties, context: Context) -> None:
     require_new_name(properties.name)
     if manages_home(properties):
-        homes.require_new(properties.home or default_home(properties.name), properties.uid, context)
+        user_change.require_new_home(
+            properties.home or default_home(properties.name), properties.uid, context
+        )
     if properties.locked is False and properties.password is None:
         raise ResourceError(
             "locked is false, and a new user has no password to unlock",
@@ -122,7 +124,7 @@ def _refuse_change(
     missing = {one.property for one in differences if one.kind is DifferenceKind.ADDED}
     changed = {one.property for one in differences if one.kind is not DifferenceKind.ADDED}
     if "home" in changed and properties.home is not None and manages_home(properties):
-        homes.require_movable(user, properties.home, known, context)
+        user_change.require_movable_home(user, properties.home, known, context)
     if changed & {"uid", "home"}:
         _require_idle(user)
     if "home" in missing:
@@ -343,7 +345,7 @@ class User(Resource[UserProperties, UserState]):
     @classmethod
     def is_in_use(cls, properties: UserProperties) -> bool:
         user = find_user(properties.name)
-        return user is not None and tools.find_process(user.uid) is not None
+        return user is not None and account_databases.find_process(user.uid) is not None
 
     @classmethod
     def hinders(cls, properties: UserProperties, declared: Sequence[UserProperties]) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from foundation.differences import Difference, DifferenceKind, added, changed, presence, secret
 from foundation.quantities import counted
 from puller.errors import ResourceError
+from puller.resources.accounts.account_databases import Ageing, Databases, Known, UserEntry
 from puller.resources.accounts.account_properties import (
     DAYS,
     UserProperties,
@@ -22,7 +23,6 @@ from puller.resources.accounts.account_properties import (
     is_met,
 )
 from puller.resources.accounts.authorized_keys import KeysState, Wanted, all_missing, look, parse_key
-from puller.resources.accounts.databases import Ageing, Databases, Known, UserEntry
 from puller.resources.base import Context
 from puller.resources.owners import group_id
 

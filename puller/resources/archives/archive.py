@@ -21,7 +21,6 @@ from bundles.errors import FormatError
 from foundation.differences import ABSENT, Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError, file_problem
-from puller.resources.archives.archive_listing import listed
 from puller.resources.archives.archive_properties import (
     ArchiveProperties,
     ArchiveState,
@@ -39,13 +38,20 @@ from puller.resources.archives.archive_receipts import (
     identity_of,
 )
 from puller.resources.archives.download import Request, download
-from puller.resources.archives.extract import unpacked
+from puller.resources.archives.extract import listed, unpacked
 from puller.resources.archives.filling import Filled, Plan, Surroundings, fill, finish
-from puller.resources.archives.members import LIMITS, Kind, find_kind
-from puller.resources.archives.opened import Opened, measure, measure_when_settled, open_archive
+from puller.resources.archives.members import (
+    LIMITS,
+    Kind,
+    Opened,
+    find_kind,
+    measure,
+    measure_when_settled,
+    open_archive,
+)
 from puller.resources.base import PropertyError, Resource
-from puller.resources.checksums import short, verified
 from puller.resources.claims import Claim, Use
+from puller.resources.content_sources import short, verified
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.owners import (
     attribute_differences,

@@ -22,7 +22,7 @@ from hiera.values.secrets import Secret
 from puller.resources.archives.archive_receipts import Filling, Place
 from puller.resources.archives.members import ENDINGS, find_kind
 from puller.resources.base import Properties, PropertyError, missing_property
-from puller.resources.checksums import check_sha256, short
+from puller.resources.content_sources import check_sha256, short
 from puller.resources.owners import MISSING
 from puller.resources.paths import PathState, check_path
 

@@ -27,7 +27,7 @@ from bundles.filesystem.atomic import read_limited
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
 from puller.state.directories import Directories
 from puller.state.state_file import decode, set_aside, write_state
-from puller.system.safe_paths import REAL_DIRECTORY
+from puller.system.local_paths import REAL_DIRECTORY
 
 FORMAT = 2
 _LARGEST = 16 * 1024 * 1024  # bytes; an archive has few top-level names

@@ -27,10 +27,9 @@ from foundation.masking import Hidden
 from foundation.problems import ProblemCode
 from foundation.quantities import size_text
 from puller.errors import ResourceError, StoppedDownload
-from puller.resources.archives.members import Kind
-from puller.resources.archives.opened import Opened, needing_space
+from puller.resources.archives.members import Kind, Opened, needing_space
 from puller.system import signals
-from puller.system.safe_paths import open_safely
+from puller.system.local_paths import open_safely
 
 # The request for an archive. This process or an unprivileged worker sends it.
 

@@ -24,7 +24,7 @@ from puller.resources.archives.archive_receipts import (
     made_at,
     remove,
 )
-from puller.system.safe_paths import open_safely
+from puller.system.local_paths import open_safely
 
 _MOST_NAMED = 5
 

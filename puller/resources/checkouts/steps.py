@@ -20,8 +20,8 @@ from bundles.filesystem.trees import sync_filesystem
 from puller.errors import ResourceError
 from puller.resources.checkouts.git import Git, StillRunning
 from puller.resources.checkouts.repository import Record, Repository
+from puller.system.local_paths import open_safely
 from puller.system.protocol import Attributes, System
-from puller.system.safe_paths import open_safely
 
 # The commit of a revision. Local files resolve a fixed revision, and the remote resolves the latest one.
 

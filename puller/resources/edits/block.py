@@ -10,11 +10,19 @@ from typing import Any
 from foundation.differences import ABSENT, changed, presence
 from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
-from puller.resources.checksums import sha256, short
+from puller.resources.content_sources import sha256, short
 from puller.resources.edits.edit import Edit, EditProperties
 from puller.resources.edits.edit_receipts import Made
-from puller.resources.edits.file_text import Edited, Text, printable
-from puller.resources.edits.patterns import check_one_line, check_places, in_words, of_blocks, place_for
+from puller.resources.edits.file_text import (
+    Edited,
+    Text,
+    check_one_line,
+    check_places,
+    in_words,
+    of_blocks,
+    place_for,
+    printable,
+)
 
 _MARK = "{mark}"
 

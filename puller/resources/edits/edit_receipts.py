@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from puller.resources.base import Context
-from puller.resources.checksums import sha256
+from puller.resources.content_sources import sha256
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
 

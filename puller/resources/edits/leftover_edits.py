@@ -21,7 +21,7 @@ from puller.resources.edits.file_text import Text
 from puller.resources.edits.line import Line, LineProperties
 from puller.resources.edits.plan import Place, Texts, ask
 from puller.resources.edits.setting import Setting, SettingProperties
-from puller.system.real_paths import RealPaths
+from puller.system.local_paths import RealPaths
 
 
 class _Left(Edit[Any]):

@@ -13,17 +13,20 @@ from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.edit_receipts import Made, checksum_of
-from puller.resources.edits.file_text import Edited, Text, in_short, printable
-from puller.resources.edits.patterns import (
+from puller.resources.edits.file_text import (
+    Edited,
+    Text,
     check_one_line,
     check_pattern,
     check_places,
     compiled,
     expanded,
+    in_short,
     in_words,
     matching,
     of_lines,
     place_for,
+    printable,
 )
 
 _MORE_LINES = re.compile(r"(?<!\\)(?:\\\\)*\\[nr0]")

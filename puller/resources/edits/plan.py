@@ -3,8 +3,8 @@
 * Every edit is checked once against the current text. If all are in sync, the plan is empty.
 * Otherwise the edits are made in memory, and each one is checked again at the end. Two edits that undo each other
   contradict. Neither is made, because both would change the file in every run.
-* A link at the path is followed if the link and its target belong to the same user. ``puller.system.safe_paths`` checks
-  the directories above, as for every type.
+* A link at the path is followed if the link and its target belong to the same user. ``puller.system.local_paths``
+  checks the directories above, as for every type.
 * A file is read once for all its edits. The cached text is valid until a resource changes something, and after that as
   long as the file has not changed.
 """

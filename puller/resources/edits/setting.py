@@ -14,11 +14,10 @@ from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.edit_receipts import Made
-from puller.resources.edits.file_text import Edited, Text, in_short, printable
+from puller.resources.edits.file_text import Edited, Text, in_short, of_settings, printable
 from puller.resources.edits.formats.format import FORMATS, Found, format_named
 from puller.resources.edits.formats.format import Setting as Wanted
 from puller.resources.edits.formats.model import CONTINUATIONS
-from puller.resources.edits.patterns import of_settings
 from puller.values.convert import QUOTE
 
 _TREES = ("yaml", "toml", "json")

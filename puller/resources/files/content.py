@@ -17,8 +17,7 @@ from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources import base
 from puller.resources.base import Context
-from puller.resources.checksums import sha256
-from puller.resources.content_sources import fetched, is_url
+from puller.resources.content_sources import fetched, is_url, sha256
 from puller.resources.files.file_properties import FileProperties
 from puller.resources.owners import require_trusted_source
 from puller.system.protocol import System

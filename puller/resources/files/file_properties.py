@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from puller.resources.base import Properties, PropertyError, missing_property
-from puller.resources.checksums import check_sha256
-from puller.resources.content_sources import is_url
+from puller.resources.content_sources import check_sha256, is_url
 from puller.resources.owners import MISSING
 from puller.values.file_mode import FileMode
 

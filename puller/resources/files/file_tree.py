@@ -16,7 +16,7 @@ from foundation.differences import Difference, changed, unknown
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.errors import ResourceError
-from puller.resources.checksums import sha256
+from puller.resources.content_sources import sha256
 from puller.resources.diff import LIMIT, unified
 from puller.resources.files.content import resolved
 from puller.resources.files.one_file import FileState, OneFile

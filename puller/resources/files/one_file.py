@@ -18,9 +18,8 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources import base
 from puller.resources.base import PropertyError, Resource
-from puller.resources.checksums import sha256, short, verified
 from puller.resources.claims import Claim, Use
-from puller.resources.content_sources import bundled_contents, is_url, plain_files
+from puller.resources.content_sources import bundled_contents, is_url, plain_files, sha256, short, verified
 from puller.resources.files.content import Content, Pending, SourceFile, bundled_content, find_content
 from puller.resources.files.file_properties import (
     CONTENT_SOURCES,

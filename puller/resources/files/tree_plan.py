@@ -14,7 +14,7 @@ import msgspec
 from foundation.differences import ABSENT, Difference, changed, presence, secret
 from puller.errors import ResourceError
 from puller.resources.base import Context
-from puller.resources.checksums import sha256, short
+from puller.resources.content_sources import sha256, short
 from puller.resources.owned_paths import OwnedPaths
 from puller.resources.owners import (
     attribute_differences,

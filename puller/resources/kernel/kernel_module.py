@@ -19,9 +19,8 @@ from foundation.differences import ABSENT, Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context, Properties, PropertyError, Resource
-from puller.resources.canonical_names import Spellings
-from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
+from puller.resources.content_sources import sha256, short
 from puller.resources.kernel import module_files
 from puller.resources.kernel.module_files import (
     CONFIGURED,
@@ -33,6 +32,7 @@ from puller.resources.kernel.module_files import (
 )
 from puller.resources.owners import attribute_differences
 from puller.system.commands import SEARCH_PATH, Command
+from puller.system.local_paths import Spellings
 from puller.system.protocol import Attributes, System
 from puller.values.file_mode import FileMode
 

@@ -14,7 +14,6 @@ import msgspec
 from foundation.differences import Difference, added, changed, presence, removed, secret
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
-from puller.resources.canonical_names import Spellings
 from puller.resources.claims import Claim, Use
 from puller.resources.diff import unified
 from puller.resources.kernel import fstab
@@ -25,6 +24,7 @@ from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, MountSta
 from puller.resources.kernel.mount_sources import is_wanted
 from puller.resources.kernel.mount_table import Mounts, MountTable, is_bind, not_in_force
 from puller.resources.paths import check_path
+from puller.system.local_paths import Spellings
 from puller.values.references import Reference
 
 _ENSURE = ("mounted", "present", "unmounted", "absent")

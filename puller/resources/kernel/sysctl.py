@@ -16,7 +16,6 @@ from foundation.differences import ABSENT, Difference, added, changed, presence,
 from foundation.masking import VALUE_MASK
 from puller.errors import ResourceError, reason
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
-from puller.resources.canonical_names import Spellings
 from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.diff import unified
 from puller.resources.kernel.edited_file import EditedFile
@@ -39,6 +38,7 @@ from puller.resources.kernel.sysctl_files import (
 )
 from puller.resources.paths import check_path
 from puller.resources.property_agreement import agree
+from puller.system.local_paths import Spellings
 from puller.values.references import Reference
 
 DEFAULT_PATH = "/etc/sysctl.d/90-puller.conf"

@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from puller.errors import ResourceError, reason
-from puller.resources.packages.apt_sources import accepting_changes, options_for_one
+from puller.resources.packages.layouts import accepting_changes, options_for_one
 from puller.resources.packages.manager import (
     Approve,
     Found,
@@ -31,9 +31,8 @@ from puller.resources.packages.manager import (
     output,
 )
 from puller.resources.packages.package_properties import Options
-from puller.resources.packages.providers import PROVIDERS
+from puller.resources.packages.providers import DPKG, PROVIDERS
 from puller.resources.packages.simulations import APT_OPTIONS, parse_apt_simulation
-from puller.resources.packages.versions import DPKG
 from puller.system.commands import Completed
 
 _ENVIRONMENT = {

@@ -29,9 +29,8 @@ from puller.resources.packages.manager import (
     output,
 )
 from puller.resources.packages.package_properties import Options
-from puller.resources.packages.providers import PROVIDERS
+from puller.resources.packages.providers import PROVIDERS, RPM
 from puller.resources.packages.simulations import DNF_OPTIONS, has_plan, parse_dnf_simulation
-from puller.resources.packages.versions import RPM
 from puller.system.commands import Completed
 
 _FILE_FORMAT = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"

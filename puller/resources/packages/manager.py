@@ -17,7 +17,7 @@ import msgspec
 from puller.errors import ResourceError, reason
 from puller.resources.packages.kept_files import named_files
 from puller.resources.packages.package_properties import DEFAULTS, Options
-from puller.resources.packages.versions import Order
+from puller.resources.packages.providers import Order
 from puller.system.commands import Command, Completed
 from puller.system.protocol import System
 

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context
-from puller.resources.checksums import sha256
-from puller.resources.content_sources import fetched, is_url
+from puller.resources.content_sources import fetched, is_url, sha256
 from puller.resources.packages.manager import Job, Manager, Record
 from puller.resources.packages.package_properties import PackageProperties
 from puller.state.state_file import StateFile

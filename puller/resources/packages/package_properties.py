@@ -8,8 +8,7 @@ import msgspec
 from foundation.durations import Duration
 from hiera.values.secrets import Secret
 from puller.resources.base import Properties, PropertyError, missing_property
-from puller.resources.checksums import check_sha256
-from puller.resources.content_sources import is_url
+from puller.resources.content_sources import check_sha256, is_url
 from puller.resources.packages.providers import PROVIDERS
 
 STATES = ("present", "absent", "latest", "purged")

@@ -15,9 +15,8 @@ from foundation.differences import ABSENT, Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError, reason
 from puller.resources.base import Content, Declared, PropertyError, Resource
-from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
-from puller.resources.content_sources import bundled_contents
+from puller.resources.content_sources import bundled_contents, sha256, short
 from puller.resources.diff import unified
 from puller.resources.owners import attribute_differences
 from puller.resources.packages.layouts import Files, Layout, all_layouts, layout_of

@@ -15,16 +15,24 @@ from foundation.differences import Difference, presence
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource
-from puller.resources.checksums import sha256
 from puller.resources.claims import Claim, Use
-from puller.resources.content_sources import plain_files
+from puller.resources.content_sources import plain_files, sha256
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import check_managed, kind
 from puller.resources.property_agreement import agree
 from puller.resources.receipts import SCAFFOLDS, LeftFiles, Receipts
-from puller.resources.scaffolds.changes import clear, place
-from puller.resources.scaffolds.post import Draft, PostCommand, PostCommands
-from puller.resources.scaffolds.scaffold_state import Ownership, ScaffoldState, compare, diff, remaining
+from puller.resources.scaffolds.changes import Draft, PostCommand, PostCommands, clear, place
+from puller.resources.scaffolds.scaffold_state import (
+    Ownership,
+    ScaffoldState,
+    Target,
+    compare,
+    diff,
+    look_at,
+    remaining,
+    require_possible,
+    with_own_leftovers,
+)
 from puller.resources.scaffolds.scaffold_tree import (
     Rendered,
     RenderRequest,
@@ -32,7 +40,6 @@ from puller.resources.scaffolds.scaffold_tree import (
     render_source,
     require_same,
 )
-from puller.resources.scaffolds.target import Target, look_at, require_possible, with_own_leftovers
 from puller.system.mounts import refuse_mounted_among
 from puller.system.protocol import Attributes, requires_new_file
 from puller.templates.engine_choice import ENGINES, choose_engine

@@ -19,8 +19,8 @@ from foundation.differences import Difference, changed, presence, secret
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
-from puller.resources.checksums import sha256, short
 from puller.resources.claims import Claim, Use
+from puller.resources.content_sources import sha256, short
 from puller.resources.diff import unified
 from puller.resources.owners import attribute_differences, describe_attributes
 from puller.resources.paths import PathState, require_makeable

@@ -18,7 +18,6 @@ from foundation.differences import Action, Difference, acting, changed
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
-from puller.resources.canonical_names import Spellings
 from puller.resources.claims import Claim, Use
 from puller.resources.property_agreement import agree
 from puller.resources.services.managers import SYSTEM, Manager, manager_of
@@ -27,6 +26,7 @@ from puller.resources.services.unit_files import UNIT_DIRECTORIES, Unit
 from puller.resources.services.unit_links import aliased_unit, contradictory_links, links_of, unit_of
 from puller.system import systemd_units
 from puller.system.identity import Identity
+from puller.system.local_paths import Spellings
 from puller.values.references import Reference
 
 _ENSURE = ("running", "stopped")

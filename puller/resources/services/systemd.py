@@ -18,9 +18,9 @@ import msgspec
 
 from puller.errors import ResourceError, reason
 from puller.resources.base import Context
-from puller.resources.services.install_section import AtBoot, InstallSections
 from puller.resources.services.managers import SYSTEM, Manager
 from puller.resources.services.unit_files import INIT_SCRIPTS, Unit, UnitFiles, parse_last_read
+from puller.resources.services.unit_links import AtBoot, InstallSections
 from puller.resources.services.unit_records import Installs, Masks, Restarts
 from puller.system import systemd_units
 from puller.system.commands import Command, Completed

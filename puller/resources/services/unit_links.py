@@ -1,7 +1,8 @@
-"""Names of systemd units, and the links that enable, mask or alias them.
+"""Names of systemd units, their ``[Install]`` sections (systemd.unit(5)), and links that enable, mask or alias them.
 
 * systemctl creates these links, so manifests do not declare them.
 * An incomplete name means a service, as in systemctl(1): ``cron`` is ``cron.service``.
+* The section is read as ``systemctl enable`` reads it.
 """
 
 import contextlib
@@ -9,9 +10,15 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
+from puller.errors import ResourceError
 from puller.resources.base import Declared
-from puller.resources.services.unit_files import UNIT_DIRECTORIES
-from puller.system.real_paths import RealPaths
+from puller.resources.services.unit_files import UNIT_DIRECTORIES, Unit
+from puller.system.local_paths import RealPaths
+from puller.system.protocol import System
+from puller.system.systemd_units import Boot, is_started_by_bus
+from puller.values.byte_order import MARK
 
 SUFFIXES = frozenset(
     (
@@ -98,3 +105,184 @@ def _target(path: str) -> str:
         return os.path.basename(os.readlink(path))
     except OSError:
         return ""
+
+
+_SUFFIXES = {"WantedBy": "wants", "RequiredBy": "requires", "UpheldBy": "upholds"}
+
+
+class Install(msgspec.Struct, frozen=True):
+    """The names in an ``[Install]`` section, including the sections of units in ``Also=``."""
+
+    wants: tuple[tuple[str, str], ...] = ()
+    """Units that should start this unit, each with the suffix of its link directory."""
+    aliases: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+    @property
+    def starters(self) -> list[str]:
+        """Units that should start this unit."""
+        return list(dict.fromkeys(name for name, _ in self.wants))
+
+    def links(self, unit: str) -> Iterator[str]:
+        """Yield the paths of all links, relative to a directory of units."""
+        yield from (f"{name}.{suffix}/{unit}" for name, suffix in self.wants)
+        yield from (name for name in self.aliases if name != unit)
+
+
+class InstallSections:
+    """The ``[Install]`` sections of units in ``directories``. Methods raise ``OSError``."""
+
+    def __init__(self, system: System, directories: Sequence[str]) -> None:
+        self._system = system
+        self._directories = directories
+
+    def of(self, unit: str, fragment: str = "") -> Install:
+        """Return the section of a unit. ``fragment`` is the unit file, if it is known."""
+        values: dict[str, list[str]] = {}
+        for text in self._texts(unit, fragment):
+            for name, value in _settings(text):
+                words = values.setdefault(name, [])
+                words.extend(value.split()) if value else words.clear()
+        # A name with an unknown specifier may be any name.
+        known = {
+            name: [word for one in words if (word := _expand(one, unit))] for name, words in values.items()
+        }
+        wants = [(name, suffix) for key, suffix in _SUFFIXES.items() for name in known.get(key, ())]
+        return Install(tuple(wants), tuple(known.get("Alias", ())), tuple(known.get("Also", ())))
+
+    def missing_links(self, unit: str, install: Install) -> list[str]:
+        """Return the links that the section requires but no unit directory contains."""
+        return [
+            link
+            for link in install.links(unit)
+            if not any(self._system.lstat(f"{directory}/{link}") for directory in self._directories)
+        ]
+
+    def _texts(self, unit: str, fragment: str) -> Iterator[str]:
+        names = [unit]
+        if "@" in unit:
+            names.append(f"{unit.partition('@')[0]}@.{unit.rpartition('.')[2]}")
+        candidates = [f"{directory}/{name}" for name in names for directory in self._directories]
+        for path in filter(None, [fragment, *candidates]):
+            if (text := self._read(path)) is not None:
+                yield text
+                break
+        drop_ins = {
+            name: f"{directory}/{name}"
+            for directory in reversed([f"{path}.d" for path in candidates])
+            for name in self._names(directory)
+        }
+        for _, path in sorted(drop_ins.items()):
+            if (text := self._read(path)) is not None:
+                yield text
+
+    def _names(self, directory: str) -> list[str]:
+        try:
+            return [name for name, _ in self._system.children(directory) if name.endswith(".conf")]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _read(self, path: str) -> str | None:
+        try:
+            path = os.path.realpath(path)
+            if not self._system.exists(path):
+                return None
+            return self._system.read(path).decode(errors="replace").removeprefix(MARK)  # as systemd does
+        except (OSError, ResourceError):  # systemd reports an unreadable unit file
+            return None
+
+
+def _settings(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the settings of all ``[Install]`` sections."""
+    section, continued = "", ""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped.startswith(("#", ";")):  # also between continued lines
+            continue
+        if stripped.endswith("\\"):
+            continued += f"{stripped[:-1]} "
+            continue
+        stripped, continued = f"{continued}{stripped}", ""
+        if stripped.startswith("["):
+            section = stripped
+        elif section == "[Install]" and "=" in stripped:
+            name, _, value = stripped.partition("=")
+            yield name.strip(), value.strip()
+
+
+def _expand(word: str, unit: str) -> str:
+    """Return a name with its specifiers replaced. Empty if a specifier is unknown."""
+    prefix = unit.rpartition(".")[0]
+    name, _, instance = prefix.partition("@")
+    for specifier, value in (("%n", unit), ("%N", prefix), ("%p", name), ("%i", instance)):
+        word = word.replace(specifier, value)
+    return "" if "%" in word else word
+
+
+# Start at boot, and reasons why enabling a unit would have no effect (``puller.system.systemd_units``).
+
+_TRIGGERS = (".socket", ".timer", ".path", ".automount")
+
+
+class AtBoot:
+    """The units of one manager at boot. Methods raise ``ResourceError``.
+
+    ``is_behind``: in a dry run, systemd has not read the current files, so the files decide.
+    """
+
+    def __init__(self, sections: InstallSections, boot: Boot, *, is_behind: bool) -> None:
+        self._sections = sections
+        self._boot = boot
+        self._is_behind = is_behind
+
+    def started_by(self, unit: Unit) -> str:
+        """Return the unit that starts ``unit`` at boot. Empty if no unit does."""
+        if self._is_behind and unit.has_links:
+            return next(filter(self._boot.reaches, self._install_of(unit).starters), "")
+        return self._boot.starts(unit.node)
+
+    def is_started(self, unit: Unit) -> bool:
+        """Return whether a unit starts at every boot, or on request by D-Bus."""
+        if unit.file_state in ("enabled-runtime", "transient"):
+            return False
+        if self.started_by(unit):
+            return True
+        return (
+            unit.load == "loaded"
+            and unit.file_state in ("static", "enabled")
+            and self._is_started_by_bus(unit)
+        )
+
+    def why_not(self, unit: Unit) -> str:
+        """Return why a unit would not start at boot if it were enabled. Empty if it would."""
+        if self.is_started(unit) or unit.is_init_script:
+            return ""
+        if unit.file_state == "transient":
+            return "it was made by a program and is gone with the next boot"
+        if unit.file_state == "generated":
+            return f"it was made from {unit.source or 'a file'} that names no unit which starts at boot"
+        install = self._install_of(unit)
+        names = [*install.starters, *install.aliases]
+        if not names:
+            return "it has no [Install] section, and no unit that starts at boot wants it"
+        if any(map(self._boot.reaches, names)) or self._is_started_by_bus(unit):
+            return ""
+        default = self._boot.default or "the default target"
+        return (
+            f"its [Install] section names {', '.join(names)}, and a boot into {default} does not reach that"
+        )
+
+    def _install_of(self, unit: Unit) -> Install:
+        """Return the ``[Install]`` section, combined with sections of triggers that are enabled with it."""
+        sections, pending = {unit.id: self._sections.of(unit.id, unit.fragment)}, [unit.id]
+        while pending:
+            for name in sections[pending.pop()].also:
+                if name not in sections:
+                    sections[name] = self._sections.of(name)
+                    pending.append(name)
+        triggers = (unit.id, *(name for name in sections if name.endswith(_TRIGGERS)))
+        wants = [pair for name in triggers for pair in sections[name].wants]
+        return Install(tuple(wants), sections[unit.id].aliases)
+
+    def _is_started_by_bus(self, unit: Unit) -> bool:
+        return is_started_by_bus(unit.id, unit.fragment, self._sections.of(unit.id, unit.fragment).aliases)

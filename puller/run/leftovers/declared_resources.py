@@ -10,8 +10,8 @@ import msgspec
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.graph.identities import Key, identity_of, key_of, objects_of, spellings_of
-from puller.resources.canonical_names import Spellings
 from puller.resources.paths import parents
+from puller.system.local_paths import Spellings
 from puller.values.removal_policy import ABSENT
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import msgspec
 
 from bundles.filesystem.atomic import open_directory, replace_file, sync_directory
 from puller.resources.edits.edit_receipts import Made as Receipt
-from puller.resources.files.restored import Original
+from puller.resources.files.leftover_files import Original
 from puller.run.leftovers.merging import Hunk
 from puller.state.state_file import read_state, set_aside, write_state
 

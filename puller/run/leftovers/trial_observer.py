@@ -16,8 +16,8 @@ import msgspec
 from foundation.differences import Difference
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Properties, Resource
-from puller.resources.checksums import sha256
-from puller.resources.files.restored import Original
+from puller.resources.content_sources import sha256
+from puller.resources.files.leftover_files import Original
 from puller.resources.paths import PathState
 from puller.resources.registry import find_remover
 from puller.run.leftovers.merging import merged_text

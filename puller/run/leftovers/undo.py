@@ -18,11 +18,10 @@ from puller.errors import ConfigurationError, PullerError, ResourceError
 from puller.manifest.problems import decode
 from puller.reporting.report import Event, State
 from puller.resources.base import Part
-from puller.resources.checksums import sha256
+from puller.resources.content_sources import sha256
 from puller.resources.edits.edit_receipts import Made as Receipt
 from puller.resources.files.file_properties import FileProperties
-from puller.resources.files.leftover_files import LeftFile
-from puller.resources.files.restored import Original, Restored, RestoredProperties
+from puller.resources.files.leftover_files import LeftFile, Original, Restored, RestoredProperties
 from puller.resources.registry import find_type
 from puller.run.leftovers import decisions
 from puller.run.leftovers.decisions import Action, Before, Ending, Now

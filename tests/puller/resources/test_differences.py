@@ -23,7 +23,7 @@ from foundation.formatting import lines
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event, State
-from puller.resources.accounts import databases, user_state
+from puller.resources.accounts import account_databases, user_state
 from puller.resources.archives import archive_receipts
 from puller.resources.base import Properties
 from puller.resources.kernel import fstab, module_files, mount_commands, mount_table, sysctl_files
@@ -82,7 +82,7 @@ def with_cron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def with_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     (tmp_path / "homes").mkdir()
     monkeypatch.setattr(user_state, "HOMES", str(tmp_path / "homes"))
-    monkeypatch.setattr(databases, "DIRECTORY", str(tmp_path / "etc"))
+    monkeypatch.setattr(account_databases, "DIRECTORY", str(tmp_path / "etc"))
     machine = accounts.Accounts(tmp_path / "etc")
     return lambda noop: accounts.LookingOnly(machine) if noop else machine
 

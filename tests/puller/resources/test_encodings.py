@@ -13,9 +13,9 @@ from puller.resources.accounts.authorized_keys import KeysState, Wanted, merged,
 from puller.resources.files.file import File
 from puller.resources.kernel import fstab, module_files, sysctl_files
 from puller.resources.kernel.edited_file import EditedFile
-from puller.resources.packages.apt_sources import parse_entries
+from puller.resources.packages.layouts import parse_entries
 from puller.resources.scaffolds.scaffold_tree import RenderRequest, read_source, render_source
-from puller.resources.services.install_section import _settings
+from puller.resources.services.unit_links import _settings
 from puller.system.local import LocalSystem
 from puller.templates.engine_choice import ENGINES
 

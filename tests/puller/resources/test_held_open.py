@@ -25,7 +25,7 @@ from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context
-from puller.resources.files.restored import Original, Restored, RestoredProperties
+from puller.resources.files.leftover_files import Original, Restored, RestoredProperties
 from puller.system.local import LocalSystem
 from puller.system.protocol import Attributes, requires_new_file
 

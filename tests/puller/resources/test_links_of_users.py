@@ -24,8 +24,8 @@ import yaml
 
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.system.local import LocalSystem
+from puller.system.local_paths import open_safely, resolve
 from puller.system.protocol import Attributes
-from puller.system.safe_paths import open_safely, resolve
 
 if TYPE_CHECKING:
     from tests.support.stories import Host

@@ -19,8 +19,8 @@ import pytest
 from bundles.filesystem.atomic import write_file
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.system.local import LocalSystem
+from puller.system.local_paths import open_safely
 from puller.system.protocol import Attributes
-from puller.system.safe_paths import open_safely
 
 OURS = Attributes(os.geteuid(), os.getegid(), 0o640)
 SOMEBODY = 65534

@@ -7,8 +7,8 @@ import pytest
 
 from puller.errors import ChangedMeanwhile
 from puller.system.local import LocalSystem
+from puller.system.local_paths import RealPaths
 from puller.system.noop import NoopSystem
-from puller.system.real_paths import RealPaths
 
 
 def make_deep(top: Path, depth: int) -> None:

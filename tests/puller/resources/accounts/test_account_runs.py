@@ -18,7 +18,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event, State
-from puller.resources.accounts import databases, tools, user_state
+from puller.resources.accounts import account_databases, user_state
 from puller.system import mounts
 from tests.puller.test_imports import HEAVY, imported_by
 from tests.simulators import accounts as simulator
@@ -48,7 +48,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, homes: Path, monkeypatch: pytest.MonkeyPatch) -> Accounts:
-    monkeypatch.setattr(databases, "DIRECTORY", str(tmp_path / "etc"))
+    monkeypatch.setattr(account_databases, "DIRECTORY", str(tmp_path / "etc"))
     found: Accounts = simulator.Accounts(tmp_path / "etc")
     return found
 
@@ -217,12 +217,12 @@ def test_all_users_and_groups_are_one_reading_of_the_databases(
     machine.bring(*(f"useradd -M -d /x -- u{number}" for number in range(50)))
     read = []
 
-    class Counted(databases.Names):
+    class Counted(account_databases.Names):
         def __init__(self, passwd: bytes, group: bytes) -> None:
             read.append(1)
             super().__init__(passwd, group)
 
-    monkeypatch.setattr(databases, "Names", Counted)
+    monkeypatch.setattr(account_databases, "Names", Counted)
     users = ", ".join(f"{{u{number}: {{locked: true}}}}" for number in range(50))
     groups = ", ".join(f"{{u{number}: {{}}}}" for number in range(50))
     assert {event.state for event in apply(f"[{{group: [{groups}]}}, {{user: [{users}]}}]").values()} == {
@@ -329,7 +329,7 @@ sys.stdin.read()
 @pytest.fixture
 def holder(machine: Accounts) -> Iterator[subprocess.Popen[str]]:
     """Start another tool that holds the lock until the test ends."""
-    command = [sys.executable, "-c", HOLD, f"{databases.DIRECTORY}/.pwd.lock"]
+    command = [sys.executable, "-c", HOLD, f"{account_databases.DIRECTORY}/.pwd.lock"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "held\n"
@@ -340,7 +340,7 @@ def holder(machine: Accounts) -> Iterator[subprocess.Popen[str]]:
 def test_a_lock_that_another_tool_holds_is_waited_for_and_then_a_failure_that_names_it(
     machine: Accounts, apply: Apply, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "WAIT", 0.1)
+    monkeypatch.setattr(account_databases, "WAIT", 0.1)
     (failure,) = outcomes(apply("[{user: {name: a}}]")).values()
     assert f".pwd.lock is locked by process {holder.pid} (python" in failure
     assert machine.ran == []
@@ -352,13 +352,13 @@ def test_a_lock_that_is_given_back_in_time_is_no_failure(
     def give_back(seconds: float) -> None:
         holder.communicate()
 
-    monkeypatch.setattr("puller.resources.accounts.tools.time.sleep", give_back)
+    monkeypatch.setattr("puller.resources.accounts.account_databases.time.sleep", give_back)
     assert outcomes(apply("[{user: {name: a}}]")) == {"user#a": "changed"}
 
 
 def test_the_lock_is_not_kept_for_the_tool_takes_it_itself(machine: Accounts, apply: Apply) -> None:
     def try_lock() -> None:
-        with open(f"{databases.DIRECTORY}/.pwd.lock", "w") as lock:
+        with open(f"{account_databases.DIRECTORY}/.pwd.lock", "w") as lock:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     machine.after = try_lock
@@ -377,7 +377,7 @@ def busy_user(machine: Accounts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (proc / pid).mkdir(parents=True)
         (proc / pid / "root").symlink_to("/")
         (proc / pid / "status").write_text(f"Name:\t{name}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
-    monkeypatch.setattr(tools, "PROC", str(proc))
+    monkeypatch.setattr(account_databases, "PROC", str(proc))
     return "user a is used by process 247 (sleep); end it first"
 
 

@@ -19,7 +19,7 @@ from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event, State
-from puller.resources.accounts import databases, user_state
+from puller.resources.accounts import account_databases, user_state
 from tests.simulators import accounts as simulator
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, homes: Path, monkeypatch: pytest.MonkeyPatch) -> Accounts:
-    monkeypatch.setattr(databases, "DIRECTORY", str(tmp_path / "etc"))
+    monkeypatch.setattr(account_databases, "DIRECTORY", str(tmp_path / "etc"))
     found: Accounts = simulator.Accounts(tmp_path / "etc")
     return found
 

@@ -20,7 +20,7 @@ from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.manifest.problems import decode
-from puller.resources.archives import archive_receipts, placing
+from puller.resources.archives import archive_receipts, filling
 from puller.resources.archives.archive import Archive
 from puller.resources.archives.members import Kind
 from puller.resources.base import Context
@@ -170,7 +170,7 @@ class Manifest:
 def no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip fsync: a killed process loses no written data, and syncing would slow the tests."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    monkeypatch.setattr(placing, "sync_filesystem", lambda descriptor: None)
+    monkeypatch.setattr(filling, "sync_filesystem", lambda descriptor: None)
 
 
 def killed_at(step: int, work: Callable[[], object]) -> bool:

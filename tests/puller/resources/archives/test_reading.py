@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundles.errors import FormatError
-from puller.resources.archives.archive_listing import read_members
+from puller.resources.archives.extract import read_members
 from puller.resources.archives.members import Budget, Kind, Limits, find_kind
 from puller.resources.archives.tar import ArchiveSource
 from tests.simulators.extraction import extract

@@ -12,9 +12,8 @@ from puller.resources.packages.dnf import Dnf
 from puller.resources.packages.layouts import DnfLayout, all_layouts, layout_of
 from puller.resources.packages.package import Package
 from puller.resources.packages.package_properties import PackageProperties, check_package
-from puller.resources.packages.providers import PROVIDERS, Provider, load_class
+from puller.resources.packages.providers import PROVIDERS, Provider, canonical_name, load_class
 from puller.resources.packages.repository import Repository
-from puller.resources.packages.versions import canonical_name
 
 
 class Zypper(Dnf):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.resources.packages.versions import DPKG, RPM, Order, Version, parse_version
+from puller.resources.packages.providers import DPKG, RPM, Order, Version, parse_version
 
 RELATIONS = {-1: "lt", 0: "eq", 1: "gt"}
 

@@ -9,7 +9,7 @@ import pytest
 
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError
-from puller.resources.scaffolds.post import Draft, PostCommand, PostCommands, compiled
+from puller.resources.scaffolds.changes import Draft, PostCommand, PostCommands, compiled
 from puller.system.local import LocalSystem
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from puller.resources.services.install_section import InstallSections
+from puller.resources.services.unit_links import InstallSections
 from puller.system.local import LocalSystem
 
 

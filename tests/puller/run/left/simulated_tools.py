@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from puller.resources.accounts import databases, tools, user_state
+from puller.resources.accounts import account_databases, user_state
 from puller.system.local import LocalSystem
 from tests.simulators import accounts, mounts, packages
 
@@ -48,9 +48,9 @@ class Tools:
         self._replace(monkeypatch)
 
     def _replace(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(databases, "DIRECTORY", str(self.directory / "etc"))
+        monkeypatch.setattr(account_databases, "DIRECTORY", str(self.directory / "etc"))
         monkeypatch.setattr(user_state, "HOMES", str(self.directory / "homes"))
-        monkeypatch.setattr(tools, "PROC", str(self.directory / "mnt"))
+        monkeypatch.setattr(account_databases, "PROC", str(self.directory / "mnt"))
         monkeypatch.setattr("puller.resources.kernel.mount_commands.PROC", str(self.directory / "mnt"))
         monkeypatch.setattr("puller.resources.kernel.fstab.FSTAB", str(self.mounts.fstab))
         monkeypatch.setattr("puller.resources.kernel.mount_table.MOUNTINFO", str(self.mounts.mountinfo))

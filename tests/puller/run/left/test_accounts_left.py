@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from puller.resources.accounts import databases, tools, user_state
+from puller.resources.accounts import account_databases, user_state
 from puller.system.local import LocalSystem
 from tests.puller.run.left.test_way_back import story
 from tests.simulators import accounts as simulator
@@ -30,7 +30,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def machine(tmp_path: Path, homes: Path, monkeypatch: pytest.MonkeyPatch) -> Accounts:
     """Return simulated accounts, which the commands of ``LocalSystem`` change."""
-    monkeypatch.setattr(databases, "DIRECTORY", str(tmp_path / "etc"))
+    monkeypatch.setattr(account_databases, "DIRECTORY", str(tmp_path / "etc"))
     found: Accounts = simulator.Accounts(tmp_path / "etc")
     monkeypatch.setattr(LocalSystem, "execute", lambda system, command: found.execute(command))
     monkeypatch.setattr(LocalSystem, "user_id", lambda system, name: found.user_id(name))
@@ -80,7 +80,7 @@ def test_whose_processes_run_goes_with_their_group_after_what_ends_these(
         is_running = of == uid and (host.machine / "runs-as").read_text() == "app"
         return (4711, "app") if is_running else None
 
-    monkeypatch.setattr(tools, "find_process", find_process)
+    monkeypatch.setattr(account_databases, "find_process", find_process)
     new = "  - user: [{new: {shell: /bin/sh}}]\n"
     publisher.publish("2.0.0", "removed: absent\n" + story(0, new, runs_as.replace("USER", "new")))
     done = host.run()

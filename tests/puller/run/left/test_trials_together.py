@@ -10,7 +10,7 @@ import pytest
 
 from bundles.errors import StoreError
 from bundles.store.store import Store
-from puller.resources.files.restored import Restored
+from puller.resources.files.leftover_files import Restored
 from puller.run.trials import Trials
 
 if TYPE_CHECKING:

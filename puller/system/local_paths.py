@@ -1,17 +1,25 @@
-"""Directories opened without following links of other users, and safe access to deep trees.
+"""Paths of this machine: directories opened without links of other users, deep trees, and canonical paths.
 
-``bundles/filesystem/safe_paths.py`` describes the rules for links.
+Opened directories (``bundles/filesystem/safe_paths.py`` describes the rules for links):
 
 * A link of another user raises ``ResourceError``, so only the resource at that path fails and the run continues.
 * ``Descent`` reaches each directory from the previous one. It follows no link below the top directory, and verifies on
   the way up that ``..`` is the directory that it came from.
 * One directory is open at any depth. Removing a tree takes time in proportion to its size.
+
+Canonical paths (``RealPaths``), one text for all spellings of a path:
+
+* Links in the parent directories are resolved. The last name stays as it is, unless the caller asks for its target.
+* Links that the catalog declares count as if they existed, so that the first run and the second one agree.
+* A missing top-level directory gets its usual target: ``/lib`` is ``/usr/lib`` on every system with a merged ``/usr``.
+* Each directory is read once. Ten thousand files in a hundred directories cost a hundred system calls.
 """
 
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from bundles.filesystem import safe_paths
 from bundles.filesystem.atomic import naming
@@ -209,3 +217,110 @@ def _pieces(path: str) -> Iterator[str]:
 def _identity(descriptor: int) -> _Identity:
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
+
+
+_USUAL = {
+    "/bin": "usr/bin",
+    "/sbin": "usr/sbin",
+    "/lib": "usr/lib",
+    "/lib32": "usr/lib32",
+    "/lib64": "usr/lib64",
+    "/libx32": "usr/libx32",
+    "/var/run": "/run",
+    "/var/lock": "/run/lock",
+}
+"""Targets of links that every supported distribution has (hier(7))."""
+_MOST_LINKS = 40
+"""Number of links in one path, after which Linux fails with ``ELOOP``."""
+
+
+class RealPaths:
+    """Canonical paths of one machine. ``links`` are declared links with their targets."""
+
+    def __init__(self, links: Mapping[str, str] | None = None) -> None:
+        self._directories: dict[str, str] = {"/": "/", "": "/"}
+        self._targets: dict[str, str | None] = {}
+        self._passed: dict[str, frozenset[str]] = {}
+        self._links: dict[str, str] = {}
+        if links:
+            plain = RealPaths()
+            self._links = {plain.of(path): target for path, target in links.items()}
+
+    def of(self, path: str) -> str:
+        """Return the path with a canonical parent directory."""
+        above, _, name = path.rstrip("/").rpartition("/")
+        above = self.directory(above)
+        return f"{above}/{name}" if above != "/" else f"/{name}"
+
+    def directory(self, path: str) -> str:
+        """Return the path with all links resolved, including the last name. Reads each directory once."""
+        if (known := self._directories.get(path)) is not None:
+            return known
+        unknown = [path]
+        while (above := unknown[-1].rstrip("/").rpartition("/")[0]) not in self._directories:
+            unknown.append(above)
+        for each in reversed(unknown):  # top down, because a path may be deeper than the stack
+            known = self._directories[each] = self._resolved(each)
+        return self._directories[path]
+
+    def links_on(self, path: str) -> frozenset[str]:
+        """Return the canonical paths of all links in the parent directories of a path."""
+        above = path.rstrip("/").rpartition("/")[0]
+        self.directory(above)
+        return self._passed.get(above, frozenset())
+
+    def moved(self, paths: Iterable[str]) -> frozenset[str]:
+        """Return the parent directories of ``paths`` whose canonical path is different."""
+        parents = {path.rpartition("/")[0] for path in paths}
+        return frozenset(
+            parent for parent in parents if parent[:1] == "/" and self.directory(parent) != parent
+        )
+
+    def _resolved(self, path: str) -> str:
+        above, _, name = path.rstrip("/").rpartition("/")
+        here = self.directory(above) if above else "/"
+        passed = set(self._passed.get(above, ()))
+        waiting = [name]
+        links = 0
+        while waiting:
+            part = waiting.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                here = os.path.dirname(here)
+                continue
+            place = f"/{part}" if here == "/" else f"{here}/{part}"
+            target = self._target(place)
+            if target is None or links >= _MOST_LINKS:
+                here = place
+                continue
+            links += 1
+            passed.add(place)
+            here = "/" if target.startswith("/") else here
+            waiting += reversed(target.split("/"))
+        if passed:
+            self._passed[path] = frozenset(passed)
+        return here
+
+    def _target(self, path: str) -> str | None:
+        """Return the target of a link, ``None`` for other kinds."""
+        if path not in self._targets:
+            self._targets[path] = self._links.get(path) or _read_link(path)
+        return self._targets[path]
+
+
+def _read_link(path: str) -> str | None:
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:
+        return _USUAL.get(path)
+    except (OSError, ValueError):  # another kind of file, or a name that cannot exist
+        return None
+
+
+class Spellings(RealPaths):
+    """Canonical paths, and the facts that other canonical names depend on."""
+
+    def __init__(self, facts: Mapping[str, Any], links: Mapping[str, str] | None = None) -> None:
+        super().__init__(links)
+        self.facts = facts
