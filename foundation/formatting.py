@@ -133,7 +133,7 @@ _DONE = {Action.RUN: "ran", Action.RESTART: "restarted", Action.RELOAD: "reloade
 
 def people(differences: Sequence[Difference], *, is_predicted: bool = False, arrow: str = "") -> str:
     """Return the differences in one line. The default ``arrow`` depends on the locale."""
-    arrow = arrow or (ARROW if _is_utf8() else ASCII_ARROW)
+    arrow = arrow or (ARROW if is_utf8() else ASCII_ARROW)
     return ", ".join(_one(difference, arrow, is_predicted=is_predicted) for difference in differences)
 
 
@@ -199,7 +199,8 @@ def _value(value: str) -> str:
     return value if is_clear else repr(value)
 
 
-def _is_utf8() -> bool:
+def is_utf8() -> bool:
+    """Return whether terminals of the current locale display UTF-8."""
     # Python writes UTF-8 in the locale C, but a terminal of that locale cannot display it.
     return _locale.nl_langinfo(_locale.CODESET).upper().replace("-", "") == "UTF8"
 

@@ -110,7 +110,9 @@ class Fetching:
     def ended(self, transfer: Transfer, *, well: bool) -> None:
         """See ``Watcher``."""
         self._clear()
-        if well and transfer.passed and (self._is_shown or transfer.announced):
+        if well and transfer.passed and self._log is not None and self._log.terminal is not None:
+            self._log.terminal.fetched(transfer.what, transfer.passed)
+        elif well and transfer.passed and (self._is_shown or transfer.announced):
             self._write(f"{transfer.what}: {_result(transfer)}")
         if self._is_recorded and self._directories is not None:
             self._is_recorded = False

@@ -8,13 +8,19 @@ WARN and above need attention. An expected result of a run, such as a change, is
 """
 
 import sys
-from typing import TextIO, Unpack
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TextIO, TypeVar, Unpack
 
 from foundation.formatting import ARROW, journal, people
-from puller.reporting.report import Event, State
+from foundation.problems import Problem
+from puller.reporting.report import BundleReport, Event, State
 from puller.reporting.sinks import JOURNAL, Fields, Level, MessageId, find_sink
 from puller.values.visible import visible
 
+if TYPE_CHECKING:
+    from puller.reporting.terminal import Terminal
+
+_Attended = TypeVar("_Attended")
 _LEVEL_OF = {
     State.FAILED: Level.ERROR,
     State.CHANGED: Level.NOTICE,
@@ -32,7 +38,7 @@ def verbosity(*, verbose: bool, quiet: bool) -> Level:
 
 
 class Log:
-    """Writes the entries of a run that are urgent enough to the sink of its stream."""
+    """Writes the entries of a run that are urgent enough to the sink of its stream, or to a terminal."""
 
     def __init__(
         self,
@@ -41,7 +47,10 @@ class Log:
         level: Level = Level.NOTICE,
         colour: bool | None = None,
         journal: str = JOURNAL,
+        terminal: "Terminal | None" = None,
     ) -> None:
+        self.terminal = terminal
+        """Gets every entry in the place of the stream. ``None`` for pipes, files and the journal."""
         self._sink = find_sink(stream or sys.stderr, colour=colour, journal=journal)
         self._level = level
         self._common: Fields = {}
@@ -56,8 +65,26 @@ class Log:
 
     def write(self, level: Level, sentence: str, **fields: Unpack[Fields]) -> None:
         """Write an entry, which may have several lines."""
-        if self.is_shown(level):
+        if not self.is_shown(level):
+            return
+        if self.terminal is not None:
+            self.terminal.line(level, sentence, fields)
+        else:
             self._sink.write(level, visible(sentence), {**self._common, **fields})
+
+    def problems(
+        self,
+        level: Level,
+        problems: Sequence[Problem],
+        sentence: str,
+        title: str = "",
+        **fields: Unpack[Fields],
+    ) -> None:
+        """Write an entry for problems: ``sentence``, or on a terminal the problems below the title."""
+        if self.terminal is None or not problems:
+            self.write(level, sentence, **fields)
+        elif self.is_shown(level):
+            self.terminal.problems(level, problems, title)
 
     def at_once(self, sentence: str) -> None:
         """Write a warning. A signal handler may call this while another line is being written.
@@ -65,7 +92,8 @@ class Log:
         The warning is omitted if writing it would block.
         """
         if self.is_shown(Level.WARN):
-            self._sink.at_once(Level.WARN, visible(sentence), {**self._common, "kind": MessageId.WARNING})
+            text = visible(sentence) if self.terminal is None else self.terminal.urgent(sentence)
+            self._sink.at_once(Level.WARN, text, {**self._common, "kind": MessageId.WARNING})
 
     def error(self, sentence: str, **fields: Unpack[Fields]) -> None:
         """Write an entry about a failure."""
@@ -85,10 +113,14 @@ class Log:
         """Write an entry for readers who need details."""
         self.write(Level.INFO, sentence, **fields)
 
-    def event(self, event: Event, bundle: str = "") -> None:
-        """Write an entry for a resource, at the level of its state."""
+    def event(self, event: Event, bundle: str = "", where: Callable[[], str] = str) -> None:
+        """Write an entry for a resource, at the level of its state. ``where`` returns the place of its declaration."""
         level = _level_of(event)
-        if self.is_shown(level):
+        if not self.is_shown(level):
+            return
+        if self.terminal is not None:
+            self.terminal.event(event, bundle, where() if event.state is State.FAILED else "")
+        else:
             own: Fields = {"kind": _KIND_OF[event.state], "resource": event.reference, "state": event.state}
             if bundle:
                 own["bundle"] = bundle
@@ -102,9 +134,32 @@ class Log:
         """Return whether ``event`` would write an entry for a resource."""
         return self.is_shown(_level_of(event))
 
-    def ended(self, exit_status: int) -> None:
-        """Write an entry for the end of the run to the journal. A terminal user sees the exit status."""
-        if self._sink.has_fields:
+    def begin(self, name: str, version: str = "", *, before: str = "", remark: str = "") -> None:
+        """Set the version of a bundle whose resources follow, for the heading on a terminal.
+
+        ``before`` is the version before the run.
+        """
+        if self.terminal is not None:
+            self.terminal.begin(name, version, before=before, remark=remark)
+
+    def expect(self, resources: int) -> None:
+        """Set the number of resources that follow, for the status line of a terminal."""
+        if self.terminal is not None:
+            self.terminal.expect(resources)
+
+    def attending(self, attend: Callable[[_Attended], None]) -> Callable[[_Attended], None]:
+        """Return ``attend``, which on a terminal also shows the resource in the status line."""
+        if self.terminal is None:
+            return attend
+        from puller.reporting.terminal import attending
+
+        return attending(self.terminal, attend)
+
+    def ended(self, exit_status: int, bundles: Sequence[BundleReport] = ()) -> None:
+        """Write the end of the run to a terminal or to the journal. Shells of pipes see the exit status."""
+        if self.terminal is not None:
+            self.terminal.end(bundles, exit_status)
+        elif self._sink.has_fields:
             self.notice(
                 f"the run ended with exit status {exit_status}", kind=MessageId.RUN_ENDED, exit=exit_status
             )

@@ -29,7 +29,7 @@ from puller.errors import PullerError, file_problem
 from puller.exit_status import ExitStatus, worst
 from puller.reporting.log import Log
 from puller.reporting.report import Summary
-from puller.reporting.sinks import Fields
+from puller.reporting.sinks import Fields, Level, MessageId
 
 # Subclasses precede their bases. A failing store stops updates, like an unreachable site.
 _BUNDLE_ERRORS: tuple[tuple[type[BundleError], ExitStatus], ...] = (
@@ -82,13 +82,19 @@ class RunProblems(msgspec.Struct):
         self.errors((problem,), status, str(problem), **fields)
 
     def errors(
-        self, problems: Sequence[Problem], status: ExitStatus, sentence: str, **fields: Unpack[Fields]
+        self,
+        problems: Sequence[Problem],
+        status: ExitStatus,
+        sentence: str,
+        title: str = "",
+        **fields: Unpack[Fields],
     ) -> None:
-        """Keep and count problems that share one log entry."""
+        """Keep and count problems that share one log entry. A terminal shows them below the title."""
         fields["exit"] = status
         if problems:
             fields["code"] = problems[0].code
-        self.log.error(sentence, **fields)
+        fields.setdefault("kind", MessageId.PROBLEM)
+        self.log.problems(Level.ERROR, problems, sentence, title, **fields)
         self.problems += problems
         self.statuses.append(status)
 
@@ -109,7 +115,8 @@ class RunProblems(msgspec.Struct):
         """Log and keep a warning, which does not change the exit status."""
         if isinstance(warning, str):
             warning = Problem(code=ProblemCode.RUN_WARNING, message=warning)
-        self.log.warn(str(warning), code=warning.code)
+        kind = MessageId.WARNING
+        self.log.problems(Level.WARN, [warning], str(warning), kind=kind, code=warning.code)
         self.problems.append(warning)
 
     def note(self, sentence: str, *, is_routine: bool) -> None:

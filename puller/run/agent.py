@@ -131,7 +131,7 @@ class Agent(msgspec.Struct, frozen=True):
                     site = None if self.offline else self._refresh(downloads, selector, deadline)
                 # 4. Inputs
                 with phases(Phase.RESOLVE):
-                    context = self._context(holds, self._inputs(site, deadline))
+                    context = self._context(holds, self._inputs(site, deadline), is_verified=site is not None)
                 record.bundles = [
                     BundleRun(context, choice, BundleReport(name=choice.name))
                     for choice in self.configuration.bundles
@@ -278,7 +278,7 @@ class Agent(msgspec.Struct, frozen=True):
             self.directories.data, warn, signed=signed, deadline=deadline, noop=self.settings.noop
         )
 
-    def _context(self, holds: Holds, inputs: Inputs) -> RunContext:
+    def _context(self, holds: Holds, inputs: Inputs, *, is_verified: bool) -> RunContext:
         warn, noop, packages = self.problems.warn, self.settings.noop, self.configuration.undo_packages
         return RunContext(
             store=Store(self.directories.bundles),
@@ -290,6 +290,7 @@ class Agent(msgspec.Struct, frozen=True):
             trials=Trials(self.directories, warn, noop=noop),
             quarantine=holds.quarantine,
             leftovers=Leftovers(self.directories, warn, noop=noop, packages=packages),
+            is_verified=is_verified,
         )
 
     # 5. Choose and 6. Unpack
@@ -363,7 +364,7 @@ class Agent(msgspec.Struct, frozen=True):
         if not self.settings.noop:
             report.last_good = report.finished if is_good(report) else load_last_good(self.directories)
             self._keeper().keep(report, delivery)
-        self.problems.log.ended(report.exit_status)
+        self.problems.log.ended(report.exit_status, report.bundles)
         return report
 
     def _report(self, record: RunRecord) -> Report:

@@ -54,6 +54,8 @@ class RunContext(msgspec.Struct, frozen=True):
     trials: Trials
     quarantine: Quarantine
     leftovers: Leftovers
+    is_verified: bool = False
+    """Whether this run has verified the signatures of the site."""
 
     def find_current(self, name: str) -> Installed | None:
         """Return the current version. ``None`` also if it is damaged."""
@@ -276,7 +278,8 @@ class BundleRun(msgspec.Struct):
             if isinstance(error, PullerError):
                 self.report.held = f"{bundle} is rejected: {error.problems[0]}"
                 self.report.held_because = HeldBecause.REJECTED
-                problems.errors(error.problems, error.exit_status, f"{bundle} is rejected:\n{error}")
+                title = f"{bundle} is rejected"
+                problems.errors(error.problems, error.exit_status, f"{title}:\n{error}", title)
             else:
                 self.report_unavailable(error)
         for reason in self.refused.values():
@@ -355,6 +358,10 @@ class BundleRun(msgspec.Struct):
         """Make a version the current one. Raise ``BundleError``, ``OSError``."""
         context = self.context
         current = context.find_current(bundle.name)
+        before = current.version if current is not None else ""
+        is_rollback = self.report.given_up is not None
+        remark = "rolled back" if is_rollback else "signatures good" if context.is_verified else ""
+        context.problems.log.begin(bundle.name, bundle.version, before=before, remark=remark)
         if context.settings.noop or (current is not None and current.sha256 == bundle.sha256):
             return
         try:

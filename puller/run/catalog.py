@@ -169,6 +169,7 @@ def _apply_with_reversals(
         whole = leftovers.before(catalog, names, in_force)
         for bundle, _ in chosen_bundles(bundles):
             bundle.report_irreversible(*leftovers.remaining(bundle.name))
+        context.problems.log.expect(len(whole.order))
         applied = apply_catalog(
             whole,
             _engine_settings(context, bundles, whole),
@@ -237,7 +238,8 @@ def _event_logger(
 
     def listen(declaration: Declaration, event: Event) -> None:
         if log.shows(event):
-            log.event(event, names[catalog.numbers_of(declaration)[0]])
+            bundle = names[catalog.numbers_of(declaration)[0]]
+            log.event(event, bundle, lambda: "" if event.reversal else declaration.where)
 
     return listen
 

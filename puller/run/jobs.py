@@ -28,7 +28,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Manifest, ManifestSource, open_source
 from puller.reporting.fetching import Fetching
 from puller.reporting.log import Log, verbosity
-from puller.reporting.report import Summary, partial_sentence
+from puller.reporting.report import BundleReport, Summary, partial_sentence
 from puller.reporting.run_problems import RunProblems
 from puller.resources.content_sources import fetch_url
 from puller.run.host import CommandInputs, Host, load_inputs_of_host
@@ -64,21 +64,30 @@ class Options(msgspec.Struct, kw_only=True):
     verbose: bool = False
     quiet: bool = False
 
-    def settings(self, log: Log, stops: StopRequests) -> Settings:
-        """Return the settings of the engine. It writes to ``log`` and ends after a signal."""
+    def settings(self, log: Log, stops: StopRequests, name: str = "") -> Settings:
+        """Return the settings of the engine. It writes to ``log`` and ends after a signal.
+
+        ``name`` is the name of the applied manifest in headings.
+        """
         return Settings(
             noop=self.noop,
             only=self.only,
             diffs=sys.stdout.isatty() if self.diff is None else self.diff,
-            listener=lambda _, event: log.event(event),
+            listener=lambda declaration, event: log.event(event, name, lambda: declaration.where),
             log=log.notice,
             stopping=lambda: stops.reason,
-            attending=stops.attend,
+            attending=log.attending(stops.attend),
         )
 
     def log(self) -> Log:
-        """Return the log of the command."""
-        return Log(sys.stdout, level=verbosity(verbose=self.verbose, quiet=self.quiet))
+        """Return the log of the command. On a terminal it shows a table in the place of lines."""
+        terminal, stream = None, sys.stdout
+        if stream.isatty():
+            from puller.reporting.terminal import Terminal  # the jobs of timers have no terminal
+
+            terminal = Terminal(stream, is_dry_run=self.noop, is_quiet=self.quiet)
+        level = verbosity(verbose=self.verbose, quiet=self.quiet)
+        return Log(stream, level=level, terminal=terminal)
 
 
 class RunOptions(Options, kw_only=True):
@@ -200,11 +209,13 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
         pending = PendingRefreshes(
             directories.pending_refreshes, str(sources[-1].path), owners=owners, noop=options.noop
         )
+        log.begin(options.source)
+        log.expect(len(catalog.order))
         stops.check()
         with stops.deferred():  # after the first change, the events are reported in any case
             applied = apply_catalog(
                 catalog,
-                options.settings(log, stops),
+                options.settings(log, stops, options.source),
                 stops,
                 pending,
                 state_directory=directories.state,
@@ -250,8 +261,13 @@ def _report(
     if options.only:
         log.notice(partial_sentence(len(catalog.order), len(catalog.declarations)))
     summary = Summary.of(applied.events, duration)
-    log.notice(str(summary))
-    return worst(stops.exit_status, summary.exit_status(detailed=options.detailed_exitcodes))
+    status = worst(stops.exit_status, summary.exit_status(detailed=options.detailed_exitcodes))
+    if log.terminal is None:
+        log.notice(str(summary))
+    else:
+        report = BundleReport(name=options.source, outcome="applied", summary=summary, events=applied.events)
+        log.ended(status, [report])
+    return status
 
 
 @contextlib.contextmanager
