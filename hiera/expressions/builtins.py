@@ -14,10 +14,10 @@ from jinja2.filters import FILTERS as JINJA
 from jinja2.filters import make_attrgetter
 from jinja2.utils import htmlsafe_json_dumps
 
-from hiera.errors import LimitError
+from hiera.errors import ExpressionError, LimitError
 from hiera.limits import SCALARS, meter
 from hiera.values import sizes
-from hiera.values.plain import plain
+from hiera.values.plain import described, plain
 
 
 def center(value: Any, width: int = 80) -> str:
@@ -132,6 +132,14 @@ def total(environment: Any, value: Iterable[Any], attribute: str | int | None = 
     return [*start, *(part for item in items for part in item)]
 
 
+@pass_environment
+def truncate(environment: Any, value: Any, *arguments: Any, **named: Any) -> str:
+    """Jinja2's ``truncate``, for text only. Raises ExpressionError for other values."""
+    if not isinstance(value, str):
+        raise ExpressionError("", f"truncate requires text, not {described(value)}")
+    return str(JINJA["truncate"](environment, value, *arguments, **named))
+
+
 def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstring: str = "\n") -> str:
     """Jinja2's ``wordwrap``. Raises LimitError for long texts."""
     sizes.verify_width(wrapstring)
@@ -194,5 +202,6 @@ BOUNDED: Final[dict[str, Callable[..., Any]]] = {
     "slice": slices,
     "sum": total,
     "tojson": tojson,
+    "truncate": truncate,
     "wordwrap": wordwrap,
 }

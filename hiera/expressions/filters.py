@@ -71,6 +71,8 @@ def to_bool(value: Any) -> bool:
         wanted = "a truth value, or a text or number that says one, such as 'yes'"
         advice = "to ask whether there is anything in it, write | length > 0"
         raise ExpressionError("", f"bool wants {wanted}, not {described(value)}; {advice}")
+    if value in (0, 1):  # also as decimals, such as 1.0
+        return bool(value)
     text = texts.as_text(value, "bool").lower()
     if text not in _TRUE | _FALSE:
         raise ExpressionError("", f"{text[:40]!r} is neither true nor false")
@@ -305,7 +307,7 @@ _OF_TEXT: Final = frozenset(
             "title",
             "trim",
         ),
-        *("truncate", "upper", "urlize", "wordcount"),
+        *("upper", "urlize", "wordcount"),
     }
 )
 _OF_ITEMS: Final = frozenset({"groupby", "list", "sort", "unique"})

@@ -530,8 +530,13 @@ def searched(value: Any) -> Any:
 
 
 def printed(value: Any) -> Any:
-    """Return a value as template files print it. Text made from a list or mapping counts towards the limits."""
+    """Return a value as template files print it. Null prints nothing, as in Ansible.
+
+    Text made from a list or mapping counts towards the limits.
+    """
     value = printable(value)
+    if value is None:
+        return ""
     return meter.made(str(value)) if isinstance(value, (dict, list, tuple)) else value
 
 

@@ -7,7 +7,7 @@
 * ``include``, ``import`` and ``extends`` read templates of the bundle and its libraries. Templates given as text take
   precedence, and their paths have the same meaning as in a manifest. Paths in a library file start at the root of that
   library, regardless of the including file.
-* Values print as in Jinja2: ``True``, ``None``, ``['a']``. Undefined names are errors.
+* Values print as in Ansible: ``True``, ``['a']``, and nothing for null. Undefined names are errors.
 """
 
 from __future__ import annotations
