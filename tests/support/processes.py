@@ -2,6 +2,7 @@
 
 * pytest-xdist spreads tests over one worker more than there are processors.
 * Temporary files are in memory if there is room.
+* Compiled code is kept, because otherwise each of thousands of processes would compile Puller.
 * A test that exceeds its time limit ends its worker, which prints the stacks of all threads.
 """
 
@@ -10,6 +11,7 @@ import faulthandler
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[stderr] = os.dup(2)  # pytest captures the output of a running test
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # set by a shell's `&`, but tests need it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if "TMPDIR" not in os.environ and has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 

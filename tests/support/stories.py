@@ -12,12 +12,13 @@ import os
 import random
 import re
 import shutil
+import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
 import msgspec
 import pytest
@@ -70,16 +71,39 @@ Server = TypeVar("Server")
 
 
 def execute_here(*arguments: str) -> tuple[int, str]:
-    """Run ``puller`` in this process, which takes a tenth of the time of a new one."""
-    said = io.StringIO()
+    """Run ``puller`` in this process, which takes a tenth of the time of a new one. Return its status and output."""
+    output = io.StringIO()
+    return _run_main(arguments, output, output), output.getvalue()
+
+
+class Captured(io.TextIOWrapper):
+    """A standard stream in memory that takes text and bytes. Its type tells ``puller`` that it is not of the process."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), "utf-8", write_through=True)
+
+    @property
+    def text(self) -> str:
+        self.seek(0)
+        return self.read()
+
+
+def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``puller`` in this process, with output and errors apart as from ``subprocess.run``."""
+    output, errors = Captured(), Captured()
+    status = _run_main(arguments, output, errors)
+    return subprocess.CompletedProcess(arguments, status, output.text, errors.text)
+
+
+def _run_main(arguments: Sequence[str], output: TextIO, errors: TextIO) -> int:
     with (
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
         pytest.raises(SystemExit) as ended,
     ):
-        main(arguments)
+        main(list(arguments))
     assert isinstance(ended.value.code, int)
-    return ended.value.code, said.getvalue()
+    return ended.value.code
 
 
 class Publisher:

@@ -13,6 +13,7 @@ import yaml
 
 from puller.cli import main
 from puller.errors import UsageError, reason
+from tests.support.stories import run_here
 
 Puller = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -27,19 +28,10 @@ resources:
 
 
 @pytest.fixture
-def puller(tmp_path: Path) -> Puller:
-    """Run ``puller`` with the given arguments, in a temporary directory."""
-
-    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "puller", *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    return run
+def puller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Puller:
+    """Run ``puller`` with the given arguments, in a temporary directory and in this process."""
+    monkeypatch.chdir(tmp_path)
+    return run_here
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stories import Execute, Host, Publisher
+from tests.support.stories import Execute, Host, Publisher, run_here
 
 COMMAND = str(Path(sys.executable).with_name("puller"))
 
@@ -93,10 +93,12 @@ def offered_by_zsh(line: str, work: Path) -> set[str]:
 
 def offered(line: str) -> set[str]:
     """Return the command's answer to a shell."""
-    environment = {**os.environ, "_PULLER_COMPLETE": "zsh_complete", "COMP_WORDS": line, "COMP_CWORD": "99"}
-    environment["COMP_CWORD"] = str(len(line.split(" ")) - 1)
-    done = subprocess.run([COMMAND], capture_output=True, text=True, env=environment, timeout=60, check=True)
-    assert done.stderr == ""
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"_PULLER_COMPLETE": "zsh_complete", **words}.items():
+            patch.setenv(name, value)
+        done = run_here()
+    assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.strip("\n").splitlines()
     return {value if kind == "plain" else kind for kind, value in zip(lines[::3], lines[1::3], strict=True)}
 
