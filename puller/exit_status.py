@@ -15,7 +15,9 @@ class ExitStatus(IntEnum):
     lint`).
     """
     CHANGED = 2
-    """With ``--detailed-exitcodes``: in the desired state, after changes. A preview: changes are expected."""
+    """With ``--detailed-exitcodes``: in the desired state, after changes. With ``--noop`` as well, and in a preview:
+    changes are due.
+    """
     FAILED = 4
     """Resources failed, or a preview predicts failures."""
     CHANGED_AND_FAILED = 6

@@ -172,7 +172,9 @@ job_options = together(
         "--diff/--no-diff", default=None, help="Show what changes in files.  [default: on a terminal]"
     ),
     click.option(
-        "--detailed-exitcodes", is_flag=True, help="Exit with 2 when changes were made (6 with failures)."
+        "--detailed-exitcodes",
+        is_flag=True,
+        help="Exit with 2 after changes, and with --noop if changes are due (6 with failures).",
     ),
     click.option(
         "--only",

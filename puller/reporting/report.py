@@ -220,9 +220,12 @@ class Summary(msgspec.Struct, kw_only=True):
         """The number of resources, leftovers and changes of trials that the run changed."""
         return self.changed + self.refreshed + self.reversals
 
-    def exit_status(self, *, detailed: bool) -> ExitStatus:
-        """Return the exit status of a run that depends only on its resources."""
-        changes = self.changes > 0
+    def exit_status(self, *, detailed: bool, noop: bool = False) -> ExitStatus:
+        """Return the exit status of a run that depends only on its resources.
+
+        With ``detailed``, the predicted changes of a dry run count like changes.
+        """
+        changes = self.changes > 0 or (detailed and noop and self.would_change > 0)
         if self.failed or self.unmet:
             return ExitStatus.CHANGED_AND_FAILED if changes else ExitStatus.FAILED
         return ExitStatus.CHANGED if changes and detailed else ExitStatus.OK

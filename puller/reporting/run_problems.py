@@ -68,14 +68,17 @@ class RunProblems(msgspec.Struct):
     """Summary of each bundle's resources. One bundle may have failed resources, and another changed resources."""
     detailed: bool = False
     """Whether changes alone affect the exit status."""
+    noop: bool = False
+    """Whether the run is a dry run, whose predicted changes count like changes."""
 
     @property
     def exit_status(self) -> ExitStatus:
         """The most serious exit status of the run."""
         failed = sum(summary.failed + summary.unmet for summary in self.summaries)
         changes = sum(summary.changes for summary in self.summaries)
-        total = Summary(failed=failed, changed=changes)
-        return worst(*self.statuses, total.exit_status(detailed=self.detailed))
+        predicted = sum(summary.would_change for summary in self.summaries)
+        total = Summary(failed=failed, changed=changes, would_change=predicted)
+        return worst(*self.statuses, total.exit_status(detailed=self.detailed, noop=self.noop))
 
     def error(self, problem: Problem, status: ExitStatus, **fields: Unpack[Fields]) -> None:
         """Log, keep and count a problem. ``fields`` are added to its log entry."""

@@ -28,8 +28,9 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Manifest, ManifestSource, open_source
 from puller.reporting.fetching import Fetching
 from puller.reporting.log import Log, verbosity
-from puller.reporting.report import BundleReport, Summary, partial_sentence
+from puller.reporting.report import BundleReport, Report, Summary, partial_sentence
 from puller.reporting.run_problems import RunProblems
+from puller.reporting.sinks import Level
 from puller.resources.content_sources import fetch_url
 from puller.run.host import CommandInputs, Host, load_inputs_of_host
 from puller.run.template_cache import cached_templates
@@ -63,6 +64,10 @@ class Options(msgspec.Struct, kw_only=True):
     """References, with ``*`` for any text. Empty: all resources."""
     verbose: bool = False
     quiet: bool = False
+    reports: list[Report] | None = None
+    """Receives the report, for a JSON document on stdout. Then only failures are logged, on stderr."""
+    messages: list[str] = []
+    """Receives the messages of manifests, if ``reports`` is a list."""
 
     def settings(self, log: Log, stops: StopRequests, name: str = "") -> Settings:
         """Return the settings of the engine. It writes to ``log`` and ends after a signal.
@@ -81,6 +86,8 @@ class Options(msgspec.Struct, kw_only=True):
 
     def log(self) -> Log:
         """Return the log of the command. On a terminal it shows a table in the place of lines."""
+        if self.reports is not None:
+            return Log(sys.stderr, level=Level.ERROR)
         terminal, stream = None, sys.stdout
         if stream.isatty():
             from puller.reporting.terminal import Terminal  # the jobs of timers have no terminal
@@ -88,6 +95,18 @@ class Options(msgspec.Struct, kw_only=True):
             terminal = Terminal(stream, is_dry_run=self.noop, is_quiet=self.quiet)
         level = verbosity(verbose=self.verbose, quiet=self.quiet)
         return Log(stream, level=level, terminal=terminal)
+
+    def print_message(self, message: str) -> None:
+        """Print a message of a manifest."""
+        if self.reports is None:
+            print(visible(message))
+        else:
+            self.messages.append(message)
+
+    def receive(self, report: Report) -> None:
+        """Keep the report for a JSON document."""
+        if self.reports is not None:
+            self.reports.append(report)
 
 
 class RunOptions(Options, kw_only=True):
@@ -137,7 +156,8 @@ def run(options: RunOptions, network: "Network | None" = None) -> int:
         configuration = load_configuration(options.config)
         network.user = configuration.network_user
         status = _run(options, configuration)
-    if status in _AFTER_FAILURES and (profile := os.environ.get(UNIT_PROFILE)):
+    is_shown = options.reports is None
+    if is_shown and status in _AFTER_FAILURES and (profile := os.environ.get(UNIT_PROFILE)):
         what = f"the {profile} profile of the unit may have forbidden what failed"
         options.log().warn(f"{what}; docs/units.md says which line, and how a drop-in allows it")
     return status
@@ -160,13 +180,15 @@ def _run(options: RunOptions, configuration: "Configuration") -> int:
                 configuration,
                 directories,
                 Host.of(configuration),
-                RunProblems(log, detailed=options.detailed_exitcodes),
+                RunProblems(log, detailed=options.detailed_exitcodes, noop=options.noop),
                 stops,
                 options.settings(log, stops),
                 options.offline,
                 os.environ.get("PULLER_FELL_BACK", ""),
             )
-            return agent.run().exit_status
+            report = agent.run()
+            options.receive(report)
+            return report.exit_status
         except Stopped as stop:
             log.error(str(stop))
             return stop.exit_status
@@ -205,7 +227,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
         if options.only:
             catalog = catalog.limited_to(options.only)
         for message in (manifest.pre_message for manifest in manifests if manifest.pre_message):
-            print(visible(message))
+            options.print_message(message)
         pending = PendingRefreshes(
             directories.pending_refreshes, str(sources[-1].path), owners=owners, noop=options.noop
         )
@@ -230,7 +252,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
             status = _report(options, log, stops, catalog, warnings, applied, time.perf_counter() - started)
             if status in (ExitStatus.OK, ExitStatus.CHANGED):
                 for message in (manifest.post_message for manifest in manifests if manifest.post_message):
-                    print(visible(message))
+                    options.print_message(message)
             return status
 
 
@@ -261,12 +283,18 @@ def _report(
     if options.only:
         log.notice(partial_sentence(len(catalog.order), len(catalog.declarations)))
     summary = Summary.of(applied.events, duration)
-    status = worst(stops.exit_status, summary.exit_status(detailed=options.detailed_exitcodes))
+    resources = summary.exit_status(detailed=options.detailed_exitcodes, noop=options.noop)
+    status = worst(stops.exit_status, resources)
+    bundle = BundleReport(name=options.source, outcome="applied", summary=summary, events=applied.events)
     if log.terminal is None:
         log.notice(str(summary))
     else:
-        report = BundleReport(name=options.source, outcome="applied", summary=summary, events=applied.events)
-        log.ended(status, [report])
+        log.ended(status, [bundle])
+    if options.reports is not None:
+        from puller.reporting.results import report_of_apply  # most calls print no JSON
+
+        report = report_of_apply(bundle, warnings, status, noop=options.noop, only=options.only)
+        options.receive(report)
     return status
 
 

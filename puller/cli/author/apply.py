@@ -12,6 +12,7 @@ from puller.cli.options import (
     fact_options,
     job_options,
     no_system_facts_option,
+    text_format_option,
 )
 from puller.run import jobs
 
@@ -20,6 +21,7 @@ from puller.run import jobs
 @click.argument("source", shell_complete=files)
 @before_option
 @job_options
+@text_format_option
 @fact_options
 @no_system_facts_option
 @data_options
@@ -30,7 +32,7 @@ from puller.run import jobs
     help="This host's configuration, which names its data.  [default: /etc/puller/config.yaml, if there is one]",
 )
 @click.option("--state-directory", metavar="DIR", help="Keep the lock and pending refreshes in DIR.")
-def apply(**options: Any) -> int:
+def apply(output_format: str, **options: Any) -> int:
     """Apply SOURCE to this machine: a manifest, a directory with a manifest.yaml, or a bundle file.
 
     A resource is changed only where it differs; a second run changes nothing.
@@ -48,4 +50,19 @@ def apply(**options: Any) -> int:
     Exit status: 0 in the desired state, 4 resources failed, 6 some failed and others changed, 13 the manifest is not
     valid, 75 another run is at work.
     """
-    return jobs.apply(jobs.ApplyOptions(**options))
+    arguments = jobs.ApplyOptions(**options)
+    return _apply_as_json(arguments) if output_format == "json" else jobs.apply(arguments)
+
+
+def _apply_as_json(options: jobs.ApplyOptions) -> int:
+    from puller.cli.results import print_result_of
+    from puller.reporting.results import ApplyResult, described_problems
+
+    def result() -> ApplyResult:
+        options.reports, options.messages = [], []
+        status = jobs.apply(options)
+        report = next(iter(options.reports), None)
+        problems = described_problems(report.problems if report else ())
+        return ApplyResult(exit_status=status, problems=problems, report=report, messages=options.messages)
+
+    return print_result_of(ApplyResult, result)

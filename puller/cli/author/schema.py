@@ -4,6 +4,7 @@ import click
 
 from puller.cli.output import show
 from puller.engine.manifest_schema import manifest_schema, request_schema
+from puller.reporting.results import result_schema
 from puller.reporting.sent_report import report_schema
 
 
@@ -32,3 +33,9 @@ def request() -> None:
 def report() -> None:
     """Print the schema of the reports that hosts send to their fleet."""
     show(report_schema(), "json")
+
+
+@schema.command()
+def result() -> None:
+    """Print the schema of the documents that commands print with --format json."""
+    show(result_schema(), "json")

@@ -69,7 +69,8 @@ def run_one(
             log.error(f"{stop}; nothing was changed")
             return [], stop.exit_status
     summary = Summary.of(events, time.perf_counter() - started)
-    return events, stops.exit_status or summary.exit_status(detailed=options["detailed_exitcodes"])
+    detailed, noop = options["detailed_exitcodes"], options["noop"]
+    return events, stops.exit_status or summary.exit_status(detailed=detailed, noop=noop)
 
 
 # ``puller ensure api pipe``.

@@ -5,22 +5,24 @@ import sys
 import time
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from msgspec import to_builtins
+from msgspec import structs
 
 from bundles.errors import BundleError
 from bundles.store.store import Store
 from foundation.quantities import counted
 from puller.cli.host.common import chosen, config_option, load_host
 from puller.cli.options import text_format_option
-from puller.cli.output import say, show
+from puller.cli.output import say
+from puller.cli.results import print_result
 from puller.config.configuration import Configuration
-from puller.errors import BusyError, PullerError
+from puller.errors import BusyError, PullerError, UsageError
 from puller.reporting.history import load_last_report
 from puller.reporting.monitoring import Finding, Verdict
 from puller.reporting.report import Health
+from puller.reporting.results import BundleCheck, CheckResult, HealthFinding, RepairRun, described_problems
 from puller.run import current_health, jobs
 from puller.run.host import Host
 from puller.run.policy.holds import Holds
@@ -60,8 +62,14 @@ def check(bundles: tuple[str, ...], path: str, output_format: str, repair: bool)
         configuration, directories = load_host(path)
     except (PullerError, OSError) as error:
         return _tell(_Found(), [_unknown(str(error))], started, output_format)
-    for name in bundles:
-        chosen(configuration, name)
+    try:
+        for name in bundles:
+            chosen(configuration, name)
+    except UsageError as error:
+        if output_format != "json":
+            raise
+        problems = described_problems(error.problems)
+        return print_result(CheckResult(exit_status=error.exit_status, problems=problems, says=str(error)))
     with stops.handled():
         try:
             found, findings = _answer(configuration, directories, bundles)
@@ -80,7 +88,7 @@ class _Found:
         self.health: HostHealth | None = None
         self.at_work = ""
         self.held = ""
-        self.run: dict[str, Any] | None = None
+        self.run: RepairRun | None = None
 
 
 def _answer(
@@ -148,7 +156,7 @@ def _repaired(
     asked, after = _answer(configuration, directories, bundles)
     report = load_last_report(directories)
     changed = sum(one.summary.changes for one in report.bundles) if report else 0
-    asked.run = {"exit_status": status, "changed": changed}
+    asked.run = RepairRun(exit_status=status, changed=changed)
     what = counted(changed, "resource") if changed else "nothing"
     return asked, [*after, _remark(f"a run was made, which changed {what} (exit status {status})")]
 
@@ -167,8 +175,7 @@ def _tell(found: _Found, findings: "list[Finding]", started: float, output_forma
     figures = {"time": f"{time.monotonic() - started:.3f}s", "checks": str(len(asked)), "failed": str(failed)}
     verdict = Verdict(findings, figures)
     if output_format == "json":
-        show(_data(found, verdict), "json")
-        return verdict.exit_code
+        return print_result(_result(found, verdict))
     say(verdict)
     for one in asked:
         printed = one.result.output.strip().splitlines()[:1]
@@ -179,18 +186,19 @@ def _tell(found: _Found, findings: "list[Finding]", started: float, output_forma
     return verdict.exit_code
 
 
-def _data(found: _Found, verdict: "Verdict") -> dict[str, Any]:
+def _result(found: _Found, verdict: "Verdict") -> CheckResult:
     health = found.health
-    return {
-        "health": verdict.health.value,
-        "says": str(verdict),
-        "enforced": health.enforced if health else {},
-        "checks": [
-            {"bundle": one.bundle, "resource": one.resource, **to_builtins(one.result)}
-            for one in (health.results if health else ())
+    return CheckResult(
+        exit_status=verdict.exit_code,
+        health=verdict.health,
+        says=str(verdict),
+        enforced=health.enforced if health else {},
+        checks=[
+            BundleCheck(bundle=check.bundle, resource=check.resource, **structs.asdict(check.result))
+            for check in (health.results if health else ())
         ],
-        "findings": [{"health": one.health.value, "says": one.sentence} for one in verdict.findings],
-        "at_work": found.at_work or None,
-        "held": found.held or None,
-        "run": found.run,
-    }
+        findings=[HealthFinding(health=one.health, says=one.sentence) for one in verdict.findings],
+        at_work=found.at_work or None,
+        held=found.held or None,
+        run=found.run,
+    )

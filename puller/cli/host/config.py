@@ -6,22 +6,31 @@ from pathlib import Path
 import click
 
 from foundation.masking import mask_location
+from foundation.problems import Location, Problem
 from hiera.text import yaml_text
-from puller.cli.options import as_user_option, configuration_option
+from puller.cli.options import as_user_option, configuration_option, text_format_option
 from puller.cli.output import say
-from puller.config.configuration import load_configuration, sample
+from puller.cli.results import print_result_of
+from puller.config.configuration import Configuration, load_configuration, sample
 from puller.errors import ConfigurationError
+from puller.reporting.results import ConfigCheckResult, FollowedBundle
 from puller.run.readiness import Keys, Unready, find_unready
 
 
-def _located(path: str, problems: Sequence[Unready]) -> Iterator[str]:
-    """Yield a line for each problem. A missing key has the line of its parent, or none."""
+def _located(path: str, problems: Sequence[Unready]) -> Iterator[Problem]:
+    """Yield the problems with their lines. A missing key has the line of its parent, or none."""
     text = Path(path).read_text(encoding="utf-8")
     written = yaml_text.load(text.encode(), path)
     for problem in problems:
         is_written = isinstance(written, dict) and problem.keys[0] in written
-        line = f":{yaml_text.locate(text, problem.keys)[0]}" if is_written else ""
-        yield f"{path}{line}: {_shown(problem.keys)}: {problem.sentence}"
+        line = yaml_text.locate(text, problem.keys)[0] if is_written else 0
+        yield Problem(
+            code=ConfigurationError.code,
+            message=problem.sentence,
+            location=Location(path, line),
+            subject=_shown(problem.keys),
+            name=_shown(problem.keys),
+        )
 
 
 def _shown(keys: Keys) -> str:
@@ -50,14 +59,15 @@ def print_sample(as_user: bool) -> None:
 @click.option(
     "--file-only", is_flag=True, help="Check the text alone, and not what it names on this machine."
 )
-def check(path: str, *, file_only: bool) -> None:
+@text_format_option
+def check(path: str, output_format: str, *, file_only: bool) -> int:
     """Read the configuration as a run would, and look at the files, directories and users that it names.
 
     Nothing is fetched. Exit status: 0 when a run can work with it, 78 when not; every problem is listed with its line.
     """
-    configuration = load_configuration(path)
-    if not file_only and (problems := list(find_unready(configuration))):
-        raise ConfigurationError("\n".join(_located(path, problems)))
+    if output_format == "json":
+        return print_result_of(ConfigCheckResult, lambda: _result(path, _valid(path, file_only=file_only)))
+    configuration = _valid(path, file_only=file_only)
     say(f"{path}: valid")
     # A mirror may have a password in its URL.
     say(f"site: {', '.join(map(mask_location, configuration.mirrors))}")
@@ -66,3 +76,25 @@ def check(path: str, *, file_only: bool) -> None:
         say(f"bundle: {choice.name}, {which}")
     for window in configuration.windows:
         say(f"window: {window}")
+    return 0
+
+
+def _valid(path: str, *, file_only: bool) -> Configuration:
+    """Return the configuration. Raise ``ConfigurationError`` with every problem."""
+    configuration = load_configuration(path)
+    if not file_only and (problems := list(find_unready(configuration))):
+        raise ConfigurationError(problems=list(_located(path, problems)))
+    return configuration
+
+
+def _result(path: str, configuration: Configuration) -> ConfigCheckResult:
+    bundles = [
+        FollowedBundle(name=choice.name, channel=choice.channel, version=choice.version or "")
+        for choice in configuration.bundles
+    ]
+    return ConfigCheckResult(
+        file=path,
+        mirrors=[mask_location(mirror) for mirror in configuration.mirrors],
+        bundles=bundles,
+        windows=[str(window) for window in configuration.windows],
+    )

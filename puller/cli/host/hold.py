@@ -4,6 +4,7 @@
 is the guide.
 """
 
+import contextlib
 from datetime import UTC, datetime
 
 import click
@@ -26,13 +27,16 @@ from puller.cli.completing import (
 from puller.cli.host.common import chosen, config_option, load_host, one_line, state_in_use, user
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show, warn
+from puller.cli.results import print_result_of
 from puller.config.configuration import BundleChoice
 from puller.errors import BusyError, ConfigurationError, UsageError
 from puller.reporting.history import load_status
+from puller.reporting.report import Report
+from puller.reporting.results import DisableResult, PinResult, RollbackResult, described_problems
 from puller.run.jobs import RunOptions, run
 from puller.run.policy.forgetting import forget as forget_bundle
 from puller.run.policy.forgetting import forget_left
-from puller.run.policy.holds import Pins
+from puller.run.policy.holds import Disabled, Pins
 from puller.run.policy.holds import disable as save_hold
 from puller.run.policy.holds import enable as end_hold
 from puller.run.policy.quarantine import Quarantine
@@ -50,7 +54,8 @@ from puller.state.lock import only_run
     help="When it ends by itself: 2026-11-21T06:00 (UTC unless it has an offset), or a duration such as 4h or 2d.",
 )
 @config_option
-def disable(reason: str, until: str | None, path: str) -> None:
+@text_format_option
+def disable(reason: str, until: str | None, path: str, output_format: str) -> int:
     """Apply nothing on this host until `puller enable`, or until the given time.
 
     Runs still fetch and verify, so that the host is up to date in an instant afterwards, and end with exit status 20.
@@ -61,13 +66,19 @@ def disable(reason: str, until: str | None, path: str) -> None:
       puller disable --reason "TICKET-7: restoring the database" --until 4h
       puller disable --reason "frozen for the audit" --until 2026-12-01T08:00+01:00
     """
-    _, directories = load_host(path)
-    now = datetime.now(UTC)
-    end = _end(until, now)
-    with state_in_use("written"):
-        hold = save_hold(directories, one_line("--reason", reason), user(), now, end)
-    say(hold)
-    _tell_of_run(directories, "this hold is for the runs after it")
+
+    def hold() -> Disabled:
+        _, directories = load_host(path)
+        now = datetime.now(UTC)
+        end = _end(until, now)
+        with state_in_use("written"):
+            return save_hold(directories, one_line("--reason", reason), user(), now, end)
+
+    if output_format == "json":
+        return print_result_of(DisableResult, lambda: DisableResult(**msgspec.structs.asdict(hold())))
+    say(hold())
+    _tell_of_run(load_host(path)[1], "this hold is for the runs after it")
+    return 0
 
 
 @click.command()
@@ -106,7 +117,8 @@ def _tell_of_run(directories: Directories, consequence: str) -> None:
 @click.argument("bundle", shell_complete=bundles_of_host)
 @click.argument("version", required=False, shell_complete=versions_on_host)
 @config_option
-def pin(bundle: str, version: str | None, path: str) -> None:
+@text_format_option
+def pin(bundle: str, version: str | None, path: str, output_format: str) -> int:
     """Hold BUNDLE at VERSION, or at the version that is enforced now, until `puller unpin`.
 
     The next run brings another VERSION than the enforced one, if the site has it. A pin wins over the channel; where
@@ -117,15 +129,26 @@ def pin(bundle: str, version: str | None, path: str) -> None:
       puller pin web
       puller pin web 1.4.0
     """
+    if output_format == "json":
+        return print_result_of(PinResult, lambda: _pin(bundle, version, path))
+    pinned = _pin(bundle, version, path)
+    change = ""
+    if pinned.enforced != pinned.version:
+        change = f"; enforced now: {pinned.enforced or 'nothing'}, the next run changes that"
+    say(f"{bundle} is pinned to {pinned.version}{change}")
+    _tell_of_quarantine(load_host(path)[1], bundle, pinned.version)
+    return 0
+
+
+def _pin(bundle: str, version: str | None, path: str) -> PinResult:
     configuration, directories = load_host(path)
     choice = chosen(configuration, bundle)
     with only_run(directories.run), state_in_use("written"):
         enforced = Store(directories.bundles).current(bundle)
-        wanted = _version(bundle, version, enforced)
-        _check_configured(choice, wanted, path)
-        Pins.load(directories, warn).set(bundle, wanted)
-    _tell(bundle, wanted, enforced)
-    _tell_of_quarantine(directories, bundle, wanted)
+        pinned = _version(bundle, version, enforced)
+        _check_configured(choice, pinned, path)
+        Pins.load(directories, warn).set(bundle, pinned)
+    return PinResult(bundle=bundle, version=pinned, enforced=enforced.version if enforced else "")
 
 
 @click.command()
@@ -164,13 +187,6 @@ def _check_configured(choice: BundleChoice, version: str, path: str) -> None:
             f"{path}: {choice.name} has version {choice.version} there, wanted a pin to {version}; "
             "change it there, or remove it there to pin it here"
         )
-
-
-def _tell(bundle: str, version: str, enforced: Installed | None) -> None:
-    change = ""
-    if enforced is None or enforced.version != version:
-        change = f"; enforced now: {enforced.version if enforced else 'nothing'}, the next run changes that"
-    say(f"{bundle} is pinned to {version}{change}")
 
 
 def _tell_of_quarantine(directories: Directories, bundle: str, version: str) -> None:
@@ -252,7 +268,8 @@ def clear(bundle: str | None, version: str | None, everything: bool, path: str) 
 @click.option("--reason", default="", help="Why, for whoever looks into the quarantine later.")
 @click.option("--later", is_flag=True, help="Leave it to the next run to apply it.")
 @config_option
-def rollback(bundle: str, reason: str, later: bool, path: str) -> int:
+@text_format_option
+def rollback(bundle: str, reason: str, later: bool, path: str, output_format: str) -> int:
     """Roll back to the last good version of BUNDLE, or else to the one before, and apply it.
 
     What is enforced now is quarantined by its digest, so that no run takes it again; something newer from the site is
@@ -263,6 +280,18 @@ def rollback(bundle: str, reason: str, later: bool, path: str) -> int:
     Example:
       puller rollback web --reason "logins fail since 1.5.0"
     """
+    if output_format == "json":
+        return print_result_of(RollbackResult, lambda: _rolled_back(bundle, reason, path, later=later))
+    current, target, pinned = _roll_back(bundle, reason, path)
+    _print_rollback(current, target, pinned)
+    if later:
+        say("the next run applies it; `puller run` does it now")
+        return 0
+    return _apply(path)
+
+
+def _roll_back(bundle: str, reason: str, path: str) -> tuple[Installed, Installed, str | None]:
+    """Return the version that was current, the version that is current now, and the pinned version."""
     configuration, directories = load_host(path)
     choice = chosen(configuration, bundle)
     why = f"rolled back by {user()}" + (f": {one_line('--reason', reason)}" if reason else "")
@@ -270,12 +299,26 @@ def rollback(bundle: str, reason: str, later: bool, path: str) -> int:
         quarantine = Quarantine.load(directories, warn)
         trials = Trials(directories, warn, noop=False)
         current, target = roll_back(Store(directories.bundles), quarantine, trials, bundle, why)
-        pinned = Pins.load(directories, warn).find(bundle) or choice.version
-    _print_rollback(current, target, pinned)
-    if later:
-        say("the next run applies it; `puller run` does it now")
-        return 0
-    return _apply(path)
+        return current, target, Pins.load(directories, warn).find(bundle) or choice.version
+
+
+def _rolled_back(bundle: str, reason: str, path: str, *, later: bool) -> RollbackResult:
+    """Roll back, and return the result with the report of the run that applies the version."""
+    current, target, _ = _roll_back(bundle, reason, path)
+    reports: list[Report] = []
+    status = 0
+    with contextlib.suppress(BusyError):  # a run that began after the links were changed applies the version
+        status = 0 if later else run(RunOptions(config=path, offline=True, reports=reports))
+    report = next(iter(reports), None)
+    return RollbackResult(
+        exit_status=status,
+        problems=described_problems(report.problems if report else ()),
+        bundle=bundle,
+        before=current.version,
+        version=target.version,
+        quarantined=current.sha256,
+        report=report,
+    )
 
 
 def _print_rollback(current: Installed, target: Installed, pinned: str | None) -> None:

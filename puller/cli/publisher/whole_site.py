@@ -23,6 +23,8 @@ from puller.cli.output import print_table, say, show
 from puller.cli.publisher.key_sources import new_passphrase, passphrase_of_keys
 from puller.cli.publisher.prune import plain_history, print_versions
 from puller.cli.publisher.site_options import passphrase_option, reach, site_directory
+from puller.cli.results import print_result_of
+from puller.reporting.results import SiteRole, SiteVerifyResult
 
 _DEFAULTS = ", ".join(f"{role}={lifetime}" for role, lifetime in DEFAULT_LIFETIMES.items())
 
@@ -132,13 +134,31 @@ def refresh(directory: Path, passphrase_file: Path | None) -> None:
 
 @click.command("verify")
 @site_directory
-def verify(directory: Path) -> None:
+@text_format_option
+def verify(directory: Path, output_format: str) -> int:
     """Check everything in DIR/public as a host would: signatures, expiry, and every published file."""
+    if output_format == "json":
+        return print_result_of(SiteVerifyResult, lambda: _verified(directory))
     made = Site(directory)
     found = verify_site(made)
     shown = f"{found.targets} published files, {found.size} bytes, and {found.files} of bundles one by one"
     say(f"{made.public}: {shown}: all are as signed")
     _print_roles(found.roles)
+    return 0
+
+
+def _verified(directory: Path) -> SiteVerifyResult:
+    verification = verify_site(Site(directory))
+    return SiteVerifyResult(
+        directory=str(directory),
+        targets=verification.targets,
+        files=verification.files,
+        size=verification.size,
+        roles=[
+            SiteRole(role=role.role, version=role.version, expires=iso_text(role.expires))
+            for role in verification.roles
+        ],
+    )
 
 
 @click.command("serve")

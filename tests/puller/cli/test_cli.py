@@ -66,7 +66,15 @@ def test_apply_changes_then_is_stable(puller: Puller, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("web")
-@pytest.mark.parametrize(("options", "status"), [((), 0), (("--detailed-exitcodes",), 2)])
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ((), 0),
+        (("--detailed-exitcodes",), 2),
+        (("--noop",), 0),
+        (("--noop", "--detailed-exitcodes"), 2),
+    ],
+)
 def test_changes_show_in_the_exit_status_when_asked_for(
     puller: Puller, options: tuple[str, ...], status: int
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_file_is_ensured_and_then_stable(puller: Puller, tmp_path: Path) -> No
 STATUSES = [
     (("exec", "true"), 0),
     (("exec", "true", "--detailed-exitcodes"), 2),
+    (("exec", "true", "--noop", "--detailed-exitcodes"), 2),
     (("exec", "false"), 4),
     (("exec", "false", "--returns", "0", "--returns", "1"), 0),
     (("exec", "sh -c 'exit $CODE'", "--environment", "CODE=3", "--returns", "3"), 0),
