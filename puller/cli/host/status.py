@@ -5,6 +5,7 @@
 * The lines about pauses, windows, pins and the quarantine are those of ``puller/run/policy/holds.py``.
 """
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +24,9 @@ from puller.config.configuration import Configuration
 from puller.delivery.delivery import Delivery
 from puller.errors import ConfigurationError, PullerError, file_problem, reason
 from puller.exit_status import ExitStatus
+from puller.reporting import headline
 from puller.reporting.fetching import load_fetching
+from puller.reporting.headline import Headline, Sync
 from puller.reporting.history import find_unfinished, load_last_report, load_status
 from puller.reporting.monitoring import Records, Verdict, judge, unknown
 from puller.reporting.report import BundleReport, Report
@@ -32,7 +35,15 @@ from puller.reporting.retention import began
 from puller.run.host_state import BundleState, HostState, Unconfigured
 from puller.run.leftovers.managed import Left
 from puller.state.directories import Directories
+from puller.system.timers import find_timer
 
+_COLOURS = {
+    Sync.IN_SYNC: "green",
+    Sync.OUT_OF_SYNC: "red",
+    Sync.HELD: "yellow",
+    Sync.RUNNING: "cyan",
+    Sync.UNKNOWN: "yellow",
+}
 _MOST_CHECKED = 3
 """Maximum sentences about restless resources in the line of ``--check``."""
 
@@ -53,8 +64,8 @@ _MOST_CHECKED = 3
 def status(path: str, output_format: str, check: bool, max_age: timedelta) -> int:
     """Show what is enforced on this host and since when, how the last run went, and what is held back and why.
 
-    Reads the state directory only: it asks neither the site nor the machine. Whatever it has to show, the exit status
-    is 0; to be told apart by it is what --check is for:
+    The first line states whether this host is in sync, when the next run starts, and what to do. The command reads the
+    state directory, and queries systemd for the timer. It contacts no site. The exit status is 0. With --check it is:
 
     \b
        0  OK        the last run is not long ago, and all is as published, or held by the operator
@@ -63,8 +74,13 @@ def status(path: str, output_format: str, check: bool, max_age: timedelta) -> in
        3  UNKNOWN   no run has ended yet, or the records cannot be read (try as root)
     """
     if not check:
-        found, _ = _look(path)
-        show(found, "json") if output_format == "json" else _print(found)
+        found, report = _look(path)
+        line = _headline(found, report)
+        if output_format == "json":
+            show({"headline": {**to_builtins(line), "text": str(line)}, **found}, "json")
+        else:
+            say(line, _COLOURS[line.sync])
+            _print(found)
         return ExitStatus.OK
     return _check(path, output_format, max_age)
 
@@ -82,6 +98,23 @@ def _check(path: str, output_format: str, oldest: timedelta) -> int:
     else:
         say(str(verdict))
     return verdict.exit_code
+
+
+def _headline(found: dict[str, Any], report: Report | None) -> Headline:
+    """Return the first line. Asks systemd when the next run starts."""
+    records = headline.Records(
+        report=report,
+        running_since=found["running_since"] or "",
+        unreadable=found["problem"] or "",
+        cut_short=bool(found["cut_short"]),
+        is_disabled=bool(found["holds"]["disabled"]),
+        not_applying=found["holds"]["not_applying"] or "",
+        damaged=[
+            f"{bundle['name']}: {bundle['problem']}" for bundle in found["bundles"] if "problem" in bundle
+        ],
+        timer=find_timer(of_user=os.geteuid() != 0),
+    )
+    return headline.headline(records)
 
 
 def _judge(found: dict[str, Any], report: Report | None, oldest: timedelta) -> Verdict:

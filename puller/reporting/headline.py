@@ -1,0 +1,177 @@
+"""The first line of ``puller status``: whether the host is in sync, when the next run starts, and what to do.
+
+* *In sync* requires a last run that applied all bundles completely. Anything else is *out of sync* or *unknown*.
+* The first matching rule decides: damage, the absence of a run, the operator's hold, failed resources, updates.
+* This module does no I/O.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from foundation.quantities import counted
+from foundation.timestamps import minute_text, parse_moment
+from puller.exit_status import ExitStatus
+from puller.reporting.report import BundleReport, HeldBecause, Report, State
+from puller.system.timers import AGENT_TIMER, Timer
+
+_RUN = "`puller run`"
+
+
+class Sync(StrEnum):
+    """Whether a host is in the state that its bundles declare."""
+
+    IN_SYNC = "in sync"
+    OUT_OF_SYNC = "out of sync"
+    HELD = "held"
+    """The operator or a maintenance window prevents changes, so drift is not corrected."""
+    RUNNING = "a run is in progress"
+    UNKNOWN = "unknown"
+
+
+class Records(msgspec.Struct, frozen=True, kw_only=True):
+    """The records of a host."""
+
+    report: Report | None
+    running_since: str = ""
+    unreadable: str = ""
+    """Why the last report cannot be read."""
+    cut_short: bool = False
+    """Whether the last run has stopped without a record of its end."""
+    is_disabled: bool = False
+    not_applying: str = ""
+    """Why runs apply nothing at this moment."""
+    damaged: list[str] = []
+    """Problems of enforced bundles."""
+    timer: Timer | None = None
+    """``None``: systemd does not answer."""
+
+
+class Headline(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a host in one line."""
+
+    sync: Sync
+    because: str = ""
+    next_run: str = ""
+    """UTC in ISO 8601. Empty if unknown."""
+    next_run_text: str = ""
+    todo: str = ""
+    """The next step for a person. Empty if there is nothing to do."""
+
+    def __str__(self) -> str:
+        link = {Sync.IN_SYNC: ", but ", Sync.RUNNING: " "}.get(self.sync, ": ")
+        state = f"{self.sync}{link}{self.because}" if self.because else str(self.sync)
+        todo = f"to do: {self.todo}" if self.todo else "nothing to do"
+        return "; ".join(filter(None, (state, self.next_run_text, todo)))
+
+
+class _Finding(msgspec.Struct, frozen=True):
+    sync: Sync
+    because: str = ""
+    todo: str = ""
+
+
+_OF_STATUS = {
+    ExitStatus.SIGNATURE: (
+        "signatures of the site are wrong",
+        "report it to the publisher (`puller site verify`)",
+    ),
+    ExitStatus.ROLLBACK: (
+        "the site offers older metadata",
+        "report it to the publisher (`puller site verify`)",
+    ),
+    ExitStatus.EXPIRED: ("the metadata of the site have expired", "the publisher runs `puller site refresh`"),
+    ExitStatus.FETCH_FAILED: ("the site cannot be reached", "check the network and the address of the site"),
+    ExitStatus.REJECTED: ("a release is rejected", "correct it and publish a new version"),
+    ExitStatus.HEALTH_FAILED: ("a release was rolled back", "correct it and publish a new version"),
+    ExitStatus.FELL_BACK: ("the installed agent does not start", "reinstall the agent"),
+    ExitStatus.CONFIGURATION: ("the configuration has problems", "`puller config check`"),
+}
+"""The last run has applied the enforced versions, but an update has failed."""
+
+
+def headline(records: Records) -> Headline:
+    """Return the line for the records of a host."""
+    finding = _find(records)
+    next_run, text, missing_timer = _next_run(records)
+    return Headline(
+        sync=finding.sync,
+        because=finding.because,
+        next_run=next_run,
+        next_run_text=text,
+        todo=" and ".join(filter(None, (finding.todo, missing_timer))),
+    )
+
+
+def _next_run(records: Records) -> tuple[str, str, str]:
+    """Return the start of the next run, its text, and what to do without a timer."""
+    timer = records.timer
+    if timer is None:
+        return "", "", ""
+    if not timer.is_active:
+        return "", f"no next run, {AGENT_TIMER} is not active", f"`systemctl enable --now {AGENT_TIMER}`"
+    if timer.next_start is None:
+        return "", f"next run by {AGENT_TIMER}", ""
+    text = minute_text(timer.next_start)
+    return timer.next_start.isoformat(), f"next run {text}", ""
+
+
+def _find(records: Records) -> _Finding:
+    if records.running_since:
+        return _Finding(Sync.RUNNING, f"since {minute_text(parse_moment(records.running_since))}")
+    if records.damaged:
+        return _Finding(Sync.OUT_OF_SYNC, records.damaged[0], _RUN)
+    report = records.report
+    if report is None:
+        return _Finding(Sync.UNKNOWN, records.unreadable or "no run has ended yet", _RUN)
+    if records.cut_short:
+        return _Finding(Sync.UNKNOWN, "the last run was cut short", _RUN)
+    if records.not_applying:
+        todo = "`puller enable` to apply again" if records.is_disabled else ""
+        return _Finding(Sync.HELD, records.not_applying, todo)
+    return _of_report(report)
+
+
+def _of_report(report: Report) -> _Finding:
+    failed = [
+        event.reference
+        for bundle in report.bundles
+        for event in bundle.events
+        if event.state is State.FAILED or event.unmet_requirements
+    ]
+    if failed:
+        others = f" and {counted(len(failed) - 1, 'other')}" if len(failed) > 1 else ""
+        return _Finding(Sync.OUT_OF_SYNC, f"{failed[0]}{others} failed", f"`puller explain {failed[0]}`")
+    status = report.exit_status
+    if status == ExitStatus.HEALTH_FAILED_TWICE:
+        return _Finding(
+            Sync.OUT_OF_SYNC, "a release was given up, and its rollback failed", "see the problems below"
+        )
+    if report.paused:  # the hold has ended since
+        return _Finding(Sync.UNKNOWN, "the last run applied nothing", _RUN)
+    if report.only:
+        return _Finding(Sync.UNKNOWN, "the last run was partial", _RUN)
+    unapplied = next((bundle for bundle in report.bundles if bundle.outcome != "applied"), None)
+    if unapplied is not None:
+        outcome = unapplied.outcome or "not applied"
+        return _Finding(Sync.OUT_OF_SYNC, f"{unapplied.name}: {outcome}", "see the problems below")
+    if status in _OF_STATUS:
+        because, todo = _OF_STATUS[ExitStatus(status)]
+        return _Finding(Sync.IN_SYNC, because, todo)
+    held = next((bundle for bundle in report.bundles if bundle.held), None)
+    if held is not None:
+        return _Finding(
+            Sync.IN_SYNC, f"{held.name} {held.published} is held".replace("  ", " "), _after_hold(held)
+        )
+    if status not in (ExitStatus.OK, ExitStatus.CHANGED):
+        return _Finding(Sync.UNKNOWN, f"the last run ended with exit status {status}", _RUN)
+    return _Finding(Sync.IN_SYNC)
+
+
+def _after_hold(bundle: BundleReport) -> str:
+    """Return what to do about a held release. A rollout that waits needs nobody."""
+    if bundle.held_because is HeldBecause.ROLLOUT:
+        return ""
+    if bundle.held_because is HeldBecause.QUARANTINE:
+        return f"correct the bundle and publish a new version, or `puller quarantine clear {bundle.name}`"
+    return "correct the bundle and publish a new version"

@@ -1,0 +1,50 @@
+"""Timers of systemd: whether a timer is active, and when it starts its service next."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from puller.system.commands import Command, run
+
+AGENT_TIMER = "puller.timer"
+_BOOTED = Path("/run/systemd/system")
+"""Exists if systemd is the init system, see sd_booted(3)."""
+_PATIENCE = 5.0  # seconds
+_FORMAT = "%a %Y-%m-%d %H:%M:%S UTC"
+"""The format of systemctl in the locale C and the time zone UTC. Old versions have no option for other formats."""
+
+
+class Timer(NamedTuple):
+    """The state of a timer."""
+
+    is_active: bool
+    next_start: datetime | None = None
+    """``None`` also if the timer counts from the last run and not by the wall clock."""
+
+
+def find_timer(name: str = AGENT_TIMER, *, of_user: bool = False) -> Timer | None:
+    """Return the state of a timer. ``None`` if systemd is not running or does not answer."""
+    if not _BOOTED.is_dir():
+        return None
+    variables = {"LC_ALL": "C", "TZ": "UTC"}
+    if of_user:
+        variables["XDG_RUNTIME_DIR"] = f"/run/user/{os.geteuid()}"
+    manager = "--user" if of_user else "--system"
+    properties = "--property=ActiveState,NextElapseUSecRealtime"
+    words = ["systemctl", manager, "show", "--no-pager", properties, "--", name]
+    try:
+        completed = run(Command(words, variables, timeout=_PATIENCE))
+    except OSError:
+        return None
+    fields = dict(line.partition("=")[::2] for line in completed.stdout.splitlines())
+    if completed.exit_code != 0 or "ActiveState" not in fields:
+        return None
+    return Timer(fields["ActiveState"] == "active", _parse(fields.get("NextElapseUSecRealtime", "")))
+
+
+def _parse(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, _FORMAT).replace(tzinfo=UTC)
+    except ValueError:  # empty while a run is in progress
+        return None

@@ -1,0 +1,139 @@
+"""The first line of ``puller status``."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from puller.exit_status import ExitStatus
+from puller.reporting.headline import Records, Sync, headline
+from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State
+from puller.system import timers
+from puller.system.commands import Command, Completed
+from puller.system.timers import Timer, find_timer
+from tests.puller.problems import failure
+from tests.support.stories import Host, Publisher
+
+START = datetime(2026, 11, 27, 2, 14, 8, tzinfo=UTC)
+FAILED = Event(type="service", name="app", state=State.FAILED, problems=[failure("x")])
+UNMET = Event(type="file", name="/x", state=State.SKIPPED, unmet_requirements=["service#app"])
+
+
+def records(status: int = 0, *events: Event, report: dict[str, Any] | None = None, **fields: Any) -> Records:
+    bundle = {"name": "web", "version": "1.5.0", "outcome": "applied", "events": list(events)}
+    parts = {"bundle": {}, **(report or {})}
+    bundles = [BundleReport(**(bundle | parts.pop("bundle")))]
+    last = Report(
+        run="r", started="", finished="", host="", puller="", exit_status=status, bundles=bundles, **parts
+    )
+    return Records(**{"report": last, "timer": Timer(is_active=True, next_start=START), **fields})
+
+
+QUARANTINED = {"held": "x", "held_because": HeldBecause.QUARANTINE, "published": "1.6.0"}
+WAITING = {"held": "x", "held_because": HeldBecause.ROLLOUT, "published": "1.6.0"}
+NEXT = "next run 2026-11-27 02:14 UTC"
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (records(), f"in sync; {NEXT}; nothing to do"),
+        (records(2), f"in sync; {NEXT}; nothing to do"),
+        (
+            records(4, FAILED, UNMET),
+            f"out of sync: service#app and 1 other failed; {NEXT}; to do: `puller explain service#app`",
+        ),
+        (
+            records(14),
+            f"in sync, but the site cannot be reached; {NEXT}; to do: check the network and the address of the site",
+        ),
+        (
+            records(20, report={"bundle": QUARANTINED}),
+            f"in sync, but web 1.6.0 is held; {NEXT}; to do: correct the bundle and publish a new version, or "
+            "`puller quarantine clear web`",
+        ),
+        (
+            records(20, report={"bundle": WAITING}),
+            f"in sync, but web 1.6.0 is held; {NEXT}; nothing to do",
+        ),
+        (
+            records(not_applying="disabled by ann: audit", is_disabled=True),
+            f"held: disabled by ann: audit; {NEXT}; to do: `puller enable` to apply again",
+        ),
+        (
+            records(not_applying="outside of the windows"),
+            f"held: outside of the windows; {NEXT}; nothing to do",
+        ),
+        (
+            records(report={"only": ["file#/x"]}),
+            f"unknown: the last run was partial; {NEXT}; to do: `puller run`",
+        ),
+        (records(cut_short=True), f"unknown: the last run was cut short; {NEXT}; to do: `puller run`"),
+        (Records(report=None), "unknown: no run has ended yet; to do: `puller run`"),
+        (
+            Records(report=None, running_since="2026-11-27T01:04:00+00:00"),
+            "a run is in progress since 2026-11-27 01:04 UTC; nothing to do",
+        ),
+        (
+            records(timer=Timer(is_active=False)),
+            "in sync; no next run, puller.timer is not active; to do: `systemctl enable --now puller.timer`",
+        ),
+        (records(timer=Timer(is_active=True)), "in sync; next run by puller.timer; nothing to do"),
+        (records(damaged=["web: is damaged"]), f"out of sync: web: is damaged; {NEXT}; to do: `puller run`"),
+    ],
+)
+def test_line_has_state_next_run_and_advice(found: Records, line: str) -> None:
+    assert str(headline(found)) == line
+
+
+@pytest.mark.parametrize("status", ExitStatus)
+def test_only_applied_bundles_are_in_sync(status: ExitStatus) -> None:
+    """No status of a run whose bundles were not applied is in sync."""
+    unapplied = {"bundle": {"outcome": "nothing to enforce"}}
+    assert headline(records(status, report=unapplied)).sync is Sync.OUT_OF_SYNC
+    assert headline(records(status, FAILED)).sync is Sync.OUT_OF_SYNC
+
+
+@pytest.mark.parametrize(
+    ("output", "timer"),
+    [
+        (
+            "ActiveState=active\nNextElapseUSecRealtime=Fri 2026-11-27 02:14:08 UTC\n",
+            Timer(is_active=True, next_start=START),
+        ),
+        ("ActiveState=active\nNextElapseUSecRealtime=\n", Timer(is_active=True)),
+        ("ActiveState=inactive\nNextElapseUSecRealtime=\n", Timer(is_active=False)),
+        ("Failed to connect to bus\n", None),
+    ],
+)
+def test_timer_has_its_state_and_its_next_start(
+    output: str, timer: Timer | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    def show(command: Command) -> Completed:
+        assert command.arguments[0] == "systemctl"
+        return Completed(0, None, False, output, "", 0.0)
+
+    monkeypatch.setattr(timers, "_BOOTED", tmp_path)
+    monkeypatch.setattr(timers, "run", show)
+    assert find_timer() == timer
+
+
+def test_machine_without_systemd_has_no_timer(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(timers, "_BOOTED", tmp_path / "missing")
+    assert find_timer() is None
+
+
+def test_status_begins_with_the_line(host: Host, publisher: Publisher) -> None:
+    def first() -> str:
+        return host.puller("status").output.splitlines()[0]
+
+    assert first().startswith("unknown: no run has ended yet; ")
+    publisher.publish("1.0.0")
+    assert host.run().status == 0
+    assert first().startswith("in sync; ")
+    assert host.status()["headline"]["sync"] == "in sync"
+    publisher.publish("1.1.0", f"{publisher.story}      - 'false': {{}}\n")
+    assert host.run().status == 6
+    assert first().startswith("out of sync: exec#false failed; ")
+    assert host.puller("disable", "--reason", "audit").status == 0
+    assert first().startswith("held: disabled by ")
