@@ -47,7 +47,7 @@ class Duration(float):
         if seconds is None or seconds > _LONGEST:
             raise _invalid(value)
         if above_zero and seconds == 0:
-            raise ValueError(f"is {value!r}, wanted a duration of more than 0s")
+            raise ValueError(f"is {value!r}, expected a duration of more than 0s")
         return cls(seconds)
 
     @property
@@ -74,4 +74,4 @@ def _seconds(text: str) -> float | None:
 
 
 def _invalid(value: object) -> ValueError:
-    return ValueError(f"is {value!r}, wanted a duration such as '30s', '1h30m' or '7d'")
+    return ValueError(f"is {value!r}, expected a duration such as '30s', '1h30m' or '7d'")

@@ -84,7 +84,7 @@ def _known_text(names: Sequence[str], more: int = 0) -> str:
 
 def completed(message: str, expected: str, hint: str) -> str:
     """Return a message with the valid values and the hint."""
-    values = f", wanted {expected}" if expected else ""
+    values = f", expected {expected}" if expected else ""
     return f"{message}{values}{f'; {hint}' if hint else ''}"
 
 

@@ -77,7 +77,9 @@ class Location(NamedTuple):
         except ValueError:
             is_valid = False
         if not is_valid or not text.startswith(SCHEME):
-            raise ValueError("wanted s3://BUCKET/PREFIX; credentials are those of the environment or ~/.aws")
+            raise ValueError(
+                "expected s3://BUCKET/PREFIX; credentials are those of the environment or ~/.aws"
+            )
         prefix = parts.path.strip("/")
         return cls(parts.netloc, f"{prefix}/" if prefix else "")
 

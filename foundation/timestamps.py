@@ -35,7 +35,7 @@ def parse_moment(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError(f"is {text!r}, wanted a time such as '2026-11-21T06:00'") from None
+        raise ValueError(f"is {text!r}, expected a time such as '2026-11-21T06:00'") from None
 
 
 def parse_until(text: str, now: datetime) -> datetime:
@@ -51,7 +51,7 @@ def parse_until(text: str, now: datetime) -> datetime:
         expected = (
             "a time such as '2026-11-21T06:00' (UTC unless it has an offset) or a duration such as '4h'"
         )
-        raise ValueError(f"is {text!r}, wanted {expected}") from None
+        raise ValueError(f"is {text!r}, expected {expected}") from None
     if until <= now:
         raise ValueError(f"is {minute_text(until)}, and it is {minute_text(now)} now")
     return until

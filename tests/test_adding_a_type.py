@@ -135,9 +135,9 @@ MISTAKES = [
         13,
         "adress is not a property of hosts_entry (did you mean 'address'?)",
     ),
-    ("address: 192.0.2.10", "ensure: gone", 13, "ensure is 'gone', wanted present or absent"),
-    ("address: 192.0.2.10", "address: 192.0.2", 13, "address is '192.0.2', wanted an IP address"),
-    ("provider: dnsmasq", "provider: bind", 6, "provider is 'bind', wanted one of hosts, dnsmasq"),
+    ("address: 192.0.2.10", "ensure: gone", 13, "ensure is 'gone', expected present or absent"),
+    ("address: 192.0.2.10", "address: 192.0.2", 13, "address is '192.0.2', expected an IP address"),
+    ("provider: dnsmasq", "provider: bind", 6, "provider is 'bind', expected one of hosts, dnsmasq"),
     (
         "- hosts_entry:",
         "- host_entry:",

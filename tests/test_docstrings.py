@@ -62,7 +62,7 @@ def problems(definition: Definition, *, all_documented: bool = False) -> Iterato
     """Yield a message for each rule that a definition breaks."""
     node, docstring = definition.node, definition.docstring
     if match := _WITHOUT_NOUN.match(docstring):
-        yield f"begins with {match[0]!r}, wanted the noun"
+        yield f"begins with {match[0]!r}, expected the noun"
     if not isinstance(node, Function):
         return
     said = _SAYS_RAISES.search(docstring + definition.owner)
@@ -150,9 +150,9 @@ def test_the_rules_find_what_they_are_for() -> None:
         for problem in problems(definition)
     ]
     assert found == [
-        "module begins with 'It', wanted the noun",
+        "module begins with 'It', expected the noun",
         "silent raises without saying so",
-        "Other begins with 'What', wanted the noun",
+        "Other begins with 'What', expected the noun",
         "Other.method raises without saying so",
     ]
 

@@ -131,7 +131,7 @@ def add_a_key(walk: Walk, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("site: https://www.example.org/\nbundles: [{name: web}]\nsite_name: [Berlin]\n")
     assert (
-        "config.yaml:3: site_name is a list, wanted text"
+        "config.yaml:3: site_name is a list, expected text"
         in walk.puller("config", "check", "--config", str(config))[1]
     )
 

@@ -120,7 +120,7 @@ def _of_type(fields: dict[str, bytes], wanted: bytes) -> str | None:
         return None
     target = f" to {shown(fields['link target'].split(bytes(1))[0])}" if kind in "12" else ""
     known = _KINDS.get(kind, f"of the unknown type {kind!r}")
-    return f"is {known}{target}; wanted {_KINDS['0']}"
+    return f"is {known}{target}; expected {_KINDS['0']}"
 
 
 def _of_name(
@@ -143,7 +143,7 @@ def _of_fields(fields: dict[str, bytes], wanted: dict[str, bytes]) -> str:
     found, right = _value(field, fields[field]), _value(field, wanted[field])
     if found == right:
         found = f"{found}, spelled {shown(fields[field])},"
-    return f"{field} is {found} in the archive, wanted {right}"
+    return f"{field} is {found} in the archive, expected {right}"
 
 
 def _value(field: str, value: bytes) -> str:

@@ -308,7 +308,7 @@ class Unpacked(msgspec.Struct, frozen=True):
                     break
         if (contents.size, contents.sha256) != (entry.size, entry.sha256):
             raise FormatError(
-                str(self.path), f"was changed: wanted {entry.size} bytes, sha256 {entry.sha256}"
+                str(self.path), f"was changed: expected {entry.size} bytes, sha256 {entry.sha256}"
             )
 
 

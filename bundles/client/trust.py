@@ -49,7 +49,7 @@ from foundation.timestamps import zulu_text
 # The trust anchor.
 
 _LARGEST = LARGEST_METADATA["root"]
-_WANTED = "wanted the root.json that `puller site init` wrote"
+_WANTED = "expected the root.json that `puller site init` wrote"
 
 
 @dataclass(frozen=True, slots=True)

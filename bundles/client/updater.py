@@ -284,7 +284,7 @@ def _of_versions(workflow: Workflow) -> BundleError:
             wanted = trusted.root.version + 1
             # A version after the next one is not a rollback: the file contradicts its name.
             kind = RollbackError if found.version < wanted else SignatureError
-            return kind(where, f"is version {found.version}, wanted {wanted}")
+            return kind(where, f"is version {found.version}, expected {wanted}")
         case Timestamp() if found.version < trusted.timestamp.version:
             return RollbackError(where, _older(found.version, trusted.timestamp.version))
         case Timestamp():

@@ -49,7 +49,7 @@ def needing(size: int) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            error.add_note(f"wanted {size_text(size)}")
+            error.add_note(f"needs {size_text(size)}")
         raise
 
 

@@ -60,7 +60,7 @@ def require_replaceable(directory: int, name: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         found = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
         if not stat.S_ISREG(found):
-            raise OSError(errno.EEXIST, f"is {kind_of(found)}, wanted a regular file or a new name", name)
+            raise OSError(errno.EEXIST, f"is {kind_of(found)}, expected a regular file or a new name", name)
 
 
 def _made(path: str, mode: int) -> int:

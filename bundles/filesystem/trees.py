@@ -61,7 +61,7 @@ def open_regular(path: Path, *, follow: bool = False, directory: int | None = No
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, f"is {kind_of(mode)}, wanted a regular file", str(path))
+        raise OSError(errno.EINVAL, f"is {kind_of(mode)}, expected a regular file", str(path))
     return open(descriptor, "rb")
 
 

@@ -38,7 +38,7 @@ def known_fields(value: Any, place: str, known: set[str]) -> Fields:
     if unknown := sorted(fields.keys() - known):
         names = ", ".join(shown(key) for key in unknown[:5])
         raise FormatError(
-            place, f"unknown keys {names}, wanted {', '.join(sorted(known))}: upgrade Puller here"
+            place, f"unknown keys {names}, expected {', '.join(sorted(known))}: upgrade Puller here"
         )
     return fields
 

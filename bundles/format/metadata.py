@@ -41,7 +41,7 @@ def check_metadata(data: bytes, where: str, role: str = "", delegator: Signed | 
         raise SignatureError(where, "is not metadata: nothing in it is signed")
     specification = signed.get("spec_version")
     if not isinstance(specification, str) or specification.partition(".")[0] != SPECIFICATION:
-        found = f"follows version {str(specification)[:20]} of TUF, wanted {SPECIFICATION}.x"
+        found = f"follows version {str(specification)[:20]} of TUF, expected {SPECIFICATION}.x"
         if delegator is None or _is_signed(document, role, delegator):
             raise FormatError(where, f"{found}: upgrade Puller here")
         what = f"{found}, and is not signed by the keys that {delegator.type} {delegator.version} demands"

@@ -53,7 +53,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         given = [field is not None for field in (self.percent, self.start, self.duration)]
         if given not in ([True, False, False], [False, True, True]):
-            raise FormatError("percent", "wanted either this, or both 'start' and 'duration'")
+            raise FormatError("percent", "expected either this, or both 'start' and 'duration'")
         if self.percent is not None:
             _check_percent(self.percent)
         if self.start is not None and self.duration is not None:

@@ -83,7 +83,7 @@ class Proposal:
                 where, f"the current root, version {current.version}, is not signed by its keys"
             )
         if self.root.version != current.version + 1:
-            what = f"the next root is version {self.root.version}, wanted {current.version + 1}"
+            what = f"the next root is version {self.root.version}, expected {current.version + 1}"
             raise SignatureError(where, what)
         for key_id, key in (*current.keys.items(), *self.root.keys.items()):
             # Signers compare ids: a wrong id could make a foreign key look familiar.
@@ -233,7 +233,7 @@ def _document(path: Path) -> dict[str, Any]:
         raise FormatError(str(path), f"is not the next root of a site: {error}") from None
     version = document.get("format") if isinstance(document, dict) else None
     if version != _FORMAT:
-        what = f"has the format {version!r}, wanted {_FORMAT}"
+        what = f"has the format {version!r}, expected {_FORMAT}"
         raise FormatError(
             str(path), f"is not the next root of a site as `puller site root export` writes it: {what}"
         )

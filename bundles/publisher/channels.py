@@ -52,13 +52,13 @@ class RolloutRequest:
         if useless is not None:
             raise PublishError(
                 "rollout",
-                "wanted a percentage, or a time to grow over and when that starts",
+                "expected a percentage, or a time to grow over and when that starts",
                 code=ProblemCode.INVALID_COMMAND,
             )
         if self.wave is not None and self.percent is None and self.over is None:
             raise PublishError(
                 "wave",
-                "is for a rollout: wanted a percentage, or a time to grow over",
+                "is for a rollout: expected a percentage, or a time to grow over",
                 code=ProblemCode.INVALID_COMMAND,
             )
         try:

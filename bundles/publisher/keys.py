@@ -163,7 +163,7 @@ def load_public_key(path: Path) -> NewKey:
     try:
         return NewKey(SSlibKey.from_crypto(load_pem_public_key(_read(path))))
     except (ValueError, UnsupportedAlgorithm):
-        wanted = "wanted a public key in PEM form: Ed25519, ECDSA on P-256, P-384 or P-521, or RSA"
+        wanted = "expected a public key in PEM form: Ed25519, ECDSA on P-256, P-384 or P-521, or RSA"
         raise KeyFileError(str(path), f"is not understood, {wanted}") from None
 
 
@@ -244,7 +244,7 @@ def _check_is_private(path: Path) -> None:
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if mode & 0o077:
         raise KeyFileError(
-            str(path), f"is not encrypted, and its mode is {mode:04o}, wanted 0600: chmod 600 {path}"
+            str(path), f"is not encrypted, and its mode is {mode:04o}, expected 0600: chmod 600 {path}"
         )
 
 
@@ -285,7 +285,7 @@ class Keyring:
             wanted = ", ".join(
                 key_file(self.directory, role, key_id).name for key_id in root.roles[role].keyids
             )
-            what = f"holds {len(here)} of the {threshold} keys needed to sign for {role}, wanted {wanted}"
+            what = f"holds {len(here)} of the {threshold} keys needed to sign for {role}, expected {wanted}"
             raise KeyFileError(str(self.directory), what)
 
     def sign_as_far_as_possible(self, metadata: Metadata[Any], role: str, root: Root) -> list[TokenError]:

@@ -140,7 +140,7 @@ def _pruning(written: Mapping[str, Any], where: str) -> PruningRule:
 def _mapping(value: Any, where: str, known: tuple[str, ...] = ()) -> Mapping[str, Any]:
     keys = f" with the keys {' and '.join(known)}" if known else ""
     if not isinstance(value, dict):
-        raise PublishError(where, f"wanted a mapping{keys}", code=ProblemCode.INVALID_VALUE)
+        raise PublishError(where, f"expected a mapping{keys}", code=ProblemCode.INVALID_VALUE)
     if known and (other := sorted(value.keys() - set(known))):
         raise PublishError(
             where, f"unknown key {other[0]!r}", code=ProblemCode.UNKNOWN_KEY, expected=f"{' or '.join(known)}"

@@ -66,7 +66,7 @@ def parse_rule(written: Any, where: str) -> WatchRule:
     prometheus = _mapping(fields.get("prometheus", {}), f"{where}: prometheus", _PROMETHEUS)
     if prometheus and set(prometheus) != set(_PROMETHEUS):
         raise PublishError(
-            f"{where}: prometheus", "wanted both 'url' and 'query'", code=ProblemCode.INVALID_VALUE
+            f"{where}: prometheus", "expected both 'url' and 'query'", code=ProblemCode.INVALID_VALUE
         )
     if "each" in fields and "grow" not in fields:
         raise PublishError(
@@ -94,7 +94,7 @@ def parse_rule(written: Any, where: str) -> WatchRule:
 def _mapping(value: Any, where: str, known: tuple[str, ...]) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise PublishError(
-            where, f"wanted a mapping with the keys {' and '.join(known)}", code=ProblemCode.INVALID_VALUE
+            where, f"expected a mapping with the keys {' and '.join(known)}", code=ProblemCode.INVALID_VALUE
         )
     if other := sorted(value.keys() - set(known)):
         raise PublishError(
@@ -123,7 +123,7 @@ def _count(text: Any, where: str) -> int:
 
 def _texts(value: Any, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
-        raise PublishError(where, "wanted a list of texts", code=ProblemCode.INVALID_VALUE)
+        raise PublishError(where, "expected a list of texts", code=ProblemCode.INVALID_VALUE)
     return tuple(value)
 
 
@@ -138,6 +138,6 @@ def _may(text: Any, where: str) -> May:
 def _url(text: Any, where: str) -> str:
     if not isinstance(text, str) or not text.startswith(("http://", "https://")):
         raise PublishError(
-            where, "wanted a URL that begins with https:// or http://", code=ProblemCode.INVALID_VALUE
+            where, "expected a URL that begins with https:// or http://", code=ProblemCode.INVALID_VALUE
         )
     return text

@@ -46,12 +46,12 @@ def _of_file(
         yield "is missing"
         return
     if not stat.S_ISREG(status.st_mode):
-        yield f"is {kind_of(status.st_mode)}, wanted a regular file"
+        yield f"is {kind_of(status.st_mode)}, expected a regular file"
         return
     if (mode := stat.S_IMODE(status.st_mode)) != entry.mode.unpacked:
-        yield f"has the mode {mode:04o}, wanted {entry.mode.unpacked:04o}"
+        yield f"has the mode {mode:04o}, expected {entry.mode.unpacked:04o}"
     contents = measure(directory / path.text)
     if contents.size != entry.size:
-        yield f"has {contents.size} bytes, wanted {entry.size}"
+        yield f"has {contents.size} bytes, expected {entry.size}"
     elif contents.sha256 != entry.sha256:
-        yield f"has the sha256 {contents.sha256}, wanted {entry.sha256}"
+        yield f"has the sha256 {contents.sha256}, expected {entry.sha256}"

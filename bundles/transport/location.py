@@ -12,9 +12,7 @@ from bundles.errors import SettingsError
 from foundation.masking import mask_location
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_WANTED = (
-    "wanted a URL such as https://www.example.org/puller, or an absolute directory such as /media/usb/public"
-)
+_WANTED = "expected a URL such as https://www.example.org/puller, or an absolute directory such as /media/usb/public"
 
 
 class Location(msgspec.Struct, frozen=True):

@@ -87,7 +87,7 @@ class DirectoryMirror:
             raise NotFoundError(str(source), "there is no such file") from None
         except OSError as error:
             is_link = error.errno == errno.ELOOP
-            what = "is a symbolic link, wanted a regular file" if is_link else error.strerror or str(error)
+            what = "is a symbolic link, expected a regular file" if is_link else error.strerror or str(error)
             raise TransportError(str(source), what) from None
 
 

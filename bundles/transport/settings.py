@@ -55,9 +55,9 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     def __post_init__(self) -> None:
         for name in ("connect_timeout", "read_timeout", "total_timeout"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, wanted more than 0 seconds")
+                raise ValueError(f"{name} is {getattr(self, name)}, expected more than 0 seconds")
         if not 0 <= self.retries <= 100:
-            raise ValueError(f"retries is {self.retries}, wanted 0 to 100")
+            raise ValueError(f"retries is {self.retries}, expected 0 to 100")
         if self.token is not None and self.username is not None:
             raise ValueError("only one of token and username may be given")
         if self.client_key is not None and self.client_cert is None:

@@ -360,7 +360,9 @@ def _check_is_no_web_page(response: requests.Response, start: bytes) -> None:
     # Neither JSON nor gzip starts like this. Captive portals and login pages answer every request with 200.
     if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         name = urlsplit(url_of(response)).path.rpartition("/")[2]
-        what = f"is a web page, wanted {name}: a captive portal, a login page or a proxy answers for the site"
+        what = (
+            f"is a web page, expected {name}: a captive portal, a login page or a proxy answers for the site"
+        )
         raise TransportError(url_of(response), what)
 
 

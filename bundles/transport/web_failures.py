@@ -84,7 +84,7 @@ def refusal(response: requests.Response) -> TransportError:
         return NotFoundError(url_of(response), what)
     if status in (408, 429) or status >= 500:
         return PassingError(url_of(response), what, _retry_after(response))
-    hint = "wrong or missing credentials" if status in (401, 407) else "wanted 200"
+    hint = "wrong or missing credentials" if status in (401, 407) else "expected 200"
     return TransportError(url_of(response), f"{what}: {hint}")
 
 

@@ -36,7 +36,7 @@ class WebFile:
         base, mark, query = url.partition("#")[0].partition("?")
         location = Location.parse(base)
         if location.is_directory:
-            raise SettingsError(url, "wanted an http or https URL")
+            raise SettingsError(url, "expected an http or https URL")
         slash = "/" if base.endswith("/") else ""
         self._mirror = WebMirror(location, settings)
         self._url = f"{location.base}{slash}{mark}{query}"

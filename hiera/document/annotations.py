@@ -257,7 +257,7 @@ def _problem_of(rule: Annotation, path: Path, what: str) -> Problem:
 
 def _problem(word: str, rest: str, path: Path | None) -> str:
     if word not in _KINDS:
-        return f"unknown annotation @{word}, wanted @require, @validate or @sensitive"
+        return f"unknown annotation @{word}, expected @require, @validate or @sensitive"
     if path is None:
         return f"@{word} stands above no key of data"
     if word == "validate":

@@ -369,13 +369,13 @@ class _Shape:
         if value is None:
             return {}
         if not isinstance(value, Mapping):
-            raise self.error(path, f"is {described(value)}, wanted a mapping")
+            raise self.error(path, f"is {described(value)}, expected a mapping")
         return value
 
     def verify_keys(self, path: Path, value: Mapping[Any, Any], known: Sequence[str]) -> None:
         for key in value:
             if key not in known:
-                raise self.error((*path, key), f"unknown key {key!r}, wanted {', '.join(known)}")
+                raise self.error((*path, key), f"unknown key {key!r}, expected {', '.join(known)}")
 
     def hierarchy(self, document: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
         """Return the order and the merge mode."""
@@ -384,28 +384,30 @@ class _Shape:
         hierarchy = document["hierarchy"]
         if not isinstance(hierarchy, Mapping) or "order" not in hierarchy:
             raise self.error(
-                ("hierarchy",), f"is {described(hierarchy)}, wanted a mapping with the key 'order'"
+                ("hierarchy",), f"is {described(hierarchy)}, expected a mapping with the key 'order'"
             )
         self.verify_keys(("hierarchy",), hierarchy, ("order", "merge"))
         merge = hierarchy.get("merge", "first")
         if merge not in _MERGES:
-            raise self.error(("hierarchy", "merge"), f"is {merge!r}, wanted 'first' or 'deep'")
+            raise self.error(("hierarchy", "merge"), f"is {merge!r}, expected 'first' or 'deep'")
         return self.order(hierarchy["order"]), merge
 
     def order(self, order: Any) -> tuple[str, ...]:
         if not isinstance(order, list):
-            raise self.error(("hierarchy", "order"), f"is {described(order)}, wanted a list")
+            raise self.error(("hierarchy", "order"), f"is {described(order)}, expected a list")
         for index, entry in enumerate(order):
             if not isinstance(entry, str):
                 raise self.error(
-                    ("hierarchy", "order", index), f"is {described(entry)}, wanted text: quote it"
+                    ("hierarchy", "order", index), f"is {described(entry)}, expected text: quote it"
                 )
         return tuple(order)
 
     def replaced(self, value: Any, sections: Sequence[Mapping[Any, Any]]) -> frozenset[tuple[str, ...]]:
         """Return the paths of values that replace values of lower sources."""
         if not isinstance(value, list):
-            raise self.error(("replace",), f"is {described(value)}, wanted a list of keys such as web.ports")
+            raise self.error(
+                ("replace",), f"is {described(value)}, expected a list of keys such as web.ports"
+            )
         paths = set()
         for index, key in enumerate(value):
             try:

@@ -226,7 +226,7 @@ def _cost(hashtype: str, rounds: int | None) -> str:
     most = _MOST_ROUNDS.get(hashtype)
     if rounds is not None and (most is None or not 1 <= rounds <= most):
         wanted = "none: it has no rounds" if most is None else f"1 to {most}"
-        raise ExpressionError("", f"rounds of {hashtype} is {rounds}, wanted {wanted}")
+        raise ExpressionError("", f"rounds of {hashtype} is {rounds}, expected {wanted}")
     if hashtype in ("blowfish", "bcrypt"):
         return f"{rounds or 12:02}$"
     # The default is left out, as other programs do.

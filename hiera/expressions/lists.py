@@ -256,7 +256,7 @@ def rekey_on_member(value: Any, key: str, duplicates: str = "error") -> dict[Any
     ``duplicates='overwrite'`` keeps the last mapping. Raises ExpressionError.
     """
     if duplicates not in ("error", "overwrite"):
-        raise ExpressionError("", f"duplicates is {duplicates!r}, wanted error or overwrite")
+        raise ExpressionError("", f"duplicates is {duplicates!r}, expected error or overwrite")
     found: dict[Any, Any] = {}
     for item in value.values() if isinstance(value, Mapping) else value:
         if not isinstance(item, Mapping) or key not in item:

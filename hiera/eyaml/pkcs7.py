@@ -83,7 +83,7 @@ def _first(data: bytes) -> _Node:
         start += length & 0x7F
         length = int.from_bytes(data[2:start])
     elif length == 0x80:
-        raise EnvelopeError("", "BER of indefinite length, wanted DER")
+        raise EnvelopeError("", "BER of indefinite length, expected DER")
     end = start + length
     if end > len(data):
         raise _malformed()

@@ -432,7 +432,7 @@ def _unsupported(tag: str, known: Tags) -> str:
     if tag.startswith(_TAG):
         return f"the tag {_short(tag)} is not supported"
     if known:
-        return f"a text that begins with ! is quoted; as a tag it is not known, wanted {', '.join(known)}"
+        return f"a text that begins with ! is quoted; as a tag it is not known, expected {', '.join(known)}"
     return "a text that begins with ! is quoted; as a tag it is not supported"
 
 

@@ -56,7 +56,7 @@ class DataFiles:
 
     def _read(self, path: str) -> bytes:
         if self.documents.kind(path) is Kind.DIRECTORY:
-            raise LookupFailure("", f"{path} is a directory, wanted a file").placed()
+            raise LookupFailure("", f"{path} is a directory, expected a file").placed()
         return self.documents.read(path)
 
 

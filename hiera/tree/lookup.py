@@ -96,7 +96,7 @@ class LookupOptions:
             return name if name in entry else None
         if entry is None or entry is False:
             return None
-        what = f"the options are {values.inspect(entry)}, wanted a mapping with 'merge' or 'convert_to'"
+        what = f"the options are {values.inspect(entry)}, expected a mapping with 'merge' or 'convert_to'"
         raise LookupFailure(f"{NAME}: {root}", what)
 
 

@@ -22,11 +22,11 @@ def ask(wanted: Disk, deadline: Deadline) -> Answer:
         amount, is_part = parse_amount(wanted.free)
         if free < (usable * amount / 100 if is_part else amount):
             shown = f"{bytes_text(free)} ({free / usable:.1%})"
-            wrong.append(f"{wanted.path}: {shown} are free, wanted {wanted.free}")
+            wrong.append(f"{wanted.path}: {shown} are free, expected {wanted.free}")
     if wanted.inodes is not None:
         if not found.f_files:
             raise NotCarriedOut(f"{wanted.path}: its file system counts no inodes")
         amount, is_part = parse_amount(wanted.inodes)
         if found.f_favail < (found.f_files * amount / 100 if is_part else amount):
-            wrong.append(f"{wanted.path}: {found.f_favail} inodes are free, wanted {wanted.inodes}")
+            wrong.append(f"{wanted.path}: {found.f_favail} inodes are free, expected {wanted.inodes}")
     return Answer(wrong, f"{wanted.path}: {bytes_text(free)} are free")

@@ -29,7 +29,7 @@ def ask(wanted: Dns, deadline: Deadline) -> Answer:
     addresses = sorted({_plain(str(entry[4][0])) for entry in found})
     says = f"{wanted.name} has {', '.join(addresses)}"
     if wanted.addresses and {*addresses} != (asked := {_plain(address) for address in wanted.addresses}):
-        return Answer([f"{says}, wanted {', '.join(sorted(asked))}"])
+        return Answer([f"{says}, expected {', '.join(sorted(asked))}"])
     return Answer([], says)
 
 

@@ -39,22 +39,22 @@ def ask(wanted: File, deadline: Deadline) -> Answer:
 
 def _wrong(wanted: File, found: os.stat_result, deadline: Deadline) -> Iterator[str]:
     if wanted.type is not None and (kind := kind_of(found.st_mode)) != wanted.type:
-        yield f"is a {kind}, wanted a {wanted.type}"
+        yield f"is a {kind}, expected a {wanted.type}"
     if wanted.mode is not None and wanted.mode.over(found.st_mode) != stat.S_IMODE(found.st_mode):
-        yield f"has the mode {stat.S_IMODE(found.st_mode):04o}, wanted {wanted.mode}"
+        yield f"has the mode {stat.S_IMODE(found.st_mode):04o}, expected {wanted.mode}"
     if wanted.owner is not None and found.st_uid != _id(wanted.owner, "user"):
-        yield f"belongs to {owner_name(found.st_uid)}, wanted {wanted.owner}"
+        yield f"belongs to {owner_name(found.st_uid)}, expected {wanted.owner}"
     if wanted.group is not None and found.st_gid != _id(wanted.group, "group"):
-        yield f"belongs to the group {group_name(found.st_gid)}, wanted {wanted.group}"
+        yield f"belongs to the group {group_name(found.st_gid)}, expected {wanted.group}"
     age = time.time() - found.st_mtime
     if wanted.max_age is not None and age > wanted.max_age:
-        yield f"was written {age:.0f} s ago, wanted at most {wanted.max_age:g} s"
+        yield f"was written {age:.0f} s ago, expected at most {wanted.max_age:g} s"
     if wanted.max_age is not None and age < -1:
         yield f"was written {-age:.0f} s in the future"
     if wanted.min_age is not None and age < wanted.min_age:
-        yield f"was written {age:.0f} s ago, wanted at least {wanted.min_age:g} s"
+        yield f"was written {age:.0f} s ago, expected at least {wanted.min_age:g} s"
     if wanted.min_size is not None and found.st_size < wanted.min_size:
-        yield f"has {found.st_size} bytes, wanted at least {wanted.min_size}"
+        yield f"has {found.st_size} bytes, expected at least {wanted.min_size}"
     if wanted.contains is not None and not _contains(wanted.path, wanted.contains.encode(), deadline):
         yield f"does not contain {wanted.contains!r}"
 

@@ -47,9 +47,9 @@ def ask(wanted: str, deadline: Deadline, system: System) -> Answer:
                 asked += 1
                 if attribute not in values:
                     if not _is_about_nothing(test.wanted, values):
-                        wrong.append(f"{where}: there is no {attribute}, wanted {_shown(matcher)}")
+                        wrong.append(f"{where}: there is no {attribute}, expected {_shown(matcher)}")
                 elif not matches(found := _bounded(test.kind, deadline, values[attribute]), matcher):
-                    wrong.append(f"{where}: {attribute} is {_shown(found)}, wanted {_shown(matcher)}")
+                    wrong.append(f"{where}: {attribute} is {_shown(found)}, expected {_shown(matcher)}")
         except (DeadlineError, StoppedCommand):
             raise
         except (NotCarriedOut, HieraError, PullerError) as error:

@@ -195,13 +195,13 @@ def _wrong(wanted: Http, answered: Answered) -> Iterator[str]:
         is_wanted, shown = answered.status in statuses, " or ".join(map(str, statuses))
     if not is_wanted:
         leads = " and leads elsewhere" if answered.status in _REDIRECTS else ""
-        yield f"the status is {answered.status}{leads}, wanted {shown}"
+        yield f"the status is {answered.status}{leads}, expected {shown}"
     if answered.cut:
         yield answered.cut
     if answered.certificate_ends is not None and wanted.certificate_days is not None:
         days = (answered.certificate_ends - time.time()) / _DAY
         if days < wanted.certificate_days:
-            yield f"the certificate is valid for {days:.1f} days, wanted {wanted.certificate_days}"
+            yield f"the certificate is valid for {days:.1f} days, expected {wanted.certificate_days}"
     if wanted.contains is None and not wanted.json:
         return
     if (coding := answered.headers.get("Content-Encoding", "").strip().lower()) not in ("", "identity"):
@@ -232,7 +232,7 @@ def _wrong_json(wanted: tuple[JsonValue, ...], answered: Answered) -> Iterator[s
         if not _is_same(found, one.value):
             shown = msgspec.json.encode(found).decode()
             shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
-            yield f"{one.path} is {shown} in the JSON, wanted {msgspec.json.encode(one.value).decode()}"
+            yield f"{one.path} is {shown} in the JSON, expected {msgspec.json.encode(one.value).decode()}"
 
 
 def _at(document: Any, path: str) -> Any:

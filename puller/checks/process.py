@@ -47,8 +47,8 @@ def ask(wanted: Process, deadline: Deadline) -> Answer:
     count = len(found)
     says = f"{what}: {count or 'none'} running"
     if wanted.count is None:
-        return Answer([] if count else [f"{says}, wanted one or more"], says)
-    return Answer([] if count == wanted.count else [f"{says}, wanted {wanted.count}"], says)
+        return Answer([] if count else [f"{says}, expected one or more"], says)
+    return Answer([] if count == wanted.count else [f"{says}, expected {wanted.count}"], says)
 
 
 def running() -> Iterator[Running]:

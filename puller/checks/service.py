@@ -86,14 +86,14 @@ def ask(wanted: Service, deadline: Deadline, system: System) -> Answer:
         wrong.append(f"{wanted.unit} cannot be loaded: {unit.load}")
     is_so = unit.is_active if wanted.active else unit.active in ("inactive", "failed")
     if not is_so:
-        wrong.append(f"{wanted.unit} is {unit}, wanted {'active' if wanted.active else 'inactive'}")
+        wrong.append(f"{wanted.unit} is {unit}, expected {'active' if wanted.active else 'inactive'}")
     if wanted.enabled is not None and not (unit.is_enabled if wanted.enabled else unit.is_disabled):
         word = "enabled" if wanted.enabled else "disabled"
         state = unit.file_state or "without a unit file"
         effect = (
             " and does not start at boot" if wanted.enabled and unit.file_state not in _NOT_ENABLED else ""
         )
-        wrong.append(f"{wanted.unit} is {state}{effect}, wanted {word}")
+        wrong.append(f"{wanted.unit} is {state}{effect}, expected {word}")
     return Answer(wrong, f"{wanted.unit} is {unit}")
 
 

@@ -61,7 +61,7 @@ def greeting(stream: socket.socket, wanted: str, deadline: Deadline) -> str:
     if wanted.encode() in said:
         return ""
     beginning = bytes(said[:80]).decode(errors="replace").strip()
-    return f"greets with {beginning!r}, wanted {wanted!r} in it"
+    return f"greets with {beginning!r}, expected {wanted!r} in it"
 
 
 @contextlib.contextmanager

@@ -279,7 +279,7 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
     yield from _problems_of_bundles(configuration.bundles)
     for key in _PATHS:
         if not os.path.isabs(path := getattr(configuration, key)):
-            yield key, f"is {path!r}, wanted an absolute path"
+            yield key, f"is {path!r}, expected an absolute path"
     yield from _problems_of_reports(configuration.reports)
     yield from _problems_of_sending(configuration)
 
@@ -289,7 +289,7 @@ def _problems_of_locations(configuration: Configuration) -> Iterator[tuple[str, 
         yield "site", "names no location"
     for mirror in configuration.mirrors:
         if not mirror.startswith(("http://", "https://", "/")):
-            yield "site", f"is {mask_location(mirror)!r}, wanted a URL or the absolute path of a directory"
+            yield "site", f"is {mask_location(mirror)!r}, expected a URL or the absolute path of a directory"
     for location in configuration.site_data:
         if location.startswith(SIGNED):
             try:
@@ -297,20 +297,20 @@ def _problems_of_locations(configuration: Configuration) -> Iterator[tuple[str, 
             except FormatError as error:
                 yield "data", f"has {location!r}: the name {error.what}"
         elif not location.startswith(("http://", "https://", "/")):
-            wanted = f"wanted a URL, the absolute path of a file, or {SIGNED}NAME"
+            wanted = f"expected a URL, the absolute path of a file, or {SIGNED}NAME"
             yield "data", f"has {mask_location(location)!r}, {wanted}"
 
 
 def _problems_of_reports(reports: ReportOptions) -> Iterator[tuple[str, str]]:
     if reports.keep < 1:
-        yield "reports", f"keeps {reports.keep} reports, wanted at least 1"
+        yield "reports", f"keeps {reports.keep} reports, expected at least 1"
     if reports.most < reports.keep:
         what = f"keeps the newest {reports.keep} and has most: {reports.most}"
-        yield "reports", f"{what}, wanted at least as many"
+        yield "reports", f"{what}, expected at least as many"
     if reports.textfile is not None and not os.path.isabs(reports.textfile):
-        yield "reports", f"has textfile: {reports.textfile!r}, wanted an absolute path"
+        yield "reports", f"has textfile: {reports.textfile!r}, expected an absolute path"
     if reports.most_bytes < 1:
-        yield "reports", f"has most_bytes: {reports.most_bytes}, wanted at least 1"
+        yield "reports", f"has most_bytes: {reports.most_bytes}, expected at least 1"
     if reports.eventful_for < reports.quiet_for:
         yield (
             "reports",
@@ -324,12 +324,12 @@ def _problems_of_sending(configuration: Configuration) -> Iterator[tuple[str, st
         what = f"is {configuration.host_name!r}, under which no report can be sent"
         yield "host_name", f"{what}: {WANTED}"
     if reports.send_timeout <= 0:
-        yield "reports", f"has send_timeout: {reports.send_timeout:g}, wanted more than 0 seconds"
+        yield "reports", f"has send_timeout: {reports.send_timeout:g}, expected more than 0 seconds"
     if reports.spool.count < 1 or reports.spool.bytes < 1:
-        yield "reports", "has a spool that holds nothing, wanted count and bytes of at least 1"
+        yield "reports", "has a spool that holds nothing, expected count and bytes of at least 1"
     for name in reports.facts:
         if not all(name.split(".")) or name != name.strip():
-            yield "reports", f"has {name!r} among facts, wanted the path of a fact such as os.release"
+            yield "reports", f"has {name!r} among facts, expected the path of a fact such as os.release"
 
 
 def _problems_of_bundles(bundles: Sequence[BundleChoice]) -> Iterator[tuple[str, str]]:
@@ -348,7 +348,7 @@ def _problems_of_bundles(bundles: Sequence[BundleChoice]) -> Iterator[tuple[str,
                 yield "bundles", f"has {choice.name!r} with a {key} that {error.what}"
         if (choice.give_up_after or 0) < 0:
             what = f"has {choice.name!r} with give_up_after: {choice.give_up_after}"
-            yield "bundles", f"{what}, wanted a number of runs"
+            yield "bundles", f"{what}, expected a number of runs"
     names = [choice.name for choice in bundles]
     yield from (("bundles", f"names {name!r} twice") for name in names if names.count(name) > 1)
 

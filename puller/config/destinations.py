@@ -92,7 +92,7 @@ def _problems(options: DestinationOptions) -> Iterator[str]:
             start.removesuffix("://") for row in KINDS if row.key == "url" for start in row.starts
         )
         urls = "" if options.directory is not None else f"a URL ({schemes}) or "
-        yield f"is {mask_location(options.location)!r}, wanted {urls}the absolute path of a directory"
+        yield f"is {mask_location(options.location)!r}, expected {urls}the absolute path of a directory"
         return
     yield from kind.problems(options)
     given = options.given() | ({"method"} if options.method else set())
@@ -113,7 +113,7 @@ def _problems_of_store(options: DestinationOptions) -> Iterator[str]:
     except ValueError as error:
         yield f"is no object store: {error}"
     if not {"{", "}"}.isdisjoint(options.location):
-        yield "is no object store: wanted s3://BUCKET/PREFIX without braces"
+        yield "is no object store: expected s3://BUCKET/PREFIX without braces"
 
 
 def _problems_of_url(options: DestinationOptions) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _problems_of_url(options: DestinationOptions) -> Iterator[str]:
         yield f"is {place}, which may have {HOST} and {RUN} and nothing else in braces"
     is_named = url.endswith("/") or (HOST in url and RUN in url)
     if options.method != "POST" and not is_named:
-        what = f"wanted one that ends with '/', or {HOST} and {RUN} in it, or method: POST"
+        what = f"expected one that ends with '/', or {HOST} and {RUN} in it, or method: POST"
         yield f"is {place}, where each report would replace the one before: {what}"
     if options.client_key and not options.client_certificate:
         yield "has client_key without client_certificate"

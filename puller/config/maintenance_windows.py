@@ -28,7 +28,7 @@ class Days(frozenset[int]):
     def parse(cls, value: object) -> "Days":
         """Parse the list. Raise ``ValueError``."""
         if not isinstance(value, list):
-            raise ValueError(f"is {value!r}, wanted a list of days such as [mon-fri, sun]")
+            raise ValueError(f"is {value!r}, expected a list of days such as [mon-fri, sun]")
         if not value:
             raise ValueError("names no day")
         return cls(day for item in value for day in _range(item))
@@ -38,7 +38,7 @@ def _range(item: object) -> Iterator[int]:
     """Return the days of ``mon-fri``. Ranges may cross the weekend: ``sat-mon``."""
     first, dash, last = item.lower().partition("-") if isinstance(item, str) else ("", "", "")
     if first not in _DAYS or (dash and last not in _DAYS):
-        raise ValueError(f"has {item!r}, wanted days such as mon, or ranges such as mon-fri")
+        raise ValueError(f"has {item!r}, expected days such as mon, or ranges such as mon-fri")
     start = _DAYS.index(first)
     length = (_DAYS.index(last) - start) % 7 if dash else 0
     return ((start + number) % 7 for number in range(length + 1))
@@ -66,7 +66,7 @@ class ClockTime(int):
             ):
                 minutes = 60 * int(hour) + int(minute)
         if not 0 <= minutes <= _MIDNIGHT:
-            raise ValueError(f"is {value!r}, wanted a time such as '22:00', from 00:00 to 24:00")
+            raise ValueError(f"is {value!r}, expected a time such as '22:00', from 00:00 to 24:00")
         return cls(minutes)
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class Zone(str):
     def parse(cls, value: object) -> "Zone":
         """Parse the name. Raise ``ValueError``."""
         if not isinstance(value, str):
-            raise ValueError(f"is {value!r}, wanted the name of a time zone such as 'Europe/Berlin'")
+            raise ValueError(f"is {value!r}, expected the name of a time zone such as 'Europe/Berlin'")
         try:
             cls(value).rules()
         except (LookupError, ValueError, OSError):
@@ -194,7 +194,7 @@ def find_problem(
         for key in ("from", "to"):
             place = ("windows", number, key)
             if isinstance(raw[number].get(key), int) and ":" not in (original(place) or ""):
-                return place, f"{key} is {raw[number][key]}, wanted a time such as '22:00'"
+                return place, f"{key} is {raw[number][key]}, expected a time such as '22:00'"
         if window.start == window.end or window.start == _MIDNIGHT:
             sentence = f"goes from {window.start} to {window.end}; a whole day is from 00:00 to 24:00"
             return ("windows", number), sentence

@@ -170,7 +170,7 @@ def parse_request(text: bytes) -> Wanted:
     if not isinstance(request, dict):
         raise UsageError("request: is not a mapping with protocol, type and properties")
     if request.get("protocol") != REQUEST:
-        raise UsageError(f'invalid protocol "{request.get("protocol", "")}", wanted {REQUEST}')
+        raise UsageError(f'invalid protocol "{request.get("protocol", "")}", expected {REQUEST}')
     for key in ("type", "properties"):
         if not request.get(key):
             raise UsageError(f"missing {key} in request")

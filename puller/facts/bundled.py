@@ -203,13 +203,13 @@ def _invalid(file: str, what: str) -> Problem:
     return Problem(code=ProblemCode.INVALID_FACT_FILE, message=what, location=Location(file))
 
 
-_LINK = "is a symbolic link, which a bundle cannot hold, wanted what it leads to"
+_LINK = "is a symbolic link, which a bundle cannot hold, expected what it leads to"
 
 
 def _wrong_name(name: str) -> str:
     """Return why the name is invalid for a fact, or empty text."""
     if _NAME.fullmatch(name) is None:
-        return f"{name!r} is no name of a fact, wanted letters, digits and underscores before the ending"
+        return f"{name!r} is no name of a fact, expected letters, digits and underscores before the ending"
     if name in BUILT_IN or name in _VARIABLES or legacy.is_name(name):
         return (
             f"{name} is a fact that every machine has, and no bundle replaces it: give the file another name"

@@ -36,7 +36,7 @@ def parse(text: bytes, form: str, source: str) -> dict[str, Any]:
     facts = value(text, form, source)
     if not isinstance(facts, dict):
         found = "a list" if isinstance(facts, list) else f"only {facts!r}"
-        raise FactError(source, f"holds {found}, wanted a mapping of fact names to values")
+        raise FactError(source, f"holds {found}, expected a mapping of fact names to values")
     return facts
 
 
@@ -53,14 +53,14 @@ def printed(text: bytes, source: str) -> Any:
     """
     _verify_size(text, source)
     if not text.strip():
-        raise FactError(source, "is empty, wanted a value; {} stands for nothing")
+        raise FactError(source, "is empty, expected a value; {} stands for nothing")
     if _is_line_of_text(text):
         return _number_or_text(_decoded(text, source).strip())
     form = "json" if text.lstrip()[:1] == b"[" else form_of_output(text)
     found = value(text, form, source)
     if not isinstance(found, dict | list):
         shown = _shortened(_decoded(text, source).strip())
-        raise FactError(source, f"is {shown!r}, wanted a mapping, a list or one line of text")
+        raise FactError(source, f"is {shown!r}, expected a mapping, a list or one line of text")
     return found
 
 
@@ -97,7 +97,7 @@ def assignment(text: str, source: str) -> dict[str, Any]:
     except ExpressionError:
         path = ()
     if not equals or not path:
-        raise FactError(source, f"is {_shortened(text)!r}, wanted NAME=VALUE or NAME.NAME=VALUE")
+        raise FactError(source, f"is {_shortened(text)!r}, expected NAME=VALUE or NAME.NAME=VALUE")
     return nested([_text(str(step), source) for step in path], _text(value.strip(), source))
 
 

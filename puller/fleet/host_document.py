@@ -153,9 +153,9 @@ def _time(text: str, name: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"has {name}: {text[:40]!r}, wanted a time") from None
+        raise ValueError(f"has {name}: {text[:40]!r}, expected a time") from None
     if found.tzinfo is None:
-        raise ValueError(f"has {name}: {text[:40]!r}, wanted a time in UTC")
+        raise ValueError(f"has {name}: {text[:40]!r}, expected a time in UTC")
     if not 2000 <= found.year < 9000:
-        raise ValueError(f"has {name}: {text[:40]!r}, wanted a time of this millennium")
+        raise ValueError(f"has {name}: {text[:40]!r}, expected a time of this millennium")
     return found.astimezone(UTC)

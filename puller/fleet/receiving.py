@@ -64,7 +64,7 @@ class Name(msgspec.Struct, frozen=True):
         host, _, file = path.removeprefix("/").partition("/")
         name = cls(host, file.removesuffix(_SUFFIX))
         if not path.startswith("/") or not file.endswith(_SUFFIX):
-            raise RefusedDocument("wanted /HOST/RUN.json.gz")
+            raise RefusedDocument("expected /HOST/RUN.json.gz")
         name.verify()
         return name
 
@@ -74,7 +74,7 @@ class Name(msgspec.Struct, frozen=True):
             raise RefusedDocument(f"the name of the host is {self.host[:100]!r}, {WANTED}")
         if not _RUN.fullmatch(self.run):
             raise RefusedDocument(
-                f"the run is {self.run[:100]!r}, wanted one such as 20261123T081500.000000Z"
+                f"the run is {self.run[:100]!r}, expected one such as 20261123T081500.000000Z"
             )
 
 
@@ -276,7 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdecimal()) or "Transfer-Encoding" in self.headers:
-            self._answer(HTTPStatus.LENGTH_REQUIRED, "wanted a Content-Length")
+            self._answer(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
             return
         if len(length) > 18 or int(length) > LARGEST_BODY:
             self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LARGEST_BODY} bytes are taken")

@@ -78,7 +78,7 @@ def problems(type_name: str, raw: Mapping[str, Any], *, is_here: bool) -> Iterat
                 expected="no other",
             )
     if _is_given(raw.get("group")) and not _is_my_group(raw["group"]):
-        what = f"is {raw['group']!r}, wanted a group that {_user_name()} is in"
+        what = f"is {raw['group']!r}, expected a group that {_user_name()} is in"
         yield PropertyError("group", f"{what}: this is the agent of a user", code=ProblemCode.REQUIRES_ROOT)
 
 

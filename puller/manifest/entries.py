@@ -119,14 +119,14 @@ def _read_list(type_name: str, body: list[Any], path: KeyPath, problems: Problem
         beside = ((FOR,) if has_loop else ()) + ((LABEL,) if has_label else ())
         named = {key: value for key, value in item.items() if key not in beside} if beside else item
         if not isinstance(named, dict) or len(named) != 1 or (has_loop and DEFAULTS in named):
-            what = f"{_described_item(item)}, wanted one name with its properties"
+            what = f"{_described_item(item)}, expected one name with its properties"
             problems.add(place, what, type_name, _SHAPE)
             continue
         ((name, given),) = named.items()
         if name == DEFAULTS:
             continue
         if given is not None and not isinstance(given, dict):
-            what = f"is {_described(given)}, wanted properties"
+            what = f"is {_described(given)}, expected properties"
             problems.add((*place, name), what, f"{type_name}#{name}", _SHAPE)
             continue
         given = given or {}
@@ -158,7 +158,7 @@ def _read_label(properties: dict[str, Any], path: KeyPath, problems: Problems) -
     label = properties.pop(LABEL)
     if isinstance(label, str) and label and not {"#", "{", "*"} & set(label):
         return label
-    what = f"label is {label!r}, wanted text without #, * and expressions"
+    what = f"label is {label!r}, expected text without #, * and expressions"
     problems.add((*path, LABEL), what, code=ProblemCode.INVALID_VALUE, property=LABEL)
     return ""
 
@@ -172,7 +172,7 @@ def _read_defaults(body: list[Any], path: KeyPath, problems: Problems) -> dict[s
         if found is not None:
             problems.add((*path, index), "defaults is given a second time for this list", code=_SHAPE)
         elif not isinstance(defaults, dict):
-            what = f"defaults is {_described(defaults)}, wanted properties"
+            what = f"defaults is {_described(defaults)}, expected properties"
             problems.add((*path, index, DEFAULTS), what, code=_SHAPE)
         else:
             found = defaults

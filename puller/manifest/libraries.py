@@ -139,7 +139,7 @@ class _Search(msgspec.Struct):
         if library.holds(self.root):
             return f"leads to {directory}, which holds the bundle itself"
         if directory != inside and (self.is_packed or FileTree(self.root).holds(directory)):
-            return f"leads to {directory}, wanted {PACKED}/{name} or a directory outside of the bundle"
+            return f"leads to {directory}, expected {PACKED}/{name} or a directory outside of the bundle"
         if directory != inside and os.path.lexists(inside):
             return f"is {directory}, and the bundle has {PACKED}/{name} of its own: remove one of the two"
         if not os.path.isdir(directory):
@@ -176,11 +176,11 @@ class _Search(msgspec.Struct):
 
 def _why_malformed(name: object, path: object) -> str:
     if not isinstance(name, str) or not re.fullmatch(LIBRARY_NAME, name):
-        return f"the name {name!r} is not valid, wanted small letters, digits, - and _, a letter first"
+        return f"the name {name!r} is not valid, expected small letters, digits, - and _, a letter first"
     if name == BUNDLE:
-        return f"the name {BUNDLE!r} is that of the bundle itself, wanted another"
+        return f"the name {BUNDLE!r} is that of the bundle itself, expected another"
     if not isinstance(path, str) or not path or "\0" in path or os.path.isabs(path):
-        return f"is {path!r}, wanted the path of a directory, relative to this file"
+        return f"is {path!r}, expected the path of a directory, relative to this file"
     return ""
 
 
@@ -197,7 +197,7 @@ def _read(path: str, name: str) -> tuple[Problems, Mapping[str, Any]]:
         raise ManifestError([problem]) from error
     problems = Problems.of_text(name, text)
     if value is not None and not isinstance(value, dict):
-        problems.add((), f"is not a mapping; wanted {KEY}", code=_CODE)
+        problems.add((), f"is not a mapping; expected {KEY}", code=_CODE)
     return problems, value if isinstance(value, dict) else {}
 
 

@@ -265,7 +265,7 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
 
     path, mask = text.run["resources_template"], None
     if not isinstance(path, str):
-        text.refuse("resources_template", f"resources_template is {path!r}, wanted a path")
+        text.refuse("resources_template", f"resources_template is {path!r}, expected a path")
         return _List([], (), text.problems)
     if not home.has_data:
         return _List([], (), text.problems)

@@ -29,7 +29,7 @@ from puller.values.references import Reference
 
 FOR = "for"
 _CLAUSE = re.compile(r"\s*(?P<names>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+in\s+(?P<expression>\S.*?)\s*", re.DOTALL)
-_WANTED = "wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"
+_WANTED = "expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"
 _WORDS = frozenset(
     ("and", "else", "false", "if", "in", "is", "loop", "none", "not", "or", "self", "super", "true")
 )
@@ -69,10 +69,10 @@ class Clause(NamedTuple):
 
     def _mismatch(self, found: object, value: object) -> str:
         if isinstance(value, list):
-            return f"is a list, wanted one name: {self._replace(names=self.names[1:])}"
+            return f"is a list, expected one name: {self._replace(names=self.names[1:])}"
         if isinstance(value, dict):
-            return f"is a mapping, wanted two names: {self._replace(names=('key', *self.names))}"
-        return f"is {shown(found)}, wanted a list or a mapping"
+            return f"is a mapping, expected two names: {self._replace(names=('key', *self.names))}"
+        return f"is {shown(found)}, expected a list or a mapping"
 
 
 class Loop(NamedTuple):
@@ -296,7 +296,7 @@ def _parse_clause(value: object) -> Clause:
         raise ValueError(f"is {shown(value)}, {_WANTED}{quoted}")
     names = tuple(name.strip() for name in found["names"].split(","))
     if wrong := next((name for name in names if not _is_name(name)), None):
-        raise ValueError(f"has the name {shown(wrong)}, wanted letters, digits and _, and no digit first")
+        raise ValueError(f"has the name {shown(wrong)}, expected letters, digits and _, and no digit first")
     if word := next((name for name in names if name.lower() in _WORDS), None):
         raise ValueError(f"has the name {shown(word)}, a word of expressions: choose another")
     if len(names) > 2:

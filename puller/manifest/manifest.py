@@ -121,7 +121,7 @@ def open_source(argument: str) -> Iterator[ManifestSource]:
     elif path.exists():
         yield ManifestSource(path.absolute(), argument)
     elif "://" in argument:
-        what = "is a URL, wanted a file or directory of this machine: download it first"
+        what = "is a URL, expected a file or directory of this machine: download it first"
         raise SourceError(f"{mask_location(argument)}: {what}; hosts that follow a site run `puller run`")
     else:
         raise SourceError(f"{argument}: there is no such manifest, directory or bundle file")

@@ -146,7 +146,7 @@ class ManifestText(msgspec.Struct, frozen=True):
             self.refuse("as_user", "as_user is not true or false")
         runs = self.run.get("give_up_after", 0)
         if type(runs) is not int or runs < 0:  # a bool is an int in Python
-            self.refuse("give_up_after", f"give_up_after is {runs!r}, wanted a number of runs")
+            self.refuse("give_up_after", f"give_up_after is {runs!r}, expected a number of runs")
         try:
             self.removed(None)
         except ValueError as error:
@@ -167,9 +167,7 @@ class ManifestText(msgspec.Struct, frozen=True):
             return
         required = self.value[_REQUIRES]
         if not isinstance(required, dict) or set(required) != {_PULLER}:
-            what = (
-                f'requires is {required!r}, wanted what is asked of the agent, such as {{{_PULLER}: ">=1.2"}}'
-            )
+            what = f'requires is {required!r}, expected what is asked of the agent, such as {{{_PULLER}: ">=1.2"}}'
             self.problems.add((_REQUIRES,), what)
             return
         from puller.values.version_range import VersionRange  # rarely needed
@@ -231,7 +229,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         """Return ``pre_message`` or ``post_message`` with resolved expressions. Record problems."""
         text = self.run.get(key, "")
         if not isinstance(text, str):
-            self.refuse(key, f"{key} is {text!r}, wanted text")
+            self.refuse(key, f"{key} is {text!r}, expected text")
             return ""
         if not home.has_data:
             return ""

@@ -109,7 +109,7 @@ def fetched(fetch: Callable[[str], bytes], url: str, checksum: str | None) -> by
     if checksum is None and not data:
         raise ResourceError(f"source {mask_urls(url)} is empty", hint="give its checksum if it should be")
     if checksum is not None and (digest := sha256([data])) != checksum:
-        what = f"source {mask_urls(url)} has sha256 {digest}, wanted {checksum}"
+        what = f"source {mask_urls(url)} has sha256 {digest}, expected {checksum}"
         raise ResourceError(what, code=ProblemCode.CHECKSUM_MISMATCH)
     return data
 

@@ -339,7 +339,7 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     def _failure(self, completed: Completed) -> str:
         wanted = ", ".join(map(str, self.properties.returns))
-        message = f"{completed.outcome}, wanted {wanted}"
+        message = f"{completed.outcome}, expected {wanted}"
         if self.properties.sensitive or not (tail := completed.tail()):
             return message
         return f"{message}; it printed:\n{tail}"

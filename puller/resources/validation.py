@@ -107,7 +107,7 @@ class Validation(msgspec.Struct, frozen=True):
         printed = completed.tail().replace(copy, path)
         said = "what it printed may be secret" if secret else f"it printed:\n{printed}"
         raise ResourceError(
-            f"{where}: {completed.outcome}, wanted 0, so {path} stays as it was"
+            f"{where}: {completed.outcome}, expected 0, so {path} stays as it was"
             + (f"; {said}" if printed else "")
         )
 

@@ -132,5 +132,5 @@ def _check_place(path: str) -> None:
 
 def _check_textfile(path: str) -> None:
     if os.path.isdir(path):
-        raise ValueError(f"{path} is a directory, wanted a file")
+        raise ValueError(f"{path} is a directory, expected a file")
     require_writable(os.path.dirname(path))

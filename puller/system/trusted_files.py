@@ -172,14 +172,14 @@ def _distrust(
         return reason
     others = stat.S_IWOTH if found.st_gid in groups else stat.S_IWGRP | stat.S_IWOTH
     if found.st_mode & others:
-        return f"{path} has mode {stat.S_IMODE(found.st_mode):04o}, wanted it writable by its owner only"
+        return f"{path} has mode {stat.S_IMODE(found.st_mode):04o}, expected it writable by its owner only"
     return ""
 
 
 def _distrust_of_owner(path: str, found: os.stat_result, users: Collection[int] = ()) -> str:
     if found.st_uid in _trusted_users() or found.st_uid in users:
         return ""
-    return f"{path} belongs to user {found.st_uid}, wanted root or the running user {os.geteuid()}"
+    return f"{path} belongs to user {found.st_uid}, expected root or the running user {os.geteuid()}"
 
 
 def _private_group() -> int | None:

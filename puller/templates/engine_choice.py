@@ -58,4 +58,4 @@ def load_engine(name: str, *, left_delimiter: str = "", right_delimiter: str = "
         from puller.templates.jinja import JinjaEngine  # jinja2 takes 36 % of an idle run
 
         return JinjaEngine(left_delimiter, right_delimiter)
-    raise ValueError(f"engine is {name!r}, wanted one of {', '.join(ENGINES)}")
+    raise ValueError(f"engine is {name!r}, expected one of {', '.join(ENGINES)}")

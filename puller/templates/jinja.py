@@ -137,7 +137,7 @@ def read_header(text: str) -> Header | None:
 def _option(pair: str) -> tuple[str, Any]:
     key, colon, written = (part.strip() for part in pair.partition(":"))
     if not colon:
-        raise FunctionError(f"{HEADER_MARK} has {pair.strip()!r}, wanted key: value, with commas between")
+        raise FunctionError(f"{HEADER_MARK} has {pair.strip()!r}, expected key: value, with commas between")
     if key not in _KEYS:
         raise FunctionError(f"{HEADER_MARK} has {key!r}, which cannot be said here, only {', '.join(_KEYS)}")
     try:
@@ -145,7 +145,7 @@ def _option(pair: str) -> tuple[str, Any]:
     except (MemoryError, RecursionError, SyntaxError, ValueError):
         value = None
     if (wanted := _wanted(key, value)) is not None:
-        raise FunctionError(f"{HEADER_MARK} {key} is {written}, wanted {wanted}")
+        raise FunctionError(f"{HEADER_MARK} {key} is {written}, expected {wanted}")
     return key, value
 
 

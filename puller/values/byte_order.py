@@ -9,7 +9,7 @@ import codecs
 MARK = "\ufeff"
 _WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
-IS_WIDE = "is text in UTF-16 or UTF-32, wanted UTF-8"
+IS_WIDE = "is text in UTF-16 or UTF-32, expected UTF-8"
 
 
 def is_wide(data: bytes) -> bool:

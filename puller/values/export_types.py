@@ -51,7 +51,7 @@ class ExportType(msgspec.Struct, frozen=True):
         if not isinstance(word, str) or word not in _PROBLEMS:
             known = ", ".join(_PROBLEMS)
             meant = did_you_mean(word, _PROBLEMS) if isinstance(word, str) else ""
-            what = meant if "mean" in meant else f", wanted one of {known}, or a list of one of them"
+            what = meant if "mean" in meant else f", expected one of {known}, or a list of one of them"
             raise ValueError(f"is {written!r}{what}")
         return cls(word, is_list)
 
@@ -60,7 +60,7 @@ class ExportType(msgspec.Struct, frozen=True):
         if not self.is_list:
             return _PROBLEMS[self.word](value)
         if not isinstance(value, list):
-            return f"is {_shown(value)}, wanted a list"
+            return f"is {_shown(value)}, expected a list"
         if len(value) > MOST_ITEMS:
             return f"has {len(value)} items, at most {MOST_ITEMS} are allowed"
         found = ((index, _PROBLEMS[self.word](item)) for index, item in enumerate(value))
@@ -80,14 +80,14 @@ class Export(msgspec.Struct, frozen=True):
 def parse_exports(written: object) -> tuple[dict[str, Export], dict[tuple[str | int, ...], str]]:
     """Return the ``exports`` of a manifest, and their problems: sentences by path below ``exports``."""
     if not isinstance(written, Mapping):
-        return {}, {(): f"exports is {_shown(written)}, wanted a mapping of names"}
+        return {}, {(): f"exports is {_shown(written)}, expected a mapping of names"}
     found: dict[str, Export] = {}
     wrong: dict[tuple[str | int, ...], str] = {}
     if len(written) > MOST:
         wrong[()] = f"exports has {len(written)} names, at most {MOST} are allowed"
     for name, declared in written.items():
         if not isinstance(name, str) or not re.fullmatch(NAME, name):
-            wrong[(name,)] = f"exports has {name!r}, wanted a name such as address: {NAME}"
+            wrong[(name,)] = f"exports has {name!r}, expected a name such as address: {NAME}"
             continue
         fields = declared if isinstance(declared, Mapping) else {"value": declared}
         if unknown := [key for key in fields if key not in ("type", "value")]:
@@ -113,11 +113,11 @@ def find_problem(values: Mapping[str, object]) -> str:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        return f"is {_shown(value)}, wanted text"
+        return f"is {_shown(value)}, expected text"
     if len(value) > LONGEST_TEXT:
         return f"has {len(value)} characters, at most {LONGEST_TEXT} are allowed"
     if not value.isprintable():
-        return f"is {_shown(value)}, wanted one line without control characters"
+        return f"is {_shown(value)}, expected one line without control characters"
     if found := next((mark for mark in _OF_EXPRESSIONS if mark in value), None):
         return f"is {_shown(value)}, and {found} would begin an expression where it is read"
     return ""
@@ -125,18 +125,20 @@ def _text(value: object) -> str:
 
 def _integer(value: object) -> str:
     if type(value) is not int:  # True is an int
-        return f"is {_shown(value)}, wanted a whole number"
-    return "" if abs(value) <= _LARGEST_NUMBER else f"is {_shown(value)}, wanted at most {_LARGEST_NUMBER}"
+        return f"is {_shown(value)}, expected a whole number"
+    return "" if abs(value) <= _LARGEST_NUMBER else f"is {_shown(value)}, expected at most {_LARGEST_NUMBER}"
 
 
 def _port(value: object) -> str:
     return (
-        "" if type(value) is int and 1 <= value <= 65535 else f"is {_shown(value)}, wanted a port: 1 to 65535"
+        ""
+        if type(value) is int and 1 <= value <= 65535
+        else f"is {_shown(value)}, expected a port: 1 to 65535"
     )
 
 
 def _boolean(value: object) -> str:
-    return "" if isinstance(value, bool) else f"is {_shown(value)}, wanted true or false"
+    return "" if isinstance(value, bool) else f"is {_shown(value)}, expected true or false"
 
 
 def _address(what: str, versions: tuple[int, ...]) -> Callable[[object], str]:
@@ -150,14 +152,14 @@ def _address(what: str, versions: tuple[int, ...]) -> Callable[[object], str]:
                 return ""
         except ValueError:
             pass
-        return f"is {_shown(value)}, wanted {what}"
+        return f"is {_shown(value)}, expected {what}"
 
     return problem
 
 
 def _host_name(value: object) -> str:
     is_name = isinstance(value, str) and len(value) <= _LONGEST_NAME and re.fullmatch(_HOST_NAME, value)
-    return "" if is_name else f"is {_shown(value)}, wanted the name of a host"
+    return "" if is_name else f"is {_shown(value)}, expected the name of a host"
 
 
 _PROBLEMS: dict[str, Callable[[object], str]] = {

@@ -139,7 +139,7 @@ class FileMode:
         """Parse any of the forms. Raise ``ValueError``."""
         if not isinstance(text, str):
             # Without the value: YAML has converted 0644 to 420, which is hard to recognise.
-            raise ValueError(f"is {described(text)}, wanted text")
+            raise ValueError(f"is {described(text)}, expected text")
         return cls._of_text(text)
 
     @classmethod
@@ -155,7 +155,7 @@ class FileMode:
             )
         if re.fullmatch(_SYMBOLIC, text):
             return cls(0, changes=ModeChanges(text))
-        raise ValueError(f"is {text!r}, wanted {cls.WANTED}")
+        raise ValueError(f"is {text!r}, expected {cls.WANTED}")
 
     def over(self, actual: int) -> int:
         """Return the permission bits for a path whose ``st_mode`` is ``actual`` now."""

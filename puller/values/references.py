@@ -38,7 +38,7 @@ class Reference(str):
             kind, mark, name = text.partition("#")
             if mark and kind and name:
                 return cls(text)
-        raise ValueError(f"is {text!r}, wanted a reference such as 'file#/etc/motd'")
+        raise ValueError(f"is {text!r}, expected a reference such as 'file#/etc/motd'")
 
 
 # Refreshes of subscribers.

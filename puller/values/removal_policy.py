@@ -11,7 +11,7 @@ class Removed(str):
         """Parse the word. Raise ``ValueError``."""
         if value in (KEEP, ABSENT):
             return cls(value)
-        raise ValueError(f"is {value!r}, wanted keep or absent")
+        raise ValueError(f"is {value!r}, expected keep or absent")
 
 
 KEEP = Removed("keep")

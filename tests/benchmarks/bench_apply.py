@@ -297,7 +297,7 @@ def converge(contenders: list[Contender], size: int, log: Path) -> None:
         measure(contender.command, log)
         if len(os.listdir(contender.files)) != size:
             raise SystemExit(
-                f"{contender.name}: {len(os.listdir(contender.files))} files written, wanted {size}"
+                f"{contender.name}: {len(os.listdir(contender.files))} files written, expected {size}"
             )
     first = contenders[0]
     for other in contenders[1:]:

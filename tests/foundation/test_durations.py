@@ -21,7 +21,7 @@ from puller.cli.options import DurationType
 from puller.config.configuration import HttpOptions, ReportOptions
 from puller.resources.registry import find_type, type_names
 
-MESSAGE = "wanted a duration such as '30s', '1h30m' or '7d'"
+MESSAGE = "expected a duration such as '30s', '1h30m' or '7d'"
 VALID = {
     "30s": 30.0,
     "5m": 300.0,
@@ -167,7 +167,7 @@ def test_a_place_accepts_the_one_grammar(place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_place_refuses_other_texts(place: str) -> None:
-    message = "wanted a time such as" if "--until" in place else MESSAGE
+    message = "expected a time such as" if "--until" in place else MESSAGE
     for text in INVALID:
         expected = re.escape(f"is {text!r}, {message}")
         with pytest.raises((ValueError, PublishError, click.UsageError), match=expected):
@@ -179,13 +179,15 @@ def test_a_number_without_unit_is_seconds_in_properties(place: str) -> None:
     if place in NUMBERS_ARE_SECONDS:
         assert PLACES[place]("90") == 90
     else:
-        with pytest.raises((ValueError, PublishError, click.UsageError), match="is '90', wanted"):
+        with pytest.raises((ValueError, PublishError, click.UsageError), match="is '90', expected"):
             PLACES[place]("90")
 
 
 @pytest.mark.parametrize("place", [name for name in PLACES if "site" in name or name in ("expiry", "each")])
 def test_a_publisher_has_no_duration_of_zero(place: str) -> None:
-    with pytest.raises((PublishError, click.UsageError), match="is '0d', wanted a duration of more than 0s"):
+    with pytest.raises(
+        (PublishError, click.UsageError), match="is '0d', expected a duration of more than 0s"
+    ):
         PLACES[place]("0d")
 
 
@@ -196,5 +198,5 @@ def test_values_of_properties_may_be_numbers(value: object, expected: float) -> 
 
 @pytest.mark.parametrize("value", [-1, True, None, 1e12, float("nan"), float("inf"), "9" * 10000, [5]])
 def test_other_values_of_properties_are_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="wanted a duration"):
+    with pytest.raises(ValueError, match="expected a duration"):
         Duration.parse(value)

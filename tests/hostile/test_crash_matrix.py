@@ -300,7 +300,7 @@ def is_leftover(name: str) -> bool:
 
 def different(found: Mapping[str, Found], wanted: Mapping[str, Found]) -> str:
     names = [name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
-    return "\n".join(f"{name}: {found.get(name)}, wanted {wanted.get(name)}" for name in names)
+    return "\n".join(f"{name}: {found.get(name)}, expected {wanted.get(name)}" for name in names)
 
 
 @pytest.fixture

@@ -46,12 +46,12 @@ LINKS = {
     "to a parent behind dots": ("links.parent", "x", "./.././canary", "which is outside"),
     "that is absolute":
         ("links.absolute", "x", "/etc/passwd", "is a symbolic link to '/etc/passwd', which is absolute"),
-    "to nothing": ("links.missing", "x", "", "is a symbolic link to '', wanted a path"),
+    "to nothing": ("links.missing", "x", "", "is a symbolic link to '', expected a path"),
     "up behind a name":
         ("links.chain", "d/x", "e/../../canary", "which may be outside: '..' is only allowed at the start"),
     "up through another link":
         ("links.chain", "x", "d/../..", "which may be outside: '..' is only allowed at the start"),
-    "with a line end": ("names.control", "x", "a\nb", r"is a symbolic link to 'a\nb', wanted a path"),
+    "with a line end": ("names.control", "x", "a\nb", r"is a symbolic link to 'a\nb', expected a path"),
 }
 KINDS = {
     b"3": ("special.character-device", "a character device"),
@@ -87,7 +87,7 @@ def links_and_kinds() -> Iterator[str | Row]:
         yield f"a link {what}", tar(A, symlink(name, target)), says
     for kind, (case, what) in KINDS.items():
         yield case
-        yield f"a member that is {what}", tar(A, Member("x", kind=kind)), f"'x': is {what}, wanted a file"
+        yield f"a member that is {what}", tar(A, Member("x", kind=kind)), f"'x': is {what}, expected a file"
 
 
 # fmt: off
@@ -137,7 +137,7 @@ TAR_ROWS: list[str | Row] = [
      "'x': is a hard link with 1 bytes of contents"),
     ("a link with contents", tar(Member("x", b"y", b"2", b"a")), "'x': is a symbolic link with 1 bytes of contents"),
     ("a directory with contents", tar(Member("x", b"y", b"5")), "'x': is a directory with 1 bytes of contents"),
-    ("something else in the second end block", tar(A, end=bytes(512) + b"#" * 512), "is one empty block, wanted two"),
+    ("something else in the second end block", tar(A, end=bytes(512) + b"#" * 512), "is one empty block, expected two"),
     "duplicates.name",
     ("a file twice", tar(A, A), "'a': stands twice"),
     "duplicates.file-directory",
@@ -229,15 +229,15 @@ ZIP_ROWS: list[str | Row] = [
     ("a name that is cut at NUL", zipped(Packed(b"a\0../canary")), r"'a\x00../canary': the name holds the control"),
     ("a name that is not UTF-8", zipped(Packed(b"a\xff")), r"'a\\xff': the name is not UTF-8"),
     "zip.links",
-    ("a link that is a directory", zipped(Packed("x/", b"y", 0o120777)), "'x': is a symbolic link, wanted a file"),
+    ("a link that is a directory", zipped(Packed("x/", b"y", 0o120777)), "'x': is a symbolic link, expected a file"),
     ("a link of many bytes", zipped(Packed("x", b"y" * 5000, 0o120777)), "'x': is a symbolic link of 5000 bytes"),
     ("a file through a link", zipped(Packed("d", b"e", 0o120777), Packed("d/x")), "'d': stands twice"),
     "special.fifo",
-    ("a fifo", zipped(Packed("x", mode=0o010644)), "'x': is a FIFO, wanted a file, a directory or a link"),
+    ("a fifo", zipped(Packed("x", mode=0o010644)), "'x': is a FIFO, expected a file, a directory or a link"),
     "special.block-device",
-    ("a device", zipped(Packed("x", mode=0o060644)), "'x': is a block device, wanted a file"),
+    ("a device", zipped(Packed("x", mode=0o060644)), "'x': is a block device, expected a file"),
     "special.unknown",
-    ("a socket", zipped(Packed("x", mode=0o140644)), "'x': is a socket, wanted a file"),
+    ("a socket", zipped(Packed("x", mode=0o140644)), "'x': is a socket, expected a file"),
     "parser.hidden",
     ("a directory with contents", zipped(Packed("d/", b"x")), "'d/': is a directory with 1 bytes of contents"),
     ("a file in the table of contents", zipped(Packed("a", b"x", method=0, in_table={"packed": 9, "size": 9},
@@ -272,7 +272,7 @@ ZIP_ROWS: list[str | Row] = [
     ("strongly encrypted", zipped(Packed("a", b"x", flags=64)), "'a': is encrypted, which is not unpacked"),
     ("a masked header", zipped(Packed("a", b"x", flags=1 << 13)), "'a': has a masked header"),
     ("a patch", zipped(Packed("a", b"x", flags=32)), "'a': is a patch"),
-    ("another method", zipped(Packed("a", b"x", method=12)), "'a': is packed by method 12, wanted 0 (stored) or 8"),
+    ("another method", zipped(Packed("a", b"x", method=12)), "'a': is packed by method 12, expected 0 (stored) or 8"),
     "zip.crc",
     ("a bad checksum", zipped(Packed("a", b"x", in_table={"crc": 7}, in_header={"crc": 7})),
      "'a': has 1 bytes with CRC-32 8cdc1683, the table says 1 with 00000007"),

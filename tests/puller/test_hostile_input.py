@@ -315,7 +315,7 @@ def test_good_yaml_that_looks_suspicious_comes_through(name: str, tmp_path: Path
     ("door", "status", "message"),
     [
         (of_manifest, 13, "is not a mapping"),
-        (of_resources_template, 13, "resources is empty, wanted a list"),
+        (of_resources_template, 13, "resources is empty, expected a list"),
         (of_data_file, 0, "0 resources"),
         (of_set_option, 0, "0 resources"),
         (of_configuration, 78, "is not a mapping"),

@@ -209,7 +209,7 @@ def test_a_mistyped_option_is_refused_without_its_value() -> None:
     archive = find_type("archive")
     assert archive is not None
     values = {"check": (), "control_if": None, "control_unless": None, "property_headers": (SECRET,)}
-    with pytest.raises(UsageError, match=r"^--headers is given otherwise, wanted KEY=VALUE$"):
+    with pytest.raises(UsageError, match=r"^--headers is given otherwise, expected KEY=VALUE$"):
         properties_from(archive, values)
 
 
@@ -223,6 +223,6 @@ def test_a_mistyped_set_is_refused_without_its_value(pair: str) -> None:
 def test_an_error_shows_no_credentials_of_a_url_that_somebody_typed(execute: "Execute") -> None:
     status, output = execute("apply", f"https://me:{SECRET}@www.example.org/web.tar.gz?{SECRET}")
     assert status == 13
-    what = "is a URL, wanted a file or directory of this machine: download it first"
+    what = "is a URL, expected a file or directory of this machine: download it first"
     hosts = "hosts that follow a site run `puller run`"
     assert output == f"puller: https://***@www.example.org/web.tar.gz?***: {what}; {hosts}\n"

@@ -107,7 +107,9 @@ def test_a_service_that_was_stopped_by_hand_runs_again_under_the_timer(
     debian.run("systemctl", "stop", "greeter")
     status, said = check()
     assert status == 2
-    assert "greeter.service is inactive (dead), wanted active" in said or "greeter is inactive (dead)" in said
+    assert (
+        "greeter.service is inactive (dead), expected active" in said or "greeter is inactive (dead)" in said
+    )
     assert not is_active()
 
     # No repairs while an operator has disabled runs.
@@ -135,7 +137,7 @@ def test_a_service_that_was_stopped_by_hand_runs_again_under_the_timer(
     debian.run("systemd-run", "--unit=no-such-unit", "sleep", "600")
     status, said = check("--run")
     assert status == 2, said
-    assert "no-such-unit is active (running), wanted inactive" in said
+    assert "no-such-unit is active (running), expected inactive" in said
     assert "a run was made, which changed nothing (exit status 4)" in said
 
 
@@ -186,7 +188,7 @@ def test_nginx_with_tls(tmp_path: Path) -> None:
         assert "the status is 301" in https("/old").output
         assert "the status is 503" in https("/down").output
         assert "the status is 404" in https("/none").output
-        assert "valid for 20.0 days, wanted 60" in https("/page.json", certificate_days=60).output
+        assert "valid for 20.0 days, expected 60" in https("/page.json", certificate_days=60).output
         assert https("/slow/page", 1.0).status is Health.UNKNOWN
         own = asked(http=Http(url=f"https://127.0.0.1:{server.port}/page.json"))
         assert "the certificate is not valid" in own.output

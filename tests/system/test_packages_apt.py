@@ -397,7 +397,7 @@ def test_a_held_package_is_left_alone(debian: Machine, repository: Repository) -
     for options in ((), ("--noop",)):
         done = apply(debian, {"tool": {"ensure": "latest"}}, *options)
         assert outcomes(done) == {"tool": "failed"}
-        assert "is held at 1.0 (apt-mark hold), so it is left as it is, wanted latest" in done.stdout
+        assert "is held at 1.0 (apt-mark hold), so it is left as it is, expected latest" in done.stdout
     assert dpkg(debian)["tool:all"] == ("1.0", "installed")
 
 

@@ -285,7 +285,9 @@ def test_packages_are_purged_held_and_provided_as_noop_said(debian: Machine, rep
     done = apply(debian, wanted)
     changed = {name: says if says in ("stable", "failed") else "changed" for name, says in expected.items()}
     assert apt.outcomes(done) == changed, done.stdout
-    assert "is no package here, but provided by server, which would have to go, wanted absent" in done.stdout
+    assert (
+        "is no package here, but provided by server, which would have to go, expected absent" in done.stdout
+    )
     found = apt.dpkg(debian)
     assert not {"full:all", "rest:all"} & found.keys()
     assert found["pinned:all"] == ("2.0", "installed")
@@ -324,7 +326,7 @@ def test_a_name_that_one_package_provides_is_installed_and_of_two_one_must_be_na
     repository.add("service", "1.0", Provides="virtual")
     repository.publish()
     done = apply(debian, [{"package": ["virtual"]}], "--noop")
-    assert "is no package but what server, service provide; wanted one of them" in done.stdout
+    assert "is no package but what server, service provide; expected one of them" in done.stdout
     assert apt.outcomes(apply(debian, [{"package": ["virtual"]}])) == {"virtual": "failed"}
 
 

@@ -105,7 +105,7 @@ def converge(machine: Machine, desired: dict[str, Any], services: dict[str, str]
     first, second = outcomes(done), outcomes(apply(machine, manifest))
     assert first.keys() == predicted.keys() == services.keys(), done.stdout
     for state, name in services.items():
-        where = f"{state}, wanted {desired}:\n{done.stdout}"
+        where = f"{state}, expected {desired}:\n{done.stdout}"
         if simulator.refusal(state, desired):
             assert first[state] == "failed", where
             assert predicted[state] == "failed" or state == "failed", where

@@ -191,7 +191,7 @@ class Wanted:
         path = f"targets/{archive.path}"
         if not Path(path).name.startswith(f"{archive.sha256}.") or path.startswith(FILES):
             raise FormatError(
-                f"{where}/{path}", f"wanted a name that begins with its sha256, {archive.sha256}"
+                f"{where}/{path}", f"expected a name that begins with its sha256, {archive.sha256}"
             )
         info = TargetFile(archive.length, {"sha256": archive.sha256}, archive.path)
         return cls(path, info, archive.length)

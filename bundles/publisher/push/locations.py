@@ -36,7 +36,7 @@ def open_destination(location: str) -> Destination:
         return WebDav(location)
     if "://" in location and not location.startswith("ssh://"):
         scheme = location.partition("://")[0]
-        what = "is no kind of destination, wanted a directory, ssh://, https:// or s3://"
+        what = "is no kind of destination, expected a directory, ssh://, https:// or s3://"
         raise PublishError(f"{scheme}://", what, code=ProblemCode.INVALID_COMMAND)
     if found := _SSH_URL.fullmatch(location) or _SSH.fullmatch(location):
         fields = found.groupdict()

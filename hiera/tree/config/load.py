@@ -320,5 +320,5 @@ def _version(given: Any, path: str) -> int:
         digits = re.match(r"\s*[-+]?[0-9]{1,9}", given)
         return int(digits[0]) if digits else 0
     if isinstance(given, bool) or not isinstance(given, (int, float)) or given != given or abs(given) > 10**9:
-        raise ConfigError("", f"The version is {values.inspect(given)}, wanted 5 (file: {path})")
+        raise ConfigError("", f"The version is {values.inspect(given)}, expected 5 (file: {path})")
     return int(given)

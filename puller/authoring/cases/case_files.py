@@ -178,7 +178,7 @@ def _wrong(value: dict[str, Any]) -> Iterator[tuple[KeyPath, Problem]]:
             yield (key,), _invalid(f"{key} has a tag in it, which is for what is expected")
     texts = value.get("fails", [])
     if "fails" in value and not all([texts, *texts] if isinstance(texts, list) else [texts]):
-        yield ("fails",), _invalid("fails is empty, wanted a text of the message that must come")
+        yield ("fails",), _invalid("fails is empty, expected a text of the message that must come")
 
 
 def _invalid(message: str) -> Problem:
@@ -200,7 +200,7 @@ def _expected(written: str, wanted: Any, problems: Problems) -> Any:
     if wanted in (ABSENT, UNMANAGED) or isinstance(wanted, Absent):
         return ABSENT if isinstance(wanted, Absent) else wanted
     if not isinstance(wanted, dict):
-        what = f"wanted properties, or the word {ABSENT} or {UNMANAGED}"
+        what = f"expected properties, or the word {ABSENT} or {UNMANAGED}"
         problems.add(place, f"{written}: is no expectation, {what}")
         return wanted
     return {name: _read(kind, name, value, (*place, name), problems) for name, value in wanted.items()}

@@ -215,7 +215,7 @@ def _check_content(wanted: Any, found: ResolvedResource) -> None:
     elif len(found.contents) == 1:
         _check_text(wanted, next(iter(found.contents.values())), "")
     elif found.contents:
-        raise _Mismatch(f"{len(found.contents)} files come from it: wanted a mapping of their paths")
+        raise _Mismatch(f"{len(found.contents)} files come from it: expected a mapping of their paths")
     elif not fits(wanted, None):
         raise _Mismatch("nothing that it holds comes from the bundle")
 

@@ -222,7 +222,7 @@ class Suite(msgspec.Struct, frozen=True):
         return (
             ""
             if self.all_names
-            else f"{shown}: has no cases, wanted files such as {shown}/{TESTS}/web01.yaml"
+            else f"{shown}: has no cases, expected files such as {shown}/{TESTS}/web01.yaml"
         )
 
 

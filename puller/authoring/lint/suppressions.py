@@ -99,7 +99,7 @@ def _rules_of(rest: str, place: Location, found: list[Finding]) -> Iterator[str]
     written = _DISABLE.match(rest)
     if written is None:
         found.append(
-            _wrong(place, f"{rest.strip()!r} is no suppression, wanted disable=RULE[,RULE] - reason")
+            _wrong(place, f"{rest.strip()!r} is no suppression, expected disable=RULE[,RULE] - reason")
         )
         return
     yield from _checked(re.split(r"\s*,\s*", written["names"]), place, found)
@@ -181,12 +181,12 @@ class _LintFile(msgspec.Struct):
         if isinstance(value, dict):
             return value
         if value is not None:
-            self._wrong(path, f"is {value!r}, wanted a mapping")
+            self._wrong(path, f"is {value!r}, expected a mapping")
         return {}
 
     def _rules(self, value: object, path: tuple[str, ...]) -> frozenset[str]:
         if not isinstance(value, list | None) or not all(isinstance(name, str) for name in value or ()):
-            self._wrong(path, f"{path[-1]} is {value!r}, wanted a list of rules")
+            self._wrong(path, f"{path[-1]} is {value!r}, expected a list of rules")
             return frozenset()
         return frozenset(
             name

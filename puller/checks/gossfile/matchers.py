@@ -47,7 +47,7 @@ def parse_range(text: str) -> Range:
 def _conditions(text: str) -> tuple[tuple[str, _Key], ...]:
     found = _CONDITION.findall(text)
     if not found or "".join("".join(one) for one in found) != "".join(text.split()):
-        raise ValueError(f"is {text.strip()!r}, wanted a range such as '>1.0.0 <2.0.0'")
+        raise ValueError(f"is {text.strip()!r}, expected a range such as '>1.0.0 <2.0.0'")
     return tuple((sign or "=", _key(version)) for sign, version in found)
 
 
@@ -55,7 +55,7 @@ def _key(text: str) -> _Key:
     match = _VERSION.fullmatch(text.strip())
     if match is None:
         raise ValueError(
-            f"has {text!r}, wanted a semantic version such as '1.2.3' (wildcards are not supported)"
+            f"has {text!r}, expected a semantic version such as '1.2.3' (wildcards are not supported)"
         )
     before = match[4]
     # A release sorts after its pre-releases. Numeric identifiers sort before words.
@@ -100,12 +100,12 @@ def problems(wanted: Any, path: Path, *, lines: bool = False) -> Iterator[tuple[
     elif wanted is None:
         yield path, "is empty"
     elif lines:
-        yield path, f"is {wanted!r}, wanted a list of patterns, or a matcher such as 'contain-substring'"
+        yield path, f"is {wanted!r}, expected a list of patterns, or a matcher such as 'contain-substring'"
 
 
 def _word_problems(wanted: Mapping[Any, Any], path: Path, *, lines: bool) -> Iterator[tuple[Path, str]]:
     if len(wanted) != 1:
-        yield path, f"has {len(wanted)} matchers, wanted one; 'and' takes several"
+        yield path, f"has {len(wanted)} matchers, expected one; 'and' takes several"
         return
     ((word, value),) = wanted.items()
     here = (*path, word)

@@ -100,7 +100,7 @@ def read(text: str, source: str) -> tuple[list[Test], list[Problem]]:
     except HieraError as error:
         return [], [Problem((), str(error))]
     if not isinstance(value, dict) or not value:
-        return [], [Problem((), "asks nothing: wanted a mapping of kinds")]
+        return [], [Problem((), "asks nothing: expected a mapping of kinds")]
     tests: list[Test] = []
     found: list[Problem] = []
     for kind, resources in value.items():
@@ -152,7 +152,7 @@ def _problems(kind: str, name: str | int, attributes: Any) -> Iterator[Problem]:
     if kind == "matching" and "content" not in attributes:
         yield Problem(here, "content is missing")
     if not required and not compared & {*attributes}:
-        yield Problem(here, f"asks nothing: wanted one of {', '.join(sorted(compared))}")
+        yield Problem(here, f"asks nothing: expected one of {', '.join(sorted(compared))}")
     yield from _of_kind(kind, here, attributes)
 
 
@@ -161,7 +161,7 @@ def _of_kind(kind: str, here: Path, attributes: dict[Any, Any]) -> Iterator[Prob
     if kind == "addr":
         address = str(attributes.get("address", name))
         if not address.startswith("tcp://"):
-            yield Problem(here, f"is not supported: {address!r}, wanted tcp://HOST:PORT")
+            yield Problem(here, f"is not supported: {address!r}, expected tcp://HOST:PORT")
     if kind == "dns" and ":" in str(attributes.get("resolve", name)):
         yield Problem(
             here, "is not supported: records of a type are asked of a server, which is not done here"
@@ -172,7 +172,7 @@ def _of_kind(kind: str, here: Path, attributes: dict[Any, Any]) -> Iterator[Prob
         if protocol not in ("", "tcp", "tcp6", "udp", "udp6") or not (
             number.isascii() and number.isdecimal()
         ):
-            yield Problem(here, f"is {port!r}, wanted a port such as 'tcp:22'")
+            yield Problem(here, f"is {port!r}, expected a port such as 'tcp:22'")
     if kind == "file" and isinstance(attributes.get("mode"), int):
         yield Problem((*here, "mode"), "is a number, which YAML has read as octal; quote it")
 
@@ -187,7 +187,7 @@ def _option_problem(kind: str, key: str, value: Any) -> str:
         is_list = isinstance(value, list) and all(isinstance(one, str) and ":" in one for one in value)
         return "" if is_list else "is no list of 'Name: value'"
     if key == "method" and value not in _MODES:
-        return f"is not supported: {value!r}, wanted one of {', '.join(_MODES)}, which change nothing"
+        return f"is not supported: {value!r}, expected one of {', '.join(_MODES)}, which change nothing"
     if key in _TEXTS and not isinstance(value, str) and not (kind == "port" and isinstance(value, int)):
         return "is no text"
     return ""

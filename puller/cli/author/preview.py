@@ -187,7 +187,7 @@ def preview(
     bundle is refused before and after; 10 when a site is not as it was signed.
     """
     if not facts and fleet is None:
-        raise click.UsageError("no machines are given: wanted --facts FILE|DIR, or --fleet with a store")
+        raise click.UsageError("no machines are given: expected --facts FILE|DIR, or --fleet with a store")
     with contextlib.ExitStack() as opened:
         sides, notes = _sides(source, options, opened)
         others = tuple(opened.enter_context(open_source(one)) for one in before)
@@ -244,7 +244,7 @@ def _published(
     if (where := options["site"] or releases.find_site(source)) is None:
         what = "there is no site in the directory site, here or beside the bundle"
         raise click.UsageError(
-            f"what is in force now is not known: {what}: wanted --site DIR|URL or --from OLD"
+            f"what is in force now is not known: {what}: expected --site DIR|URL or --from OLD"
         )
     site = opened.enter_context(releases.open_site(where, options["root"]))
     release = releases.find_published(site, options["name"] or _name_of(source), options["channel"])

@@ -105,7 +105,7 @@ def open_site(where: str, root: Path | None) -> Iterator[Releases]:
         return
     if root is None:
         raise click.UsageError(
-            f"{mask_location(where)} is trusted by its root only: wanted --root FILE, the root.json of the site"
+            f"{mask_location(where)} is trusted by its root only: expected --root FILE, the root.json of the site"
         )
     with _scratch() as scratch:
         yield _OfServer(where, root, scratch)
@@ -125,7 +125,7 @@ def open_release(site: Releases, written: str) -> Iterator[ManifestSource]:
     """
     name, equals, version = written.partition("=")
     if not equals:
-        raise click.UsageError(f"{written!r} is no release, wanted NAME=VERSION such as web=1.4.0")
+        raise click.UsageError(f"{written!r} is no release, expected NAME=VERSION such as web=1.4.0")
     with open_bundle(site, Release.of(name, version)) as source:
         yield source
 

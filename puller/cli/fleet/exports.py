@@ -118,7 +118,7 @@ def exports(
     wanted = parse_conditions(conditions)
     address, _, port = target.partition(":")
     if not address:
-        raise UsageError(f"--target is {target!r}, wanted the name of an export, or two: address:port")
+        raise UsageError(f"--target is {target!r}, expected the name of an export, or two: address:port")
     collected = []
     with opened_store(location) as store, _site_of(site) as types:
         reader = open_reader(store, silent_after)

@@ -80,7 +80,7 @@ def _parsed(listen: str) -> tuple[str, int]:
         if not (port.isascii() and port.isdecimal()) or int(port) > 65535:
             raise ValueError
     except ValueError:
-        what = f"{listen!r}, wanted the address and port of this machine, such as {_DEFAULT}"
+        what = f"{listen!r}, expected the address and port of this machine, such as {_DEFAULT}"
         raise click.BadParameter(what, param_hint="--listen") from None
     return address, int(port)
 

@@ -184,7 +184,7 @@ def _version(bundle: str, version: str | None, enforced: Installed | None) -> st
 def _check_configured(choice: BundleChoice, version: str, path: str) -> None:
     if choice.version not in (None, version):
         raise ConfigurationError(
-            f"{path}: {choice.name} has version {choice.version} there, wanted a pin to {version}; "
+            f"{path}: {choice.name} has version {choice.version} there, expected a pin to {version}; "
             "change it there, or remove it there to pin it here"
         )
 
@@ -250,7 +250,7 @@ def clear(bundle: str | None, version: str | None, everything: bool, path: str) 
       puller quarantine clear --all
     """
     if everything == (bundle is not None):
-        raise UsageError("quarantine clear: wanted the name of a bundle, or --all")
+        raise UsageError("quarantine clear: expected the name of a bundle, or --all")
     _, directories = load_host(path)
     with only_run(directories.run), state_in_use("written"):
         cleared = Quarantine.load(directories, warn).clear(bundle, version)

@@ -60,7 +60,7 @@ def data(
     published.
     """
     if (file is None) == (withdraw is None):
-        raise click.UsageError("wanted either FILE or --withdraw NAME")
+        raise click.UsageError("expected either FILE or --withdraw NAME")
     site = Site(directory)
     if file is None or withdraw is not None:
         if name is not None or noop:

@@ -205,7 +205,7 @@ class _Demo:
         )
         click.echo(_indented(completed.stdout), nl=False)
         if completed.returncode != wanted:
-            raise click.ClickException(f"exit status {completed.returncode}, wanted {int(wanted)}")
+            raise click.ClickException(f"exit status {completed.returncode}, expected {int(wanted)}")
         if wanted is not ExitStatus.OK:
             click.echo(f"    (exit status {completed.returncode})")
 

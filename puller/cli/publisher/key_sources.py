@@ -148,7 +148,7 @@ def signer_of(file: Path | None, uri: str | None, passphrase_file: Path | None) 
     if file is not None and uri is None:
         return load_signer(file, passphrase_of_keys(passphrase_file))
     if uri is None or file is not None:
-        raise click.UsageError("wanted one of --key and --uri")
+        raise click.UsageError("expected one of --key and --uri")
     pin = _pin_once(uri)
     return open_token(*import_key(uri, pin), pin)
 

@@ -151,7 +151,7 @@ def _check_sources(sources: Sequence[Path], name: str | None) -> None:
         raise click.UsageError(f"--name is for one bundle, and {len(sources)} are named")
     if wrong := [source for source in sources if source.is_dir() and not (source / _MANIFEST).exists()]:
         names = first_few(list(map(str, wrong)), 10)
-        raise click.UsageError(f"{names}: no bundle, wanted a directory with a {_MANIFEST} in it")
+        raise click.UsageError(f"{names}: no bundle, expected a directory with a {_MANIFEST} in it")
 
 
 def _libraries_of_all(sources: Sequence[Path]) -> "dict[Path, Libraries]":

@@ -97,7 +97,7 @@ def rollout(
     if complete and (percent is not None or over is not None):
         raise click.UsageError("--complete excludes --percent and --over")
     if not (complete or resume) and percent is None and over is None:
-        raise click.UsageError("wanted one of --percent, --over, --complete and --resume")
+        raise click.UsageError("expected one of --percent, --over, --complete and --resume")
     request = rollout_request(100.0 if complete else percent, over)
     channels = _channels(directory, passphrase_file)
     print_statements(directory, channels.steer_all(bundles, channel, request, resume=resume))

@@ -204,7 +204,7 @@ def _lifetime(text: str) -> tuple[str, str]:
     role, equals, duration = text.partition("=")
     if not equals:
         raise click.BadParameter(
-            f"{text!r}, wanted ROLE=DURATION such as timestamp=2d", param_hint="--expiry"
+            f"{text!r}, expected ROLE=DURATION such as timestamp=2d", param_hint="--expiry"
         )
     return role, duration
 

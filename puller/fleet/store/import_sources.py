@@ -126,7 +126,7 @@ class DirectorySource:
                     path = f"{host}/{entry.name}"
                     if not entry.name.endswith(SUFFIXES):
                         yield Refused(
-                            path, f"has another name than a document, wanted {' or '.join(SUFFIXES)}"
+                            path, f"has another name than a document, expected {' or '.join(SUFFIXES)}"
                         )
                     elif not entry.is_file(follow_symlinks=False):
                         yield Refused(path, "is no regular file")
@@ -214,11 +214,11 @@ class ObjectSource:
         path = entry.path
         host, _, name = path.partition("/")
         if not name or "/" in name:
-            return Refused(path, "is no document of a host: wanted HOST/RUN.json.gz")
+            return Refused(path, "is no document of a host: expected HOST/RUN.json.gz")
         if not is_host_name(host):
             return Refused(path, f"is of no name of a host, {WANTED}")
         if not name.endswith(SUFFIXES):
-            return Refused(path, f"has another name than a document, wanted {' or '.join(SUFFIXES)}")
+            return Refused(path, f"has another name than a document, expected {' or '.join(SUFFIXES)}")
         self._arrived[path] = entry.modified
         return Found(path, host, entry.size, int(entry.modified.timestamp() * 1e9))
 

@@ -92,12 +92,12 @@ def problem_of(password: str) -> str:
     if password in NONE:
         return ""
     if password.startswith("!"):
-        return "begins with !, wanted the hash alone, and locked: true"
+        return "begins with !, expected the hash alone, and locked: true"
     # crypt(3) never produces these characters in a hash.
     is_plain = _PRINTED.fullmatch(password) and not {*"!*\\"} & {*password}
     if is_plain and any(pattern.fullmatch(password) for pattern in _PATTERNS):
         return ""
-    return "is no hash, wanted one of crypt(3) such as '$6$…' or '$y$…' (as mkpasswd makes it), or '*' or '!' for none"
+    return "is not a hash, expected a crypt(3) hash such as '$6$…' or '$y$…', or '*' or '!' for none"
 
 
 def hash_of(field: str) -> str:

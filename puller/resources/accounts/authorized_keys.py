@@ -76,14 +76,14 @@ def parse_key(line: str) -> Key:
     The message never quotes the line, because it may be a private key.
     """
     if "PRIVATE KEY" in line:
-        raise ValueError("is a private key, wanted a public one")
+        raise ValueError("is a private key, expected a public one")
     if not line.isprintable():
-        raise ValueError("has a line end, a tab or another control character in it, wanted one line")
+        raise ValueError("has a line end, a tab or another control character in it, expected one line")
     key = find_key(line)
     if key is None:
-        raise ValueError("is no public key, wanted one such as 'ssh-ed25519 AAAA… name'")
+        raise ValueError("is no public key, expected one such as 'ssh-ed25519 AAAA… name'")
     if not all(_OPTION.fullmatch(option) for option in _split_options(key.options)):
-        raise ValueError('has options that are not understood, wanted such as from="192.0.2.0/24",no-pty')
+        raise ValueError('has options that are not understood, expected such as from="192.0.2.0/24",no-pty')
     _require_whole(key)
     return key
 

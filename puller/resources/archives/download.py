@@ -171,7 +171,7 @@ def _fetch(request: Request, partial: BinaryIO) -> str:
         raise TransportError(request.url, f"{what}: sha256 is {digest}, expected {wanted}")
     if wanted is not None and digest != wanted:
         partial.truncate(0)  # otherwise the next run would resume a wrong file
-        what = f"has sha256 {digest}, wanted {wanted}"
+        what = f"has sha256 {digest}, expected {wanted}"
         raise TransportError(request.url, what, code=ProblemCode.CHECKSUM_MISMATCH)
     return digest
 

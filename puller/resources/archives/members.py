@@ -216,7 +216,7 @@ def needing_space(where: str, directory: int, what: str, need: Callable[[], int 
         size, free = need(), bytes_text(found.f_bavail * found.f_frsize)
         space = "space" if size is None else bytes_text(size)
         full = "no space left on the file system" if error.errno == errno.ENOSPC else "no quota left"
-        raise ResourceError(f"{where}: {full}: wanted {space} for {what}, {free} were free") from error
+        raise ResourceError(f"{where}: {full}: needs {space} for {what}, {free} were free") from error
 
 
 _TICK = 20_000_000  # nanoseconds; the kernel's file timestamps advance in steps of up to 10 ms
@@ -285,7 +285,7 @@ def kept(archive: Opened, directory: int, where: str) -> Iterator[BinaryIO]:
         with needing_space(where, directory, f"a private copy of {archive.path}", lambda: size):
             digest = _copy(archive.stream, copy, size)
         if digest != archive.sha256:
-            what = f"sha256 is {digest}, wanted {archive.sha256}"
+            what = f"sha256 is {digest}, expected {archive.sha256}"
             raise ChangedMeanwhile(f"{archive.path}: {what}: it was changed by somebody else meanwhile")
         copy.seek(0)
         yield copy

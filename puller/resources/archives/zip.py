@@ -215,7 +215,9 @@ class ZipReader:
             yield from self._packed(entry, start)
             return
         if entry.method != _DEFLATED:
-            what = f"is packed by method {entry.method}, wanted {_STORED} (stored) or {_DEFLATED} (deflated)"
+            what = (
+                f"is packed by method {entry.method}, expected {_STORED} (stored) or {_DEFLATED} (deflated)"
+            )
             raise FormatError(shown(entry.name), what)
         inflate = zlib.decompressobj(wbits=-15)
         try:

@@ -31,7 +31,7 @@ from puller.system.trusted_files import distrust_of_way
 _SCHEMES = ("https", "http", "ssh", "git", "file")
 PROTOCOLS = ":".join(_SCHEMES)
 """The value of ``GIT_ALLOW_PROTOCOL``."""
-_WANTED = "wanted https://, http://, ssh://, git:// or file://, user@host:path, or an absolute path"
+_WANTED = "expected https://, http://, ssh://, git:// or file://, user@host:path, or an absolute path"
 _HOST = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _USER = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
 # The short form of ssh(1): the host before the first colon, then the path.
@@ -74,7 +74,7 @@ class Remote(msgspec.Struct, frozen=True):
         if not unquote(text).isprintable():
             raise ValueError(f"is {shown}, which has encoded control characters in it")
         if parts.query or parts.fragment:
-            raise ValueError(f"is {shown}, wanted one without a query")
+            raise ValueError(f"is {shown}, expected one without a query")
         if parts.scheme in ("http", "https"):
             return cls._of_http(parts)
         if password is not None:

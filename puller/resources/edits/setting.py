@@ -147,7 +147,7 @@ class Setting(Edit[SettingProperties]):
         if not properties.key:
             yield missing_property("key")
         if properties.format not in FORMATS:
-            wanted = f"wanted one of {', '.join(FORMATS)}"
+            wanted = f"expected one of {', '.join(FORMATS)}"
             if properties.format:
                 yield PropertyError("format", f"is {properties.format!r}, {wanted}")
             else:

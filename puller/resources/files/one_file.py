@@ -368,7 +368,7 @@ class OneFile(Resource[FileProperties, FileState]):
         name, found = self.properties.name, actual.found
         if self._is_replaced(differences):
             raise ResourceError(
-                f"{name} is a {actual.kind}, wanted {self._wanted_kind(actual.kind)}; create is false",
+                f"{name} is a {actual.kind}, expected {self._wanted_kind(actual.kind)}; create is false",
                 code=ProblemCode.CHANGE_REFUSED,
             )
         if found is not None:

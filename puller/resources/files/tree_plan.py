@@ -162,7 +162,7 @@ class Walk:
             elif stat.S_ISREG(entry.st_mode):
                 self._wanted_file(path, entry, found)
             else:
-                what = f"{printable(path)} is {kind(entry.st_mode)}, wanted files and directories only"
+                what = f"{printable(path)} is {kind(entry.st_mode)}, expected files and directories only"
                 raise ResourceError(f"source {self._source}: {what}")
         for name, found in there.items():
             self._other(prefix + name, found)
@@ -233,7 +233,7 @@ class Walk:
 
     def _block(self, path: str, found: os.stat_result, wanted: str) -> None:
         self._note(path, kind(found.st_mode), wanted)
-        self._plan.in_the_way[path] = f"{printable(path)} is {kind(found.st_mode)}, wanted {wanted}"
+        self._plan.in_the_way[path] = f"{printable(path)} is {kind(found.st_mode)}, expected {wanted}"
 
     def _note(self, path: str, actual: str, wanted: str) -> None:
         self._plan.differences[path] = [presence(actual, wanted, printable(path))]

@@ -338,7 +338,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         if ensure not in _ENSURE:
             yield PropertyError("ensure", f"is {ensure!r}", expected=f"one of {', '.join(_ENSURE)}")
         if not _NAME.fullmatch(properties.name):
-            wanted = "wanted at most 55 letters, digits, '_' and '-', the first no '-'"
+            wanted = "expected at most 55 letters, digits, '_' and '-', the first no '-'"
             yield PropertyError("name", f"is {properties.name!r}, {wanted}")
         for option in _as_texts(properties.options):
             key, mark, value = option.partition("=")

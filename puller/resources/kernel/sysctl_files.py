@@ -73,7 +73,7 @@ def spellings(normal: str) -> tuple[str, str]:
 def problem_of_key(key: str) -> str | None:
     """Return the problem of a key as written, ``None`` if it is valid."""
     if not key or _FORBIDDEN.search(key) or key.startswith(_COMMENT_OR_DASH):
-        return "wanted a key such as 'net.ipv4.ip_forward', without blanks, '=' and wildcards"
+        return "expected a key such as 'net.ipv4.ip_forward', without blanks, '=' and wildcards"
     if any(name in ("", ".", "..") for name in normalized(key).split("/")):
         return "which has a part without a name"
     return None

@@ -254,7 +254,9 @@ class Manager(ABC):
         if not providers:
             raise ResourceError(f"no repository that is known here offers a package {name}")
         if len(providers) > 1 and self.wants_one_provider:
-            raise ResourceError(f"is no package but what {', '.join(providers)} provide; wanted one of them")
+            raise ResourceError(
+                f"is no package but what {', '.join(providers)} provide; expected one of them"
+            )
 
     @abstractmethod
     def knows_repositories(self, job: Job, name: str) -> bool:

@@ -129,7 +129,7 @@ class PackageFile:
             return fetched(self._context.fetch, self._source, self._wanted)
         data = self._context.system.read(self._path())
         if (digest := sha256([data])) != self._wanted:
-            what = f"source {self._source} has sha256 {digest}, wanted {self._wanted}"
+            what = f"source {self._source} has sha256 {digest}, expected {self._wanted}"
             raise ResourceError(what, code=ProblemCode.CHECKSUM_MISMATCH)
         return data
 

@@ -75,7 +75,7 @@ def check_package(properties: PackageProperties) -> Iterator[PropertyError]:
     name, ensure = properties.name, properties.ensure
     if not _NAME.fullmatch(name):
         yield PropertyError(
-            "name", f"is {name!r}, wanted letters, digits and . + _ : ~ -, a letter or digit first"
+            "name", f"is {name!r}, expected letters, digits and . + _ : ~ -, a letter or digit first"
         )
     elif name.endswith(":any"):
         yield PropertyError(
@@ -99,7 +99,7 @@ def _check_options(properties: PackageProperties) -> Iterator[PropertyError]:
         wanted = "the name of a release such as 'bookworm-backports'"
         yield PropertyError("options", f"has the release {release!r}", place=("release",), expected=wanted)
     if properties.held and properties.ensure in ("latest", *GONE):
-        what = "a package that is held stays in its version: wanted ensure: present or a version"
+        what = "a package that is held stays in its version: expected ensure: present or a version"
         yield PropertyError(
             "held", f"is true, and ensure is {properties.ensure}", because=["ensure"], hint=what
         )
@@ -124,17 +124,17 @@ def _check_source(properties: PackageProperties) -> Iterator[PropertyError]:
             "checksum", "is missing", because=["source"], hint="it is required where source is a URL"
         )
     if properties.ensure == "latest":
-        what = "is given, and latest is what repositories offer: wanted ensure: present or a version"
+        what = "is given, and latest is what repositories offer: expected ensure: present or a version"
         yield PropertyError("source", what, because=["ensure"])
 
 
 def _check_debconf(properties: PackageProperties) -> Iterator[PropertyError]:
     for index, answer in enumerate(properties.debconf):
         if not _QUESTION.fullmatch(answer.question):
-            sentence = f"has the question {answer.question!r}, wanted one such as 'postfix/mailname'"
+            sentence = f"has the question {answer.question!r}, expected one such as 'postfix/mailname'"
             yield PropertyError("debconf", sentence, place=(index, "question"))
         if answer.type not in _ANSWERS:
-            wanted = f"wanted one of {', '.join(_ANSWERS)}"
+            wanted = f"expected one of {', '.join(_ANSWERS)}"
             yield PropertyError("debconf", f"has the type {answer.type!r}, {wanted}", place=(index, "type"))
         value = str(answer.value.reveal())
         # debconf's database reads a backslash and an n as a newline. A backslash at the end continues the line.

@@ -39,9 +39,9 @@ def is_armoured(text: str) -> bool:
 def parse_key(data: bytes) -> Key:
     """Parse a key in either form. Raises ``ValueError`` with a text that follows *key*."""
     if len(data) > _LARGEST:
-        raise ValueError(f"has {len(data)} bytes, wanted at most {_LARGEST}")
+        raise ValueError(f"has {len(data)} bytes, expected at most {_LARGEST}")
     if b"PRIVATE KEY BLOCK" in data:
-        raise ValueError("holds a private key, wanted a public one")
+        raise ValueError("holds a private key, expected a public one")
     if data[:1] and data[0] in _FIRST_BYTES:
         return Key(data=data)
     return Key(_parse_armour(data.decode("ascii", "replace")))
@@ -50,11 +50,11 @@ def parse_key(data: bytes) -> Key:
 def _parse_armour(text: str) -> tuple[str, ...]:
     lines = [line.rstrip() for line in text.strip().splitlines()]
     if not lines or lines[0] != _BEGIN or lines[-1] != _END:
-        raise ValueError(f"is no public key of OpenPGP, wanted {_BEGIN} … or its binary form")
+        raise ValueError(f"is no public key of OpenPGP, expected {_BEGIN} … or its binary form")
     if lines.count(_BEGIN) > 1:
-        raise ValueError("holds several blocks, wanted one; gpg --export --armor makes one of several keys")
+        raise ValueError("holds several blocks, expected one; gpg --export --armor makes one of several keys")
     if strange := next((line for line in lines if not _LINE.fullmatch(line)), None):
-        raise ValueError(f"has the line {strange!r}, wanted plain text")
+        raise ValueError(f"has the line {strange!r}, expected plain text")
     return tuple(lines)
 
 
@@ -89,7 +89,7 @@ class RepositoryProperties(Properties, frozen=True):
 def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError]:
     """Yield the errors in single properties and in combinations."""
     if not _NAME.fullmatch(properties.name):
-        sentence = f"is {properties.name!r}, wanted letters, digits, _ and -, and no - first"
+        sentence = f"is {properties.name!r}, expected letters, digits, _ and -, and no - first"
         yield PropertyError("name", sentence)
     if properties.ensure not in ("present", "absent"):
         yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present or absent")
@@ -100,7 +100,7 @@ def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError
     if properties.priority is not None and (
         not properties.priority or properties.priority not in _PRIORITIES
     ):
-        yield PropertyError("priority", f"is {properties.priority}, wanted a number, and not 0")
+        yield PropertyError("priority", f"is {properties.priority}, expected a number, and not 0")
     if properties.provider in PROVIDERS:
         yield from (
             PropertyError(
@@ -131,10 +131,12 @@ def _check_words(properties: RepositoryProperties) -> Iterator[PropertyError]:
     flat = [suite for suite in properties.suites if suite.endswith("/")]
     # apt rejects all sources if one has a directory with components, or a suite without components.
     if flat and properties.components:
-        sentence = f"is given, and {flat[0]!r} is a directory, which has none: wanted no components"
+        sentence = f"is given, and {flat[0]!r} is a directory, which has none: expected no components"
         yield PropertyError("components", sentence, because=["suites"])
     elif len(flat) not in (0, len(properties.suites)):
-        yield PropertyError("suites", f"has {flat[0]!r}, a directory, beside suites: wanted two repositories")
+        yield PropertyError(
+            "suites", f"has {flat[0]!r}, a directory, beside suites: expected two repositories"
+        )
     elif properties.suites and not flat and not properties.components:
         sentence = f"is missing; the suite {properties.suites[0]!r} wants some, such as [main]"
         yield missing_property("components", sentence, because=["suites"])

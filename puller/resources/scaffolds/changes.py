@@ -190,7 +190,7 @@ class PostCommands(msgspec.Struct, frozen=True):
             return
         printed = "" if self.quiet else completed.tail()
         raise ResourceError(
-            f"{where}: {completed.outcome}, wanted 0" + (f"; it printed:\n{printed}" if printed else "")
+            f"{where}: {completed.outcome}, expected 0" + (f"; it printed:\n{printed}" if printed else "")
         )
 
     # The note on a file that a command has changed: digests of its rendered text with the commands, and of the result.

@@ -52,7 +52,7 @@ class _Field(msgspec.Struct, frozen=True):
     def wanted(self) -> str:
         """The valid numbers and names, for messages."""
         names = f", or {self.names[0]} to {self.names[-1]}" if self.names else ""
-        return f"wanted {self.lowest} to {self.highest}{names}"
+        return f"expected {self.lowest} to {self.highest}{names}"
 
 
 _FIELDS = (
@@ -75,9 +75,9 @@ class Schedule(msgspec.Struct, frozen=True):
         fields = text.split()
         if len(fields) == 1 and fields[0].startswith("@"):
             if fields[0] not in WORDS:
-                raise ValueError(f"is {text!r}, wanted one of {', '.join(sorted(WORDS))}")
+                raise ValueError(f"is {text!r}, expected one of {', '.join(sorted(WORDS))}")
         elif len(fields) != len(_FIELDS):
-            raise ValueError(f"is {text!r}, wanted five fields, or a word such as @daily")
+            raise ValueError(f"is {text!r}, expected five fields, or a word such as @daily")
         else:
             for field, written in zip(_FIELDS, fields, strict=True):
                 _check_field(field, written)
@@ -97,7 +97,7 @@ def _check_field(field: _Field, written: str) -> None:
     for item in written.split(","):
         if (found := _ITEM.fullmatch(item)) is None or (found["first"] == "*" and found["last"]):
             raise ValueError(
-                f"has {written!r} as its {field.name}, wanted numbers such as *, 5, 1-5, */2, 1-9/2 or 1,5"
+                f"has {written!r} as its {field.name}, expected numbers such as *, 5, 1-5, */2, 1-9/2 or 1,5"
             )
         _check_item(field, item, found["first"], found["last"], found["step"])
 
@@ -107,15 +107,15 @@ def _check_item(field: _Field, item: str, first: str, last: str | None, step: st
     high = low if last is None else _number(field, last)
     if high < low:
         of_sunday = "; Sunday is also 7" if field.names is _DAYS and high == 0 else ""
-        raise ValueError(f"has {item!r} as its {field.name}, wanted the lower one first{of_sunday}")
+        raise ValueError(f"has {item!r} as its {field.name}, expected the lower one first{of_sunday}")
     if step is None:
         return
     if first != "*" and last is None:
         raise ValueError(
-            f"has {item!r} as its {field.name}, wanted a range before the step: {first}-{field.highest}/{step}"
+            f"has {item!r} as its {field.name}, expected a range before the step: {first}-{field.highest}/{step}"
         )
     if not 1 <= int(step) <= field.highest:
-        raise ValueError(f"has {item!r} as its {field.name}, wanted a step of 1 to {field.highest}")
+        raise ValueError(f"has {item!r} as its {field.name}, expected a step of 1 to {field.highest}")
 
 
 def _number(field: _Field, text: str) -> int:
@@ -333,7 +333,7 @@ def _check_job(properties: CronProperties) -> Iterator[PropertyError]:
     if _NOT_IN_A_LINE.search(command):
         yield PropertyError("command", f"is {command!r}", expected="one line", hint="a script may have more")
     if "\\\\" in command:  # one backslash in Debian's cron, two in Red Hat's
-        what = "has two backslashes in a row, which crons read differently; wanted a script"
+        what = "has two backslashes in a row, which crons read differently; expected a script"
         yield PropertyError("command", f"is {command!r}, which {what}")
     if len(_escaped(command).encode()) > _LONGEST:
         yield PropertyError(
@@ -352,7 +352,7 @@ def _check_environment(environment: dict[str, str]) -> Iterator[PropertyError]:
             yield PropertyError("environment", f"has {name} with {value!r}, {what}")
         elif _wants_quotes(value) and '"' in value and "'" in value:
             what = f"has {name} with {value!r}, which cron has no way to quote"
-            yield PropertyError("environment", f"{what}: wanted only one kind of quotes")
+            yield PropertyError("environment", f"{what}: expected only one kind of quotes")
         elif len(_assignment(name, value).encode()) > _LONGEST:
             yield PropertyError(
                 "environment", f"has {name} with more than {_LONGEST} bytes, of which cron cuts off the rest"

@@ -401,7 +401,7 @@ class Service(Resource[ServiceProperties, Unit]):
         if properties.ensure not in _ENSURE:
             yield PropertyError("ensure", f"is {properties.ensure!r}", expected="running or stopped")
         if properties.enable == _MASKED and properties.ensure == "running":
-            wanted = "wanted ensure: stopped with it, as nothing that is masked can start"
+            wanted = "expected ensure: stopped with it, as nothing that is masked can start"
             yield PropertyError("enable", f"is 'masked', {wanted}", because=["ensure"])
         scope, user = properties.scope, properties.user
         if scope == "user" and user is None:
@@ -420,10 +420,10 @@ class Service(Resource[ServiceProperties, Unit]):
 
 def _problem_of_name(name: str) -> str | None:
     if not _NAME.fullmatch(name):
-        return "wanted letters, digits and . _ + : ~ - @, the first a letter or digit"
+        return "expected letters, digits and . _ + : ~ - @, the first a letter or digit"
     if len(name) > _LONGEST_NAME:
-        return f"wanted at most {_LONGEST_NAME} characters"
+        return f"expected at most {_LONGEST_NAME} characters"
     template, mark, instance = name.partition("@")
     if mark and (not instance or instance == ".service"):
-        return f"which is a template; wanted an instance such as '{template}@name'"
+        return f"which is a template; expected an instance such as '{template}@name'"
     return None

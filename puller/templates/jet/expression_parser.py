@@ -97,7 +97,7 @@ class ExpressionParser:
                 token.offset, f"{token.kind} must come before everything else in a template"
             )
         what = f"the keyword {token.text}" if token.kind in KEYWORDS else token.text
-        raise self.source.error(token.offset, f"found {what}, wanted {wanted}")
+        raise self.source.error(token.offset, f"found {what}, expected {wanted}")
 
     # Expressions
 

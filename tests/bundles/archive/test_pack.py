@@ -232,7 +232,7 @@ def test_anything_but_files_and_directories_is_an_error_that_names_it(
     make(source / "conf/odd")
     with pytest.raises(PublishError) as caught:
         pack(source, tmp_path / "web.tar.gz")
-    assert str(caught.value) == f"{source}: 'conf/odd': is {what}, wanted a regular file or a directory"
+    assert str(caught.value) == f"{source}: 'conf/odd': is {what}, expected a regular file or a directory"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
 
@@ -287,7 +287,7 @@ def test_a_name_or_version_that_cannot_be_is_refused(
     tmp_path: Path, write_tree: WriteTree, name: str, version: str
 ) -> None:
     source = write_tree(tmp_path / "source", MANIFEST)
-    with pytest.raises(PublishError, match="wanted"):
+    with pytest.raises(PublishError, match="expected"):
         build_bundle(source, tmp_path / "web.tar.gz", name=name, version=version)
 
 
@@ -478,7 +478,7 @@ def test_what_cannot_be_packed_of_a_library_is_named_where_it_is(
 ) -> None:
     source = write_tree(tmp_path / "source", FILES)
     (library / path).symlink_to("motd")
-    message = f"'{library / path}': is a symbolic link, wanted a regular file or a directory"
+    message = f"'{library / path}': is a symbolic link, expected a regular file or a directory"
     with pytest.raises(PublishError, match=re.escape(message)):
         pack_with(source, tmp_path / "web.tar.gz", library)
 

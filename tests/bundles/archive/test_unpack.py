@@ -238,13 +238,13 @@ def test_a_web_page_is_not_a_bundle(tmp_path: Path) -> None:
         pytest.param(
             "db",
             "1.4.0",
-            "bundle.json: name: is 'web', wanted 'db'",
+            "bundle.json: name: is 'web', expected 'db'",
             marks=pytest.mark.attack("wrong-software.other-name"),
         ),
         pytest.param(
             "web",
             "1.3.9",
-            "bundle.json: version: is '1.4.0', wanted '1.3.9'",
+            "bundle.json: version: is '1.4.0', expected '1.3.9'",
             marks=pytest.mark.attack("wrong-software.other-version"),
         ),
     ],
@@ -305,12 +305,12 @@ def test_an_archive_that_is_missing_is_an_error(tmp_path: Path) -> None:
 
 def test_a_fifo_in_the_place_of_an_archive_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "web.tar.gz")
-    with pytest.raises(StoreError, match="is a FIFO, wanted a regular file"):
+    with pytest.raises(StoreError, match="is a FIFO, expected a regular file"):
         inspect(tmp_path / "web.tar.gz")
 
 
 def test_a_directory_in_the_place_of_an_archive_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is a directory, wanted a regular file"):
+    with pytest.raises(StoreError, match="is a directory, expected a regular file"):
         inspect(tmp_path)
 
 

@@ -221,7 +221,7 @@ def test_a_snapshot_that_no_longer_names_the_targets_is_refused(publisher: Publi
 def test_an_old_root_in_the_place_of_the_next_is_refused(publisher: Publisher, host: Host) -> None:
     metadata = publisher.served / "metadata"
     shutil.copy(metadata / "1.root.json", metadata / "2.root.json")
-    with pytest.raises(RollbackError, match=r"2\.root\.json: is version 1, wanted 2"):
+    with pytest.raises(RollbackError, match=r"2\.root\.json: is version 1, expected 2"):
         host.refresh()
 
 
@@ -654,10 +654,10 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
         ),
         pytest.param(
             replaced(b'"version":2', b'"version":true'),
-            "version is 'True', wanted a whole number",
+            "version is 'True', expected a whole number",
             marks=pytest.mark.attack("format.boolean"),
         ),
-        (replaced(b'"version":2', b'"version":"2"'), "version is '2', wanted a whole number"),
+        (replaced(b'"version":2', b'"version":"2"'), "version is '2', expected a whole number"),
         (replaced(b'"version":2', b'"version":NaN'), "'NaN' is not a whole number"),
         pytest.param(
             replaced(b'"version":2', b'"version":9007199254740992'),
@@ -715,7 +715,7 @@ def test_a_later_specification_asks_for_an_upgrade_when_the_site_signed_it(
 ) -> None:
     of_a_later_specification(publisher, role, signed=True)
     with pytest.raises(
-        FormatError, match=r"follows version 2\.0\.0 of TUF, wanted 1\.x: upgrade Puller here"
+        FormatError, match=r"follows version 2\.0\.0 of TUF, expected 1\.x: upgrade Puller here"
     ):
         host.refresh()
 
@@ -727,7 +727,7 @@ def test_anybody_can_claim_a_later_specification_and_is_not_believed(
 ) -> None:
     of_a_later_specification(publisher, role, signed=False)
     with pytest.raises(
-        SignatureError, match=r"2\.0\.0 of TUF, wanted 1\.x, and is not signed by the keys that root 1"
+        SignatureError, match=r"2\.0\.0 of TUF, expected 1\.x, and is not signed by the keys that root 1"
     ):
         host.refresh()
 

@@ -279,7 +279,7 @@ def test_one_bin_in_the_place_of_another_is_refused(publisher: Publisher, host: 
     host.refresh()
     passed_off(publisher)
     for _ in range(2):
-        with pytest.raises(SignatureError, match=rf"2\.{BIN}\.json: is signed as '{OTHER}', wanted {BIN}"):
+        with pytest.raises(SignatureError, match=rf"2\.{BIN}\.json: is signed as '{OTHER}', expected {BIN}"):
             host.refresh()
     assert host.client().indexes().find("web", "stable") == Release.of("web", "1.0.0")
     assert "web/index.json" in (host.state / f"{BIN}.json").read_text()
@@ -292,7 +292,7 @@ def test_the_index_of_another_bundle_is_refused(publisher: Publisher, host: Host
     web = Index.parse(index.read_bytes(), "web")
     forge.put_index(replace(web, bundle="db").to_bytes())
     forge.publish()
-    with pytest.raises(FormatError, match=r'index\.json: bundle: is "db", wanted "web"'):
+    with pytest.raises(FormatError, match=r'index\.json: bundle: is "db", expected "web"'):
         host.refresh()
 
 

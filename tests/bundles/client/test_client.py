@@ -298,11 +298,11 @@ def test_what_helped_is_asked_first_for_the_rest_of_the_run(
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
-        (None, r"there is no trust anchor; wanted the root\.json that"),
-        (b"", "is not metadata: .*; wanted the root.json"),
+        (None, r"there is no trust anchor; expected the root\.json that"),
+        (b"", "is not metadata: .*; expected the root.json"),
         (b"<html>", "is not metadata"),
         (b"{}", "nothing in it is signed"),
-        (b'{"signed": {"spec_version": "1.0.31", "_type": "root"}}', "is not a root: .*; wanted"),
+        (b'{"signed": {"spec_version": "1.0.31", "_type": "root"}}', "is not a root: .*; expected"),
         (b" " * 600_000, "has more than 512000 bytes"),
     ],
     ids=["missing", "empty", "a page", "no metadata", "half a root", "huge"],
@@ -321,7 +321,7 @@ def test_a_broken_anchor_is_a_matter_of_settings(
 
 def test_metadata_that_is_no_root_is_no_anchor(publisher: Publisher, host: Host) -> None:
     host.anchor = publisher.served / "metadata/timestamp.json"
-    with pytest.raises(SettingsError, match=r"is metadata of type 'timestamp', wanted the root\.json"):
+    with pytest.raises(SettingsError, match=r"is metadata of type 'timestamp', expected the root\.json"):
         host.refresh()
 
 

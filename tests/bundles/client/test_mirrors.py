@@ -172,7 +172,7 @@ def problem(sent: str, remembered: str, *cases: str) -> Any:
         problem("404", "metadata/timestamp.json: status 404 Not Found", "mirror.status-404"),
         problem("500", "status 500 Internal Server Error", "mirror.status-5xx"),
         problem("503", "status 503 Service Unavailable", "mirror.status-5xx"),
-        problem("a captive portal", "is a web page, wanted timestamp.json", "mirror.captive-portal"),
+        problem("a captive portal", "is a web page, expected timestamp.json", "mirror.captive-portal"),
         problem("garbage", "is not metadata", "mirror.garbage"),
         problem("another site's", "is signed by 0 of the 1 keys", "mirror.content"),
         problem("a stale one", "older than 3, which this host has trusted before", "mirror.stale"),

@@ -182,7 +182,7 @@ def test_an_answer_that_does_not_fit_the_range_leads_to_the_whole(
 
 def test_a_part_that_nobody_asked_for_is_refused(download: Download, answer: Callable[..., Answer]) -> None:
     download.server.on(download.path, answer(download.data[:10], 206, Content_Range="bytes 0-9/10"))
-    with pytest.raises(TransportError, match="status 206 Partial Content: wanted 200"):
+    with pytest.raises(TransportError, match="status 206 Partial Content: expected 200"):
         download.fetch()
 
 

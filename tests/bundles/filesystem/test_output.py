@@ -74,7 +74,7 @@ def test_single_output_replaces_regular_files_only(home: Path, victim: Path) -> 
     link(home, "out", victim / "file")
     os.mkfifo(home / "fifo")
     for name in ("out", "fifo"):
-        with pytest.raises(OSError, match="wanted a regular file"):
+        with pytest.raises(OSError, match="expected a regular file"):
             write_output(home / name, b"new")
     write_output(home / "new", b"1")
     write_output(home / "new", b"2")

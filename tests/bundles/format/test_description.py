@@ -76,7 +76,7 @@ def test_any_other_text_is_refused(case: dict[str, str]) -> None:
     ("text", "message"),
     [
         ("", "bundle.json: Expecting value"),
-        ("[]", "bundle.json: is a JSON list, wanted an object"),
+        ("[]", "bundle.json: is a JSON list, expected an object"),
         ("[" * 100_000, "bundle.json: is nested more than 64 deep"),
         ('{"a":' * 100_000, "bundle.json: is nested more than 64 deep"),
         (TEXT.replace(":0", ":" + "9" * 100_000), "bundle.json: the number 99999999999999999999… is larger"),

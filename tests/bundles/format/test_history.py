@@ -72,22 +72,28 @@ def version_with(**fields: Any) -> list[Any]:
     [
         (document_with(format=2), r"^web/history\.json: format: is 2, .* reads 1: upgrade Puller here$"),
         (b"\xff", "is not a history: is not UTF-8 text"),
-        (document_with(bundle="db"), 'bundle: is "db", wanted "web"'),
+        (document_with(bundle="db"), 'bundle: is "db", expected "web"'),
         (
             document_with(notes=[]),
-            "history: unknown keys 'notes', wanted bundle, format, statements, versions",
+            "history: unknown keys 'notes', expected bundle, format, statements, versions",
         ),
-        (document_with(versions={}), r"history\.versions: is \{\}, wanted an array"),
+        (document_with(versions={}), r"history\.versions: is \{\}, expected an array"),
         (document_with(versions=version_with() * 2), "versions: name a version twice"),
         (document_with(versions=version_with(published="today")), r"versions\[0\]\.published: is \"today\""),
-        (document_with(versions=version_with(pruned=None)), r"versions\[0\]\.pruned: is null, wanted a time"),
-        (document_with(versions=version_with(version="a b")), r"versions\[0\]: version: is 'a b', wanted"),
-        (document_with(versions=version_with(archive=1)), r"versions\[0\]\.archive: is 1, wanted an object"),
+        (
+            document_with(versions=version_with(pruned=None)),
+            r"versions\[0\]\.pruned: is null, expected a time",
+        ),
+        (document_with(versions=version_with(version="a b")), r"versions\[0\]: version: is 'a b', expected"),
+        (
+            document_with(versions=version_with(archive=1)),
+            r"versions\[0\]\.archive: is 1, expected an object",
+        ),
         (document_with(versions=version_with(by="me")), r"versions\[0\]: unknown keys 'by'"),
-        (document_with(statements=[5]), r"statements\[0\]: is 5, wanted an object"),
+        (document_with(statements=[5]), r"statements\[0\]: is 5, expected an object"),
         (
             document_with(statements=[{"at": 1, "channel": "stable"}]),
-            r"statements\[0\]\.at: is 1, wanted a time",
+            r"statements\[0\]\.at: is 1, expected a time",
         ),
         (
             document_with(statements=[{"at": "2026-11-20T12:00:00Z", "channel": "Stable"}]),
@@ -97,7 +103,7 @@ def version_with(**fields: Any) -> list[Any]:
             document_with(
                 statements=[{"at": "2026-11-20T12:00:00Z", "channel": "stable", "rollout": {"percent": 1}}]
             ),
-            r"statements\[0\]\.version: is null, wanted a string",
+            r"statements\[0\]\.version: is null, expected a string",
         ),
     ],
 )

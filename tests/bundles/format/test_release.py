@@ -216,24 +216,36 @@ def test_a_halted_rollout_takes_nobody(percent: float, timely: bool) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "percent: wanted either this, or both 'start' and 'duration'"),
-        ({"percent": 5, "start": START, "duration": DAY}, "percent: wanted either this"),
-        ({"percent": 100.01}, "percent: is 100.01, wanted a number from 0 to 100 with at most two decimals"),
-        ({"percent": -0.01}, "percent: is -0.01, wanted a number from 0 to 100"),
-        ({"percent": 0.001}, "percent: is 0.001, wanted a number from 0 to 100 with at most two decimals"),
-        ({"percent": float("nan")}, "percent: is nan, wanted a number from 0 to 100"),
-        ({"start": START.replace(tzinfo=None), "duration": DAY}, "start: is .*, wanted whole seconds in UTC"),
+        ({}, "percent: expected either this, or both 'start' and 'duration'"),
+        ({"percent": 5, "start": START, "duration": DAY}, "percent: expected either this"),
+        (
+            {"percent": 100.01},
+            "percent: is 100.01, expected a number from 0 to 100 with at most two decimals",
+        ),
+        ({"percent": -0.01}, "percent: is -0.01, expected a number from 0 to 100"),
+        ({"percent": 0.001}, "percent: is 0.001, expected a number from 0 to 100 with at most two decimals"),
+        ({"percent": float("nan")}, "percent: is nan, expected a number from 0 to 100"),
+        (
+            {"start": START.replace(tzinfo=None), "duration": DAY},
+            "start: is .*, expected whole seconds in UTC",
+        ),
         (
             {"start": START.astimezone(timezone(timedelta(hours=1))), "duration": DAY},
-            "start: is .*, wanted whole seconds in UTC",
+            "start: is .*, expected whole seconds in UTC",
         ),
-        ({"start": START + timedelta(microseconds=1), "duration": DAY}, "start: is .*, wanted whole seconds"),
+        (
+            {"start": START + timedelta(microseconds=1), "duration": DAY},
+            "start: is .*, expected whole seconds",
+        ),
         (
             {"start": START.replace(year=9999), "duration": DAY},
-            "start: is 9999-.*, wanted .* in this millennium",
+            "start: is 9999-.*, expected .* in this millennium",
         ),
-        ({"start": START, "duration": 0 * DAY}, "duration: is 0, wanted from 1 to 3155760000 whole seconds"),
-        ({"start": START, "duration": timedelta(seconds=1.5)}, "duration: is 1.5, wanted"),
+        (
+            {"start": START, "duration": 0 * DAY},
+            "duration: is 0, expected from 1 to 3155760000 whole seconds",
+        ),
+        ({"start": START, "duration": timedelta(seconds=1.5)}, "duration: is 1.5, expected"),
         ({"start": START, "duration": LONGEST_ROLLOUT + DAY}, "duration: is 3.155"),
         ({"start": START, "duration": DAY, "halted": True}, "halted: is true, and 'percent' does not say"),
     ],

@@ -326,7 +326,7 @@ def root_with_a_key() -> Root:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda signed: signed.update(version=7), "the next root is version 7, wanted 6"),
+        (lambda signed: signed.update(version=7), "the next root is version 7, expected 6"),
         (another_id, "lists the key [0-9a-f]{64} under the id '[0-9a-f]{64}'"),
         (
             lambda signed: signed["roles"]["timestamp"].update(threshold=2),

@@ -84,9 +84,9 @@ def pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed448.Ed448Private
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
-        (pem(ec.generate_private_key(ec.SECP256R1())), "is a key of type EC.*, wanted Ed25519"),
-        (pem(rsa.generate_private_key(65537, 2048)), "is a key of type RSA, wanted Ed25519"),
-        (pem(ed448.Ed448PrivateKey.generate()), "is a key of type Ed448, wanted Ed25519"),
+        (pem(ec.generate_private_key(ec.SECP256R1())), "is a key of type EC.*, expected Ed25519"),
+        (pem(rsa.generate_private_key(65537, 2048)), "is a key of type RSA, expected Ed25519"),
+        (pem(ed448.Ed448PrivateKey.generate()), "is a key of type Ed448, expected Ed25519"),
         (b"", "is not a private key in PEM form"),
         (b"garbage", "is not a private key in PEM form"),
         (
@@ -116,5 +116,5 @@ def test_a_plain_key_that_is_open_to_others_is_not_used(tmp_path: Path, mode: in
     generate_key(tmp_path, "root", None)
     path = the_only_key(tmp_path)
     path.chmod(mode)
-    with pytest.raises(KeyFileError, match=f"its mode is {mode:04o}, wanted 0600: chmod 600"):
+    with pytest.raises(KeyFileError, match=f"its mode is {mode:04o}, expected 0600: chmod 600"):
         load_signer(path, never)

@@ -269,7 +269,9 @@ def test_all_problems_of_all_bundles_are_told_and_nothing_is_published(published
         published.publish()
     lines = str(caught.value).splitlines()
     assert lines[0] == "2 of 3 bundles cannot be published, so none is:"
-    assert lines[1].endswith("bundles/app: 'link': is a symbolic link, wanted a regular file or a directory")
+    assert lines[1].endswith(
+        "bundles/app: 'link': is a symbolic link, expected a regular file or a directory"
+    )
     assert "bundles/db" in lines[2]
     assert "there is no 'manifest.yaml' at the root" in lines[2]
     assert contents(published.site.directory) == before

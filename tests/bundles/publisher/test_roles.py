@@ -302,7 +302,7 @@ def test_which_key_is_meant_must_be_clear(publisher: Publisher, role_keys: RoleK
 
 
 @pytest.mark.parametrize(
-    ("threshold", "message"), [(2, "would have 1 key and need 2"), (0, "is 0, wanted 1 or")]
+    ("threshold", "message"), [(2, "would have 1 key and need 2"), (0, "is 0, expected 1 or")]
 )
 def test_a_threshold_that_nobody_could_meet_is_refused(
     threshold: int, message: str, publisher: Publisher, role_keys: RoleKeys
@@ -340,7 +340,7 @@ def test_the_public_part_of_somebodys_key_is_read(tmp_path: Path) -> None:
     for contents in (b"", b"garbage", plain_key().contents or b""):
         path.write_bytes(contents)
         with pytest.raises(
-            KeyFileError, match=r"alice\.pub: is not understood, wanted a public key in PEM form"
+            KeyFileError, match=r"alice\.pub: is not understood, expected a public key in PEM form"
         ):
             load_public_key(path)
 
@@ -584,7 +584,7 @@ def test_what_is_not_installed_is_named_by_its_extra(
 
 @pytest.mark.parametrize("uri", ["", "alice.pem", "file2:alice.pem", "sigstore:", "gnupg:0123"])
 def test_what_is_no_uri_of_a_key_says_what_is_wanted(uri: str) -> None:
-    with pytest.raises(TokenError, match="is not the URI of a signing key, wanted one of hsm:2"):
+    with pytest.raises(TokenError, match="is not the URI of a signing key, expected one of hsm:2"):
         tokens.import_key(uri, pin)
 
 

@@ -227,10 +227,10 @@ def test_a_built_archive_states_its_name_and_version(publisher: Publisher, tmp_p
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"version": None}, PublishError, "a directory has no version of its own, wanted one such as"),
+        ({"version": None}, PublishError, "a directory has no version of its own, expected one such as"),
         ({"version": "1 0"}, PublishError, "version: is '1 0'"),
         ({"name": "../web"}, PublishError, "name: is '../web'"),
-        ({"channel": "St able"}, FormatError, "channel: is 'St able', wanted"),
+        ({"channel": "St able"}, FormatError, "channel: is 'St able', expected"),
     ],
 )
 def test_what_cannot_be_published_is_refused_before_anything_is_written(
@@ -338,7 +338,7 @@ def test_a_missing_key_is_named(publisher: Publisher) -> None:
     (key,) = publisher.site.directory.glob("keys/targets-*.pem")
     key.unlink()
     with pytest.raises(
-        KeyFileError, match=f"holds 0 of the 1 keys needed to sign for targets, wanted {key.name}"
+        KeyFileError, match=f"holds 0 of the 1 keys needed to sign for targets, expected {key.name}"
     ):
         publisher.publish("1.1.0")
 
@@ -347,7 +347,7 @@ def test_a_key_under_the_name_of_another_is_refused(publisher: Publisher) -> Non
     (targets,) = publisher.site.directory.glob("keys/targets-*.pem")
     (timestamp,) = publisher.site.directory.glob("keys/timestamp-*.pem")
     shutil.copy(targets, timestamp)
-    with pytest.raises(KeyFileError, match=r"holds the key .*, wanted"):
+    with pytest.raises(KeyFileError, match=r"holds the key .*, expected"):
         publisher.refresh()
 
 
@@ -420,18 +420,18 @@ def test_lifetimes_are_those_of_the_site(new_publisher: Callable[..., Publisher]
     [
         (
             "expiry: {timestamp: 5}",
-            r"site\.yaml: expiry: timestamp: is '5', wanted a duration such as '30s'",
+            r"site\.yaml: expiry: timestamp: is '5', expected a duration such as '30s'",
         ),
-        ("expiry: {timestamp: 0d}", "wanted a duration"),
-        ("expiry: {timestamp: -1d}", "wanted a duration"),
-        ("expiry: {mirror: 1d}", "unknown role 'mirror', wanted root, targets, snapshot, timestamp"),
-        ("expire: {}", "unknown key 'expire', wanted expiry or require"),
-        ("expiry: 7d", "expiry: wanted a mapping"),
-        ("[]", "wanted a mapping with the keys expiry and require"),
-        ("require: true", "require: wanted a mapping with the keys tests"),
-        ("require: {test: true}", "require: unknown key 'test', wanted tests"),
-        ("require: {tests: yes}", "require: tests: is 'yes', wanted true or false"),
-        ("require: {tests: }", "require: tests: is '', wanted true or false"),
+        ("expiry: {timestamp: 0d}", "expected a duration"),
+        ("expiry: {timestamp: -1d}", "expected a duration"),
+        ("expiry: {mirror: 1d}", "unknown role 'mirror', expected root, targets, snapshot, timestamp"),
+        ("expire: {}", "unknown key 'expire', expected expiry or require"),
+        ("expiry: 7d", "expiry: expected a mapping"),
+        ("[]", "expected a mapping with the keys expiry and require"),
+        ("require: true", "require: expected a mapping with the keys tests"),
+        ("require: {test: true}", "require: unknown key 'test', expected tests"),
+        ("require: {tests: yes}", "require: tests: is 'yes', expected true or false"),
+        ("require: {tests: }", "require: tests: is '', expected true or false"),
         ("expiry: {", "is not YAML"),
     ],
 )

@@ -174,15 +174,15 @@ def test_a_rollout_that_cannot_grow_says_why(current: Release, asked: RolloutReq
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"percent": 0.001}, "percent: is 0.001, wanted a number from 0 to 100 with at most two decimals"),
-        ({"percent": 100.5}, "percent: is 100.5, wanted"),
-        ({"percent": -1}, "percent: is -1, wanted"),
-        ({"percent": float("nan")}, "percent: is nan, wanted"),
-        ({"over": timedelta(0)}, "duration: is 0, wanted from 1 to"),
-        ({"over": DAY, "start": NOW.replace(tzinfo=None)}, "start: is .*, wanted whole seconds in UTC"),
-        ({"percent": 5, "over": DAY}, "rollout: wanted a percentage, or a time to grow over"),
-        ({"start": NOW}, "rollout: wanted a percentage, or a time to grow over"),
-        ({"percent": 5, "start": NOW}, "rollout: wanted a percentage, or a time to grow over"),
+        ({"percent": 0.001}, "percent: is 0.001, expected a number from 0 to 100 with at most two decimals"),
+        ({"percent": 100.5}, "percent: is 100.5, expected"),
+        ({"percent": -1}, "percent: is -1, expected"),
+        ({"percent": float("nan")}, "percent: is nan, expected"),
+        ({"over": timedelta(0)}, "duration: is 0, expected from 1 to"),
+        ({"over": DAY, "start": NOW.replace(tzinfo=None)}, "start: is .*, expected whole seconds in UTC"),
+        ({"percent": 5, "over": DAY}, "rollout: expected a percentage, or a time to grow over"),
+        ({"start": NOW}, "rollout: expected a percentage, or a time to grow over"),
+        ({"percent": 5, "start": NOW}, "rollout: expected a percentage, or a time to grow over"),
     ],
 )
 def test_what_cannot_be_a_rollout_cannot_be_asked_for(fields: dict[str, Any], message: str) -> None:

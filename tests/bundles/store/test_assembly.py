@@ -186,7 +186,7 @@ def test_a_description_that_is_not_the_signed_one_is_not_taken(parts: Parts) -> 
 def test_a_description_of_another_bundle_or_version_is_not_taken(
     parts: Parts, name: str, version: str
 ) -> None:
-    with pytest.raises(UnpackError, match=r"bundle\.json: (name|version): is '(web|2\.0\.0)', wanted"):
+    with pytest.raises(UnpackError, match=r"bundle\.json: (name|version): is '(web|2\.0\.0)', expected"):
         parts.install(name=name, version=version)
 
 

@@ -49,7 +49,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (spoil, r"web/\w{64}: 'conf/a' has the sha256 \w+, wanted "),
+        (spoil, r"web/\w{64}: 'conf/a' has the sha256 \w+, expected "),
         (take_away, r"web/\w{64}: 'conf/a' is missing"),
     ],
 )

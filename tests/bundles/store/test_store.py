@@ -116,7 +116,7 @@ def test_only_an_installed_bundle_can_be_activated_or_marked(store: Store, old: 
     ("name", "sha256"), [("../web", "0" * 64), ("web", "../x"), ("web", "A" * 64), ("", "0" * 64)]
 )
 def test_names_and_checksums_are_never_paths(store: Store, old: BuiltBundle, name: str, sha256: str) -> None:
-    with pytest.raises(FormatError, match="wanted"):
+    with pytest.raises(FormatError, match="expected"):
         store.install(old.path, name=name, version="1.0.0", sha256=sha256)
     assert not store.root.exists()
 
@@ -174,7 +174,7 @@ def test_another_name_or_version_than_the_index_says_is_refused(
     store: Store, old: BuiltBundle, name: str, version: str
 ) -> None:
     with pytest.raises(
-        UnpackError, match=r"bundle\.json: (name|version): is '(web|1.0.0)', wanted '(db|1.0.1)'"
+        UnpackError, match=r"bundle\.json: (name|version): is '(web|1.0.0)', expected '(db|1.0.1)'"
     ):
         store.install(old.path, name=name, version=version, sha256=old.sha256)
     assert store.installed(name) == []
@@ -182,7 +182,7 @@ def test_another_name_or_version_than_the_index_says_is_refused(
 
 def test_another_version_is_also_refused_when_the_bundle_is_there(store: Store, old: BuiltBundle) -> None:
     install(store, old)
-    with pytest.raises(UnpackError, match=r"bundle\.json: version: is '1\.0\.0', wanted '2'"):
+    with pytest.raises(UnpackError, match=r"bundle\.json: version: is '1\.0\.0', expected '2'"):
         store.install(old.path, name="web", version="2", sha256=old.sha256)
 
 
@@ -212,10 +212,10 @@ def point_to_itself(link: Path) -> None:
 
 DAMAGES = [
     (dangle, "points to a damaged bundle: "),
-    (point_elsewhere, "points to '../../etc', wanted the SHA-256 of a bundle"),
-    (write_garbage, "is a regular file, wanted a link"),
-    (make_directory, "is a directory, wanted a link"),
-    (point_to_itself, "points to 'current', wanted the SHA-256 of a bundle"),
+    (point_elsewhere, "points to '../../etc', expected the SHA-256 of a bundle"),
+    (write_garbage, "is a regular file, expected a link"),
+    (make_directory, "is a directory, expected a link"),
+    (point_to_itself, "points to 'current', expected the SHA-256 of a bundle"),
 ]
 
 
@@ -263,7 +263,7 @@ def test_nothing_is_pruned_while_a_link_cannot_be_read(
     activate(store, old)
     install(store, new)
     write_garbage(store.root / "web/good")
-    with pytest.raises(StoreError, match="web/good: is a regular file, wanted a link"):
+    with pytest.raises(StoreError, match="web/good: is a regular file, expected a link"):
         store.prune("web")
     assert len(store.installed("web")) == 2
 
@@ -330,11 +330,11 @@ def spoil_with_more(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "sentences"),
     [
-        (spoil_contents, ["'conf/a' has the sha256 .*, wanted .*"]),
-        (spoil_size, ["'conf/a' has 0 bytes, wanted 3"]),
-        (spoil_mode, ["'conf/a' has the mode 0666, wanted 0444"]),
+        (spoil_contents, ["'conf/a' has the sha256 .*, expected .*"]),
+        (spoil_size, ["'conf/a' has 0 bytes, expected 3"]),
+        (spoil_mode, ["'conf/a' has the mode 0666, expected 0444"]),
         (spoil_by_removing, ["'conf/a' is missing"]),
-        (spoil_with_link, ["'conf/a' is a symbolic link, wanted a regular file"]),
+        (spoil_with_link, ["'conf/a' is a symbolic link, expected a regular file"]),
         (
             spoil_with_more,
             ["'more' is not listed in bundle.json", "'more/file' is not listed in bundle.json"],

@@ -95,7 +95,7 @@ def test_any_url_can_be_fetched_too(server: Server, answer: Callable[..., Answer
     download_url(f"{server.origin}/page/?a=b%20c#part", 100, buffer)
     assert buffer.getvalue() == b"<html>a page</html>"
     for wrong in ("/etc/passwd", "file:///etc/passwd", "gopher://host/"):
-        with pytest.raises(SettingsError, match="wanted"):
+        with pytest.raises(SettingsError, match="expected"):
             download_url(wrong, 100, buffer)
 
 
@@ -115,14 +115,14 @@ def test_a_missing_file_is_told_from_other_problems(
 @pytest.mark.parametrize(
     ("status", "message"),
     [
-        (400, "status 400 Bad Request: wanted 200"),
+        (400, "status 400 Bad Request: expected 200"),
         (401, "status 401 Unauthorized: wrong or missing credentials"),
         (407, "wrong or missing credentials"),
-        (410, "status 410 Gone: wanted 200"),
-        (204, "status 204 No Content: wanted 200"),
-        (206, "status 206 Partial Content: wanted 200"),
-        (299, "status 299: wanted 200"),
-        (304, "status 304 Not Modified: wanted 200"),
+        (410, "status 410 Gone: expected 200"),
+        (204, "status 204 No Content: expected 200"),
+        (206, "status 206 Partial Content: expected 200"),
+        (299, "status 299: expected 200"),
+        (304, "status 304 Not Modified: expected 200"),
     ],
 )
 def test_what_another_attempt_would_not_change_is_not_tried_again(
@@ -445,14 +445,14 @@ def test_a_page_with_status_200_is_taken_for_what_it_is(
 ) -> None:
     server.on("/file.json", answer(page + b" " * 5000, Content_Type="text/html"))
     with pytest.raises(
-        TransportError, match=r"is a web page, wanted file\.json: a captive portal, a login page"
+        TransportError, match=r"is a web page, expected file\.json: a captive portal, a login page"
     ):
         fetch(open_mirror(server), limit=10_000)
 
 
 def test_compression_that_was_not_asked_for_is_refused(server: Server, answer: Callable[..., Answer]) -> None:
     server.on("/file.json", answer(b"\x1f\x8b", Content_Encoding="gzip"))
-    with pytest.raises(TransportError, match="Content-Encoding is 'gzip', wanted 'identity'"):
+    with pytest.raises(TransportError, match="Content-Encoding is 'gzip', expected 'identity'"):
         fetch(open_mirror(server))
 
 
@@ -481,22 +481,22 @@ def test_a_redirect_within_the_origin_is_followed_with_credentials(
     [
         (
             "http://127.0.0.2:1/other-host",
-            "redirects to http://127.0.0.2:1/other-host, wanted the same origin or https",
+            "redirects to http://127.0.0.2:1/other-host, expected the same origin or https",
         ),
-        ("http://127.0.0.1:1/other-port", "wanted the same origin or https"),
-        ("//www.example.org/x", "redirects to http://www.example.org/x, wanted the same origin or https"),
+        ("http://127.0.0.1:1/other-port", "expected the same origin or https"),
+        ("//www.example.org/x", "redirects to http://www.example.org/x, expected the same origin or https"),
         pytest.param(
             "file:///etc/passwd",
-            "redirects to file:///etc/passwd, wanted http or https",
+            "redirects to file:///etc/passwd, expected http or https",
             marks=pytest.mark.attack("credentials.file"),
         ),
-        ("ftp://127.0.0.1/x", "wanted http or https"),
-        ("gopher://127.0.0.1/x", "wanted http or https"),
-        ("javascript:alert(1)", "wanted http or https"),
-        ("https://", "wanted http or https"),
+        ("ftp://127.0.0.1/x", "expected http or https"),
+        ("gopher://127.0.0.1/x", "expected http or https"),
+        ("javascript:alert(1)", "expected http or https"),
+        ("https://", "expected http or https"),
         pytest.param(
             "https://me:secret@127.0.0.1/",
-            r"redirects to https://\*\*\*@127.0.0.1/, wanted a URL without credentials",
+            r"redirects to https://\*\*\*@127.0.0.1/, expected a URL without credentials",
             marks=pytest.mark.attack("credentials.userinfo"),
         ),
         ("", "is one redirect more than the 5 that are followed"),
@@ -586,7 +586,7 @@ def test_from_https_to_http_is_refused(
 ) -> None:
     secure = new_server(tls=authority.server())
     secure.on("/file.json", answer(b"", 301, Location=f"{server.origin}/file.json"))
-    with pytest.raises(TransportError, match="wanted the same origin or https"):
+    with pytest.raises(TransportError, match="expected the same origin or https"):
         fetch(open_mirror(secure, ca_bundle=str(authority.bundle)))
     assert server.requests == []
 
@@ -798,9 +798,9 @@ def test_a_header_without_end_from_a_proxy_ends_at_the_total_limit(server: Serve
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"connect_timeout": 0}, "connect_timeout is 0, wanted more than 0 seconds"),
+        ({"connect_timeout": 0}, "connect_timeout is 0, expected more than 0 seconds"),
         ({"total_timeout": -1}, "total_timeout is -1"),
-        ({"retries": -1}, "retries is -1, wanted 0 to 100"),
+        ({"retries": -1}, "retries is -1, expected 0 to 100"),
         ({"token": Secret("a"), "username": "b"}, "only one of token and username"),
         ({"client_key": "/x"}, "client_key is given without client_cert"),
         ({"token": Secret("a\r\nX-Evil: b")}, "token is empty or holds something other than printable ASCII"),
@@ -895,5 +895,5 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     (mirror,) = open_mirrors([str(tmp_path)])
     (tmp_path / "device").symlink_to("/dev/zero")
     for name in ("fifo", "directory", "device"):
-        with pytest.raises(TransportError, match="wanted a regular file"):
+        with pytest.raises(TransportError, match="expected a regular file"):
             fetch(mirror, name)

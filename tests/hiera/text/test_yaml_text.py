@@ -256,7 +256,7 @@ def test_a_tag_of_the_caller_is_made_what_the_caller_says(text: str, value: Any)
 def test_a_tag_that_is_refused_or_not_known_is_told_with_its_place() -> None:
     with pytest.raises(DocumentError, match=r"^x:2:4: !refusing wants nothing like 5$"):
         load("a: 1\nb: !refusing 5", "x", tags=TAGS)
-    with pytest.raises(DocumentError, match=r"as a tag it is not known, wanted !same, !refusing$"):
+    with pytest.raises(DocumentError, match=r"as a tag it is not known, expected !same, !refusing$"):
         load("b: !other 5", "x", tags=TAGS)
     with pytest.raises(DocumentError, match=r"!!python/name:os\.system is not supported"):
         load("b: !!python/name:os.system", "x", tags=TAGS)

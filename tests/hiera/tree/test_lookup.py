@@ -123,7 +123,7 @@ def test_only_facts_that_are_used_are_asked_for(make_tree: MakeTree) -> None:
 def test_a_file_in_the_way_and_a_broken_file_are_errors_that_name_them(make_tree: MakeTree) -> None:
     with pytest.raises(LookupFailure) as caught:
         make_tree({"data/common.yaml/x": ""}).lookup("a")
-    assert str(caught.value) == "a: /env/data/common.yaml is a directory, wanted a file"
+    assert str(caught.value) == "a: /env/data/common.yaml is a directory, expected a file"
     with pytest.raises(
         HieraError, match=r"a: Unable to parse \(/env/data/common.yaml\): .* at line 2 column 4"
     ):
@@ -161,7 +161,7 @@ def test_trusted_facts_without_clientcert_are_those_of_the_name_that_is_given(ma
     ("options", "message"),
     [
         ("{5: {merge: unique}}", "lookup_options: the key 5 is no text; in quotes it would be one"),
-        ("{k: [merge]}", "the options are [\"merge\"], wanted a mapping with 'merge' or 'convert_to'"),
+        ("{k: [merge]}", "the options are [\"merge\"], expected a mapping with 'merge' or 'convert_to'"),
         ("{'^(': {merge: unique}}", "not a regular expression that can be used: /^(/"),
         ("{k: {convert_to: [1]}}", "raised error: 1 is no type"),
         ("{k: {convert_to: integer}}", "could not parse 'integer'"),

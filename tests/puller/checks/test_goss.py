@@ -111,15 +111,15 @@ def test_files(tmp_path: Path) -> None:
     linked = "exists: true, filetype: symlink, linked-to: conf"
     assert of(tmp_path, "file", str(link), linked).status is Health.OK
     assert_told(
-        of(tmp_path, "file", str(path), "exists: true, mode: '0600'"), "mode is '0640', wanted '0600'"
+        of(tmp_path, "file", str(path), "exists: true, mode: '0600'"), "mode is '0640', expected '0600'"
     )
     assert_told(of(tmp_path, "file", str(path), "exists: true, size: {gt: 100}"), "size is 17")
     assert_told(of(tmp_path, "file", str(path), "exists: true, contents: [user]"), "contents is a text of 17")
-    assert_told(of(tmp_path, "file", str(path), "exists: false"), "exists is True, wanted False")
+    assert_told(of(tmp_path, "file", str(path), "exists: false"), "exists is True, expected False")
     assert_told(of(tmp_path, "file", str(path), "exists: true, linked-to: a"), "there is no linked-to")
     gone = str(tmp_path / "gone")
     assert of(tmp_path, "file", gone, "exists: false, contents: []").status is Health.OK
-    assert_told(of(tmp_path, "file", gone, "exists: true, mode: '0640'"), "there is no mode, wanted '0640'")
+    assert_told(of(tmp_path, "file", gone, "exists: true, mode: '0640'"), "there is no mode, expected '0640'")
 
 
 def test_commands(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_commands(tmp_path: Path) -> None:
     good = "exit-status: 3, stdout: [ready], stderr: [careful, '!error']"
     assert of(tmp_path, "command", name, good).status is Health.OK
     assert of(tmp_path, "command", "any", "exec: 'true', exit-status: 0, stdout: []").status is Health.OK
-    assert_told(of(tmp_path, "command", name, "exit-status: 0"), "exit-status is 3, wanted 0")
+    assert_told(of(tmp_path, "command", name, "exit-status: 0"), "exit-status is 3, expected 0")
     assert_told(of(tmp_path, "command", "no-such-program-here", "exit-status: 0"), "exit-status is 127")
     slow = of(tmp_path, "command", "sleep 60", "exit-status: 0, timeout: 300")
     assert slow.status is Health.UNKNOWN
@@ -144,7 +144,7 @@ def test_addresses_ports_and_names(tmp_path: Path) -> None:
         )
         assert_told(of(tmp_path, "port", f"tcp:{port}", "listening: false"), "listening is True")
     assert_told(of(tmp_path, "addr", f"tcp://127.0.0.1:{port}", "reachable: true"), "reachable is False")
-    assert_told(of(tmp_path, "port", f"tcp:{port}", "listening: true"), "listening is False, wanted True")
+    assert_told(of(tmp_path, "port", f"tcp:{port}", "listening: true"), "listening is False, expected True")
     assert (
         of(tmp_path, "dns", "localhost", "resolvable: true, addrs: [127.0.0.1]").status is not Health.UNKNOWN
     )
@@ -157,7 +157,7 @@ def test_users_groups_processes_parameters_mounts_and_interfaces(tmp_path: Path)
     assert_told(of(tmp_path, "user", "root", "exists: true, shell: /none"), "shell is ")
     assert of(tmp_path, "user", "nobody-of-that-name", "exists: false").status is Health.OK
     assert of(tmp_path, "group", "root", "exists: true, gid: 0").status is Health.OK
-    assert_told(of(tmp_path, "group", "root", "exists: true, gid: 1"), "gid is 0, wanted 1")
+    assert_told(of(tmp_path, "group", "root", "exists: true, gid: 1"), "gid is 0, expected 1")
     assert of(tmp_path, "process", "no-such-process", "running: false").status is Health.OK
     assert_told(of(tmp_path, "process", "no-such-process", "running: true"), "running is False")
     assert of(tmp_path, "kernel-param", "kernel.ostype", "value: Linux").status is Health.OK
@@ -184,7 +184,7 @@ def test_an_answer_of_a_web_server(tmp_path: Path, web: Any) -> None:
     (web.root / "page").write_text("all is ready\n")
     good = "status: 200, body: [ready, '!error'], headers: ['Content-Length: 13']"
     assert of(tmp_path, "http", f"{web.url}/page", good).status is Health.OK
-    assert_told(of(tmp_path, "http", f"{web.url}/page", "status: 204"), "status is 200, wanted 204")
+    assert_told(of(tmp_path, "http", f"{web.url}/page", "status: 204"), "status is 200, expected 204")
     assert_told(of(tmp_path, "http", f"{web.url}/page", "status: 200, body: [error]"), "body is a text of 13")
     assert of(tmp_path, "http", "http://127.0.0.1:1/", "status: 200").status is Health.UNKNOWN
 
@@ -195,14 +195,14 @@ UNSUPPORTED = {
     "file: {/a: {exist: true}}": "file: /a: exist: is not supported",
     "file: {/a: {mode: '0644'}}": "file: /a: exists is missing",
     "file: {/a: {exists: true, mode: 0644}}": "which YAML has read as octal",
-    "file: {/a: {exists: true, contents: text}}": "wanted a list of patterns",
+    "file: {/a: {exists: true, contents: text}}": "expected a list of patterns",
     "file: {/a: {exists: true, contents: ['/(/']}}": "is no regular expression",
     r"file: {/a: {exists: true, contents: ['/\pL/']}}": "only Go's regular expressions know",
     "file: {/a: {exists: true, size: {more: 3}}}": "is not supported: 'more' is no matcher",
-    "file: {/a: {exists: true, size: {gt: 3, lt: 5}}}": "has 2 matchers, wanted one",
+    "file: {/a: {exists: true, size: {gt: 3, lt: 5}}}": "has 2 matchers, expected one",
     "matching: {a: {content: 1, matches: {gjson: {a: 1}}}}": "'gjson' is no matcher",
     "matching: {a: {content: 1.0.0, matches: {semver-constraint: 1.x}}}": "wildcards are not supported",
-    "addr: {'udp://a:53': {reachable: true}}": "wanted tcp://HOST:PORT",
+    "addr: {'udp://a:53': {reachable: true}}": "expected tcp://HOST:PORT",
     "dns: {'MX:example.org': {resolvable: true}}": "records of a type",
     "dns: {a: {resolvable: true, server: 8.8.8.8}}": "server: is not supported",
     "http: {'http://a/': {status: 200, allow-insecure: true}}": "allow-insecure: is not supported",
@@ -244,7 +244,7 @@ def test_what_is_skipped_is_not_asked_and_said(tmp_path: Path) -> None:
 def test_what_cannot_be_carried_out_hides_nothing_that_is_wrong(tmp_path: Path) -> None:
     text = "kernel-param: {kernel.no_such: {value: a}}\nfile: {/none: {exists: true}}"
     result = asked(tmp_path, text)
-    assert_told(result, "exists is False, wanted True; kernel-param kernel.no_such: there is no parameter")
+    assert_told(result, "exists is False, expected True; kernel-param kernel.no_such: there is no parameter")
 
 
 def test_every_kind_is_read() -> None:

@@ -54,7 +54,7 @@ def test_processes_by_name_number_and_count(sleeper: subprocess.Popen[bytes], tm
     assert asked(process=Process(pidfile=str(pidfile), name=name)).status is Health.OK
     wrong = asked(process=Process(pidfile=str(pidfile), name="nginx"))
     assert wrong.status is Health.CRITICAL
-    assert wrong.output == f"process of {pidfile} nginx: none running, wanted one or more"
+    assert wrong.output == f"process of {pidfile} nginx: none running, expected one or more"
     sleeper.kill()
     deadline = time.monotonic() + 10
     while ") Z " not in Path(f"/proc/{sleeper.pid}/stat").read_text():
@@ -94,7 +94,7 @@ def test_files(tmp_path: Path) -> None:
             assert of_file(path, **{key: value}).status is Health.CRITICAL, key
     os.utime(path, (0, time.time() - 3600))
     result = of_file(path, max_age=Duration(60))
-    assert "was written 3600 s ago, wanted at most 60 s" in result.output
+    assert "was written 3600 s ago, expected at most 60 s" in result.output
     os.utime(path, (0, time.time() + 3600))
     assert of_file(path, max_age=Duration(60)).status is Health.CRITICAL
     assert of_file(path, owner="no-such-user-here").status is Health.UNKNOWN
@@ -126,7 +126,7 @@ def test_free_space(tmp_path: Path) -> None:
     assert asked(disk=Disk(path=where, free="0%")).status is Health.OK
     wrong = asked(disk=Disk(path=where, free="900PB"))
     assert wrong.status is Health.CRITICAL
-    assert wrong.output.endswith("are free, wanted 900PB")
+    assert wrong.output.endswith("are free, expected 900PB")
     assert asked(disk=Disk(path=where, free="100%", inodes=1)).status is Health.CRITICAL
     assert asked(disk=Disk(path=f"{where}/none", free=1)).status is Health.UNKNOWN
     # /proc has no inode counts.
@@ -150,18 +150,18 @@ def test_amounts(text: str | int, amount: tuple[float, bool]) -> None:
 
 
 WRONG = {
-    "{}": "has no kind, wanted one of command, http, ",
-    "{command: a, tcp: {address: 'a:1'}}": "has command and tcp, wanted one of command, http, ",
-    "{tcp: {address: localhost}}": "has the address 'localhost', wanted HOST:PORT",
-    "{tcp: {address: 'localhost:0'}}": "wanted HOST:PORT",
+    "{}": "has no kind, expected one of command, http, ",
+    "{command: a, tcp: {address: 'a:1'}}": "has command and tcp, expected one of command, http, ",
+    "{tcp: {address: localhost}}": "has the address 'localhost', expected HOST:PORT",
+    "{tcp: {address: 'localhost:0'}}": "expected HOST:PORT",
     "{tcp: {adress: 'localhost:1'}}": "adress is not a key of tcp (did you mean 'address'?)",
     "{http: {url: 'ftp://a/'}}": "has a url that is none",
     "{http: {url: 'http://user:pw@a/'}}": "has a url that is none",
     "{http: {url: 'http://a/', certificate_days: 3}}": "its url is no https://",
-    "{http: {url: 'http://a/', method: POST}}": "wanted GET or HEAD or OPTIONS",
-    "{http: {url: 'http://a/', headers: ['a']}}": "wanted 'Name: value' in one line",
+    "{http: {url: 'http://a/', method: POST}}": "expected GET or HEAD or OPTIONS",
+    "{http: {url: 'http://a/', headers: ['a']}}": "expected 'Name: value' in one line",
     "{http: {url: 'http://a/', contains: ''}}": "has contains with no text in it",
-    "{file: {path: relative}}": "has the path 'relative', wanted an absolute one",
+    "{file: {path: relative}}": "has the path 'relative', expected an absolute one",
     "{file: {path: /a, exists: false, owner: root}}": "says more of a file that must not be there",
     "{disk: {path: /}}": "says nothing that must be free",
     "{disk: {path: /, free: 110%}}": "has the amount '110%'",

@@ -87,15 +87,15 @@ def test_status_text_and_json_of_an_answer() -> None:
     with talking(answering(answer(body))) as port:
         assert_in_order(http(port))
         assert_in_order(http(port, status=200, contains='"up"'))
-        assert_wrong(http(port, status=(201, 204)), "the status is 200, wanted 201 or 204")
+        assert_wrong(http(port, status=(201, 204)), "the status is 200, expected 201 or 204")
         assert_wrong(http(port, contains="down"), "the body does not contain 'down'")
         nodes = (JsonValue(path="state", value="up"), JsonValue(path="nodes.0.n", value=1))
         assert_in_order(http(port, json=nodes))
         wrong = http(port, json=(JsonValue(path="nodes.0.ok", value=1),))
-        assert_wrong(wrong, "nodes.0.ok is true in the JSON, wanted 1")
+        assert_wrong(wrong, "nodes.0.ok is true in the JSON, expected 1")
         assert_wrong(http(port, json=(JsonValue(path="nodes.1.n", value=1),)), "has nothing at nodes.1.n")
     with talking(answering(answer(b"oops", "503 Away"))) as port:
-        assert_wrong(http(port), "the status is 503, wanted 200 to 299")
+        assert_wrong(http(port), "the status is 503, expected 200 to 299")
         assert_wrong(http(port, status=503, json=nodes), "the body is no JSON")
 
 
@@ -103,7 +103,7 @@ def test_a_redirect_is_followed_only_when_the_check_says_so() -> None:
     with talking(answering(answer(b"here"))) as there:
         leads = answer(b"", "302 Found", f"Location: http://127.0.0.1:{there}/x\r\n")
         with talking(answering(leads)) as port:
-            assert_wrong(http(port), "the status is 302 and leads elsewhere, wanted 200 to 299")
+            assert_wrong(http(port), "the status is 302 and leads elsewhere, expected 200 to 299")
             assert_in_order(http(port, redirects=1, contains="here"))
     with talking(answering(answer(b"", "302 Found", "Location: /again\r\n"))) as port:
         assert_wrong(http(port, redirects=3), "the status is 302")
@@ -213,7 +213,7 @@ def test_certificates_are_verified_and_their_days_are_counted(tmp_path: Path) ->
     with talking(answering(answer(b"ready")), authority.server(timedelta(days=20))) as port:
         assert_in_order(https(port, ca_bundle=bundle, contains="ready", certificate_days=19))
         wrong = https(port, ca_bundle=bundle, certificate_days=30)
-        assert_wrong(wrong, "the certificate is valid for 20.0 days, wanted 30")
+        assert_wrong(wrong, "the certificate is valid for 20.0 days, expected 30")
         assert_wrong(https(port), "the certificate is not valid: ")
         elsewhere = Http(url="https://www.example.org/", ca_bundle=bundle, connect=f"127.0.0.1:{port}")
         assert_wrong(asked(http=elsewhere), "the certificate is not valid: Hostname mismatch")
@@ -256,7 +256,7 @@ def test_ports_and_greetings() -> None:
     with talking(lambda stream: stream.sendall(b"go away\n")) as port:
         address = f"127.0.0.1:{port}"
         wrong = asked(tcp=Tcp(address=address, greets="SSH-2.0"))
-        assert_wrong(wrong, f"{address} greets with 'go away', wanted 'SSH-2.0' in it")
+        assert_wrong(wrong, f"{address} greets with 'go away', expected 'SSH-2.0' in it")
     closed = f"127.0.0.1:{closed_port()}"
     assert_wrong(asked(tcp=Tcp(address=closed)), f"{closed} takes no connection: connection refused")
     assert_wrong(asked(http=Http(url=f"http://{closed}/")), "takes no connection: connection refused")
@@ -277,7 +277,7 @@ def test_sockets_of_the_file_system(tmp_path: Path) -> None:
 def test_names() -> None:
     assert_in_order(asked(dns=Dns(name="localhost", type="A", addresses=("127.0.0.1",))))
     wrong = asked(dns=Dns(name="localhost", type="A", addresses=("127.0.0.1", "192.0.2.1")))
-    assert_wrong(wrong, "localhost has 127.0.0.1, wanted 127.0.0.1, 192.0.2.1")
+    assert_wrong(wrong, "localhost has 127.0.0.1, expected 127.0.0.1, 192.0.2.1")
     assert not asked(dns=Dns(name="no-such-name.invalid")).status.in_order
 
 

@@ -111,7 +111,7 @@ def test_failed_resources_show_in_the_exit_status(puller: Puller, tmp_path: Path
     done = puller("apply", "manifest.yaml", "--state-directory", "state")
     assert done.returncode == 6
     assert "exec#false failed ensure=present" in done.stdout
-    assert 'errors="exit code 1, wanted 0"' in done.stdout
+    assert 'errors="exit code 1, expected 0"' in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_the_version_is_that_of_the_distribution(puller: Puller) -> None:
         ),
         (
             "https://user:secret@www.example.org/web.tar.gz",
-            "is a URL, wanted a file or directory of this machine: download",
+            "is a URL, expected a file or directory of this machine: download",
         ),
         (
             "x.tar.gz",

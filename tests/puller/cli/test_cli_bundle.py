@@ -128,7 +128,7 @@ def test_new_where_a_file_is_in_the_way_is_an_error(tmp_path: Path) -> None:
     "arguments", [("new", "Web Site"), ("new", "../web"), ("build", ".", "--name", "Web")]
 )
 def test_a_name_that_cannot_be_is_an_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"name: is '.*', wanted "):
+    with pytest.raises(FormatError, match=r"name: is '.*', expected "):
         run(*arguments)
     assert list(tmp_path.iterdir()) == []
 
@@ -136,7 +136,7 @@ def test_a_name_that_cannot_be_is_an_error(arguments: tuple[str, ...], tmp_path:
 def test_errors_are_those_of_packing_and_unpacking(tmp_path: Path) -> None:
     run("new", "web")
     (tmp_path / "web/link").symlink_to("/etc/passwd")
-    with pytest.raises(PublishError, match="web: 'link': is a symbolic link, wanted a regular file"):
+    with pytest.raises(PublishError, match="web: 'link': is a symbolic link, expected a regular file"):
         run("build", "web")
     (tmp_path / "web/link").unlink()
     run("build", "web")

@@ -122,7 +122,7 @@ def test_a_working_directory_that_was_removed_is_named(
 
 def test_what_is_not_valid_is_said_without_lines_of_a_manifest(puller: Puller) -> None:
     ended = puller("ensure", "file", "/a", "--mode", "0999")
-    assert ended.stderr.startswith("puller: file#/a: mode is '0999', wanted octal digits")
+    assert ended.stderr.startswith("puller: file#/a: mode is '0999', expected octal digits")
 
 
 def test_every_type_has_its_properties_as_options(puller: Puller) -> None:
@@ -207,7 +207,7 @@ PIPE = [
     ("as JSON", {"name": "true"}, 0, {"changed": True, "failed": False}),
     ("as a list of names", [{"true": {"cwd": "/"}}], 0, {"changed": True}),
     ("a name with nothing", [{"true": None}], 0, {"changed": True}),
-    ("one that fails", {"name": "false"}, 4, {"failed": True, "errors": ["exit code 1, wanted 0"]}),
+    ("one that fails", {"name": "false"}, 4, {"failed": True, "errors": ["exit code 1, expected 0"]}),
     ("guarded", {"name": "true", "creates": "/"}, 0, {"changed": False, "state": "stable"}),
 ]
 
@@ -246,7 +246,7 @@ BAD = [
     ("nothing", "", "request: is not a mapping with protocol, type and properties"),
     ("no JSON", '{"protocol": ', "request:2:1: did not find"),
     ("no YAML", "a: [\n", "request:2:1: did not find"),
-    ("another protocol", {"protocol": "x"}, 'invalid protocol "x", wanted ' + REQUEST),
+    ("another protocol", {"protocol": "x"}, 'invalid protocol "x", expected ' + REQUEST),
     ("no protocol", {"type": "exec"}, 'invalid protocol ""'),
     ("no type", {"protocol": REQUEST, "properties": {"name": "x"}}, "missing type in request"),
     ("no properties", {"protocol": REQUEST, "type": "exec"}, "missing properties in request"),
@@ -356,7 +356,7 @@ def test_the_state_of_a_resource_is_shown(puller: Puller, tmp_path: Path) -> Non
         (("exec", "true"), "exec: there is nothing to look at but what a manifest declares"),
         (("apply", "a.yaml"), "apply: there is nothing to look at but what a manifest declares"),
         (("fiel", "/a"), "unknown resource type 'fiel' (did you mean 'file'?)"),
-        (("file", "a"), "file#a: name is 'a', wanted an absolute path"),
+        (("file", "a"), "file#a: name is 'a', expected an absolute path"),
         (
             ("line", "/etc/hosts"),
             "line#/etc/hosts: a file has many of them, and which line is not said here; `puller ensure line "

@@ -93,7 +93,7 @@ def test_what_this_machine_is_can_be_saved(run: Run, tmp_path: Path) -> None:
 
 def test_saving_refuses_what_could_not_be_read_again(run: Run, tmp_path: Path) -> None:
     assert run("facts", "--save", "host.txt", status=64) == (
-        "puller: --save host.txt: a *.txt file holds text only, wanted *.json or *.yaml\n"
+        "puller: --save host.txt: a *.txt file holds text only, expected *.json or *.yaml\n"
     )
     assert "--save no/host.json: No such file or directory" in run(
         "facts", "--save", "no/host.json", status=64

@@ -82,10 +82,10 @@ def test_without_sudo_it_is_the_user_of_the_process(
     ("words", "message"),
     [
         ((), "--reason"),
-        (("--reason", " "), "--reason is ' ', wanted words that people can read"),
-        (("--reason", "a\x1b[2Jb"), "wanted words that people can read"),
+        (("--reason", " "), "--reason is ' ', expected words that people can read"),
+        (("--reason", "a\x1b[2Jb"), "expected words that people can read"),
         (("--reason", "x", "--until", "2026-01-01"), "puller: --until is 2026-01-01 00:00 UTC, and it is 20"),
-        (("--reason", "x", "--until", "soon"), "puller: --until is 'soon', wanted a time such as"),
+        (("--reason", "x", "--until", "soon"), "puller: --until is 'soon', expected a time such as"),
     ],
 )
 def test_a_hold_that_nobody_could_understand_is_refused(
@@ -164,7 +164,7 @@ def test_clearing_says_what_may_be_tried_again(
 @pytest.mark.parametrize("words", [(), ("web", "--all")])
 def test_clearing_wants_to_know_what(say: Say, words: tuple[str, ...]) -> None:
     refused = say("quarantine", "clear", *words)
-    assert refused == (64, "puller: quarantine clear: wanted the name of a bundle, or --all\n")
+    assert refused == (64, "puller: quarantine clear: expected the name of a bundle, or --all\n")
 
 
 def test_a_damaged_quarantine_is_told_and_listing_leaves_it_alone(say: Say, directories: Directories) -> None:
@@ -216,7 +216,7 @@ def test_a_pin_before_the_first_run_names_its_version(say: Say, directories: Dir
 def test_a_version_that_no_bundle_can_have_is_refused(say: Say, directories: Directories) -> None:
     refused = say("pin", "web", "../1")
     assert refused.status == 13
-    assert "version: is '../1', wanted" in refused.output
+    assert "version: is '../1', expected" in refused.output
     assert not directories.pins.exists()
 
 
@@ -225,7 +225,7 @@ def test_a_pin_and_the_configuration_must_not_differ(say: Say, host: Host, direc
     refused = say("pin", "web", "1.4.0")
     assert refused.status == 78
     assert (
-        f"{host.configuration}: web has version 1.5.0 there, wanted a pin to 1.4.0; change it"
+        f"{host.configuration}: web has version 1.5.0 there, expected a pin to 1.4.0; change it"
         in refused.output
     )
     assert not directories.pins.exists()

@@ -216,10 +216,10 @@ def test_a_directory_is_compared_with_what_its_channel_gives(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "holds no facts, wanted files such as web01.json"),
+        ({}, "holds no facts, expected files such as web01.json"),
         ({"a.json": "{"}, "a.json"),
-        ({"a.json": "[]"}, "wanted a mapping"),
-        ({"a.yaml": "web01: {os: {}}\ndb01: none\n"}, "db01: is 'none', wanted the facts of a machine"),
+        ({"a.json": "[]"}, "expected a mapping"),
+        ({"a.yaml": "web01: {os: {}}\ndb01: none\n"}, "db01: is 'none', expected the facts of a machine"),
         (
             {"a.json": '{"networking": {"fqdn": "x"}}', "b.json": '{"networking": {"fqdn": "x"}}'},
             "is the machine x, which",
@@ -350,7 +350,7 @@ def test_without_an_old_bundle_nothing_can_be_compared(execute: Execute, old: Pa
     status, output = execute("preview", str(old), "--facts", str(fleet))
     assert status == 64
     assert "what is in force now is not known" in output
-    assert "wanted --site DIR|URL or --from OLD" in output
+    assert "expected --site DIR|URL or --from OLD" in output
 
 
 @pytest.mark.parametrize("here", ["work", "elsewhere"])
@@ -384,7 +384,7 @@ def test_a_site_may_be_a_server_with_its_root(
     publisher.publish("1.4.0", MANIFEST, files={"templates/app.conf.j2": b"one\n"})
     words = ("preview", str(old), "--site", web.url, "--facts", str(fleet))
     status, output = execute(*words)
-    assert (status, "wanted --root FILE, the root.json of the site" in output) == (64, True), output
+    assert (status, "expected --root FILE, the root.json of the site" in output) == (64, True), output
     root = ("--root", str(publisher.site.anchor))
     status, output = execute(*words, *root)
     assert (status, "file#/etc/app.conf changed" in output) == (2, True), output

@@ -69,7 +69,7 @@ def test_a_directory_is_written_where_that_is_asked_for(render: Render, tmp_path
     (tmp_path / "out" / "conf.d").symlink_to(tmp_path / "outside")
     done = render(*example("jet"), "-o", "out")
     assert (done.status, os.listdir(tmp_path / "outside")) == (13, [])
-    assert "conf.d is a symbolic link, wanted a directory" in done.err
+    assert "conf.d is a symbolic link, expected a directory" in done.err
 
 
 def test_a_manifest_beside_the_templates_is_a_template_too(render: Render, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_lifetimes_can_be_chosen() -> None:
     [
         (
             ["init", "site", "--no-passphrase", "--expiry", "2d"],
-            "'2d', wanted ROLE=DURATION such as timestamp=2d",
+            "'2d', expected ROLE=DURATION such as timestamp=2d",
         ),
         (["init", "site", "--no-passphrase", "--passphrase-file", "web/manifest.yaml"], "exclude each other"),
         (["publish", "site", "missing"], "'missing' does not exist"),
@@ -283,8 +283,8 @@ def test_programs_get_the_list_as_json(rollout: Path) -> None:
         (["publish", "--percent", "101"], "101"),
         (["publish", "--percent", "1", "--over", "1h"], "--percent and --over exclude each other"),
         (["publish", "--start", "2026-11-20T22:00Z"], "--start needs --over"),
-        (["publish", "--over", "soon"], "--over is 'soon', wanted a duration such as"),
-        (["rollout"], "wanted one of --percent, --over, --complete and --resume"),
+        (["publish", "--over", "soon"], "--over is 'soon', expected a duration such as"),
+        (["rollout"], "expected one of --percent, --over, --complete and --resume"),
         (["rollout", "--complete", "--percent", "50"], "--complete excludes --percent and --over"),
         (["promote", "--from", "canary"], "Missing option '--to'"),
     ],
@@ -299,11 +299,11 @@ def test_a_rollout_that_cannot_be_meant_is_a_usage_error(arguments: list[str], m
     [
         (
             ["--percent", "0.001"],
-            "percent: is 0.001, wanted a number from 0 to 100 with at most two decimals",
+            "percent: is 0.001, expected a number from 0 to 100 with at most two decimals",
         ),
-        (["--percent", "nan"], "percent: is nan, wanted a number from 0 to 100"),
-        (["--over", "1d", "--start", "tomorrow"], "--start: is 'tomorrow', wanted a time such as"),
-        (["--over", "200y"], "duration: is .*, wanted from 1 to"),
+        (["--percent", "nan"], "percent: is nan, expected a number from 0 to 100"),
+        (["--over", "1d", "--start", "tomorrow"], "--start: is 'tomorrow', expected a time such as"),
+        (["--over", "200y"], "duration: is .*, expected from 1 to"),
     ],
 )
 @pytest.mark.representatives(3)

@@ -77,8 +77,8 @@ def test_what_hosts_could_not_read_is_refused(
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        ((), 64, "wanted either FILE or --withdraw NAME"),
-        (("x.yaml", "--withdraw", "x"), 64, "wanted either FILE or --withdraw NAME"),
+        ((), 64, "expected either FILE or --withdraw NAME"),
+        (("x.yaml", "--withdraw", "x"), 64, "expected either FILE or --withdraw NAME"),
         (("--withdraw", "x", "--noop"), 64, "--withdraw takes neither"),
         (("--withdraw", "x"), 64, "publishes no site data 'x'"),
         (("Bad.yaml",), 13, "site data"),

@@ -106,7 +106,7 @@ def test_keys_and_thresholds_change_by_their_commands() -> None:
         ),
         (["keys", "add", "site", "root", "--public", "missing"], "'missing' does not exist"),
         (["keys", "passphrase", "site", PLAIN, "--new-passphrase-file", "pass"], "exclude each other"),
-        (["keys", "public"], "wanted one of --key and --uri"),
+        (["keys", "public"], "expected one of --key and --uri"),
         (["threshold", "site", "root", "two"], "'two' is not a valid integer range"),
         (["root", "sign", "missing"], "'missing' does not exist"),
         (["root", "show", "missing"], "'missing' does not exist"),
@@ -149,7 +149,7 @@ def test_a_role_with_several_keys_wants_to_know_which_one_a_given_key_replaces()
 
 @pytest.mark.usefixtures("made")
 def test_a_key_that_cannot_be_had_says_what_is_missing() -> None:
-    with pytest.raises(TokenError, match=r"file:x: is not the URI of a signing key, wanted one of hsm:2"):
+    with pytest.raises(TokenError, match=r"file:x: is not the URI of a signing key, expected one of hsm:2"):
         run("keys", "add", "site", "root", "--uri", "file:x")
     with pytest.raises(TokenError, match="hsm:2: does not give a key: PYKCS11LIB environment variable"):
         run("keys", "add", "site", "root", "--uri", "hsm:2")
@@ -325,7 +325,7 @@ def test_a_refresh_says_why_the_root_is_not_signed(made: Path) -> None:
 
 
 def test_a_new_key_is_not_written_over_by_its_own_public_part(made: Path) -> None:
-    with pytest.raises(KeyFileError, match=r"alice\.pub: is the name for the public part, wanted another"):
+    with pytest.raises(KeyFileError, match=r"alice\.pub: is the name for the public part, expected another"):
         run("keys", "new", "alice.pub", PLAIN)
     assert not Path("alice.pub").exists()
 

@@ -108,12 +108,12 @@ def test_programs_read_all_of_it(execute: Execute) -> None:
     [
         (
             ["prune", "site", "--after", "soon"],
-            "--after is 'soon', wanted a duration such as '30s', '1h30m' or '7d'",
+            "--after is 'soon', expected a duration such as '30s', '1h30m' or '7d'",
         ),
         (["prune", "site", "--versions", "0"], "0 is not in the range x>=1"),
         (["prune", "web"], "web: is not a site"),
         (["history", "site", "app"], "app: was never published in site"),
-        (["history", "site", "../web"], "wanted"),
+        (["history", "site", "../web"], "expected"),
     ],
 )
 def test_what_cannot_be_done_is_said(execute: Execute, site: Path, arguments: list[str], words: str) -> None:
@@ -127,13 +127,13 @@ def test_what_cannot_be_done_is_said(execute: Execute, site: Path, arguments: li
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ("[1]", "site/site.yaml: prune: wanted a mapping"),
+        ("[1]", "site/site.yaml: prune: expected a mapping"),
         ("{version: 3}", "site/site.yaml: prune: unknown key 'version'"),
-        ("{versions: 0}", "site/site.yaml: prune: versions: is '0', wanted a number of versions from 1 on"),
-        ("{versions: many}", "prune: versions: is 'many', wanted a number"),
-        ("{versions: [1]}", "prune: versions: is ['1'], wanted a number"),
-        ("{after: never}", "prune: after: is 'never', wanted a duration"),
-        ("{automatic: perhaps}", "prune: automatic: is 'perhaps', wanted true or false"),
+        ("{versions: 0}", "site/site.yaml: prune: versions: is '0', expected a number of versions from 1 on"),
+        ("{versions: many}", "prune: versions: is 'many', expected a number"),
+        ("{versions: [1]}", "prune: versions: is ['1'], expected a number"),
+        ("{after: never}", "prune: after: is 'never', expected a duration"),
+        ("{automatic: perhaps}", "prune: automatic: is 'perhaps', expected true or false"),
     ],
 )
 @pytest.mark.representatives(4)

@@ -178,7 +178,7 @@ def test_directories_that_are_no_bundles_are_all_named_before_anything_is_writte
     Path("bundles/empty").mkdir()
     Path("bundles/notes").mkdir()
     said = "\n".join(publish(ok=False))
-    assert "bundles/empty, bundles/notes: no bundle, wanted a directory with a manifest.yaml in it" in said
+    assert "bundles/empty, bundles/notes: no bundle, expected a directory with a manifest.yaml in it" in said
     assert "nothing is published yet" in run("list", "site").output
 
 
@@ -207,8 +207,8 @@ def test_what_is_wrong_with_several_is_told_in_lines_of_their_own(
     assert capsys.readouterr() == (
         "",
         "puller: 2 of 3 bundles cannot be published, so none is:\n"
-        "puller: bundles/db: 'link': is a symbolic link, wanted a regular file or a directory\n"
-        "puller: bundles/web: 'link': is a symbolic link, wanted a regular file or a directory\n",
+        "puller: bundles/db: 'link': is a symbolic link, expected a regular file or a directory\n"
+        "puller: bundles/web: 'link': is a symbolic link, expected a regular file or a directory\n",
     )
     assert "nothing is published yet" in run("list", "site").output
 

@@ -55,12 +55,12 @@ def test_programs_read_what_was_done(execute: Execute) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["www", "--keep", "soon"], "--keep is 'soon', wanted a duration such as '30s', '1h30m' or '7d'"),
+        (["www", "--keep", "soon"], "--keep is 'soon', expected a duration such as '30s', '1h30m' or '7d'"),
         (
             ["ftp://www/srv"],
-            "ftp://: is no kind of destination, wanted a directory, ssh://, https:// or s3://",
+            "ftp://: is no kind of destination, expected a directory, ssh://, https:// or s3://",
         ),
-        (["http://me:geheim@[::1/x"], "wanted a URL"),
+        (["http://me:geheim@[::1/x"], "expected a URL"),
         (["www\n:/srv"], "is no destination: it has control characters"),
     ],
 )

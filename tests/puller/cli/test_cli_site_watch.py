@@ -227,10 +227,10 @@ def test_prometheus_is_a_judge_whose_silence_is_no_consent(
     ("text", "words"),
     [
         ("{fails: 2%}", "unknown key 'fails'"),
-        ("{failed: 2}", "is '2', wanted a part of the hosts such as 2%"),
-        ("{may: stop}", "is 'stop', wanted nothing or halt or back"),
-        ("{prometheus: {url: 'http://x'}}", "wanted both 'url' and 'query'"),
-        ("{at_least: 0}", "wanted a number of hosts"),
+        ("{failed: 2}", "is '2', expected a part of the hosts such as 2%"),
+        ("{may: stop}", "is 'stop', expected nothing or halt or back"),
+        ("{prometheus: {url: 'http://x'}}", "expected both 'url' and 'query'"),
+        ("{at_least: 0}", "expected a number of hosts"),
         ("{each: 1h}", "is for 'grow', which is not given"),
     ],
 )

@@ -91,6 +91,6 @@ def test_a_bundle_that_is_named_twice_is_steered_once() -> None:
 def test_a_wave_needs_a_rollout_and_a_proper_name() -> None:
     said = run("publish", "site", "app", "--version", "1.1.0", "--wave", "x", ok=False).output
     assert "--wave needs --percent or --over" in said
-    with pytest.raises(FormatError, match=r"^wave: is 'The First', wanted"):
+    with pytest.raises(FormatError, match=r"^wave: is 'The First', expected"):
         run("publish", "site", "app", "--version", "1.1.0", "--percent", "1", "--wave", "The First")
     assert rollouts() == [None, None]

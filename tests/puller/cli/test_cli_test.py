@@ -74,8 +74,8 @@ def test_in_the_directory_of_the_bundle_places_are_relative_to_it(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["web"], "web: has no cases, wanted files such as web/tests/web01.yaml"),
-        (["shop", "web"], "web: has no cases, wanted files such as web/tests/web01.yaml"),
+        (["web"], "web: has no cases, expected files such as web/tests/web01.yaml"),
+        (["shop", "web"], "web: has no cases, expected files such as web/tests/web01.yaml"),
         (["shop", "--only", "wbe*"], "no case has a name like wbe*"),
     ],
 )
@@ -93,13 +93,13 @@ def test_a_file_that_would_be_passed_over_is_an_error(execute: Execute, name: st
     write(f"web/tests/{name}", BAD)
     status, said = execute("test", "web")
     assert status == 78
-    assert f"{name}: is no case, wanted the ending .yaml" in said
+    assert f"{name}: is no case, expected the ending .yaml" in said
 
 
 def test_a_pipe_in_the_place_of_a_case_is_an_error(execute: Execute) -> None:
     write("web/tests/web01.yaml", GOOD)
     os.mkfifo("web/tests/web02.yaml")
-    assert "web02.yaml: is no case, wanted a regular file" in execute("test", "web")[1]
+    assert "web02.yaml: is no case, expected a regular file" in execute("test", "web")[1]
 
 
 def test_an_update_without_snapshots_says_how_to_have_some(execute: Execute) -> None:

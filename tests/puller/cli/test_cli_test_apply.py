@@ -70,7 +70,7 @@ def test_a_case_without_a_tree_fails_and_says_so(web: Path, capsys: pytest.Captu
     assert (status, "names no tree to be applied to, and there is no --tree" in output) == (1, True)
     (web / "tests" / "one.yaml").write_text(f"tree: ../nowhere\n{CASE}")
     status, output = run(capsys, "web", "--apply")
-    assert (status, "nowhere: no directory, wanted the tree" in output) == (1, True)
+    assert (status, "nowhere: no directory, expected the tree" in output) == (1, True)
 
 
 @pytest.mark.root

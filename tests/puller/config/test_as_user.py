@@ -102,7 +102,9 @@ def test_what_others_may_put_there_is_not_read_either(home: Path) -> None:
     (home / "open").mkdir()
     load()
     (home / "open").chmod(0o777)
-    with pytest.raises(ConfigurationError, match="open has mode 0777, wanted it writable by its owner only"):
+    with pytest.raises(
+        ConfigurationError, match="open has mode 0777, expected it writable by its owner only"
+    ):
         load()
 
 

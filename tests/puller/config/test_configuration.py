@@ -54,25 +54,25 @@ def test_a_list_of_sites_is_a_list_of_mirrors(tmp_path: Path) -> None:
         ),
         (
             MINIMAL + "http: {read_timeout: soon}\n",
-            "read_timeout is 'soon', wanted a duration such as '30s', '1h30m' or '7d'",
+            "read_timeout is 'soon', expected a duration such as '30s', '1h30m' or '7d'",
         ),
-        ("site: https://a/\nbundles:\n  - name: 5\n", "config.yaml:3: name is 5, wanted text; quote it"),
+        ("site: https://a/\nbundles:\n  - name: 5\n", "config.yaml:3: name is 5, expected text; quote it"),
         ("site: https://a/\n", "bundles is missing"),
         ("site: https://a/\nbundles: []\n", "config.yaml:2: bundles names no bundle"),
         ("site: https://a/\nbundles: [{name: a}, {name: a}]\n", "config.yaml:2: bundles names 'a' twice"),
         (
             "site: ftp://a/\nbundles: [{name: a}]\n",
-            "config.yaml:1: site is 'ftp://a/', wanted a URL or the absolute path",
+            "config.yaml:1: site is 'ftp://a/', expected a URL or the absolute path",
         ),
         (
             MINIMAL + "state_directory: var\n",
-            "config.yaml:3: state_directory is 'var', wanted an absolute path",
+            "config.yaml:3: state_directory is 'var', expected an absolute path",
         ),
         (
             "site: https://a/\nbundles: [{name: a, give_up_after: -1}]\n",
-            "config.yaml:2: bundles has 'a' with give_up_after: -1, wanted a number of runs",
+            "config.yaml:2: bundles has 'a' with give_up_after: -1, expected a number of runs",
         ),
-        (MINIMAL + "reports: {keep: 0}\n", "config.yaml:3: reports keeps 0 reports, wanted at least 1"),
+        (MINIMAL + "reports: {keep: 0}\n", "config.yaml:3: reports keeps 0 reports, expected at least 1"),
         (MINIMAL + "reports: {most: 9}\n", "config.yaml:3: reports keeps the newest 20 and has most: 9"),
         (MINIMAL + "reports: {most_bytes: 0}\n", "config.yaml:3: reports has most_bytes: 0"),
         (
@@ -81,7 +81,7 @@ def test_a_list_of_sites_is_a_list_of_mirrors(tmp_path: Path) -> None:
         ),
         (
             MINIMAL + "reports: {quiet_for: later}\n",
-            "config.yaml:3: quiet_for is 'later', wanted a duration",
+            "config.yaml:3: quiet_for is 'later', expected a duration",
         ),
         ("a: [\n", "config.yaml:2:1: "),
         ("", "is not a mapping"),

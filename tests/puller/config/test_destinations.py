@@ -25,30 +25,30 @@ def load(tmp_path: Path, to: str, more: str = "") -> Configuration:
     ("to", "message"),
     [
         ("{ulr: x}", "config.yaml:7: ulr is not a key of to (did you mean 'url'?)"),
-        ("{url: 3}", "config.yaml:7: url is 3, wanted text; quote it"),
-        ("7", "config.yaml:7: to has a whole number at [1], wanted text or a mapping"),
+        ("{url: 3}", "config.yaml:7: url is 3, expected text; quote it"),
+        ("7", "config.yaml:7: to has a whole number at [1], expected text or a mapping"),
         ("{}", "config.yaml:7: reports.to[1] wants either url or directory"),
         ("{url: https://a/, directory: /a}", "config.yaml:7: reports.to[1] wants either url or directory"),
         ("/srv/reports", "config.yaml:7: reports.to[1] names '/srv/reports' twice"),
-        ("{directory: reports}", "reports.to[1] is 'reports', wanted the absolute path of a directory"),
+        ("{directory: reports}", "reports.to[1] is 'reports', expected the absolute path of a directory"),
         ("{directory: /a, username: u}", "reports.to[1] has username, which a directory has not"),
-        ("ftp://u:secret@a/", "reports.to[1] is 'ftp://***@a/', wanted a URL (http, https, s3)"),
+        ("ftp://u:secret@a/", "reports.to[1] is 'ftp://***@a/', expected a URL (http, https, s3)"),
         (
             "https://a/reports",
-            "where each report would replace the one before: wanted one that ends with '/'",
+            "where each report would replace the one before: expected one that ends with '/'",
         ),
         ("'https://a/{run}'", "where each report would replace the one before"),
         ("'https://a/{host}/{Run}'", "may have {host} and {run} and nothing else in braces"),
         ("'https://{host}.a/'", "{host} and {run} may stand in the path only"),
         ("https://a/?token=secret", "a site has no query or fragment"),
-        ("https://a:port/", "wanted a URL such as"),
-        ("{url: https://a/, method: GET}", "config.yaml:7: method is 'GET', wanted PUT or POST"),
+        ("https://a:port/", "expected a URL such as"),
+        ("{url: https://a/, method: GET}", "config.yaml:7: method is 'GET', expected PUT or POST"),
         ("{url: https://a/, client_key: /k}", "has client_key without client_certificate"),
         ("{url: https://a/, password: secret}", "has a password without username"),
         ("{url: https://a/, username: u, token_file: /t}", "has both token_file and a username or password"),
-        ("s3://", "is no object store: wanted s3://BUCKET/PREFIX"),
-        ("s3://key:secret@bucket/x", "is no object store: wanted s3://BUCKET/PREFIX"),
-        ("'s3://bucket/{host}'", "is no object store: wanted s3://BUCKET/PREFIX"),
+        ("s3://", "is no object store: expected s3://BUCKET/PREFIX"),
+        ("s3://key:secret@bucket/x", "is no object store: expected s3://BUCKET/PREFIX"),
+        ("'s3://bucket/{host}'", "is no object store: expected s3://BUCKET/PREFIX"),
         ("{url: 's3://b/x', token_file: /t}", "has token_file, which an object store has not"),
     ],
 )
@@ -63,7 +63,7 @@ def test_what_cannot_work_is_refused_with_its_line(tmp_path: Path, to: str, mess
     ("more", "message"),
     [
         ("host_name: ../x\n", "config.yaml:4: host_name is '../x', under which no report can be sent"),
-        ("host_name: .x\n", "wanted letters, digits, '.', '-' and '_', not '.' first"),
+        ("host_name: .x\n", "expected letters, digits, '.', '-' and '_', not '.' first"),
         ("host_name: " + "a" * 254 + "\n", "at most 253 of them"),
     ],
 )
@@ -81,11 +81,11 @@ def test_a_name_that_can_be_no_directory_is_refused_where_reports_are_sent(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("{send_timeout: 0}", "has send_timeout: 0, wanted more than 0 seconds"),
+        ("{send_timeout: 0}", "has send_timeout: 0, expected more than 0 seconds"),
         ("{spool: {count: 0}}", "has a spool that holds nothing"),
         ("{spool: {size: 1}}", "size is not a key of spool"),
         ("{facts: [os..name]}", "has 'os..name' among facts"),
-        ("{to: https://a/}", "to is 'https://a/', wanted a list"),
+        ("{to: https://a/}", "to is 'https://a/', expected a list"),
     ],
 )
 def test_other_mistakes_are_named_too(tmp_path: Path, options: str, message: str) -> None:

@@ -108,7 +108,7 @@ def test_the_examples_of_the_documents_mean_what_is_said_there(tmp_path: Path) -
     assert str(found) == "mon tue wed thu sun, 22:00 to 04:00 Europe/Berlin"
 
 
-TIME = "wanted a time such as '22:00'"
+TIME = "expected a time such as '22:00'"
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,14 @@ TIME = "wanted a time such as '22:00'"
         ("{days: [mon], from: 4:00, to: 4:00}", "config.yaml:4: goes from 04:00 to 04:00; a whole day is"),
         ("{days: [mon], from: 24:00, to: 4:00}", "config.yaml:4: goes from 24:00 to 04:00; a whole day is"),
         ("{days: []}", "config.yaml:4: days names no day"),
-        ("{days: mon-fri}", "config.yaml:4: days is 'mon-fri', wanted a list of days such as [mon-fri, sun]"),
-        ("{days: [monday]}", "config.yaml:4: days has 'monday', wanted days such as mon, or ranges"),
-        ("{days: [mon-]}", "config.yaml:4: days has 'mon-', wanted days such as mon, or ranges"),
-        ("{days: [mon-wed-fri]}", "config.yaml:4: days has 'mon-wed-fri', wanted"),
-        ("{days: [1]}", "config.yaml:4: days has 1, wanted days"),
+        (
+            "{days: mon-fri}",
+            "config.yaml:4: days is 'mon-fri', expected a list of days such as [mon-fri, sun]",
+        ),
+        ("{days: [monday]}", "config.yaml:4: days has 'monday', expected days such as mon, or ranges"),
+        ("{days: [mon-]}", "config.yaml:4: days has 'mon-', expected days such as mon, or ranges"),
+        ("{days: [mon-wed-fri]}", "config.yaml:4: days has 'mon-wed-fri', expected"),
+        ("{days: [1]}", "config.yaml:4: days has 1, expected days"),
         (
             "{zone: Europe/Berln}",
             "'Europe/Berln', which is no time zone that this machine knows (did you mean",
@@ -140,7 +143,7 @@ TIME = "wanted a time such as '22:00'"
         ("{zone: ../etc/passwd}", "which is no time zone that this machine knows"),
         ("{zone: /etc/localtime}", "which is no time zone that this machine knows"),
         ('{zone: ""}', "zone is '', which is no time zone that this machine knows"),
-        ("{zone: 2}", "zone is 2, wanted the name of a time zone"),
+        ("{zone: 2}", "zone is 2, expected the name of a time zone"),
         ("{form: 4:00}", "config.yaml:4: form is not a key of windows (did you mean 'from'?)"),
     ],
 )

@@ -173,7 +173,7 @@ def test_what_is_no_location_is_refused(host: Host) -> None:
     host.configure(data=["site.yaml"])
     outcome = host.run()
     assert outcome.status == 78
-    assert "data has 'site.yaml', wanted a URL, the absolute path of a file, or site:NAME" in outcome.output
+    assert "data has 'site.yaml', expected a URL, the absolute path of a file, or site:NAME" in outcome.output
 
 
 EMPTY = {

@@ -147,7 +147,7 @@ def test_a_failed_requirement_skips_what_needs_it_and_is_listed(apply: Apply) ->
     assert states(events) == {"false": "failed", "a": "skipped", "b": "skipped", "c": "changed"}
     assert events["a"].unmet_requirements == ["exec#false"]
     assert events["b"].unmet_requirements == ["exec#a"]
-    assert events["false"].errors == ["exit code 1, wanted 0"]
+    assert events["false"].errors == ["exit code 1, expected 0"]
 
 
 def test_a_requirement_skipped_by_control_counts_as_met(apply: Apply) -> None:
@@ -200,7 +200,7 @@ def test_a_condition_that_is_no_truth_is_the_resources_failure(apply: Apply) -> 
               - "echo c": {}
     """)
     assert states(events) == {"echo a": "failed", "echo b": "failed", "echo c": "changed"}
-    assert events["echo a"].errors == ["control: if 1 + 1 gives 2, wanted true or false"]
+    assert events["echo a"].errors == ["control: if 1 + 1 gives 2, expected true or false"]
     assert "facts has no key 'nope'" in events["echo b"].errors[0]
 
 
@@ -228,7 +228,7 @@ def test_one_bad_resource_never_ends_the_run(
     assert found.pop("bug")[1].startswith("internal error: RuntimeError('a bug in a type')")
     assert found == {
         "template": ("failed", "web/manifest.yaml:5: command: {{ facts.nope }}: facts has no key 'nope'"),
-        "provider": ("failed", "provider is 'fish', wanted one of posix, shell"),
+        "provider": ("failed", "provider is 'fish', expected one of posix, shell"),
         "missing": ("failed", "command '/no/such/command' cannot be started: no such file or directory"),
         "guard": ("failed", "onlyif '/no/such/guard' cannot be started: no such file or directory"),
         "fine": ("changed",),
@@ -439,6 +439,6 @@ resources:
   - file: [{{{path}: {{content: a, {owner}, mode: '0600'}}}}]
   - scaffold: [{{{tmp_path}/target: {{source: source, {owner}}}}}]
 """).values()
-    room = r"no space left on the file system: wanted 1 byte, [\d.]+ \w+ are free on /\S*"
+    room = r"no space left on the file system: needs 1 byte, [\d.]+ \w+ are free on /\S*"
     assert re.fullmatch(rf"{path}: {room}", file.errors[0])
     assert re.fullmatch(rf"{tmp_path}/target\S*: {room}", scaffold.errors[0])

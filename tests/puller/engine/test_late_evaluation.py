@@ -132,7 +132,7 @@ def test_a_value_that_is_not_valid_when_it_is_there_is_a_failure(run: Run, tmp_p
               - DIR/copy: {content: x, owner: root, group: root, mode: "{{ read_file('made.txt') }}"}
     """)
     (error,) = events[f"{tmp_path}/copy"].errors
-    assert error.startswith("web/manifest.yaml:5: mode is '0999', wanted octal digits")
+    assert error.startswith("web/manifest.yaml:5: mode is '0999', expected octal digits")
 
 
 def test_what_a_parent_hands_down_holds_for_what_is_evaluated_late(run: Run, tmp_path: Path) -> None:

@@ -117,10 +117,10 @@ def test_an_executable_prints_one_value(
     [
         ("echo no sshd >&2; exit 3", "facts.d/said.sh: exit code 3: no sshd"),
         ("kill -9 $$", "facts.d/said.sh: ended by signal SIGKILL"),
-        ("exit 0", "output of facts.d/said.sh: is empty, wanted a value; {} stands for nothing"),
+        ("exit 0", "output of facts.d/said.sh: is empty, expected a value; {} stands for nothing"),
         (
             "echo one; echo two",
-            "output of facts.d/said.sh: is 'one\\ntwo', wanted a mapping, a list or one line of text",
+            "output of facts.d/said.sh: is 'one\\ntwo', expected a mapping, a list or one line of text",
         ),
         ("echo '{\"a\": '", "output of facts.d/said.sh:2:1: Expecting value"),
         ("echo 'a: [1'; echo 'b: }'", "output of facts.d/said.sh:2"),
@@ -167,7 +167,7 @@ def is_running(process: int) -> bool:
     [
         ("said.json", '{"a": }', "facts.d/said.json:1:7: Expecting value"),
         ("said.yaml", "a: [", "facts.d/said.yaml:2:1: did not find"),
-        ("said.txt", "no assignment", "facts.d/said.txt:1: is 'no assignment', wanted NAME=VALUE"),
+        ("said.txt", "no assignment", "facts.d/said.txt:1: is 'no assignment', expected NAME=VALUE"),
     ],
 )
 def test_what_a_document_has_wrong_fails_what_asks_for_its_fact(
@@ -292,7 +292,7 @@ def test_of_facts_that_stand_alone_documents_are_read_and_executables_must_be_gi
         (
             "openssh-server.sh",
             0o755,
-            "'openssh-server' is no name of a fact, wanted letters, digits and underscores before the ending",
+            "'openssh-server' is no name of a fact, expected letters, digits and underscores before the ending",
         ),
         ("1st.json", 0o644, "'1st' is no name of a fact"),
         ("a.b.sh", 0o755, "'a.b' is no name of a fact"),
@@ -341,7 +341,7 @@ def test_links_are_refused_as_they_are_when_a_bundle_is_packed(tmp_path: Path, b
     outside = tmp_path / "outside.json"
     outside.write_text("{}")
     (bundle / "facts.d" / "said.json").symlink_to(outside)
-    link = "is a symbolic link, which a bundle cannot hold, wanted what it leads to"
+    link = "is a symbolic link, which a bundle cannot hold, expected what it leads to"
     assert problems_in(tmp_path, bundle) == [f"facts.d/said.json: {link}"]
 
     other = tmp_path / "other"

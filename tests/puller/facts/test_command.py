@@ -120,7 +120,7 @@ def test_what_could_not_be_read_is_said_beside_the_answer(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--fact", "role"), "--fact: is 'role', wanted NAME=VALUE or NAME.NAME=VALUE"),
+        (("--fact", "role"), "--fact: is 'role', expected NAME=VALUE or NAME.NAME=VALUE"),
         (("os..family",), "the path 'os..family' has an empty step"),
         (("--facts", "/nowhere.yaml"), "'/nowhere.yaml' does not exist"),
     ],

@@ -123,19 +123,19 @@ def test_a_directory_that_is_not_there_has_no_facts(tmp_path: Path) -> None:
             r"facts.d/a.json: an escape of half a character, such as \ud800, is not text",
         ),
         ("a.json", '{"a":' * 101 + "1" + "}" * 101, "facts.d/a.json: is nested more than 100 deep"),
-        ("a.json", "[1]", "facts.d/a.json: holds a list, wanted a mapping of fact names to values"),
-        ("a.json", "7", "facts.d/a.json: holds only 7, wanted a mapping of fact names to values"),
+        ("a.json", "[1]", "facts.d/a.json: holds a list, expected a mapping of fact names to values"),
+        ("a.json", "7", "facts.d/a.json: holds only 7, expected a mapping of fact names to values"),
         ("a.json", "", "facts.d/a.json:1:1: Expecting value"),
         ("a.yaml", "a: 1\na: 2\n", "facts.d/a.yaml:2:1: the key 'a' is given twice, first in line 1"),
         (
             "a.yaml",
             "just text",
-            "facts.d/a.yaml: holds only 'just text', wanted a mapping of fact names to values",
+            "facts.d/a.yaml: holds only 'just text', expected a mapping of fact names to values",
         ),
         ("a.yaml", "\n", "facts.d/a.yaml: is empty; remove it, or write a comment if it has no facts"),
         ("a.txt", "", "facts.d/a.txt: is empty; remove it, or write a comment if it has no facts"),
-        ("a.txt", "role web\n", "facts.d/a.txt:1: is 'role web', wanted NAME=VALUE or NAME.NAME=VALUE"),
-        ("a.txt", "ok=1\n.x=1\n", "facts.d/a.txt:2: is '.x=1', wanted NAME=VALUE or NAME.NAME=VALUE"),
+        ("a.txt", "role web\n", "facts.d/a.txt:1: is 'role web', expected NAME=VALUE or NAME.NAME=VALUE"),
+        ("a.txt", "ok=1\n.x=1\n", "facts.d/a.txt:2: is '.x=1', expected NAME=VALUE or NAME.NAME=VALUE"),
         ("a.sh", "echo a=1", "facts.d/a.sh: is neither executable nor named *.json, *.yaml, *.yml or *.txt"),
     ],
 )
@@ -202,7 +202,7 @@ def test_what_others_may_write_is_not_read(custom: Path) -> None:
     put(custom, "group.yaml", "role: evil\n", 0o664)
     script(custom, "run", "echo role=evil").chmod(0o757)
 
-    wanted = "wanted it writable by its owner only"
+    wanted = "expected it writable by its owner only"
     assert problems_in(custom) == [
         f"facts.d/group.yaml: is not read: facts.d/group.yaml has mode 0664, {wanted}",
         f"facts.d/open.yaml: is not read: facts.d/open.yaml has mode 0646, {wanted}",
@@ -216,7 +216,7 @@ def test_a_directory_that_others_may_write_is_not_read_at_all(custom: Path, mode
     custom.chmod(mode)
 
     assert problems_in(custom) == [
-        f"facts.d: is not read: facts.d has mode {mode:04o}, wanted it writable by its owner only"
+        f"facts.d: is not read: facts.d has mode {mode:04o}, expected it writable by its owner only"
     ]
 
 
@@ -228,7 +228,7 @@ def test_a_directory_below_one_that_others_may_write_is_not_read(tmp_path: Path)
     shared.chmod(0o777)
 
     (problem,) = problems_in(custom)
-    assert problem == f"facts.d: is not read: {shared} has mode 0777, wanted it writable by its owner only"
+    assert problem == f"facts.d: is not read: {shared} has mode 0777, expected it writable by its owner only"
 
 
 def test_a_sticky_directory_above_is_no_danger(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_link_is_followed_to_a_file_that_may_be_trusted_and_to_no_other(
     facts, problems = load([str(custom)], 20)
     assert facts == {"role": "web"}
     assert [str(problem) for problem in problems] == [
-        f"{custom}/b.yaml: is not read: {shared} has mode 0777, wanted it writable by its owner only",
+        f"{custom}/b.yaml: is not read: {shared} has mode 0777, expected it writable by its owner only",
         f"{custom}/c.yaml: No such file or directory",
     ]
 
@@ -272,7 +272,7 @@ def test_what_another_user_owns_is_not_read_by_root(custom: Path) -> None:
     os.chown(put(custom, "role.yaml", "role: evil\n"), 65534, 65534)
 
     assert problems_in(custom) == [
-        "facts.d/role.yaml: is not read: facts.d/role.yaml belongs to user 65534, wanted root or the running user 0"
+        "facts.d/role.yaml: is not read: facts.d/role.yaml belongs to user 65534, expected root or the running user 0"
     ]
 
 
@@ -308,7 +308,7 @@ def test_a_link_that_a_user_can_change_is_not_followed_wherever_it_leads(
     os.chown(home / "link", owner, owner, follow_symlinks=False)
 
     assert problems_in(custom) == [
-        f"facts.d/role: is not read: {home} belongs to user 65534, wanted root or the running user 0"
+        f"facts.d/role: is not read: {home} belongs to user 65534, expected root or the running user 0"
     ]
 
 
@@ -321,7 +321,7 @@ def test_a_link_of_a_user_in_the_directory_of_facts_or_on_the_way_to_it_is_not_f
     joes_link(custom, tmp_path / "good.yaml", "role.yaml")
     link = joes_link(tmp_path, custom, "facts")
 
-    wanted = "belongs to user 65534, wanted root or the running user 0"
+    wanted = "belongs to user 65534, expected root or the running user 0"
     assert problems_in(custom) == [f"facts.d/role.yaml: is not read: facts.d/role.yaml {wanted}"]
     assert problems_in(link) == [f"facts.d: is not read: facts.d {wanted}"]
 

@@ -96,4 +96,4 @@ def test_an_assignment_that_is_not_text_is_refused() -> None:
 def test_an_assignment_without_a_name_is_refused(text: str) -> None:
     with pytest.raises(FactError) as caught:
         documents.assignment(text, "--fact")
-    assert str(caught.value) == f"--fact: is {text!r}, wanted NAME=VALUE or NAME.NAME=VALUE"
+    assert str(caught.value) == f"--fact: is {text!r}, expected NAME=VALUE or NAME.NAME=VALUE"

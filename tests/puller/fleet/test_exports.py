@@ -346,7 +346,7 @@ def test_a_report_with_exports_that_are_none_is_refused(scene: Fleet) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--target", ""), "wanted the name of an export"),
+        (("--target", ""), "expected the name of an export"),
         (("--site", "/nowhere"), "is no site"),
         (("--where", "x"), "--where"),
         (("--to", "/nowhere/x"), "cannot be written"),

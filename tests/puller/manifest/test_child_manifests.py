@@ -236,7 +236,7 @@ REFUSED = [
     (
         "absolute",
         {"manifest.yaml": "/etc/x.yaml"},
-        "name is '/etc/x.yaml', wanted a path relative to the manifest",
+        "name is '/etc/x.yaml', expected a path relative to the manifest",
     ),
     ("a URL", {"manifest.yaml": "https://a/b.yaml"}, "name must be a file path, not a URL"),
     ("missing", {"manifest.yaml": "none.yaml"}, "apply#none.yaml: web/none.yaml: there is no manifest here"),

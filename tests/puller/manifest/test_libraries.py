@@ -288,12 +288,12 @@ def declaring(libraries: str) -> dict[str, str | None]:
 
 ON_LINE_1 = "web/manifest.yaml:1: "
 REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
-    "no mapping": (declaring("[a]"), "libraries is ['a'], wanted a mapping of names to directories"),
-    "a name": (declaring("{Common: ../x}"), "the name 'Common' is not valid, wanted small letters"),
+    "no mapping": (declaring("[a]"), "libraries is ['a'], expected a mapping of names to directories"),
+    "a name": (declaring("{Common: ../x}"), "the name 'Common' is not valid, expected small letters"),
     "a name of ours": (declaring("{bundle: ../x}"), "the name 'bundle' is that of the bundle itself"),
-    "a number": (declaring("{a: 1}"), "is 1, wanted the path of a directory, relative to this file"),
-    "nothing": (declaring("{a: }"), "is None, wanted the path of a directory"),
-    "an absolute path": (declaring("{a: /srv/a}"), "is '/srv/a', wanted the path of a directory"),
+    "a number": (declaring("{a: 1}"), "is 1, expected the path of a directory, relative to this file"),
+    "nothing": (declaring("{a: }"), "is None, expected the path of a directory"),
+    "an absolute path": (declaring("{a: /srv/a}"), "is '/srv/a', expected the path of a directory"),
     "not there": (declaring("{a: ../none}"), "there is no directory REPO/bundles/none"),
     "not made to be shared": (
         {**declaring("{keys: ../../keys}"), "keys/id_ed25519": "secret"},
@@ -305,7 +305,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "a parent": (declaring("{a: ../..}"), "leads to REPO, which holds the bundle itself"),
     "inside": (
         declaring("{a: roles}"),
-        "leads to REPO/bundles/web/roles, wanted libraries/a or a directory outside of the bundle",
+        "leads to REPO/bundles/web/roles, expected libraries/a or a directory outside of the bundle",
     ),
     "inside and outside": (
         {**declaring("{common: ../../libraries/common}"), "bundles/web/libraries/common/x": "x"},
@@ -349,7 +349,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "no mapping in library.yaml": (
         {**declaring("{base: ../../libraries/base}"), "libraries/base/library.yaml": "[x]"},
-        "libraries/base/library.yaml:1: is not a mapping; wanted libraries",
+        "libraries/base/library.yaml:1: is not a mapping; expected libraries",
     ),
     "no YAML": (
         {**declaring("{base: ../../libraries/base}"), "libraries/base/library.yaml": "[x"},
@@ -417,7 +417,7 @@ def test_a_link_in_a_packed_bundle_leads_to_no_library(lay: Lay, tmp_path: Path)
     (directory / "libraries").mkdir()
     (directory / "libraries/common").symlink_to(tmp_path / "libraries/common")
     said = refusal(directory)
-    assert "leads to REPO/libraries/common, wanted libraries/common or a directory outside" in said
+    assert "leads to REPO/libraries/common, expected libraries/common or a directory outside" in said
 
 
 def test_libraries_that_use_each_other_without_end_are_refused(lay: Lay) -> None:

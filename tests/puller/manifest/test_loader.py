@@ -75,7 +75,7 @@ def test_a_name_alone_is_a_resource_with_the_defaults_of_its_list(load: Load) ->
 
 def test_a_name_alone_lacks_what_its_type_requires(load: Load) -> None:
     manifest = 'resources:\n  - file:\n      - /srv/a\n  - package: [defaults, for, 7, {for: "x in []"}]\n'
-    one = "wanted one name with its properties"
+    one = "expected one name with its properties"
     missing = "is missing; it is required unless ensure is absent"
     assert problems(load, manifest) == (
         *(
@@ -238,26 +238,26 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
     assert problems(load, BAD) == (
         f"{here}:2: unknown key 'resource' (did you mean 'resources'?)",
         f"{here}:6: resources[0]: defaults is given a second time for this list",
-        f"{here}:7: resources[0] file#/etc/x: mode is a number, wanted text; quote it, as '0644'",
+        f"{here}:7: resources[0] file#/etc/x: mode is a number, expected text; quote it, as '0644'",
         f"{here}:7: resources[0] file#/etc/x: contnet is not a property of file (did you mean 'content'?)",
-        f"{here}:8: resources[0] file#/etc/y: ensure is 'fil', wanted one of present, absent, directory, exists",
+        f"{here}:8: resources[0] file#/etc/y: ensure is 'fil', expected one of present, absent, directory, exists",
         f"{here}:8: resources[0] file#/etc/y: require names file#/etc/z, which is not declared"
         " (did you mean 'file#etc/z'?)",
         f"{here}:9: resources[0] file#/etc/y: is declared twice, first at {here}:8, and the two do not agree:"
         " mode is 0600 here and 0644 there; ensure is 'present' here and 'fil' there (let both say the same, or"
         " declare it once)",
-        f"{here}:10: resources[0] file#etc/z: mode is '0999', wanted {mode}",
-        f"{here}:10: resources[0] file#etc/z: name is 'etc/z', wanted an absolute path without '.', '..' or doubled"
+        f"{here}:10: resources[0] file#etc/z: mode is '0999', expected {mode}",
+        f"{here}:10: resources[0] file#etc/z: name is 'etc/z', expected an absolute path without '.', '..' or doubled"
         " slashes",
         f"{here}:11: resources[1]: unknown resource type 'execc' (did you mean 'exec'?)",
-        f"{here}:12: resources[2] exec#b: timeout is 'soon', wanted a duration such as '30s', '1h30m' or '7d'",
-        f"{here}:12: resources[2] exec#b: returns is 0, wanted a list",
+        f"{here}:12: resources[2] exec#b: timeout is 'soon', expected a duration such as '30s', '1h30m' or '7d'",
+        f"{here}:12: resources[2] exec#b: returns is 0, expected a list",
         f"{here}:12: resources[2] exec#echo 'a: name is \"echo 'a\", which has a single quote that is not closed",
         f"{here}:13: resources[3] exec: has no name",
-        f"{here}:14: resources[4] exec: is 'a', wanted a list of names, or one mapping with a name",
-        f"{here}:15: resources[5]: is several types: file, exec, wanted one type with its resources",
-        f"{here}:15: resources[5] file: is an empty list, wanted a list of names, or one mapping with a name",
-        f"{here}:15: resources[5] exec: is an empty list, wanted a list of names, or one mapping with a name",
+        f"{here}:14: resources[4] exec: is 'a', expected a list of names, or one mapping with a name",
+        f"{here}:15: resources[5]: is several types: file, exec, expected one type with its resources",
+        f"{here}:15: resources[5] file: is an empty list, expected a list of names, or one mapping with a name",
+        f"{here}:15: resources[5] exec: is an empty list, expected a list of names, or one mapping with a name",
         f"{here}:16: resources[6] file#{{{{ data.q }}}}: name: {{{{ data.q }}}}: data has no key 'q'",
         f"{here}:16: resources[6] file#{{{{ data.q }}}}: owner is missing; it is required unless ensure is absent",
         f"{here}:16: resources[6] file#{{{{ data.q }}}}: group is missing; it is required unless ensure is absent",
@@ -268,21 +268,21 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "is not a mapping, wanted keys such as data and resources"),
-        ("- a\n", "is not a mapping, wanted keys such as data and resources"),
-        ("data: {}\n", "declares no resources, wanted resources or resources_template"),
-        ("resources: {}\n", "resources is an empty mapping, wanted a list"),
+        ("", "is not a mapping, expected keys such as data and resources"),
+        ("- a\n", "is not a mapping, expected keys such as data and resources"),
+        ("data: {}\n", "declares no resources, expected resources or resources_template"),
+        ("resources: {}\n", "resources is an empty mapping, expected a list"),
         ("resources: []\nfail_on_error: maybe\n", "fail_on_error is not true or false"),
-        ("resources: []\ngive_up_after: soon\n", "give_up_after is 'soon', wanted a number of runs"),
-        ("resources: []\ngive_up_after: -1\n", "give_up_after is -1, wanted a number of runs"),
-        ("resources: []\ngive_up_after: true\n", "give_up_after is True, wanted a number of runs"),
+        ("resources: []\ngive_up_after: soon\n", "give_up_after is 'soon', expected a number of runs"),
+        ("resources: []\ngive_up_after: -1\n", "give_up_after is -1, expected a number of runs"),
+        ("resources: []\ngive_up_after: true\n", "give_up_after is True, expected a number of runs"),
         ("resources: []\nccm: {resources: []}\n", "resources cannot be given beside ccm"),
         ("resources: []\npre_message: '{{ facts.x }}'\n", "pre_message: {{ facts.x }}: facts has no key 'x'"),
         ("a: [\n", "web/manifest.yaml:2:1: "),
         ("a: 1\na: 2\n", "web/manifest.yaml:2:1: "),
         ("resources: []\n---\nresources: []\n", "web/manifest.yaml:2:1: "),
         ("a: !!python/object:os.system x\n", "web/manifest.yaml:1:4: "),
-        ("data: [1]\nresources: []\n", "web/manifest.yaml:1:1: data: is a list, wanted a mapping"),
+        ("data: [1]\nresources: []\n", "web/manifest.yaml:1:1: data: is a list, expected a mapping"),
         (
             "resources: [{exec: {name: a, require: [exec#a]}}]\n",
             "resources wait for each other: exec#a → exec#a",
@@ -299,8 +299,8 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
             "resources:\n- exec: {name: a}\n- exec: {name: a, cwd: /tmp}\n",
             "first at web/manifest.yaml:2, and the two do not agree: cwd is '/tmp' here and '/' there",
         ),
-        ("resources:\n- exec: {name: 5}\n", "name is 5, wanted text; quote it, as '5'"),
-        ("resources:\n- exec: {name: a, returns: [x]}\n", "returns has text at [0], wanted a whole number"),
+        ("resources:\n- exec: {name: 5}\n", "name is 5, expected text; quote it, as '5'"),
+        ("resources:\n- exec: {name: a, returns: [x]}\n", "returns has text at [0], expected a whole number"),
     ],
 )
 def test_a_manifest_that_makes_no_sense_is_refused(load: Load, text: str, sentence: str) -> None:
@@ -310,7 +310,7 @@ def test_a_manifest_that_makes_no_sense_is_refused(load: Load, text: str, senten
 def test_numbers_are_not_turned_into_text_in_secret(load: Load) -> None:
     """The reference runs ``ensure: 5.10`` through a float, and installs 5.1."""
     assert problems(load, "resources:\n  - exec:\n      - 'true': {ensure: 5.10}\n") == (
-        "web/manifest.yaml:3: resources[0] exec#true: ensure is 5.1, wanted text; quote it, as '5.10'",
+        "web/manifest.yaml:3: resources[0] exec#true: ensure is 5.1, expected text; quote it, as '5.10'",
     )
 
 
@@ -326,7 +326,7 @@ def test_what_an_expression_cannot_give_is_the_failure_of_its_resource_alone(loa
     assert failures == [
         "command: {{ facts.nope }}: facts has no key 'nope'",
         "",
-        "timeout is 'soon', wanted a duration such as '30s', '1h30m' or '7d'",
+        "timeout is 'soon', expected a duration such as '30s', '1h30m' or '7d'",
     ]
 
 
@@ -336,7 +336,7 @@ def test_what_expressions_give_may_contradict_without_refusing_the_manifest(load
         resources:
           - file: {name: /a, ensure: "{{ data.ensure }}", owner: root, group: root, mode: "0644"}
     """)
-    assert manifest.declarations[0].failure.startswith("ensure is 'nonsense', wanted one of")
+    assert manifest.declarations[0].failure.startswith("ensure is 'nonsense', expected one of")
 
 
 def test_files_of_the_bundle_can_be_read_and_no_others(load: Load, tmp_path: Path) -> None:
@@ -436,4 +436,4 @@ def test_one_that_asks_for_another_puller_says_only_that(load: Load) -> None:
 def test_what_is_asked_of_the_agent_is_said_so_or_refused(load: Load, written: str) -> None:
     (said,) = problems(load, f"requires: {written}\nresources: [exec: [one]]")
     assert said.startswith("web/manifest.yaml:1: requires")
-    assert "wanted" in said
+    assert "expected" in said

@@ -305,22 +305,22 @@ def test_a_later_manifest_may_refer_to_what_a_failed_loop_of_an_earlier_one_may_
 @pytest.mark.parametrize(
     ("loop", "failure"),
     [
-        ("x in data.text", "for x in data.text: is 'abc', wanted a list or a mapping"),
-        ("x in data.none", "for x in data.none: is None, wanted a list or a mapping"),
-        ("x in data.number", "for x in data.number: is 7, wanted a list or a mapping"),
-        ("x in data.map", "for x in data.map: is a mapping, wanted two names: key, x in data.map"),
-        ("i, x in data.list", "for i, x in data.list: is a list, wanted one name: x in data.list"),
+        ("x in data.text", "for x in data.text: is 'abc', expected a list or a mapping"),
+        ("x in data.none", "for x in data.none: is None, expected a list or a mapping"),
+        ("x in data.number", "for x in data.number: is 7, expected a list or a mapping"),
+        ("x in data.map", "for x in data.map: is a mapping, expected two names: key, x in data.map"),
+        ("i, x in data.list", "for i, x in data.list: is a list, expected one name: x in data.list"),
         ("x in data.lst", "{{ data.lst }}: data has no key 'lst' (did you mean 'list'?)"),
         ("x in dta.list", "{{ dta.list }}: there is no 'dta' (did you mean 'data'?)"),
         ("x in data.list |", "{{ data.list | }}: is not valid: "),
-        ("x in data.secret", "is Sensitive [value redacted], wanted a list or a mapping"),
-        ("x in data.text * 1000", "is '" + "abc" * 20 + "'…, wanted a list or a mapping"),
-        ("x in 7 ** 100", "is a large number, wanted a list or a mapping"),
+        ("x in data.secret", "is Sensitive [value redacted], expected a list or a mapping"),
+        ("x in data.text * 1000", "is '" + "abc" * 20 + "'…, expected a list or a mapping"),
+        ("x in 7 ** 100", "is a large number, expected a list or a mapping"),
         (
             f"x in [1] + (range({LOOP_LIMIT}) | list)",
             f"with it, loops go over more than {LOOP_LIMIT} items together",
         ),
-        (["a in [[], 1]", "x in a"], "for x in a (a is 1): is 1, wanted a list or a mapping"),
+        (["a in [[], 1]", "x in a"], "for x in a (a is 1): is 1, expected a list or a mapping"),
         (["a in range(400)", "x in range(400)"], f"more than {LOOP_LIMIT} items together"),
     ],
 )
@@ -362,33 +362,33 @@ def test_without_data_a_loop_is_blamed_for_nothing(load: Load) -> None:
 @pytest.mark.parametrize(
     ("loop", "sentence"),
     [
-        (None, "for is None, wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
-        ([], "for is [], wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
-        (7, "for is 7, wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
-        ({"x": "data.x"}, "for is {'x': 'data.x'}, wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
-        ("data.x", "for is 'data.x', wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
-        ("x in", "for is 'x in', wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        (None, "for is None, expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        ([], "for is [], expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        (7, "for is 7, expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        ({"x": "data.x"}, "for is {'x': 'data.x'}, expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        ("data.x", "for is 'data.x', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        ("x in", "for is 'x in', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
         (
             ["name", "vhost in data.vhosts"],
-            "for is 'name', wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
+            "for is 'name', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
             "quote one with a comma that stands in brackets",
         ),
         (
             ["a in data.get('x'", "[])"],
-            "for is '[])', wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
+            "for is '[])', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
             "quote one with a comma that stands in brackets",
         ),
         (
             ["a in range(1", "b in c)"],
-            "for is 'a in range(1', wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
+            "for is 'a in range(1', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
             "quote one with a comma that stands in brackets",
         ),
-        ("a, b, c in data.x", "for has 3 names, wanted NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
+        ("a, b, c in data.x", "for has 3 names, expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
         ("a, a in data.x", "for has the name a twice"),
         (["a in data.x", "a in data.y"], "for has the name a twice"),
-        ("a-b in data.x", "for has the name 'a-b', wanted letters, digits and _, and no digit first"),
-        ("1 in data.x", "for has the name '1', wanted letters, digits and _, and no digit first"),
-        ("für in data.x", "for has the name 'für', wanted letters, digits and _, and no digit first"),
+        ("a-b in data.x", "for has the name 'a-b', expected letters, digits and _, and no digit first"),
+        ("1 in data.x", "for has the name '1', expected letters, digits and _, and no digit first"),
+        ("für in data.x", "for has the name 'für', expected letters, digits and _, and no digit first"),
         ("not in data.x", "for has the name 'not', a word of expressions: choose another"),
         ("loop in data.x", "for has the name 'loop', a word of expressions: choose another"),
         ("facts in data.x", "for has the name facts, which means something else already: choose another"),
@@ -423,17 +423,17 @@ resources:
 @pytest.mark.parametrize(
     ("entry", "sentence"),
     [
-        ("{for: x in data.x}", "exec: has for, and nothing beside it, wanted one name with its properties"),
+        ("{for: x in data.x}", "exec: has for, and nothing beside it, expected one name with its properties"),
         (
             "{for: x in data.x, a: {}, b: {}}",
-            "exec: has for beside a, b, wanted one name with its properties",
+            "exec: has for beside a, b, expected one name with its properties",
         ),
         (
             "{for: x in data.x, defaults: {}}",
-            "exec: has for beside defaults, wanted one name with its properties",
+            "exec: has for beside defaults, expected one name with its properties",
         ),
-        ("{a: {}, b: {}}", "exec: has several names: a, b, wanted one name with its properties"),
-        ("{for: x in data.x, a: 1}", "exec#a: is 1, wanted properties"),
+        ("{a: {}, b: {}}", "exec: has several names: a, b, expected one name with its properties"),
+        ("{for: x in data.x, a: 1}", "exec#a: is 1, expected properties"),
         ("{a: {for: x in data.x}}", "; a loop stands beside the name of its resource"),
     ],
 )

@@ -100,7 +100,7 @@ def test_a_secret_of_bytes_that_are_no_text_ends_no_run(load: "Load") -> None:
         """,
         {"token": os.fsdecode(b"hunter\xff")},
     )
-    assert event.errors == ["exit code 1, wanted 0"]
+    assert event.errors == ["exit code 1, expected 0"]
 
 
 def apply(load: "Load", text: str, *sources: Mapping[str, Any]) -> Event:
@@ -122,7 +122,7 @@ def test_a_command_that_prints_a_secret_of_the_data_is_quoted_without_it(load: "
           - exec: {name: a, command: "sh -c 'echo it is hunt''er2; exit 1'"}
         """,
     )
-    assert event.errors == [f"exit code 1, wanted 0; it printed:\nit is {VALUE_MASK}"]
+    assert event.errors == [f"exit code 1, expected 0; it printed:\nit is {VALUE_MASK}"]
 
 
 def test_of_a_sensitive_resource_no_output_is_shown_at_all(load: "Load") -> None:

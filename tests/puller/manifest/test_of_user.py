@@ -70,7 +70,7 @@ def test_every_type_of_ours_is_said_to_want_root_or_is_known_not_to() -> None:
     ("resource", "sentence"),
     [
         (one("file", "/tmp/x", mode="0644", owner=OTHER), f"owner is '{OTHER}', and this is the agent of"),
-        (one("file", "/tmp/x", mode="0644", group=54321), "group is 54321, wanted a group that"),
+        (one("file", "/tmp/x", mode="0644", group=54321), "group is 54321, expected a group that"),
         (
             one("link", "/tmp/x", target="/tmp/y", owner=OTHER),
             f"owner is '{OTHER}', and this is the agent of",

@@ -33,10 +33,10 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
         "file: [{etc/x: {mdoe: '0644', force: x, engine: mako, content: a, source: b, encoding: z}}]",
         [
             "mdoe is not a property of file (did you mean 'mode'?)",
-            "force is 'x', wanted true or false",
-            "name is 'etc/x', wanted an absolute path without '.', '..' or doubled slashes",
+            "force is 'x', expected true or false",
+            "name is 'etc/x', expected an absolute path without '.', '..' or doubled slashes",
             "source cannot be given together with content",
-            "engine is 'mako', wanted jinja, jet or go",
+            "engine is 'mako', expected jinja, jet or go",
             "encoding is 'z', which is not a known encoding",
             "owner is missing; it is required unless ensure is absent",
             "group is missing; it is required unless ensure is absent",
@@ -46,25 +46,25 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
     "exec": (
         "exec: [{\"'\": {ensure: x, cwd: tmp, environment: [A, B], path: 'bin:/bin:x', timeout: 0, unless: \"'\"}}]",
         [
-            "ensure is 'x', wanted present",
+            "ensure is 'x', expected present",
             'name is "\'", which has a single quote that is not closed',
             'unless is "\'", which has a single quote that is not closed',
-            "cwd is 'tmp', wanted an absolute path",
-            "environment has 'A', wanted KEY=VALUE",
-            "environment has 'B', wanted KEY=VALUE",
-            "path has 'bin', wanted absolute directories separated by colons",
-            "path has 'x', wanted absolute directories separated by colons",
-            "timeout is 0, wanted a time that the command can end in",
+            "cwd is 'tmp', expected an absolute path",
+            "environment has 'A', expected KEY=VALUE",
+            "environment has 'B', expected KEY=VALUE",
+            "path has 'bin', expected absolute directories separated by colons",
+            "path has 'x', expected absolute directories separated by colons",
+            "timeout is 0, expected a time that the command can end in",
         ],
     ),
     "archive": (
         "archive: [{/a.rar: {url: 'ftp://x/a.zip', checksum: x, cleanup: true, username: x, creates: y, owner: root}}]",
         [
-            "creates is 'y', wanted an absolute path without '.', '..' or doubled slashes",
-            "name is '/a.rar', wanted one that ends in .tar.gz, .tgz, .tar, .zip",
-            "url is 'ftp://x/a.zip', wanted an http:// or https:// URL",
+            "creates is 'y', expected an absolute path without '.', '..' or doubled slashes",
+            "name is '/a.rar', expected one that ends in .tar.gz, .tgz, .tar, .zip",
+            "url is 'ftp://x/a.zip', expected an http:// or https:// URL",
             "group is missing; it is required unless ensure is absent",
-            "checksum is 'x', wanted 64 lower-case hexadecimal digits (SHA-256)",
+            "checksum is 'x', expected 64 lower-case hexadecimal digits (SHA-256)",
             "cleanup wants extract_parent",
             "username and password are given together or not at all",
         ],
@@ -72,49 +72,49 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
     "scaffold": (
         "scaffold: [{srv: {ensure: x, engine: mako, owner: '', group: '', post: [{a: b, c: d}], purge: 1}}]",
         [
-            "purge is 1, wanted true or false",
+            "purge is 1, expected true or false",
             "source is missing",
-            "ensure is 'x', wanted present or absent",
-            "name is 'srv', wanted an absolute path without '.', '..' or doubled slashes",
+            "ensure is 'x', expected present or absent",
+            "name is 'srv', expected an absolute path without '.', '..' or doubled slashes",
             "owner is empty",
             "group is empty",
-            "engine is 'mako', wanted jet, go or jinja",
-            "post has 2 patterns in one entry, wanted one",
+            "engine is 'mako', expected jet, go or jinja",
+            "post has 2 patterns in one entry, expected one",
         ],
     ),
     "package": (
         "package: [{-x: {ensure: '!', timeout: 0}}]",
         [
-            "name is '-x', wanted letters, digits and . + _ : ~ -, a letter or digit first",
-            "ensure is '!', wanted present, absent, latest, purged or a version such as '1.24.0-1'",
-            "timeout is 0, wanted a time that the package manager can work in",
+            "name is '-x', expected letters, digits and . + _ : ~ -, a letter or digit first",
+            "ensure is '!', expected present, absent, latest, purged or a version such as '1.24.0-1'",
+            "timeout is 0, expected a time that the package manager can work in",
         ],
     ),
     "repository": (
         "repository: [{-x: {ensure: x, url: 'http://me@x', suites: [a/], components: ['b c'], priority: 0}}]",
         [
-            "name is '-x', wanted letters, digits, _ and -, and no - first",
-            "ensure is 'x', wanted present or absent",
-            "url has credentials, wanted them in /etc/apt/auth.conf.d or the like",
-            "components has 'b c', wanted a word without blanks",
-            "components is given, and 'a/' is a directory, which has none: wanted no components",
-            "priority is 0, wanted a number, and not 0",
+            "name is '-x', expected letters, digits, _ and -, and no - first",
+            "ensure is 'x', expected present or absent",
+            "url has credentials, expected them in /etc/apt/auth.conf.d or the like",
+            "components has 'b c', expected a word without blanks",
+            "components is given, and 'a/' is a directory, which has none: expected no components",
+            "priority is 0, expected a number, and not 0",
         ],
     ),
     "service": (
         "service: [{-x: {ensure: x, enable: 1}}]",
         [
-            "enable is 1, wanted true or false or masked",
-            "ensure is 'x', wanted running or stopped",
-            "name is '-x', wanted letters, digits and . _ + : ~ - @, the first a letter or digit",
+            "enable is 1, expected true or false or masked",
+            "ensure is 'x', expected running or stopped",
+            "name is '-x', expected letters, digits and . _ + : ~ - @, the first a letter or digit",
         ],
     ),
     "apply": (
         "apply: [{/x.yaml: {ensure: x, allow_apply: 1}}]",
         [
-            "allow_apply is 1, wanted true or false",
-            "ensure is 'x', wanted present",
-            "name is '/x.yaml', wanted a path relative to the manifest",
+            "allow_apply is 1, expected true or false",
+            "ensure is 'x', expected present",
+            "name is '/x.yaml', expected a path relative to the manifest",
         ],
     ),
     "what all types have": (
@@ -122,9 +122,9 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
         " require: [x]}}]",
         [
             "health_checks tires is not a key of health_checks (did you mean 'tries'?)",
-            "health_checks command is 1, wanted text; quote it, as '1'",
+            "health_checks command is 1, expected text; quote it, as '1'",
             "control iff is not a key of control (did you mean 'if'?)",
-            "require has an entry at [0] that is 'x', wanted a reference such as 'file#/etc/motd'",
+            "require has an entry at [0] that is 'x', expected a reference such as 'file#/etc/motd'",
         ],
     ),
 }
@@ -139,7 +139,7 @@ def test_what_another_spelling_contradicts_hides_nothing_else(load: Load) -> Non
     said = one(load, "exec: [{a: {refreshonly: true, refresh_only: true, cwd: x}}]")
     assert said == [
         "refresh_only cannot be given together with refreshonly",
-        "cwd is 'x', wanted an absolute path",
+        "cwd is 'x', expected an absolute path",
     ]
 
 
@@ -153,7 +153,7 @@ def test_an_expression_without_a_value_hides_no_other_problem(load: Load, open_o
     said = one(load, f"file: [{{/x: {{{properties}, checksum: x, forze: true}}}}]")
     assert said == [
         "forze is not a property of file (did you mean 'force'?)",
-        "checksum is 'x', wanted 64 lower-case hexadecimal digits (SHA-256)",
+        "checksum is 'x', expected 64 lower-case hexadecimal digits (SHA-256)",
         "checksum is only for a source that is a URL",
         "group is missing; it is required unless ensure is absent",
     ]
@@ -284,19 +284,19 @@ def test_a_number_in_a_secret_and_in_a_health_check_is_its_decimal_text_too(load
     [
         (
             "file: [{/x: {mode: '{{ data.mode }}', owner: a, group: a}}]",
-            "mode is a number, wanted text; quote it",
+            "mode is a number, expected text; quote it",
         ),
         (
             f"file: [{{/x: {{{ATTRIBUTES}, content: '{{{{ data.flag }}}}'}}}}]",
-            "content is true, wanted text; add | string to its expression",
+            "content is true, expected text; add | string to its expression",
         ),
         (
             "exec: [{a: {environment: ['A=1', '{{ data.flag }}']}}]",
-            "environment has true or false at [1], wanted text; add | string to its expression",
+            "environment has true or false at [1], expected text; add | string to its expression",
         ),
         (
             "exec: [{a: {environment: '{{ data.list }}'}}]",
-            "environment has a whole number at [1], wanted text; quote it",
+            "environment has a whole number at [1], expected text; quote it",
         ),
         (
             "archive: [{/x.zip: {url: 'http://x/x.zip', owner: a, group: a, headers: '{{ data.mapping }}'}}]",
@@ -304,7 +304,7 @@ def test_a_number_in_a_secret_and_in_a_health_check_is_its_decimal_text_too(load
         ),
         (
             "scaffold: [{/x: {source: s, post: ['{{ data.mapping }}']}}]",
-            "post has a whole number at [0].X-Port, wanted text",
+            "post has a whole number at [0].X-Port, expected text",
         ),
     ],
 )
@@ -317,7 +317,7 @@ def test_what_an_expression_gives_and_is_no_text_is_named_with_what_to_write(
 
 def test_a_text_that_is_quoted_is_not_asked_to_be_quoted(load: Load) -> None:
     (said,) = one(load, f"file: [{{/x: {{{ATTRIBUTES}, content: yes}}}}]")
-    assert said == "content is true, wanted text; quote it, as 'yes'"
+    assert said == "content is true, expected text; quote it, as 'yes'"
 
 
 # --- independent problems -------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ WITHOUT_ATTRIBUTES = [
             "{a: \"{{ lookup('facts.nothing') }}\"}",
             "data.a: {{ lookup('facts.nothing') }}: facts has no key 'nothing'",
         ),
-        ("[1]", "data: is a list, wanted a mapping"),
+        ("[1]", "data: is a list, expected a mapping"),
     ],
     ids=["a value that cannot be resolved", "no data at all"],
 )

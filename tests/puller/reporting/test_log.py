@@ -37,8 +37,8 @@ def event(state: State, **fields: Any) -> Event:
             'differences="ensure absent → present"',
         ),
         (
-            event(State.FAILED, problems=[failure("mode is 0600, wanted 0644"), failure("no such user")]),
-            'file#/etc/motd failed ensure=present runtime=2ms errors="mode is 0600, wanted 0644, no such user"',
+            event(State.FAILED, problems=[failure("mode is 0600, expected 0644"), failure("no such user")]),
+            'file#/etc/motd failed ensure=present runtime=2ms errors="mode is 0600, expected 0644, no such user"',
         ),
         (
             event(State.SKIPPED, unmet_requirements=["exec#a", "exec#b"], skip_reason="unmet requirements"),

@@ -52,7 +52,7 @@ def test_what_an_exit_status_comes_to(status: ExitStatus) -> None:
         (
             Records(report(minutes=600), running_since=NOW - timedelta(minutes=300)),
             "CRITICAL",
-            "a run is at work since 2026-11-22 07:00 UTC",
+            "a run has been active since 2026-11-22 07:00 UTC",
         ),
         (
             Records(report(minutes=-60)),
@@ -82,11 +82,11 @@ def test_what_the_records_come_to(records: Records, health: str, said: str) -> N
 
 
 def test_the_line_has_the_most_serious_first_and_figures_after_one_bar() -> None:
-    event = Event(type="exec", name="a | b", state=State.FAILED, problems=[failure("exit code 1,\nwanted 0")])
+    event = Event(type="exec", name="a | b", state=State.FAILED, problems=[failure("exit code 1,\nexpected 0")])
     bundle = BundleReport(name="web", events=[event], summary=Summary(failed=1, changed=2, refreshed=1))
     records = Records(report(6, bundles=[bundle]), enforced={"web": "1.0.0"}, cut_short=True)
     assert str(judge(records, NOW, OLDEST)) == (
-        "PULLER CRITICAL - the last run ended with exit status 6; exec#a ¦ b: exit code 1, wanted 0; "
+        "PULLER CRITICAL - the last run ended with exit status 6; exec#a ¦ b: exit code 1, expected 0; "
         "the last run was cut short; web 1.0.0 is enforced | age=720s;;7200 exit_status=6 failed=1 changed=3"
     )
 
@@ -116,7 +116,7 @@ def test_a_host_through_its_days(host: Host, publisher: Publisher, web: WebServe
     publisher.publish("1.1.0", 'resources: [{exec: [{"false": {}}]}]')
     assert host.run().status == 4
     status, said = check(host)
-    assert (status, "exec#false: exit code 1, wanted 0" in said) == (2, True)
+    assert (status, "exec#false: exit code 1, expected 0" in said) == (2, True)
     assert host.puller("status").status == 0
     assert "  on trial since " in host.puller("status").output
     assert ", resources failed in the last 1 run\n" in host.puller("status").output
@@ -131,7 +131,7 @@ def test_a_run_that_was_killed_is_told(settled: Host) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"process": gone.pid}))
     status, said = check(settled)
     assert (status, "the last run was cut short" in said) == (1, True)
-    assert "did not come to its end" in settled.puller("status").output
+    assert "did not finish" in settled.puller("status").output
 
 
 def spoil_report(host: Host) -> None:
@@ -167,4 +167,4 @@ def test_programs_get_the_verdict_with_all_that_it_is_made_of(settled: Host) -> 
 def test_an_age_that_is_none_is_refused(settled: Host) -> None:
     refused = settled.puller("status", "--check", "--max-age", "soon")
     assert refused.status == 64
-    assert "--max-age is 'soon', wanted" in refused.output
+    assert "--max-age is 'soon', expected" in refused.output

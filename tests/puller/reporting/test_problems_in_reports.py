@@ -65,10 +65,10 @@ def test_failures_of_a_run_are_objects_with_codes(settled: Host, publisher: Publ
     report = settled.report()
     problems = [event["problems"][0] for event in report["bundles"][0]["events"] if "problems" in event]
     assert [problem["code"] for problem in problems] == ["change-failed", "template-fails"]
-    assert problems[0]["message"] == "exit code 1, wanted 0"
+    assert problems[0]["message"] == "exit code 1, expected 0"
     (failed, _) = settled.status()["last_run"]["failed"]
     assert failed["problems"][0]["code"] == "change-failed"
-    assert failed["problems"][0]["text"] == "exit code 1, wanted 0"
+    assert failed["problems"][0]["text"] == "exit code 1, expected 0"
 
 
 def test_problems_outside_of_resources_have_codes(settled: Host, publisher: Publisher) -> None:

@@ -174,20 +174,20 @@ def test_another_exit_code_is_a_failure_with_what_was_printed(make: Make, conver
     """The reference discards the output of a failed command."""
     with pytest.raises(ResourceError) as error:
         converge(make(Exec, {**shell("echo out; echo err >&2; exit 9"), "returns": [0, 2]}))
-    assert str(error.value) == "exit code 9, wanted 0, 2; it printed:\nout\nerr"
+    assert str(error.value) == "exit code 9, expected 0, 2; it printed:\nout\nerr"
 
 
 @pytest.mark.attack("secrets.sensitive")
 def test_of_a_sensitive_command_nothing_is_printed(make: Make, converge: Converge) -> None:
     with pytest.raises(ResourceError) as error:
         converge(make(Exec, {**shell("echo secret; exit 9"), "sensitive": True}))
-    assert str(error.value) == "exit code 9, wanted 0"
+    assert str(error.value) == "exit code 9, expected 0"
 
 
 @pytest.mark.attack("commands.hang")
 def test_a_command_over_its_time_is_killed_and_failed(make: Make, converge: Converge) -> None:
     """The reference passes the timeout on, but never kills the command."""
-    with pytest.raises(ResourceError, match=r"killed after 0\.\d s, its time limit, wanted 0"):
+    with pytest.raises(ResourceError, match=r"killed after 0\.\d s, its time limit, expected 0"):
         converge(make(Exec, {"name": "sleep 60", "timeout": "200ms"}))
 
 
@@ -233,26 +233,26 @@ def test_noop_messages(make: Make, refresh: bool, message: str) -> None:
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"ensure": "absent"}, "ensure is 'absent', wanted present"),
+        ({"ensure": "absent"}, "ensure is 'absent', expected present"),
         ({"command": "echo 'a"}, 'command is "echo \'a", which has a single quote that is not closed'),
-        ({"name": "  "}, "name is '  ', wanted a command"),
+        ({"name": "  "}, "name is '  ', expected a command"),
         ({"onlyif": 'test "a'}, "onlyif is 'test \"a', which has a double quote that is not closed"),
-        ({"environment": ["A"]}, "environment has 'A', wanted KEY=VALUE"),
-        ({"environment": ["1A=b"]}, "environment has '1A=b', wanted KEY=VALUE"),
-        ({"path": "/bin::/usr/bin"}, "path has '', wanted absolute directories separated by colons"),
-        ({"path": "bin"}, "path has 'bin', wanted absolute directories separated by colons"),
-        ({"cwd": "tmp"}, "cwd is 'tmp', wanted an absolute path"),
+        ({"environment": ["A"]}, "environment has 'A', expected KEY=VALUE"),
+        ({"environment": ["1A=b"]}, "environment has '1A=b', expected KEY=VALUE"),
+        ({"path": "/bin::/usr/bin"}, "path has '', expected absolute directories separated by colons"),
+        ({"path": "bin"}, "path has 'bin', expected absolute directories separated by colons"),
+        ({"cwd": "tmp"}, "cwd is 'tmp', expected an absolute path"),
         (
             {"creates": "made"},
-            "creates is 'made', wanted an absolute path, or a cwd to which it is relative",
+            "creates is 'made', expected an absolute path, or a cwd to which it is relative",
         ),
-        ({"timeout": 0}, "timeout is 0, wanted a time that the command can end in"),
-        ({"guard_timeout": 0}, "guard_timeout is 0, wanted a time that the command can end in"),
-        ({"user": "-u"}, "user is '-u', wanted a name or an id"),
-        ({"user": ""}, "user is '', wanted a name or an id"),
-        ({"user": -1}, "user is -1, wanted a name or an id"),
-        ({"user": "a\0b"}, "user is 'a\\x00b', wanted a name or an id"),
-        ({"group": "a:b"}, "group is 'a:b', wanted a name or an id"),
+        ({"timeout": 0}, "timeout is 0, expected a time that the command can end in"),
+        ({"guard_timeout": 0}, "guard_timeout is 0, expected a time that the command can end in"),
+        ({"user": "-u"}, "user is '-u', expected a name or an id"),
+        ({"user": ""}, "user is '', expected a name or an id"),
+        ({"user": -1}, "user is -1, expected a name or an id"),
+        ({"user": "a\0b"}, "user is 'a\\x00b', expected a name or an id"),
+        ({"group": "a:b"}, "group is 'a:b', expected a name or an id"),
         (
             {"refreshonly": True, "refresh_only": True},
             "refresh_only cannot be given together with refreshonly",

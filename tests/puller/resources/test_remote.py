@@ -27,7 +27,7 @@ def test_source_of_unknown_end_needs_a_checksum() -> None:
     with pytest.raises(TransportError, match="states no length, so the file may be cut short"):
         fetched(of_unknown_end, URL, None)
     assert fetched(of_unknown_end, URL, sha256(DATA).hexdigest()) == DATA
-    with pytest.raises(ResourceError, match="wanted"):
+    with pytest.raises(ResourceError, match="expected"):
         fetched(of_unknown_end, URL, sha256(DATA + b"more").hexdigest())
 
 

@@ -133,5 +133,5 @@ def test_a_damaged_link_on_a_full_disk_is_no_reason_to_enforce_nothing(
     web.stop()
     outcome = settled.run()
     assert outcome.status == 14
-    settled.assert_told("web/current: is a regular file, wanted a link", outcome)
+    settled.assert_told("web/current: is a regular file, expected a link", outcome)
     assert (settled.machine / "motd").read_text() == "Hello from 1.0.0\n"

@@ -103,9 +103,9 @@ def test_noop_and_a_bundle_that_is_configured_no_more(
     ("written", "said"),
     [
         ("'{{ facts.nothing.here }}'", "cannot be had on this host"),
-        ("{value: '{{ data.port }}', type: boolean}", "is 80, wanted true or false"),
-        ("{value: 'x', type: port}", "is 'x', wanted a port"),
-        ('"a\\nb"', "wanted one line without control characters"),
+        ("{value: '{{ data.port }}', type: boolean}", "is 80, expected true or false"),
+        ("{value: 'x', type: port}", "is 'x', expected a port"),
+        ('"a\\nb"', "expected one line without control characters"),
     ],
 )
 def test_what_cannot_be_exported_is_told_by_each_run_and_the_rest_is(
@@ -142,8 +142,8 @@ def test_a_secret_is_not_exported(host: Host, publisher: Publisher, arrived: Pat
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("[a]", "exports is .'a'., wanted a mapping"),
-        ("{Bad: x}", "exports has 'Bad', wanted a name"),
+        ("[a]", "exports is .'a'., expected a mapping"),
+        ("{Bad: x}", "exports has 'Bad', expected a name"),
         ("{a: {value: x, typ: ip}}", "exports.a has unknown key 'typ' .did you mean 'type'"),
         ("{a: {type: ip}}", "exports.a has no value"),
         ("{a: {value: x, type: prt}}", "exports.a: type is 'prt' .did you mean 'port'"),

@@ -153,7 +153,7 @@ def test_a_check_that_ends_in_anything_but_ok_or_a_warning_gives_a_bundle_up(
     assert re.search(f"health check app: {said}", entry["reason"])
     checked_file, failed = entry["failed"]
     assert re.search(rf"file#\S+/app\.conf: health check app: {said}", checked_file)
-    assert failed == "exec#false: exit code 1, wanted 0"
+    assert failed == "exec#false: exit code 1, expected 0"
     status, listed = healthy.puller("quarantine", "list")
     assert (status, "  failed: exec#false: exit code 1" in listed) == (0, True)
 
@@ -455,7 +455,7 @@ def test_a_bundle_whose_resources_fail_as_often_as_it_says_is_given_up(
         assert trials(healthy)["web"]["failed"] == run
     outcome = healthy.run()
     assert outcome.status == 7
-    why = r"web: 1\.1\.0 is given up: resources failed in 3 runs in a row, at last exec#doomed: exit code 1, wanted 0"
+    why = r"web: 1\.1\.0 is given up: resources failed in 3 runs in a row, at last exec#doomed: exit code 1, expected 0"
     healthy.assert_told(why, outcome)
     healthy.assert_enforces("1.0.0")
     assert (quarantined(healthy), trials(healthy)) == (["1.1.0"], {})

@@ -32,7 +32,7 @@ def test_under_a_parent_that_ignores_and_blocks_signals_all_ends_as_it_should(tm
         timeout=60,
         check=False,
     )
-    assert "exit code 3, wanted 0" in finished.stdout
+    assert "exit code 3, expected 0" in finished.stdout
     assert "its time limit" in finished.stdout
     assert "took more than 1 s" in finished.stdout
     assert finished.returncode == 4

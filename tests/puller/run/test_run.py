@@ -186,7 +186,7 @@ PROBLEMS_WITH_THE_SITE = {
     "HTML instead of metadata": (
         answering(200, b"<!DOCTYPE html><title>Hotel Splendid</title>"),
         14,
-        r"URL/metadata/2\.root\.json: is a web page, wanted 2\.root\.json: a captive portal, ",
+        r"URL/metadata/2\.root\.json: is a web page, expected 2\.root\.json: a captive portal, ",
     ),
     "something instead of metadata": (answering(200), 14, r"URL/metadata/2\.root\.json: is not metadata: "),
     "the bundle is missing": (
@@ -340,7 +340,7 @@ INVALID_MANIFESTS = {
     ),
     "number instead of text": (
         "resources:\n  - file:\n      - /x: {owner: root, group: root, mode: 0644}\n",
-        r"manifest\.yaml:3: resources\[0\] file#/x: mode is a number, wanted text; quote it",
+        r"manifest\.yaml:3: resources\[0\] file#/x: mode is a number, expected text; quote it",
     ),
     "missing requirement": (
         "resources: [{exec: [{/bin/true: {require: ['file#/nowhere']}}]}]\n",

@@ -187,14 +187,14 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], int, str]] = {
         "metadata/timestamp.json",
         link_to("/etc/passwd"),
         14,
-        r"timestamp\.json: is a symbolic link, wanted a regular file",
+        r"timestamp\.json: is a symbolic link, expected a regular file",
     ),
     "timestamp, a device": ("metadata/timestamp.json", link_to("/dev/zero"), 14, "is a symbolic link"),
     "timestamp, a FIFO": (
         "metadata/timestamp.json",
         lambda path: replace(path, os.mkfifo),
         14,
-        "is a FIFO, wanted a regular file",
+        "is a FIFO, expected a regular file",
     ),
     "timestamp, a socket": (
         "metadata/timestamp.json",
@@ -206,7 +206,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], int, str]] = {
         "metadata/timestamp.json",
         lambda path: replace(path, Path.mkdir),
         14,
-        "is a directory, wanted a regular file",
+        "is a directory, expected a regular file",
     ),
     "timestamp, huge": (
         "metadata/timestamp.json",
@@ -258,7 +258,7 @@ def test_a_device_on_the_stick_is_refused(offline: Host, stick: Stick) -> None:
     replace(stick / "metadata/timestamp.json", make_device)
     outcome = offline.run()
     assert outcome.status == 14
-    offline.assert_told("is a character device, wanted a regular file|Permission denied", outcome)
+    offline.assert_told("is a character device, expected a regular file|Permission denied", outcome)
 
 
 def test_the_directory_of_the_site_may_itself_be_a_link(

@@ -61,7 +61,7 @@ OTHER_SITE = "another site"
         (
             None,
             78,
-            r"host/root\.json: there is no trust anchor; wanted the root\.json that `puller site init`",
+            r"host/root\.json: there is no trust anchor; expected the root\.json that `puller site init`",
         ),
         ("{", 78, r"root\.json: "),
         ("{}", 78, r"root\.json: "),
@@ -97,7 +97,7 @@ def test_with_a_wrong_trust_anchor_the_last_good_bundle_is_enforced(
     [
         ("data: [\n", "data.yaml:2:1: "),
         ("data: {a: '{{ facts.nowhere }}'}\n", "facts.nowhere"),
-        ("dato: {a: 1}\n", "data.yaml:1:1: dato: unknown key 'dato', wanted data, hierarchy, overrides"),
+        ("dato: {a: 1}\n", "data.yaml:1:1: dato: unknown key 'dato', expected data, hierarchy, overrides"),
     ],
 )
 def test_host_data_that_is_not_valid_is_told_and_nothing_is_changed(

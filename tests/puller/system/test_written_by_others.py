@@ -25,12 +25,12 @@ Hand = Callable[[Path], str]
 def writable(path: Path) -> str:
     path.chmod(path.stat().st_mode | 0o022)
     mode = path.stat().st_mode & 0o7777
-    return f"{path} has mode {mode:04o}, wanted it writable by its owner only"
+    return f"{path} has mode {mode:04o}, expected it writable by its owner only"
 
 
 def owned(path: Path) -> str:
     os.chown(path, JOE, JOE)
-    return f"{path} belongs to user 65534, wanted root or the running user 0"
+    return f"{path} belongs to user 65534, expected root or the running user 0"
 
 
 def in_a_directory_of_theirs(path: Path) -> str:
@@ -46,7 +46,7 @@ def behind_a_link_of_theirs(path: Path) -> str:
     path.rename(real)
     path.symlink_to(real)
     os.chown(path, JOE, JOE, follow_symlinks=False)
-    return f"{path} belongs to user 65534, wanted root or the running user 0"
+    return f"{path} belongs to user 65534, expected root or the running user 0"
 
 
 HANDS = [

@@ -88,7 +88,7 @@ REFUSED = {
     "a template of 'jet' by its name, but engine is 'jinja': rename it, or leave out engine",
     "file: {name: /a, template: page.j2, engine: go, owner: r, group: r, mode: '0644'}": "template is 'page.j2', a "
     "template of 'jinja' by its name, but engine is 'go'",
-    "file: {name: /a, template: page.j2, engine: mako, owner: r, group: r, mode: '0644'}": "engine is 'mako', wanted",
+    "file: {name: /a, template: page.j2, engine: mako, owner: r, group: r, mode: '0644'}": "engine is 'mako', expected",
     "scaffold: {name: /a, source: tree.tmpl/, engine: jet}": "source is 'tree.tmpl', a template of 'go' by its name",
     "file: {name: /a, type: template, contents: page.jet, interpolate: true, owner: r, group: r, mode: '0644'}": (
         "template is 'page.jet', a template of 'jet' by its name, but engine is 'jinja'"

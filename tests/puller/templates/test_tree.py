@@ -232,5 +232,5 @@ def test_keys_of_a_scope_are_strings_and_its_integers_fit() -> None:
 
 
 def test_an_unknown_engine_is_refused_with_the_names_of_those_there_are() -> None:
-    with pytest.raises(ValueError, match="engine is 'mako', wanted one of go, jet, jinja"):
+    with pytest.raises(ValueError, match="engine is 'mako', expected one of go, jet, jinja"):
         load_engine("mako")

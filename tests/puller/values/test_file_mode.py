@@ -48,7 +48,7 @@ WRONG = [
 @pytest.mark.parametrize("text", WRONG)
 def test_anything_else_is_refused_with_what_is_wanted(text: str) -> None:
     wanted = "octal digits such as '0644' or '2775', a mask such as 'x00', or changes such as 'u=rwX,go-w'"
-    with pytest.raises(ValueError, match=re.escape(f"is {text!r}, wanted {wanted}")):
+    with pytest.raises(ValueError, match=re.escape(f"is {text!r}, expected {wanted}")):
         FileMode.parse(text)
 
 
@@ -61,7 +61,7 @@ def test_the_schema_has_the_same_idea_of_a_mode(text: str) -> None:
 
 @pytest.mark.parametrize("number", [420, 644, True, None])
 def test_a_number_is_refused_because_yaml_may_have_changed_it(number: object) -> None:
-    with pytest.raises(ValueError, match="wanted text"):
+    with pytest.raises(ValueError, match="expected text"):
         FileMode.parse(number)
 
 

@@ -107,7 +107,7 @@ def _wrong_kind(one: NamedFile, real: str) -> str:
     ensure = "present" if entry is None else entry.properties.get("ensure", "present")
     if is_scaffold or (entry is not None and entry.type_name == "file" and ensure == "directory"):
         if not os.path.isdir(real):
-            return f"{one.key} {one.written} is a file, wanted a directory"
+            return f"{one.key} {one.written} is a file, expected a directory"
         return "" if _has_files(real) else f"{one.key} {one.written} holds no files"
     if not os.path.isfile(real):
         return f"{one.key} {one.written} is not a regular file"

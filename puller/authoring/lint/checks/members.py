@@ -26,7 +26,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     try:
         for number, (path, status) in enumerate(walk(subject.directory, is_left_out)):
             if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-                what = f"is {kind_of(status.st_mode)}, wanted a regular file or a directory"
+                what = f"is {kind_of(status.st_mode)}, expected a regular file or a directory"
                 yield Finding.of(UNPACKABLE, Severity.ERROR, Location(os.path.join(subject.name, path)), what)
             if number > _MOST:
                 return

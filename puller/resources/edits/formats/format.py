@@ -55,4 +55,4 @@ def format_named(name: str) -> Format:
         return toml_tree
     if name == "json":
         return json_tree
-    raise ValueError(f"{name!r} is no format, wanted one of {', '.join(FORMATS)}")
+    raise ValueError(f"{name!r} is no format, expected one of {', '.join(FORMATS)}")

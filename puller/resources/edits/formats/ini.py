@@ -68,10 +68,14 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
     yield from pair_problems(setting, first_signs="#;[", signs=_signs(setting))
     separator = _SEPARATOR if setting.separator is None else setting.separator
     if separator.strip(" \t") not in ("=", ":"):
-        yield PropertyError("separator", f"is {separator!r}, wanted = or :, with or without blanks around it")
+        yield PropertyError(
+            "separator", f"is {separator!r}, expected = or :, with or without blanks around it"
+        )
     section = setting.section
     if section is not None and not _can_be_header(section):
-        yield PropertyError("section", f"is {section!r}, wanted what stands between the brackets of a header")
+        yield PropertyError(
+            "section", f"is {section!r}, expected what stands between the brackets of a header"
+        )
 
 
 def find(text: str, setting: Setting) -> Found:

@@ -73,7 +73,7 @@ class _Document(msgspec.Struct, frozen=True):
 def problems(setting: Setting) -> Iterator[PropertyError]:
     """Yield errors of a setting that are independent of the file."""
     if not isinstance(setting.key, str) or not _KEY.fullmatch(setting.key):
-        sentence = f"is {setting.key!r}, wanted letters, digits and underscores"
+        sentence = f"is {setting.key!r}, expected letters, digits and underscores"
         yield PropertyError("key", sentence, because=["format"])
     if setting.value is not msgspec.UNSET:
         yield from value_problems(setting.value, blanks=True)

@@ -203,13 +203,13 @@ def pair_problems(setting: Setting, *, first_signs: str, signs: Sequence[str]) -
     """
     key = setting.key
     if not isinstance(key, str):
-        yield PropertyError("key", f"is the list {list(key)!r}, wanted one text", because=["format"])
+        yield PropertyError("key", f"is the list {list(key)!r}, expected one text", because=["format"])
     elif not key or key != key.strip() or any(sign in key for sign in _NEVER):
-        yield PropertyError("key", f"is {key!r}, wanted text in one line, without blanks around it")
+        yield PropertyError("key", f"is {key!r}, expected text in one line, without blanks around it")
     elif key[0] in first_signs or any(sign in key for sign in signs):
         wanted = " or ".join(repr(sign) for sign in [*first_signs, *signs])
         yield PropertyError(
-            "key", f"is {key!r}, wanted one without {wanted}", because=["format", "separator"]
+            "key", f"is {key!r}, expected one without {wanted}", because=["format", "separator"]
         )
     if setting.value is not msgspec.UNSET:
         yield from value_problems(setting.value)
@@ -219,11 +219,11 @@ def value_problems(value: object, *, blanks: bool = False) -> Iterator[PropertyE
     """Yield errors of a value in one line. With ``blanks``, blanks at its start and end are allowed."""
     if not isinstance(value, str):
         written = _WORDS.get(repr(value), repr(value))
-        yield PropertyError("value", f"is {written}, wanted text: put it in quotes", because=["format"])
+        yield PropertyError("value", f"is {written}, expected text: put it in quotes", because=["format"])
     elif any(sign in value for sign in _NEVER):
-        yield PropertyError("value", f"is {value!r}, wanted text in one line", because=["format"])
+        yield PropertyError("value", f"is {value!r}, expected text in one line", because=["format"])
     elif not blanks and value != value.strip(" \t"):
-        sentence = f"is {value!r}, wanted one that does not begin or end with a blank, which readers drop"
+        sentence = f"is {value!r}, expected one that does not begin or end with a blank, which readers drop"
         yield PropertyError("value", sentence, because=["format"])
     elif not is_text(value):
         yield PropertyError("value", "has half a character, which no file can hold")

@@ -44,7 +44,7 @@ def look_up(tree: Any, way: Way) -> Any:
             return MISSING
         if not isinstance(tree, Mapping):
             where = ".".join(way[:depth]) or "the document"
-            raise FormatError(f"{where} is {kind_of(tree)}, wanted a mapping that can have {name}")
+            raise FormatError(f"{where} is {kind_of(tree)}, expected a mapping that can have {name}")
         tree = tree.get(name, MISSING)
         if tree is MISSING:
             return MISSING
@@ -125,9 +125,9 @@ def tree_problems(
     """Yield errors of a key and a value in a tree."""
     way = way_of(setting)
     if not all(isinstance(name, str) and is_text(name) and "\0" not in name for name in way):
-        yield PropertyError("key", f"is {list(way)!r}, wanted texts", because=["format"])
+        yield PropertyError("key", f"is {list(way)!r}, expected texts", because=["format"])
     elif not way or (isinstance(setting.key, str) and "" in way):
-        sentence = f"is {setting.key!r}, wanted names with dots between them, or a list of names"
+        sentence = f"is {setting.key!r}, expected names with dots between them, or a list of names"
         yield PropertyError("key", sentence, because=["format"])
     if setting.value is not msgspec.UNSET:
         problem = _value_problem(setting.value, null=null, special_floats=special_floats, depth=len(way))

@@ -286,7 +286,7 @@ class _Builder:
             if self.documents > 1:
                 start: Any = event.start_mark
                 line = line_at(self.text, start.index)
-                raise FormatError(f"line {line} begins a second document, wanted one")
+                raise FormatError(f"line {line} begins a second document, expected one")
 
     def node(self, event: Any, **more: Any) -> Node:
         start, end = event.start_mark.index, event.end_mark.index

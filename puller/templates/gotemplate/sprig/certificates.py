@@ -99,7 +99,7 @@ def _new_key() -> _PrivateKey:
 def _alternative_names(addresses: list[Any], names: list[Any]) -> list[x509.GeneralName]:
     for value in (*addresses, *names):
         if not isinstance(value, str):
-            raise FunctionError(f"{value!r} is not a string: wanted lists of addresses and names")
+            raise FunctionError(f"{value!r} is not a string: expected lists of addresses and names")
     try:
         return [*map(x509.DNSName, names), *(x509.IPAddress(ip_address(address)) for address in addresses)]
     except ValueError as error:

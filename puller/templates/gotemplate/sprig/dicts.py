@@ -75,9 +75,9 @@ def _dig(*words: Any) -> Any:
     *keys, default, value = words
     for key in keys:
         if not isinstance(key, str):
-            raise FunctionError(f"a key of dig is of type {type_name(key)}, wanted string")
+            raise FunctionError(f"a key of dig is of type {type_name(key)}, expected string")
         if type_name(value) != "map[string]interface {}":
-            raise FunctionError(f"dig {key!r} in a value of type {type_name(value)}, wanted a map")
+            raise FunctionError(f"dig {key!r} in a value of type {type_name(value)}, expected a map")
         if key not in value:
             return default
         value = value[key]

@@ -87,7 +87,7 @@ def _chunk(size: int, items: Any) -> Lists:
     """``chunk``: lists of ``size`` items each. The last list may be shorter."""
     whole = _items(items, "chunk")
     if size < 1:
-        raise FunctionError(f"the size of a chunk is {size}, wanted 1 or more")
+        raise FunctionError(f"the size of a chunk is {size}, expected 1 or more")
     return Lists(whole[start : start + size] for start in range(0, len(whole), size))
 
 

@@ -101,7 +101,7 @@ def _decrypt_aes(password: str, text: str) -> str:
         raise FunctionError(f"the encrypted text is not base64: {error}") from None
     vector, encrypted = data[:_BLOCK], data[_BLOCK:]
     if len(vector) < _BLOCK or not encrypted or len(encrypted) % _BLOCK:
-        raise FunctionError(f"the encrypted text has {len(data)} bytes, wanted blocks of {_BLOCK}")
+        raise FunctionError(f"the encrypted text has {len(data)} bytes, expected blocks of {_BLOCK}")
     decryptor = Cipher(algorithms.AES(_key(password)), modes.CBC(vector)).decryptor()
     decrypted = decryptor.update(encrypted) + decryptor.finalize()
     if not 1 <= decrypted[-1] <= _BLOCK:

@@ -192,7 +192,7 @@ def _url_join(parts: dict[str, Any]) -> str:
     """``urlJoin``: the URL with these parts. Raises FunctionError."""
     for key in _KEYS:
         if key in parts and not isinstance(parts[key], str):
-            raise FunctionError(f"{key} is of type {kind_name(parts[key])}, wanted string")
+            raise FunctionError(f"{key} is of type {kind_name(parts[key])}, expected string")
     url = _Url(**{key: parts[key] for key in _KEYS if key in parts})
     if not url.userinfo:
         return _write(url._replace(userinfo=None))

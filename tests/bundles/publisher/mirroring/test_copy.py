@@ -389,7 +389,7 @@ def test_a_path_that_a_copy_must_not_write_to_is_refused(
     forge = publisher.forge()
     forge.put_index(json.dumps(document).encode())
     forge.publish()
-    with pytest.raises(FormatError, match=r"path|wanted a name that begins with its sha256"):
+    with pytest.raises(FormatError, match=r"path|expected a name that begins with its sha256"):
         follow()
     assert not (copied / "public").exists()
 

@@ -144,6 +144,6 @@ def test_an_answer_that_is_none_of_a_store_is_told(
     "location", ["s3://", "s3://[bucket/x", "s3://key:secret@bucket/x", "s3://bucket/x?versionId=1"]
 )
 def test_a_location_that_is_none_is_refused_without_showing_it(location: str) -> None:
-    with pytest.raises(PublishError, match=r"wanted s3://BUCKET/PREFIX") as failure:
+    with pytest.raises(PublishError, match=r"expected s3://BUCKET/PREFIX") as failure:
         open_destination(location)
     assert "secret" not in str(failure.value)

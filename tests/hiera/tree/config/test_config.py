@@ -89,8 +89,8 @@ def test_the_shape_of_a_level(level: str, problem: str) -> None:
         ("version: 6", ENVIRONMENT, "This runtime does not support hiera.yaml version 6"),
         ("version: '5'", ENVIRONMENT, "entry 'version' expects an Integer value, got String"),
         ("version: 5.0", ENVIRONMENT, "entry 'version' expects an Integer value, got Float"),
-        ("version: [5]", ENVIRONMENT, "The version is [5], wanted 5"),
-        ("version: .nan", ENVIRONMENT, "The version is NaN, wanted 5"),
+        ("version: [5]", ENVIRONMENT, "The version is [5], expected 5"),
+        ("version: .nan", ENVIRONMENT, "The version is NaN, expected 5"),
         (
             "{version: 5, default_hierarchy: []}",
             ENVIRONMENT,

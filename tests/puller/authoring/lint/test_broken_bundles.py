@@ -97,7 +97,7 @@ BROKEN: dict[str, Broken] = {
     ),
     "a directory of a scaffold that is a file": (
         {"manifest.yaml": SCAFFOLD.replace("ENGINE", "jet"), "templates/app": "x\n"},
-        "source templates/app is a file, wanted a directory",
+        "source templates/app is a file, expected a directory",
     ),
     "a source that leads out of the bundle": (
         {"manifest.yaml": FILE.replace("PROPERTIES", "source: ../secret")},

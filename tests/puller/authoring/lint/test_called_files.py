@@ -164,7 +164,7 @@ def test_what_cannot_be_packed_is_an_error(execute: Execute, root: Path) -> None
     (root / "web/.git/link").symlink_to("nowhere")
     os.mkfifo(root / "web/pipe")
     status, output = execute("lint", "web")
-    wanted = "wanted a regular file or a directory [unpackable-file]"
+    wanted = "expected a regular file or a directory [unpackable-file]"
     assert status == 1
     assert f"web/a: error: is a symbolic link, {wanted}" in output
     assert f"web/pipe: error: is a FIFO, {wanted}" in output

@@ -66,8 +66,8 @@ def test_an_error_stays_and_the_comment_is_told(tmp_path: Path) -> None:
     ("comment", "said"),
     [
         ("disable=unused-date", "there is no rule 'unused-date' (did you mean 'unused-data'?)"),
-        ("disable", "'disable' is no suppression, wanted disable=RULE[,RULE] - reason"),
-        ("disable=", "'disable=' is no suppression, wanted disable=RULE[,RULE] - reason"),
+        ("disable", "'disable' is no suppression, expected disable=RULE[,RULE] - reason"),
+        ("disable=", "'disable=' is no suppression, expected disable=RULE[,RULE] - reason"),
         ("disable=suppression", "suppression cannot be switched off: only warnings can"),
     ],
 )
@@ -94,10 +94,10 @@ def test_the_file_switches_rules_off_for_the_bundle_or_for_some_files(tmp_path: 
     [
         ("disable: [nothing]", ":1:11: warning: there is no rule 'nothing'"),
         ("disable: [unknown-name]", ":1:11: warning: unknown-name cannot be switched off: only warnings can"),
-        ("disable: all", ":1:1: warning: disable is 'all', wanted a list of rules"),
+        ("disable: all", ":1:1: warning: disable is 'all', expected a list of rules"),
         ("disabled: []", ":1:1: warning: unknown key 'disabled' (did you mean 'disable'?)"),
-        ("files: []", ":1:1: warning: is [], wanted a mapping"),
-        ("- a", ":1:1: warning: is ['a'], wanted a mapping"),
+        ("files: []", ":1:1: warning: is [], expected a mapping"),
+        ("- a", ":1:1: warning: is ['a'], expected a mapping"),
         ("a: [", ":2:1: warning: did not find expected node content"),
     ],
 )

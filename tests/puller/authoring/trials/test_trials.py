@@ -375,12 +375,15 @@ def test_nothing_outlasts_the_process_that_makes_a_trial(
 @pytest.mark.parametrize(
     ("tree", "sentence"),
     [
-        ("/no/such/tree", "/no/such/tree: no directory, wanted the tree of an installed system for --apply"),
+        (
+            "/no/such/tree",
+            "/no/such/tree: no directory, expected the tree of an installed system for --apply",
+        ),
         (
             "/proc/self/fd",
-            "/proc/self/fd: has no etc/os-release, wanted the tree of an installed system for --apply",
+            "/proc/self/fd: has no etc/os-release, expected the tree of an installed system for --apply",
         ),
-        ("/", "/: is the root of this machine, wanted the tree of another system for --apply"),
+        ("/", "/: is the root of this machine, expected the tree of another system for --apply"),
     ],
 )
 def test_what_is_no_tree_is_refused(bundle: Path, tree: str, sentence: str) -> None:

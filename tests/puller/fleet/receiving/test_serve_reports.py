@@ -96,11 +96,11 @@ def with_report(**fields: Any) -> bytes:
 @pytest.mark.parametrize(
     ("path", "data", "status", "message"),
     [  # compressed without a timestamp, so that the tests keep their names
-        ("/", DATA, 403, "wanted /HOST/RUN.json.gz"),
-        ("/x", DATA, 403, "wanted /HOST/RUN.json.gz"),
+        ("/", DATA, 403, "expected /HOST/RUN.json.gz"),
+        ("/x", DATA, 403, "expected /HOST/RUN.json.gz"),
         ("/../../etc/passwd.json.gz", DATA, 403, "name of the host"),
         (f"/.ssh/{REPORT.report.run}.json.gz", DATA, 403, "name of the host"),
-        (f"//{REPORT.report.run}.json.gz", DATA, 403, "wanted /HOST/RUN.json.gz"),
+        (f"//{REPORT.report.run}.json.gz", DATA, 403, "expected /HOST/RUN.json.gz"),
         (f"/{'a' * 254}/{REPORT.report.run}.json.gz", DATA, 403, "name of the host"),
         (f"/a%2fb/{REPORT.report.run}.json.gz", DATA, 403, "name of the host"),
         ("/a/b/c.json.gz", DATA, 403, "the run is"),
@@ -288,7 +288,7 @@ def test_the_command_serves_until_it_is_stopped(tmp_path: Path, number: signal.S
 def test_where_to_listen_is_an_address_and_a_port(tmp_path: Path, execute: "Execute", listen: str) -> None:
     status, output = execute("fleet", "serve-reports", str(tmp_path), "--listen", listen)
     assert status == 64
-    assert "wanted the address and port of this machine" in output
+    assert "expected the address and port of this machine" in output
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path, execute: "Execute") -> None:

@@ -90,8 +90,11 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "no run": (lambda now: of_report(now, run=""), "no identity of a run"),
     "a run with a command of the terminal": (lambda now: of_report(now, run="\x1b[2J"), "no identity"),
     "a dry run": (lambda now: of_report(now, noop=True), "dry run"),
-    "no time": (lambda now: of_report(now, finished="soon"), "wanted a time"),
-    "a time of no zone": (lambda now: of_report(now, finished="2026-01-01T00:00:00"), "wanted a time in UTC"),
+    "no time": (lambda now: of_report(now, finished="soon"), "expected a time"),
+    "a time of no zone": (
+        lambda now: of_report(now, finished="2026-01-01T00:00:00"),
+        "expected a time in UTC",
+    ),
     "the year one": (lambda now: of_report(now, finished="0001-01-01T00:00:00+23:59"), "this millennium"),
 }
 

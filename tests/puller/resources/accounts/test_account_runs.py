@@ -437,43 +437,43 @@ def test_the_hash_is_on_standard_input_and_nowhere_else(
 # Contradictory manifests
 
 REFUSED = {
-    "user: {name: -a}": "name is '-a', wanted letters, digits",
-    "user: {name: '123'}": "name is '123', wanted letters, digits",
-    "user: {name: 'a:b'}": "name is 'a:b', wanted letters, digits",
-    'user: {name: "a\\nb"}': r"name is 'a\nb', wanted letters, digits",
-    "user: {name: a23456789012345678901234567890123}": "wanted letters, digits",
-    "user: {name: a, ensure: x}": "ensure is 'x', wanted present or absent",
+    "user: {name: -a}": "name is '-a', expected letters, digits",
+    "user: {name: '123'}": "name is '123', expected letters, digits",
+    "user: {name: 'a:b'}": "name is 'a:b', expected letters, digits",
+    'user: {name: "a\\nb"}': r"name is 'a\nb', expected letters, digits",
+    "user: {name: a23456789012345678901234567890123}": "expected letters, digits",
+    "user: {name: a, ensure: x}": "ensure is 'x', expected present or absent",
     "user: {name: a, uid: 0}": "uid is 0, and 0 is root's alone",
     "user: {name: root, uid: 5}": "uid is 5, and 0 is root's alone",
-    "user: {name: a, uid: -1}": "uid is -1, wanted 0 to 4294967294",
-    "user: {name: a, uid: 4294967295}": "uid is 4294967295, wanted 0 to 4294967294",
+    "user: {name: a, uid: -1}": "uid is -1, expected 0 to 4294967294",
+    "user: {name: a, uid: 4294967295}": "uid is 4294967295, expected 0 to 4294967294",
     "user: {name: root, ensure: absent}": "ensure is 'absent', and root is not removed",
-    "user: {name: a, group: -g}": "group has '-g', wanted a name",
-    "user: {name: a, groups: ['a,b']}": "groups has 'a,b', wanted a name",
-    "user: {name: a, groups: ['12']}": "groups has '12', wanted a name",
-    "user: {name: a, membership: all}": "membership is 'all', wanted minimum or inclusive",
+    "user: {name: a, group: -g}": "group has '-g', expected a name",
+    "user: {name: a, groups: ['a,b']}": "groups has 'a,b', expected a name",
+    "user: {name: a, groups: ['12']}": "groups has '12', expected a name",
+    "user: {name: a, membership: all}": "membership is 'all', expected minimum or inclusive",
     "user: {name: a, membership: inclusive}": "membership is inclusive, and groups is missing",
-    "user: {name: a, home: x}": "home is 'x', wanted an absolute path",
-    "user: {name: a, home: '/x:y'}": "home is '/x:y', wanted no colon",
-    "user: {name: a, shell: bash}": "shell is 'bash', wanted an absolute path",
-    "user: {name: a, comment: 'a:b'}": "comment is 'a:b', wanted no colon",
-    'user: {name: a, comment: "a\\nb"}': r"comment is 'a\nb', wanted no colon",
-    "user: {name: a, expires: 31.12.2030}": "expires is '31.12.2030', wanted a day such as '2030-12-31'",
-    "user: {name: a, expires: '2030-02-30'}": "expires is '2030-02-30', wanted a day such as",
-    "user: {name: a, expires: '1969-12-31'}": "expires is '1969-12-31', wanted a day such as",
-    "user: {name: a, password_max_days: -2}": "password_max_days is -2, wanted a number of days",
+    "user: {name: a, home: x}": "home is 'x', expected an absolute path",
+    "user: {name: a, home: '/x:y'}": "home is '/x:y', expected no colon",
+    "user: {name: a, shell: bash}": "shell is 'bash', expected an absolute path",
+    "user: {name: a, comment: 'a:b'}": "comment is 'a:b', expected no colon",
+    'user: {name: a, comment: "a\\nb"}': r"comment is 'a\nb', expected no colon",
+    "user: {name: a, expires: 31.12.2030}": "expires is '31.12.2030', expected a day such as '2030-12-31'",
+    "user: {name: a, expires: '2030-02-30'}": "expires is '2030-02-30', expected a day such as",
+    "user: {name: a, expires: '1969-12-31'}": "expires is '1969-12-31', expected a day such as",
+    "user: {name: a, password_max_days: -2}": "password_max_days is -2, expected a number of days",
     "user: {name: a, password: '!', locked: false}": "locked is false, and there is no password to unlock",
     "user: {name: a, authorized_keys: [hello]}": "authorized_keys [0] is no public key",
     f"user: {{name: a, authorized_keys: ['{KEY}', 'no-pty {KEY}']}}": "authorized_keys [1] is the same key as [0]",
     "user: {name: a, exclusive_keys: true}": "exclusive_keys wants authorized_keys, which may be empty",
     "user: {name: a, remove_home: true}": "remove_home is only for ensure: absent",
-    "group: {name: -g}": "name is '-g', wanted letters, digits",
+    "group: {name: -g}": "name is '-g', expected letters, digits",
     "group: {name: g, gid: 0}": "gid is 0, and 0 is root's alone",
     "group: {name: root, ensure: absent}": "ensure is 'absent', and root is not removed",
-    "group: {name: g, members: ['a,b']}": "members has 'a,b', wanted a name",
-    'group: {name: g, members: ["a\\nb"]}': r"members has 'a\nb', wanted a name",
+    "group: {name: g, members: ['a,b']}": "members has 'a,b', expected a name",
+    'group: {name: g, members: ["a\\nb"]}': r"members has 'a\nb', expected a name",
     "group: {name: g, membership: inclusive}": "membership is inclusive, and members is missing",
-    "group: {name: g, gid: x}": "gid is 'x', wanted",
+    "group: {name: g, gid: x}": "gid is 'x', expected",
 }
 
 
@@ -666,7 +666,7 @@ def test_names_that_packages_have_made_are_managed_and_no_new_account_gets_such(
     - user: [{Debian-exim: {shell: /usr/sbin/nologin}}, {Abc: {}}, {a.b: {ensure: absent}}]
     - group: [{Debian-exim: {}}, {Abc: {}}]
     """
-    refused = "name is 'Abc', wanted lower-case letters, digits, _ and - for a new one"
+    refused = "name is 'Abc', expected lower-case letters, digits, _ and - for a new one"
     for noop in (True, False):
         found = outcomes(apply(text, noop=noop))
         assert (found["user#Abc"], found["group#Abc"]) == (refused, refused)

@@ -94,7 +94,7 @@ def test_a_file_of_root_becomes_the_users_with_all_its_keys(home: Path) -> None:
 
 def test_a_file_of_root_that_the_user_cannot_read_is_only_replaced_whole(home: Path) -> None:
     path = put(home, f"{OTHER}\n", uid=0)
-    with pytest.raises(ResourceError, match="belongs to user 0, wanted a file of a"):
+    with pytest.raises(ResourceError, match="belongs to user 0, expected a file of a"):
         look(wanted(home))
     apply(wanted(home, exclusive=True))
     assert path.read_text() == f"{KEY}\n"
@@ -131,12 +131,12 @@ def directory_of_somebody_else(home: Path, secret: Path) -> None:
 
 
 HOSTILE = [
-    (link_directory, r"/\.ssh is a link, which is not followed, wanted a directory of a"),
-    (link_file, "authorized_keys is a link, which is not followed, wanted a file of a"),
+    (link_directory, r"/\.ssh is a link, which is not followed, expected a directory of a"),
+    (link_file, "authorized_keys is a link, which is not followed, expected a file of a"),
     (hard_link, "has 2 names|belongs to user 0"),
     (fifo, "authorized_keys is not a file|belongs to"),
     (file_as_directory, r"/\.ssh is not a directory"),
-    (directory_of_somebody_else, "belongs to user 0, wanted a directory of a"),
+    (directory_of_somebody_else, "belongs to user 0, expected a directory of a"),
 ]
 
 

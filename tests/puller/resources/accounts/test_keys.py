@@ -60,7 +60,7 @@ def test_options_may_have_quotes_blanks_and_the_names_of_types(options: str) -> 
         ("# a comment", "is no public key"),
         ("ssh-ed25519", "is no public key"),
         ("ssh-ed448 AAAA", "is no public key"),
-        ("-----BEGIN OPENSSH PRIVATE KEY-----", "is a private key, wanted a public one"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----", "is a private key, expected a public one"),
         (f"{ED25519}\n{OTHER}", "has a line end"),
         (f"{ED25519} a\x00b", "has a line end"),
         (f"{ED25519[:-4]}!!!!", "has a key that is no Base64"),

@@ -360,7 +360,7 @@ def test_an_owner_is_repaired_without_a_download(
 def test_another_checksum_never_reaches_the_path(make: Make, place: Place, server: FileServer) -> None:
     server.files["/app.tar.gz"] = packed(OLD)
     with pytest.raises(
-        ResourceError, match=r"app\.tar\.gz: has sha256 [0-9a-f]{64}, wanted " + SHA256
+        ResourceError, match=r"app\.tar\.gz: has sha256 [0-9a-f]{64}, expected " + SHA256
     ) as raised:
         apply(make(Archive, place.properties(checksum=SHA256)))
     assert raised.value.code is ProblemCode.CHECKSUM_MISMATCH
@@ -528,31 +528,31 @@ def test_a_secret_that_is_no_text_is_refused_without_being_shown(make: Make, pla
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"ensure": "extracted"}, "ensure is 'extracted', wanted present or absent"),
-        ({"name": "app.tar.gz"}, r"name is 'app\.tar\.gz', wanted an absolute path"),
-        ({"name": "/srv/../app.tar.gz"}, "name is .* wanted an absolute path"),
-        ({"name": "/srv/app.tar.bz2"}, r"name is .*, wanted one that ends in \.tar\.gz, \.tgz, \.tar, \.zip"),
-        ({"name": "/srv/.zip"}, "name is .*, wanted one that ends in"),
+        ({"ensure": "extracted"}, "ensure is 'extracted', expected present or absent"),
+        ({"name": "app.tar.gz"}, r"name is 'app\.tar\.gz', expected an absolute path"),
+        ({"name": "/srv/../app.tar.gz"}, "name is .* expected an absolute path"),
+        ({"name": "/srv/app.tar.bz2"}, r"name is .*, expected one that ends in \.tar\.gz, \.tgz, \.tar, \.zip"),
+        ({"name": "/srv/.zip"}, "name is .*, expected one that ends in"),
         ({"url": None}, "url is missing; it is required unless ensure is absent"),
-        ({"url": "/srv/app.tar.gz"}, "url is .*, wanted an http:// or https:// URL"),
-        ({"url": "ftp://example.org/app.tar.gz"}, "url is .*, wanted an http:// or https:// URL"),
-        ({"url": "http:///app.tar.gz"}, "url is .*, wanted an http:// or https:// URL"),
+        ({"url": "/srv/app.tar.gz"}, "url is .*, expected an http:// or https:// URL"),
+        ({"url": "ftp://example.org/app.tar.gz"}, "url is .*, expected an http:// or https:// URL"),
+        ({"url": "http:///app.tar.gz"}, "url is .*, expected an http:// or https:// URL"),
         ({"url": "http://example.org:x/app.tar.gz"}, "url is .*: Port could not be cast"),
-        ({"url": "https://example.org/"}, "url is .*, wanted one that ends in"),
-        ({"url": "https://example.org/app"}, "url is .*, wanted one that ends in"),
+        ({"url": "https://example.org/"}, "url is .*, expected one that ends in"),
+        ({"url": "https://example.org/app"}, "url is .*, expected one that ends in"),
         ({"url": "https://example.org/app.zip"}, "url is .*, which is a zip, and name is a tar.gz"),
-        ({"url": "https://u:canary@example.org/app.rar?canary"}, r"url is 'https://\*\*\*@example.org/app.rar', w"),
+        ({"url": "https://u:canary@example.org/app.rar?canary"}, r"url is 'https://\*\*\*@example.org/app.rar', expected"),
         ({"owner": None}, "owner is missing; it is required unless ensure is absent"),
         ({"group": ""}, "group is missing"),
-        ({"checksum": "abc"}, "checksum is 'abc', wanted 64 lower-case hexadecimal digits"),
-        ({"creates": "bin/app"}, "creates is 'bin/app', wanted an absolute path"),
-        ({"extract_parent": "opt"}, "extract_parent is 'opt', wanted an absolute path"),
+        ({"checksum": "abc"}, "checksum is 'abc', expected 64 lower-case hexadecimal digits"),
+        ({"creates": "bin/app"}, "creates is 'bin/app', expected an absolute path"),
+        ({"extract_parent": "opt"}, "extract_parent is 'opt', expected an absolute path"),
         ({"cleanup": True}, "cleanup wants extract_parent"),
         ({"cleanup": True, "extract_parent": "/opt"}, "cleanup wants creates"),
         ({"username": "deploy"}, "username and password are given together or not at all"),
         ({"headers": {"X Y": "z"}}, "headers has 'X Y', whose name or value is not that of a header"),
         ({"headers": {"X": "a\nEvil: b"}}, "headers has 'X', whose name or value"),
-        ({"timeout": 0}, "timeout is 0, wanted a time"),
+        ({"timeout": 0}, "timeout is 0, expected a time"),
     ],
 )  # fmt: skip
 def test_properties_that_make_no_sense_are_refused_at_load(

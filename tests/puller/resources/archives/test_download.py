@@ -240,7 +240,7 @@ def test_more_than_the_limit_is_refused(
 def test_another_checksum_is_refused_and_fetched_once(
     server: FileServer, fetch: Callable[..., str], tmp_path: Path
 ) -> None:
-    assert f"has sha256 {SHA256}, wanted {'0' * 64}" in refused(fetch, tmp_path, checksum="0" * 64)
+    assert f"has sha256 {SHA256}, expected {'0' * 64}" in refused(fetch, tmp_path, checksum="0" * 64)
     assert len(server.requests) == 1
     assert os.listdir(tmp_path) == []
 
@@ -262,7 +262,7 @@ def test_an_encoding_is_refused_unless_it_is_the_archives_own(
     assert fetch() == SHA256
     (tmp_path / "a.tar.gz").unlink()
     server.headers = {"Content-Encoding": "br"}
-    assert "Content-Encoding is 'br', wanted 'identity'" in refused(fetch, tmp_path)
+    assert "Content-Encoding is 'br', expected 'identity'" in refused(fetch, tmp_path)
 
 
 def test_a_missing_file_is_named(fetch: Callable[..., str], tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_credentials_stay_with_the_server_that_they_are_for(
         assert [headers.get("authorization") is None for _, headers in server.requests] == [False, False]
         server.redirects["/a.tar.gz"] = f"{other.url}/elsewhere.tar.gz"
         (tmp_path / "a.tar.gz").unlink()
-        assert "wanted the same origin or https" in refused(fetch, tmp_path)
+        assert "expected the same origin or https" in refused(fetch, tmp_path)
         assert other.requests == []
 
 

@@ -128,7 +128,9 @@ def test_what_the_owner_writes_into_a_fetched_archive_is_not_extracted_and_not_b
 ) -> None:
     resource = declared(owner="nobody")
     meanwhile(resource, lambda: rewrite(archive), monkeypatch)
-    with pytest.raises(ChangedMeanwhile, match=f"{archive}: sha256 is .*, wanted {CHECKSUM}: it was changed"):
+    with pytest.raises(
+        ChangedMeanwhile, match=f"{archive}: sha256 is .*, expected {CHECKSUM}: it was changed"
+    ):
         apply(resource)
     assert not app.exists()
     assert apply(declared(owner="nobody"))[0].startswith("checksum ")

@@ -468,7 +468,7 @@ def test_a_full_disk_says_where_and_what_it_takes(app: App, tmp_path: Path) -> N
         with pytest.raises(ResourceError) as failure:
             app.apply(app.declare("large", extract_parent=str(small)))
         assert str(failure.value) == (
-            f"{small}: no space left on the file system: wanted 976.56 KiB for what "
+            f"{small}: no space left on the file system: needs 976.56 KiB for what "
             f"{app.directory}/cache/large.tar.gz holds, 256.00 KiB were free"
         )
         assert os.listdir(small) == []
@@ -478,7 +478,8 @@ def test_a_full_disk_says_where_and_what_it_takes(app: App, tmp_path: Path) -> N
             app.apply({**app.declare("random"), "name": name})
         size = len(app.server.files["/random.tar.gz"]) / 1024
         assert str(failure.value) == (
-            f"{small}: no space left on the file system: wanted {size:.2f} KiB for random.tar.gz, 256.00 KiB were free"
+            f"{small}: no space left on the file system: needs {size:.2f} KiB for random.tar.gz, "
+            "256.00 KiB were free"
         )
     finally:
         subprocess.run(["umount", small], check=True)

@@ -378,17 +378,17 @@ def test_an_owner_that_there_is_not_is_a_failure_in_noop_too(place: Place, remot
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "url is missing; it is required unless ensure is absent"),
-    ({"url": "https://h/x", "ensure": "there"}, "ensure is 'there', wanted one of present, latest, absent"),
-    ({"url": "https://h/x", "revision": "-f"}, "revision is '-f', wanted a branch, tag or commit"),
-    ({"url": "https://h/x", "revision": "a b"}, "wanted a branch, tag or commit"),
-    ({"url": "https://h/x", "revision": "a..b"}, "wanted a branch, tag or commit"),
-    ({"url": "https://h/x", "revision": "a:b"}, "wanted a branch, tag or commit"),
-    ({"url": "https://h/x", "revision": "+a"}, "wanted a branch, tag or commit"),
-    ({"url": "https://h/x", "revision": "v1^{commit}"}, "wanted a branch, tag or commit"),
-    ({"url": "https://h/x", "revision": "a\nb"}, "wanted a branch, tag or commit"),
-    ({"url": "https://h/x", "depth": 0}, "depth is 0, wanted at least 1"),
+    ({"url": "https://h/x", "ensure": "there"}, "ensure is 'there', expected one of present, latest, absent"),
+    ({"url": "https://h/x", "revision": "-f"}, "revision is '-f', expected a branch, tag or commit"),
+    ({"url": "https://h/x", "revision": "a b"}, "expected a branch, tag or commit"),
+    ({"url": "https://h/x", "revision": "a..b"}, "expected a branch, tag or commit"),
+    ({"url": "https://h/x", "revision": "a:b"}, "expected a branch, tag or commit"),
+    ({"url": "https://h/x", "revision": "+a"}, "expected a branch, tag or commit"),
+    ({"url": "https://h/x", "revision": "v1^{commit}"}, "expected a branch, tag or commit"),
+    ({"url": "https://h/x", "revision": "a\nb"}, "expected a branch, tag or commit"),
+    ({"url": "https://h/x", "depth": 0}, "depth is 0, expected at least 1"),
     ({"url": "https://h/x", "owner": ""}, "owner is empty"),
-    ({"url": "https://h/x", "name": "relative"}, "name is 'relative', wanted an absolute path"),
+    ({"url": "https://h/x", "name": "relative"}, "name is 'relative', expected an absolute path"),
     ({"url": "https://h/x", "name": "/"}, "name is '/', which is not managed"),
 ]
 

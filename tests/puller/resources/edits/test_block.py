@@ -60,7 +60,7 @@ def test_a_block(apply: Apply, place: Path, properties: dict[str, Any], before: 
     assert (again.state, path.read_bytes()) == ("stable", after.encode())
 
 
-WANTED = ", wanted one of each, in this order"
+WANTED = ", expected one of each, in this order"
 REFUSED = [
     (f"{BEGIN}\nx\n", f"'{BEGIN}' is at line 1, '{END}' is missing{WANTED}"),
     (f"x\n{END}\n", f"'{BEGIN}' is missing, '{END}' is at line 2{WANTED}"),
@@ -84,8 +84,8 @@ def test_markers_that_are_not_one_of_each_in_order_are_refused(
 
 WRONG = [
     ({}, "content is missing; it is required unless ensure is absent"),
-    ({**TWO, "marker": "# mine"}, "marker is '# mine', wanted a line with {mark}"),
-    ({**TWO, "marker": "# {mark}\n"}, "marker is .*, wanted one line"),
+    ({**TWO, "marker": "# mine"}, "marker is '# mine', expected a line with {mark}"),
+    ({**TWO, "marker": "# {mark}\n"}, "marker is .*, expected one line"),
     ({"content": f"a\n{END}\n"}, f"content has the marker '{END}' in it"),
     (
         {"content": "a\n# BEGIN mine", "marker": "# {mark} mine"},
@@ -111,7 +111,7 @@ def test_what_is_written_wrong_is_said_when_the_manifest_is_read(
 def test_a_name_of_several_lines_wants_a_marker(apply: Apply, place: Path) -> None:
     path = place / "file"
     path.write_text("")
-    with pytest.raises(ManifestError, match=r"name is .*, wanted one line"):
+    with pytest.raises(ManifestError, match=r"name is .*, expected one line"):
         apply({"block#a\nb": {"path": str(path), **TWO}})
     apply({"block#a\nb": {"path": str(path), **TWO, "marker": "; {mark} ab"}})
     assert path.read_text() == "; BEGIN ab\nx\ny\n; END ab\n"

@@ -130,29 +130,29 @@ WRONG = [
     (AB, "line is missing, and match too; one of them is required"),
     ({**L, "match_all": True}, "match is missing; it is required with match_all"),
     ({**L, "back_references": True}, "match is missing; it is required with back_references"),
-    ({"line": "a\nb"}, r"line is 'a\\nb', wanted one line, without its end and without NUL"),
-    ({"line": "a\r"}, "wanted one line"),
-    ({"line": "a\0"}, "wanted one line"),
+    ({"line": "a\nb"}, r"line is 'a\\nb', expected one line, without its end and without NUL"),
+    ({"line": "a\r"}, "expected one line"),
+    ({"line": "a\0"}, "expected one line"),
     ({**L, "match": "("}, r"match is '\(', which is not a pattern: "),
-    ({**L, "match": "(" * 5000}, "match has 5000 characters, wanted at most 4096"),
+    ({**L, "match": "(" * 5000}, "match has 5000 characters, expected at most 4096"),
     ({**L, "insert_after": "["}, "insert_after is .*, which is not a pattern: "),
     ({**L, "insert_before": "["}, "insert_before is .*, which is not a pattern: "),
     (
         {**L, "insert_after": "a", "insert_before": "b"},
         "insert_before cannot be given together with insert_after",
     ),
-    ({**L, "insert_after": "BOF"}, "insert_after is BOF, wanted a pattern or EOF"),
-    ({**L, "insert_before": "EOF"}, "insert_before is EOF, wanted a pattern or BOF"),
+    ({**L, "insert_after": "BOF"}, "insert_after is BOF, expected a pattern or EOF"),
+    ({**L, "insert_before": "EOF"}, "insert_before is EOF, expected a pattern or BOF"),
     ({"line": r"\2", "match": "(a)", "back_references": True}, "line is .*: invalid group reference 2"),
     ({"line": r"\g<no>", "match": "(a)", "back_references": True}, "line is .*unknown group name 'no'"),
     ({"line": r"\d", "match": "(a)", "back_references": True}, r"line is .*bad escape \\d"),
-    ({"line": r"a\n", "match": "(a)", "back_references": True}, "wanted one line"),
-    ({**L, "ensure": "gone"}, "ensure is 'gone', wanted present or absent"),
-    ({**L, "path": "etc/x"}, "path is 'etc/x', wanted an absolute path"),
-    ({**L, "path": "/etc/../x"}, "path is '/etc/../x', wanted an absolute path"),
+    ({"line": r"a\n", "match": "(a)", "back_references": True}, "expected one line"),
+    ({**L, "ensure": "gone"}, "ensure is 'gone', expected present or absent"),
+    ({**L, "path": "etc/x"}, "path is 'etc/x', expected an absolute path"),
+    ({**L, "path": "/etc/../x"}, "path is '/etc/../x', expected an absolute path"),
     ({**L, "path": "/"}, "path is '/', which is no file"),
-    ({**L, "path": "/a\0b"}, "path is '/a.*b', wanted an absolute path"),
-    ({**L, "validate": "visudo -cf"}, "validate is 'visudo -cf', wanted a command with one {}"),
+    ({**L, "path": "/a\0b"}, "path is '/a.*b', expected an absolute path"),
+    ({**L, "validate": "visudo -cf"}, "validate is 'visudo -cf', expected a command with one {}"),
     ({**L, "validate_in_place": True}, "validate_in_place is only for validate"),
     ({**L, "provider": "shell"}, "provider is 'shell', which is only for validate"),
     ({**L, "lines": "x"}, "lines is not a property of line"),
@@ -172,9 +172,9 @@ def test_the_name_is_the_path_when_it_is_one(apply: Apply, place: Path) -> None:
     path.write_text("")
     apply({f"line#{path}": {"line": "a"}})
     assert path.read_text() == "a\n"
-    with pytest.raises(ManifestError, match="name is 'a', wanted an absolute path where path is not given"):
+    with pytest.raises(ManifestError, match="name is 'a', expected an absolute path where path is not given"):
         apply({"line#a": {"line": "a"}})
-    with pytest.raises(ManifestError, match="name is '/a//b', wanted an absolute path"):
+    with pytest.raises(ManifestError, match="name is '/a//b', expected an absolute path"):
         apply({"line#/a//b": {"line": "a"}})
 
 

@@ -54,7 +54,7 @@ def test_utf_16_is_refused(apply: Apply, place: Path, encoding: str, text: str) 
     path, content = place / "file", text.encode(encoding)
     path.write_bytes(content)
     events = apply({"line#a": {"path": str(path), "line": "b"}})
-    assert events["line#a"].errors == [f"{path} is text in UTF-16 or UTF-32, wanted UTF-8"]
+    assert events["line#a"].errors == [f"{path} is text in UTF-16 or UTF-32, expected UTF-8"]
     assert path.read_bytes() == content
 
 

@@ -16,10 +16,10 @@ INI = {"format": "ini", "section": "s", "key": "k", "value": "v"}
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"format": "ini", "key": "k"}, "value is missing; it is required unless ensure is absent"),
     ({"format": "ini", "value": "v"}, "key is missing"),
-    ({"key": "k", "value": "v"}, "format is missing, wanted one of ini, shell, keyvalue, yaml, toml, json"),
-    ({**INI, "format": "xml"}, "format is 'xml', wanted one of ini, shell, keyvalue, yaml, toml, json"),
-    ({**INI, "value": 80}, "value is a number, wanted text; quote it, as '80'"),
-    ({**INI, "value": True}, "value is a boolean, wanted text; quote it, as 'true'"),
+    ({"key": "k", "value": "v"}, "format is missing, expected one of ini, shell, keyvalue, yaml, toml, json"),
+    ({**INI, "format": "xml"}, "format is 'xml', expected one of ini, shell, keyvalue, yaml, toml, json"),
+    ({**INI, "value": 80}, "value is a number, expected text; quote it, as '80'"),
+    ({**INI, "value": True}, "value is a boolean, expected text; quote it, as 'true'"),
     ({**INI, "value": None}, "value is "),
     ({**INI, "value": ["a"]}, "value is "),
     ({**INI, "value": "a\nb"}, "value "),
@@ -67,7 +67,7 @@ def test_a_number_that_an_expression_gives_is_its_text(apply: Apply, place: Path
     assert path.read_text() == "[s]\nk = 8443\n"
     (event,) = apply({"setting#edit": {"path": str(path), **INI, "value": "{{ true }}"}}).values()
     assert event.state == "failed"
-    assert "value is true, wanted text" in event.errors[0]
+    assert "value is true, expected text" in event.errors[0]
 
 
 def test_what_differs_is_said_in_words(apply: Apply, place: Path) -> None:

@@ -368,7 +368,7 @@ def test_a_remote_source_with_another_checksum_never_reaches_the_path(
         "source": "https://www.example.org/a",
         "checksum": DIGEST,
     }
-    with pytest.raises(ResourceError, match=f"has sha256 .*, wanted {DIGEST}"):
+    with pytest.raises(ResourceError, match=f"has sha256 .*, expected {DIGEST}"):
         converge(make(File, properties, fetch=lambda url: b"tampered"))
     assert not (tmp_path / "x").exists()
 
@@ -459,18 +459,18 @@ def test_a_sensitive_file_shows_no_diff(make: Make, ours: dict[str, str], tmp_pa
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"name": "etc/x"}, "name is 'etc/x', wanted an absolute path"),
-        ({"name": "/etc/../x"}, "name is '/etc/../x', wanted an absolute path"),
-        ({"name": "/etc//x"}, "name is '/etc//x', wanted an absolute path"),
-        ({"name": "/etc/"}, "name is '/etc/', wanted an absolute path"),
+        ({"name": "etc/x"}, "name is 'etc/x', expected an absolute path"),
+        ({"name": "/etc/../x"}, "name is '/etc/../x', expected an absolute path"),
+        ({"name": "/etc//x"}, "name is '/etc//x', expected an absolute path"),
+        ({"name": "/etc/"}, "name is '/etc/', expected an absolute path"),
         ({"name": "/", "ensure": "absent", "force": True}, "name is '/', which is not managed"),
-        ({"ensure": "file"}, "ensure is 'file', wanted one of present, absent, directory, exists"),
+        ({"ensure": "file"}, "ensure is 'file', expected one of present, absent, directory, exists"),
         ({"content": "a", "source": "b"}, "source cannot be given together with content"),
         ({"content": "a", "ensure": "directory"}, "content has no meaning with ensure: directory"),
         ({"owner": None}, "owner is missing; it is required unless ensure is absent"),
         ({"encoding": "no-such"}, "encoding is 'no-such', which is not a known encoding"),
-        ({"template": "a", "engine": "erb"}, "engine is 'erb', wanted jinja, jet or go"),
-        ({"source": "https://a/b", "checksum": "abc"}, "checksum is 'abc', wanted 64"),
+        ({"template": "a", "engine": "erb"}, "engine is 'erb', expected jinja, jet or go"),
+        ({"source": "https://a/b", "checksum": "abc"}, "checksum is 'abc', expected 64"),
         ({"source": "files/a", "checksum": DIGEST}, "checksum is only for a source that is a URL"),
     ],
 )

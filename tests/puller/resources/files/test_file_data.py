@@ -83,7 +83,7 @@ def test_a_secret_in_it_is_a_secret_in_the_file(wanted: Any) -> None:
         ("content: x, data: {a: 1}", "data is only for a template"),
         ("source: a.j2, data: {a: 1}", "data is only for a template"),
         ("ensure: directory, data: {a: 1}", "data is only for a template"),
-        ("template: a.j2, data: [1]", "data is a list, wanted a mapping"),
+        ("template: a.j2, data: [1]", "data is a list, expected a mapping"),
     ],
 )
 def test_data_without_a_template_is_refused(load: "Load", properties: str, sentence: str) -> None:

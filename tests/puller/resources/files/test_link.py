@@ -66,7 +66,7 @@ WANTED: list[dict[str, Any]] = [
     {"ensure": "absent", "force": True},
 ]
 EVERY_PAIR = [
-    pytest.param(row[0], wanted, row[column], id=f"{row[0]}, wanted {wanted}")
+    pytest.param(row[0], wanted, row[column], id=f"{row[0]}, expected {wanted}")
     for row in TABLE
     for column, wanted in enumerate(WANTED, start=1)
 ]
@@ -240,16 +240,19 @@ def test_a_target_that_is_not_there_is_told_where_the_link_is_made(
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"name": "relative", "target": "x"}, "name is 'relative', wanted an absolute path"),
+    ({"name": "relative", "target": "x"}, "name is 'relative', expected an absolute path"),
     ({"name": "/", "target": "x"}, "name is '/', which is not managed"),
-    ({"name": "/a/../b", "target": "x"}, "name is '/a/../b', wanted an absolute path"),
+    ({"name": "/a/../b", "target": "x"}, "name is '/a/../b', expected an absolute path"),
     ({"name": "/a"}, "target is missing; it is required unless ensure is absent"),
     ({"name": "/a", "target": ""}, "target is missing"),
-    ({"name": "/a", "target": "x\0y"}, "wanted a path without NUL"),
+    ({"name": "/a", "target": "x\0y"}, "expected a path without NUL"),
     ({"name": "/a/b", "target": "b"}, "target is 'b', which is the link itself"),
     ({"name": "/a/b", "target": "../a/./b"}, "which is the link itself"),
     ({"name": "/a/b", "target": "/a/b/"}, "which is the link itself"),
-    ({"name": "/a", "target": "x", "ensure": "directory"}, "ensure is 'directory', wanted present or absent"),
+    (
+        {"name": "/a", "target": "x", "ensure": "directory"},
+        "ensure is 'directory', expected present or absent",
+    ),
     ({"name": "/a", "target": "x", "owner": ""}, "owner is empty"),
 ]
 

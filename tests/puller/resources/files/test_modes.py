@@ -199,7 +199,7 @@ def test_owner_and_group_alone_leave_the_mode(make: Make, converge: Converge, tm
         ({"mode": "a-s", "source": "x"}, "source has no meaning with create: false"),
         ({"mode": "a-s", "force": True}, "force has no meaning with create: false"),
         ({"mode": "a-s", "ensure": "absent"}, "create has no meaning with ensure: absent"),
-        ({"mode": "a=g"}, "is 'a=g', wanted octal digits"),
+        ({"mode": "a=g"}, "is 'a=g', expected octal digits"),
     ],
 )
 def test_what_contradicts_it_is_refused_when_it_is_read(

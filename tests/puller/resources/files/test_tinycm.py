@@ -71,7 +71,7 @@ def test_constants_are_interpolated_in_both_spellings_of_its_documents(
         ("{nope}", "content: {nope}: there is no 'nope'"),
         ("{nameservers[7]}", "content: {nameservers[7]}: there is no '7'"),
         ("{foo.__class__}", "content: {foo.__class__}: there is no 'foo.__class__'"),
-        ("{dns}", "content: {dns} is a dict, wanted a plain value"),
+        ("{dns}", "content: {dns} is a dict, expected a plain value"),
         ("{", "content cannot be interpolated: "),
     ],
 )
@@ -145,7 +145,7 @@ def test_http_contents_are_downloaded_decoded_and_rendered(
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"type": "ftp"}, "type is 'ftp', wanted one of constant, http, template"),
+        ({"type": "ftp"}, "type is 'ftp', expected one of constant, http, template"),
         ({"contents": "a", "content": "b"}, "contents cannot be given together with content"),
         ({"mode": "0644"}, "permission-mask cannot be given together with mode"),
     ],

@@ -696,7 +696,7 @@ def test_killed_between_any_two_steps_the_next_run_converges_and_all_that_was_ma
             {"ensure": "absent", "purge": True, "recurse": None, "source": None},
             "purge is only for ensure: directory",
         ),
-        ({"source": "https://example.com/x"}, "source is a URL, wanted a directory of the bundle"),
+        ({"source": "https://example.com/x"}, "source is a URL, expected a directory of the bundle"),
         ({"create": False}, "source has no meaning with create: false"),
         ({"content": "x", "source": None}, "content has no meaning with ensure: directory"),
         ({"validate": "true {}"}, "validate is only for a file whose content is managed"),

@@ -60,7 +60,7 @@ def test_content_that_the_command_refuses_changes_nothing_and_its_words_are_the_
     with pytest.raises(ResourceError) as failure:
         converge(wanted("echo {}: line 1 is wrong >&2; exit 3", provider="shell"))
     assert str(failure.value) == (
-        f"validate 'echo {{}}: line 1 is wrong >&2; exit 3': exit code 3, wanted 0, so {file} stays as it was;"
+        f"validate 'echo {{}}: line 1 is wrong >&2; exit 3': exit code 3, expected 0, so {file} stays as it was;"
         f" it printed:\n{file}: line 1 is wrong"
     )
     assert (file.stat().st_ino if file.exists() else None) == before
@@ -124,7 +124,7 @@ def test_nothing_is_asked_about_content_that_stays(wanted: Make, converge: Conve
 def test_a_file_that_is_only_made_is_asked_about_once(wanted: Make, converge: Converge, file: Path) -> None:
     assert converge(wanted("false {}", ensure="exists")) == []
     file.unlink()
-    with pytest.raises(ResourceError, match="exit code 1, wanted 0"):
+    with pytest.raises(ResourceError, match="exit code 1, expected 0"):
         converge(wanted("false {}", ensure="exists"))
 
 
@@ -172,9 +172,9 @@ def test_what_is_printed_about_a_secret_is_not_shown(wanted: Make, converge: Con
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"validate": "true"}, "validate is 'true', wanted a command with one {}"),
-        ({"validate": "diff {} {}"}, "validate is 'diff {} {}', wanted a command with one {}"),
-        ({"validate": "diff {} {}", "validate_in_place": True}, "wanted a command with at most one {}"),
+        ({"validate": "true"}, "validate is 'true', expected a command with one {}"),
+        ({"validate": "diff {} {}"}, "validate is 'diff {} {}', expected a command with one {}"),
+        ({"validate": "diff {} {}", "validate_in_place": True}, "expected a command with at most one {}"),
         ({"validate": "'' {}"}, "validate names no program"),
         ({"validate": "true '{}"}, "has a single quote that is not closed"),
         ({"validate": "true {}\0"}, "which has a NUL in it"),

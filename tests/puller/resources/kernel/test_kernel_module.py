@@ -441,23 +441,23 @@ def test_a_thousand_modules_read_each_file_once(place: Place, monkeypatch: pytes
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"name": "-r"}, "name is '-r', wanted at most 55 letters"),
-    ({"name": "a/b"}, "name is 'a/b', wanted"),
-    ({"name": "../x"}, "wanted at most 55 letters"),
-    ({"name": "a b"}, "wanted at most 55 letters"),
-    ({"name": "a\nb"}, "wanted at most 55 letters"),
-    ({"name": "x" * 56}, "wanted at most 55 letters"),
+    ({"name": "-r"}, "name is '-r', expected at most 55 letters"),
+    ({"name": "a/b"}, "name is 'a/b', expected"),
+    ({"name": "../x"}, "expected at most 55 letters"),
+    ({"name": "a b"}, "expected at most 55 letters"),
+    ({"name": "a\nb"}, "expected at most 55 letters"),
+    ({"name": "x" * 56}, "expected at most 55 letters"),
     (
         {"name": "x", "ensure": "running"},
-        "ensure is 'running', wanted one of present, loaded, absent, blacklisted",
+        "ensure is 'running', expected one of present, loaded, absent, blacklisted",
     ),
-    ({"name": "x", "options": ["a=b\ninstall x /bin/sh"]}, "wanted key=value"),
-    ({"name": "x", "options": {"a\nb": "c"}}, "wanted key=value"),
-    ({"name": "x", "options": {"a": 'b"c'}}, "wanted key=value"),
-    ({"name": "x", "options": {"a": "b\\"}}, "wanted key=value"),
-    ({"name": "x", "options": ["a=b c"]}, "wanted key=value"),
-    ({"name": "x", "options": ["a="]}, "wanted key=value"),
-    ({"name": "x", "options": ["=b"]}, "wanted key=value"),
+    ({"name": "x", "options": ["a=b\ninstall x /bin/sh"]}, "expected key=value"),
+    ({"name": "x", "options": {"a\nb": "c"}}, "expected key=value"),
+    ({"name": "x", "options": {"a": 'b"c'}}, "expected key=value"),
+    ({"name": "x", "options": {"a": "b\\"}}, "expected key=value"),
+    ({"name": "x", "options": ["a=b c"]}, "expected key=value"),
+    ({"name": "x", "options": ["a="]}, "expected key=value"),
+    ({"name": "x", "options": ["=b"]}, "expected key=value"),
 ]
 
 

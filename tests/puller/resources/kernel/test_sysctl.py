@@ -368,12 +368,12 @@ def test_that_the_running_value_stays_is_said_once(machine: Machine) -> None:
     [
         ("sysctl: {name: vm.swappiness}", "value is missing"),
         ("sysctl: {name: vm.swappiness, value: true}", "value"),
-        ('sysctl: {name: vm.swappiness, value: "1\\nkernel.panic = 1"}', "wanted words in one line"),
-        ('sysctl: {name: vm.swappiness, value: "1\\0"}', "wanted words in one line"),
-        ("sysctl: {name: -vm.swappiness, value: 1}", "name is '-vm.swappiness', wanted a key"),
+        ('sysctl: {name: vm.swappiness, value: "1\\nkernel.panic = 1"}', "expected words in one line"),
+        ('sysctl: {name: vm.swappiness, value: "1\\0"}', "expected words in one line"),
+        ("sysctl: {name: -vm.swappiness, value: 1}", "name is '-vm.swappiness', expected a key"),
         ("sysctl: {name: net/../vm, value: 1}", "which has a part without a name"),
-        ("sysctl: {name: vm.swappiness, value: 1, path: sysctl.conf}", "wanted an absolute path"),
-        ("sysctl: {name: vm.swappiness, value: 1, ensure: latest}", "wanted present or absent"),
+        ("sysctl: {name: vm.swappiness, value: 1, path: sysctl.conf}", "expected an absolute path"),
+        ("sysctl: {name: vm.swappiness, value: 1, ensure: latest}", "expected present or absent"),
         ("sysctl: [{vm.swappiness: {value: 1}}, {vm.swappiness: {value: 2}}]", "the two do not agree"),
         (
             "sysctl: [{vm.swappiness: {value: 1}}, {vm/swappiness: {value: 2}}]",

@@ -168,7 +168,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.conf"
     makers = {"directory": path.mkdir, "fifo": lambda: os.mkfifo(path)}
     makers.get(kind, lambda: path.symlink_to("nothing"))()
-    with pytest.raises(ResourceError, match="wanted a file"):
+    with pytest.raises(ResourceError, match="expected a file"):
         write(path)
 
 

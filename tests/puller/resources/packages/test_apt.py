@@ -291,7 +291,7 @@ def test_a_policy_is_found_under_each_spelling_of_a_name(debian: Debian, job: Ne
         (Completed(None, 9, False, "", "", 0.1), "dpkg-query: ended by signal SIGKILL"),
         (Completed(0, None, False, "", "", 0.1),
          "dpkg-query does not list dpkg, whose architecture is this machine's"),
-        (Completed(0, None, False, "tool 1.0\n", "", 0.1), "dpkg-query printed 'tool 1.0', wanted six fields"),
+        (Completed(0, None, False, "tool 1.0\n", "", 0.1), "dpkg-query printed 'tool 1.0', expected six fields"),
     ],
 )  # fmt: skip
 def test_a_database_that_cannot_be_read_is_not_an_empty_one(

@@ -63,14 +63,14 @@ def predict(resource: Resource[Any, Any]) -> str:
 
 DECISIONS: dict[str, dict[str, str]] = yaml.load((CASES / "decisions.yaml").read_text(), yaml.CSafeLoader)
 TABLE = [
-    pytest.param(family, actual, desired, says, id=f"{family}: {actual}, wanted {desired}")
+    pytest.param(family, actual, desired, says, id=f"{family}: {actual}, expected {desired}")
     for family in FAMILIES
     for actual, row in DECISIONS.items()
     for desired, says in row.items()
 ]
 # States that exist in a single family.
 TABLE += [
-    pytest.param(family, actual, desired, says, id=f"{family}: {actual}, wanted {desired}")
+    pytest.param(family, actual, desired, says, id=f"{family}: {actual}, expected {desired}")
     for family, actual, row in [
         ("Debian", "config-files", DECISIONS["absent"]),
         ("Debian", "triggers-pending", DECISIONS["1.1-1"]),
@@ -338,7 +338,7 @@ def test_the_documents_own_example_is_reached_and_stays(
 def test_a_held_package_is_left_alone_in_noop_too(package: MakePackage, desired: str) -> None:
     machine = a_debian("1.0-1")
     machine.packages["tool"].want = "hold"
-    sentence = f"is held at 1.0-1 (apt-mark hold), so it is left as it is, wanted {desired}"
+    sentence = f"is held at 1.0-1 (apt-mark hold), so it is left as it is, expected {desired}"
     for noop in (True, False):
         resource = package(machine, ensure=desired, noop=noop)
         state = resource.look()
@@ -371,7 +371,7 @@ def test_a_provider_can_be_named(package: MakePackage) -> None:
 
 
 def test_a_machine_that_neither_manages_is_refused(package: MakePackage) -> None:
-    sentence = "the fact os.family is 'Suse', wanted Debian (apt) or RedHat (dnf), or a provider named"
+    sentence = "the fact os.family is 'Suse', expected Debian (apt) or RedHat (dnf), or a provider named"
     with pytest.raises(ResourceError) as failure:
         package(a_debian(), family="Suse").look()
     assert str(failure.value) == sentence
@@ -397,7 +397,7 @@ def test_a_tool_that_is_missing_is_a_failure_and_not_an_absent_package(make: Mak
 
 GOOD_NAMES = ["nginx", "g++", "libstdc++6:i386", "python3.11", "glibc.i686", "0ad", "R-core", "a_b", "x~y"]
 BAD_NAMES = {
-    "-y": "is '-y', wanted letters, digits and . + _ : ~ -, a letter or digit first",
+    "-y": "is '-y', expected letters, digits and . + _ : ~ -, a letter or digit first",
     "--allow-unauthenticated": "a letter or digit first",
     "": "a letter or digit first",
     "nginx;reboot": "a letter or digit first",
@@ -440,13 +440,13 @@ def test_versions_are_accepted(make: Make, ensure: str) -> None:
 def test_what_is_no_state_and_no_version_is_refused(make: Make, ensure: str) -> None:
     with pytest.raises(PropertyError) as failure:
         make(Package, {"name": "tool", "ensure": ensure})
-    wanted = "wanted present, absent, latest, purged or a version such as '1.24.0-1'"
+    wanted = "expected present, absent, latest, purged or a version such as '1.24.0-1'"
     assert str(failure.value) == f"ensure is {ensure!r}, {wanted}"
 
 
 def test_no_time_to_work_is_refused(make: Make) -> None:
     with pytest.raises(
-        PropertyError, match="timeout is 0, wanted a time that the package manager can work in"
+        PropertyError, match="timeout is 0, expected a time that the package manager can work in"
     ):
         make(Package, {"name": "tool", "timeout": 0})
 

@@ -321,7 +321,7 @@ def test_of_several_packages_that_provide_a_name_apt_wants_one_named(package: Ma
     machine.provides["other"] = "virtual"
     with pytest.raises(ResourceError) as failure:
         predict(package(machine, "virtual", noop=True))
-    assert str(failure.value) == "is no package but what other, server provide; wanted one of them"
+    assert str(failure.value) == "is no package but what other, server provide; expected one of them"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -329,9 +329,9 @@ def test_of_several_packages_that_provide_a_name_apt_wants_one_named(package: Ma
 def test_a_name_has_no_version_and_cannot_be_removed(package: MakePackage, family: str, ensure: str) -> None:
     machine = provided(family, is_installed=True)
     sentence = (
-        f"is no package here, but provided by server, which would have to go, wanted {ensure}"
+        f"is no package here, but provided by server, which would have to go, expected {ensure}"
         if ensure in ("absent", "purged")
-        else f"is no package but a name, provided by server, and has no version, wanted {ensure}"
+        else f"is no package but a name, provided by server, and has no version, expected {ensure}"
     )
     for noop in (True, False):
         resource = package(machine, "virtual", ensure=ensure, noop=noop)
@@ -427,11 +427,11 @@ def test_a_file_must_be_the_package_and_the_version_that_is_named(
     architecture = "all" if family == "Debian" else "x86_64"
     other = a_file(tmp_path, family, name="other")
     with pytest.raises(
-        ResourceError, match=rf"source {other} is the package other \({architecture}\), wanted tool"
+        ResourceError, match=rf"source {other} is the package other \({architecture}\), expected tool"
     ):
         package(machine, source=other).look()
     tool = a_file(tmp_path, family)
-    with pytest.raises(ResourceError, match=rf"source {tool} is version 1.1-1, wanted 2.0"):
+    with pytest.raises(ResourceError, match=rf"source {tool} is version 1.1-1, expected 2.0"):
         package(machine, source=tool, ensure="2.0").look()
     with pytest.raises(ResourceError, match=rf"source gone{Path(tool).suffix} is missing"):
         package(machine, source=f"gone{Path(tool).suffix}").look()
@@ -504,7 +504,7 @@ def test_another_content_than_the_checksum_says_is_never_given_to_the_package_ma
     machine.dpkg_deb = None  # type: ignore[method-assign, assignment]  # no file may be parsed
     source = a_file(tmp_path, "Debian")
     for noop in (True, False):
-        with pytest.raises(ResourceError, match=f"source {source} has sha256 [0-9a-f]{{64}}, wanted 0000"):
+        with pytest.raises(ResourceError, match=f"source {source} has sha256 [0-9a-f]{{64}}, expected 0000"):
             package(machine, source=source, checksum="0" * 64, noop=noop).look()
     served = package(
         machine, source="http://x/tool.deb", checksum="0" * 64, context={"fetch": lambda url: b"tool 1 all"}
@@ -556,18 +556,21 @@ def test_package_manager_parses_only_bytes_that_were_checked(
 @pytest.mark.parametrize(
     ("properties", "sentence"),
     [
-        ({"source": "tool.zip"}, "source is 'tool.zip', wanted a file that ends in .deb or .rpm"),
-        ({"source": "ftp://x/tool.deb"}, "source is 'ftp://x/tool.deb', wanted a file or an http(s):// URL"),
+        ({"source": "tool.zip"}, "source is 'tool.zip', expected a file that ends in .deb or .rpm"),
+        (
+            {"source": "ftp://x/tool.deb"},
+            "source is 'ftp://x/tool.deb', expected a file or an http(s):// URL",
+        ),
         ({"source": "http://x/tool.deb"}, "checksum is missing; it is required where source is a URL"),
-        ({"source": "a\0.deb"}, "source is 'a\\x00.deb', wanted a file that ends in .deb or .rpm"),
+        ({"source": "a\0.deb"}, "source is 'a\\x00.deb', expected a file that ends in .deb or .rpm"),
         (
             {"source": "a.deb", "checksum": "AB"},
-            "checksum is 'AB', wanted 64 lower-case hexadecimal digits (SHA-256)",
+            "checksum is 'AB', expected 64 lower-case hexadecimal digits (SHA-256)",
         ),
         ({"checksum": "0" * 64}, "checksum is given, and there is no source"),
         (
             {"source": "a.deb", "ensure": "latest"},
-            "source is given, and latest is what repositories offer: wanted ensure: present or a version",
+            "source is given, and latest is what repositories offer: expected ensure: present or a version",
         ),
     ],
 )
@@ -657,11 +660,11 @@ def test_an_answer_that_debconf_does_not_have_then_is_a_failure_that_does_not_sh
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"question": "-x"}, "debconf has the question '-x', wanted one such as 'postfix/mailname'"),
-        ({"question": "a b"}, "debconf has the question 'a b', wanted one such as 'postfix/mailname'"),
+        ({"question": "-x"}, "debconf has the question '-x', expected one such as 'postfix/mailname'"),
+        ({"question": "a b"}, "debconf has the question 'a b', expected one such as 'postfix/mailname'"),
         (
             {"type": "bogus"},
-            "debconf has the type 'bogus', wanted one of boolean, multiselect, password, select, string",
+            "debconf has the type 'bogus', expected one of boolean, multiselect, password, select, string",
         ),
         *(
             (

@@ -192,7 +192,7 @@ def test_a_hold_of_a_missing_package_is_respected(run: Run, debian: Debian, stat
     text = "resources: [{package: [other]}]"
     for noop in (True, False):
         event = run(debian, text, noop=noop)["other"]
-        assert event.errors == ["is held while it is not installed (apt-mark hold), wanted present"]
+        assert event.errors == ["is held while it is not installed (apt-mark hold), expected present"]
     released = "resources: [{package: [{other: {held: false}}]}]"
     expected = "Would have installed version present, and released the hold"
     assert run(debian, released, noop=True)["other"].noop_message == expected
@@ -234,7 +234,9 @@ def test_a_file_for_another_architecture_is_not_installed(run: Run, debian: Debi
     (tmp_path / "other.deb").write_text("other 2.0 i386")
     text = "resources: [{package: [{other: {source: other.deb}}]}]"
     for noop in (True, False):
-        assert "is the package other (i386), wanted other" in run(debian, text, noop=noop)["other"].errors[0]
+        assert (
+            "is the package other (i386), expected other" in run(debian, text, noop=noop)["other"].errors[0]
+        )
     assert debian.changed == []
 
 

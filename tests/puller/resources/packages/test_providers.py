@@ -70,5 +70,7 @@ def test_an_unknown_family_lists_the_known_ones() -> None:
     class Context:
         scope = Scope()
 
-    with pytest.raises(ResourceError, match=r"wanted Debian \(apt\) or RedHat \(dnf\), or a provider named"):
+    with pytest.raises(
+        ResourceError, match=r"expected Debian \(apt\) or RedHat \(dnf\), or a provider named"
+    ):
         providers.provider_of(None, Context())  # type: ignore[arg-type]

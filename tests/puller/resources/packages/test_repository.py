@@ -317,7 +317,7 @@ def test_a_directory_in_the_way_is_not_removed(
         actual = resource.look()
         differences = resource.differences(actual)
         with pytest.raises(
-            ResourceError, match=r"web\.sources is a directory, wanted a file; remove it first"
+            ResourceError, match=r"web\.sources is a directory, expected a file; remove it first"
         ):
             (resource.noop_message if noop else resource.change)(differences, actual)
 
@@ -617,10 +617,10 @@ def test_noop_waits_for_a_key_that_an_earlier_resource_brings(
     [
         (b"", "is no public key of OpenPGP"),
         (b"<html>404</html>", "is no public key of OpenPGP"),
-        (KEY.replace("PUBLIC", "PRIVATE").encode(), "holds a private key, wanted a public one"),
+        (KEY.replace("PUBLIC", "PRIVATE").encode(), "holds a private key, expected a public one"),
         (b"\x95\x01\x02", "is no public key of OpenPGP"),
-        ((KEY + KEY).encode(), "holds several blocks, wanted one"),
-        (KEY.replace("\n\n", "\n\nSigned-By: \x07\n").encode(), "wanted plain text"),
+        ((KEY + KEY).encode(), "holds several blocks, expected one"),
+        (KEY.replace("\n\n", "\n\nSigned-By: \x07\n").encode(), "expected plain text"),
         (KEY.encode()[:200], "is no public key of OpenPGP"),
     ],
 )
@@ -680,43 +680,46 @@ def test_noop_foretells_a_key_that_cannot_be_used(repository: MakeRepository) ->
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"name": "-web"}, "name is '-web', wanted letters, digits, _ and -, and no - first"),
-        ({"name": "../web"}, "name is '../web', wanted letters, digits, _ and -, and no - first"),
-        ({"name": "web\n"}, "name is 'web\\n', wanted letters, digits, _ and -, and no - first"),
-        ({"name": "web.d"}, "name is 'web.d', wanted letters, digits, _ and -, and no - first"),
-        ({"ensure": "latest"}, "ensure is 'latest', wanted present or absent"),
+        ({"name": "-web"}, "name is '-web', expected letters, digits, _ and -, and no - first"),
+        ({"name": "../web"}, "name is '../web', expected letters, digits, _ and -, and no - first"),
+        ({"name": "web\n"}, "name is 'web\\n', expected letters, digits, _ and -, and no - first"),
+        ({"name": "web.d"}, "name is 'web.d', expected letters, digits, _ and -, and no - first"),
+        ({"ensure": "latest"}, "ensure is 'latest', expected present or absent"),
         ({"url": ""}, "url is missing; it is required unless ensure is absent"),
         (
             {"url": "deb.example.com"},
-            "url is 'deb.example.com', wanted an http(s):// or file:// URL without blanks",
+            "url is 'deb.example.com', expected an http(s):// or file:// URL without blanks",
         ),
-        ({"url": "https://a b"}, "url is 'https://a b', wanted an http(s):// or file:// URL without blanks"),
-        ({"url": "https://a\nTrusted: yes"}, "wanted an http(s):// or file:// URL without blanks"),
+        (
+            {"url": "https://a b"},
+            "url is 'https://a b', expected an http(s):// or file:// URL without blanks",
+        ),
+        ({"url": "https://a\nTrusted: yes"}, "expected an http(s):// or file:// URL without blanks"),
         (
             {"url": "https://me:word@a"},
-            "url has credentials, wanted them in /etc/apt/auth.conf.d or the like",
+            "url has credentials, expected them in /etc/apt/auth.conf.d or the like",
         ),
-        ({"suites": ["a\nTrusted: yes"]}, "suites has 'a\\nTrusted: yes', wanted a word without blanks"),
-        ({"suites": ["-a"]}, "suites has '-a', wanted a word without blanks"),
-        ({"components": ["main contrib"]}, "components has 'main contrib', wanted a word without blanks"),
-        ({"architectures": [""]}, "architectures has '', wanted a word without blanks"),
+        ({"suites": ["a\nTrusted: yes"]}, "suites has 'a\\nTrusted: yes', expected a word without blanks"),
+        ({"suites": ["-a"]}, "suites has '-a', expected a word without blanks"),
+        ({"components": ["main contrib"]}, "components has 'main contrib', expected a word without blanks"),
+        ({"architectures": [""]}, "architectures has '', expected a word without blanks"),
         (
             {"suites": ["./"]},
-            "components is given, and './' is a directory, which has none: wanted no components",
+            "components is given, and './' is a directory, which has none: expected no components",
         ),
         (
             {"suites": ["a", "./"], "components": []},
-            "suites has './', a directory, beside suites: wanted two repositories",
+            "suites has './', a directory, beside suites: expected two repositories",
         ),
         ({"components": []}, "components is missing; the suite 'bookworm' wants some, such as [main]"),
         ({"suites": []}, "suites is missing; components are those of a suite"),
         ({"key": None}, "key is missing; it is required unless url is file:"),
         (
             {"key": "https://x/key.asc"},
-            "key is 'https://x/key.asc', wanted a file of the bundle, or an armoured key",
+            "key is 'https://x/key.asc', expected a file of the bundle, or an armoured key",
         ),
         ({"key": "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"}, "key is no public key of OpenPGP"),
-        ({"priority": 0}, "priority is 0, wanted a number, and not 0"),
+        ({"priority": 0}, "priority is 0, expected a number, and not 0"),
         ({"provider": "dnf"}, "suites is given, which apt has and dnf has not"),
     ],
 )
@@ -734,7 +737,7 @@ def test_what_only_one_package_manager_knows_is_a_failure_on_the_other(repositor
     with pytest.raises(ResourceError, match="suites is missing; apt wants some"):
         predict(repository(url="https://x", key="web.asc"))
     with pytest.raises(
-        ResourceError, match="wanted Debian \\(apt\\) or RedHat \\(dnf\\), or a provider named"
+        ResourceError, match="expected Debian \\(apt\\) or RedHat \\(dnf\\), or a provider named"
     ):
         repository(family="Suse").look()
 

@@ -63,7 +63,7 @@ def test_a_link_in_the_place_of_a_directory_is_refused_unless_it_may_be_purged(
     (bench.target / "conf.d").symlink_to(outside / "deep")
     before = contents(outside)
     assert bench.fail() == (
-        "/target/conf.d is a symbolic link, wanted a directory; purge: true would replace it"
+        "/target/conf.d is a symbolic link, expected a directory; purge: true would replace it"
     )
     assert bench.apply(purge=True).noop == "Would have changed 2 scaffold files"
     assert bench.files() == {"conf.d/a.conf": "a\n"}
@@ -123,7 +123,7 @@ def test_a_target_that_is_a_link_to_nothing_is_refused(bench: Any) -> None:
 def test_a_target_that_is_no_directory_is_refused_and_never_removed(bench: Any) -> None:
     bench.template("app.conf", "app\n")
     bench.target.write_text("a file")
-    assert bench.fail(purge=True) == "/target is a regular file, wanted a directory"
+    assert bench.fail(purge=True) == "/target is a regular file, expected a directory"
     assert bench.apply(ensure="absent").noop == "stable"
     assert bench.target.read_text() == "a file"
 
@@ -169,7 +169,7 @@ def test_a_device_is_replaced_only_where_it_may_be_purged(bench: Any) -> None:
     bench.template("app.conf", "app\n")
     bench.target.mkdir()
     os.mknod(bench.target / "app.conf", stat.S_IFCHR | 0o600, os.makedev(1, 3))
-    assert "is a character device, wanted a file; purge: true" in bench.fail()
+    assert "is a character device, expected a file; purge: true" in bench.fail()
     bench.apply(purge=True)
     assert bench.files() == {"app.conf": "app\n"}
 
@@ -182,7 +182,7 @@ def test_a_directory_in_the_place_of_a_file_is_refused_unless_it_may_be_purged(
     (bench.target / "d" / "app.conf").mkdir(parents=True)
     for path in content:
         bench.present(f"d/app.conf/{path}")
-    assert bench.fail().startswith("/target/d/app.conf is a directory, wanted a file")
+    assert bench.fail().startswith("/target/d/app.conf is a directory, expected a file")
     assert bench.apply(ensure="absent").noop == "stable", "it belongs to somebody else"
     bench.apply(purge=True)
     assert bench.files() == {"d/app.conf": "app\n"}
@@ -192,7 +192,7 @@ def test_a_file_in_the_place_of_a_directory_is_refused_unless_it_may_be_purged(b
     bench.template("conf.d/a/b.conf", "b\n")
     bench.present("conf.d", "a file\n")
     assert (
-        bench.fail() == "/target/conf.d is a regular file, wanted a directory; purge: true would replace it"
+        bench.fail() == "/target/conf.d is a regular file, expected a directory; purge: true would replace it"
     )
     bench.apply(purge=True)
     assert bench.files() == {"conf.d/a/b.conf": "b\n"}

@@ -130,7 +130,7 @@ def test_a_command_that_fails_leaves_the_whole_target_as_it_was(bench: Any, tool
     with pytest.raises(ResourceError) as failed:
         scaffold.change(scaffold.differences(actual), actual)
     command = f"post command {str(tool.path)!r} on b.conf"
-    assert str(failed.value) == f"{command}: exit code 1, wanted 0; it printed:\nchecking\nbad\nno good"
+    assert str(failed.value) == f"{command}: exit code 1, expected 0; it printed:\nchecking\nbad\nno good"
     assert bench.files() == before
     assert tool.runs() == [["a.conf"], ["b.conf"]]
     bench.template("b.conf", "good\n")
@@ -166,7 +166,7 @@ def test_what_a_command_prints_is_not_shown_where_it_may_be_secret(
     actual = scaffold.look()
     with pytest.raises(ResourceError) as failed:
         scaffold.change(scaffold.differences(actual), actual)
-    assert str(failed.value).endswith("on a.conf: exit code 1, wanted 0")
+    assert str(failed.value).endswith("on a.conf: exit code 1, expected 0")
 
 
 @pytest.mark.parametrize("script", ['rm "$1"', 'rm "$1"; mkdir "$1"', 'ln -sf /etc/passwd "$1"'])
@@ -190,7 +190,7 @@ def test_a_program_that_there_is_not_is_named(bench: Any) -> None:
 def test_a_command_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
     command = PostCommand("*", f"sh -c 'sleep 60 & echo $! > {tmp_path}/child; wait'")
     commands, started = PostCommands((command,), LocalSystem(), timeout=0.3), time.monotonic()
-    with pytest.raises(ResourceError, match=r"killed after \d+\.\d s, its time limit, wanted 0"):
+    with pytest.raises(ResourceError, match=r"killed after \d+\.\d s, its time limit, expected 0"):
         commands.finish({"a": Draft(b"", 0o600)})
     assert time.monotonic() - started < 30
     child = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")

@@ -93,7 +93,9 @@ def said(found: str, wanted: Mapping[str, Any]) -> str:
 
 
 EVERY_PAIR = [
-    pytest.param(found, wanted, said(found, wanted), id=f"{found}, wanted {wanted.get('ensure', 'present')}")
+    pytest.param(
+        found, wanted, said(found, wanted), id=f"{found}, expected {wanted.get('ensure', 'present')}"
+    )
     for found in FOUND
     for wanted in (JOB, ABSENT)
 ]
@@ -341,35 +343,38 @@ def test_what_it_changes_is_its_file_which_its_name_alone_takes_away(make: Make,
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"ensure": "running"}, "ensure is 'running', wanted present or absent"),
+        ({"ensure": "running"}, "ensure is 'running', expected present or absent"),
         (
             {"name": "my.job"},
-            "name is 'my.job', wanted at most 200 letters, digits, _ and -, as cron ignores",
+            "name is 'my.job', expected at most 200 letters, digits, _ and -, as cron ignores",
         ),
-        ({"name": "-x"}, "name is '-x', wanted .*; the first is no -"),
-        ({"name": ""}, "name is '', wanted"),
-        ({"name": "a/b"}, "name is 'a/b', wanted"),
-        ({"name": "../cron"}, "name is '../cron', wanted"),
-        ({"name": "a\n"}, r"name is 'a\\n', wanted"),
-        ({"name": "a" * 201}, "wanted at most 200"),
+        ({"name": "-x"}, "name is '-x', expected .*; the first is no -"),
+        ({"name": ""}, "name is '', expected"),
+        ({"name": "a/b"}, "name is 'a/b', expected"),
+        ({"name": "../cron"}, "name is '../cron', expected"),
+        ({"name": "a\n"}, r"name is 'a\\n', expected"),
+        ({"name": "a" * 201}, "expected at most 200"),
         ({"schedule": ""}, "schedule is missing; it is required unless ensure is absent"),
-        ({"schedule": "61 * * * *"}, "schedule has '61' as its minute, wanted 0 to 59"),
+        ({"schedule": "61 * * * *"}, "schedule has '61' as its minute, expected 0 to 59"),
         ({"command": " "}, "command is missing; it is required unless ensure is absent"),
-        ({"command": "a\nb"}, r"command is 'a\\nb', wanted one line; a script may have more"),
-        ({"command": "a\0b"}, "wanted one line"),
+        ({"command": "a\nb"}, r"command is 'a\\nb', expected one line; a script may have more"),
+        ({"command": "a\0b"}, "expected one line"),
         ({"command": r"printf '\\%s'"}, "which has two backslashes in a row, which crons read differently"),
-        ({"command": "a\rb"}, "wanted one line"),
+        ({"command": "a\rb"}, "expected one line"),
         ({"command": "%" * 500}, "command has more than 999 bytes, of which cron cuts off the rest"),
-        ({"user": ""}, "user is '', wanted the name of a user"),
-        ({"user": "-u"}, "user is '-u', wanted the name of a user"),
-        ({"user": "a b"}, "user is 'a b', wanted"),
-        ({"user": "a:b"}, "user is 'a:b', wanted"),
-        ({"user": "1000"}, "user is '1000', wanted the name of a user"),
-        ({"environment": {"1A": "b"}}, "environment has '1A', wanted the name of a variable"),
-        ({"environment": {"-A": "b"}}, "environment has '-A', wanted the name of a variable"),
-        ({"environment": {"A\nB": "b"}}, "wanted the name of a variable"),
-        ({"environment": {"A": "a\nb"}}, r"environment has A with 'a\\nb', wanted one line"),
-        ({"environment": {"A": " ' \" "}}, "which cron has no way to quote: wanted only one kind of quotes"),
+        ({"user": ""}, "user is '', expected the name of a user"),
+        ({"user": "-u"}, "user is '-u', expected the name of a user"),
+        ({"user": "a b"}, "user is 'a b', expected"),
+        ({"user": "a:b"}, "user is 'a:b', expected"),
+        ({"user": "1000"}, "user is '1000', expected the name of a user"),
+        ({"environment": {"1A": "b"}}, "environment has '1A', expected the name of a variable"),
+        ({"environment": {"-A": "b"}}, "environment has '-A', expected the name of a variable"),
+        ({"environment": {"A\nB": "b"}}, "expected the name of a variable"),
+        ({"environment": {"A": "a\nb"}}, r"environment has A with 'a\\nb', expected one line"),
+        (
+            {"environment": {"A": " ' \" "}},
+            "which cron has no way to quote: expected only one kind of quotes",
+        ),
         ({"environment": {"A": '"a"'}}, "which begins and ends with quotes, and crons read that differently"),
         ({"environment": {"A": "'a b' "}}, "which begins and ends with quotes"),
         ({"environment": {"A": "x" * 998}}, "environment has A with more than 999 bytes"),

@@ -103,7 +103,7 @@ def bring_into(machine: SimulatedSystemd, state: str) -> str:
 
 
 EVERY_PAIR = [
-    pytest.param(state, desired, id=f"{state}, wanted {desired}")
+    pytest.param(state, desired, id=f"{state}, expected {desired}")
     for state in simulator.STATES
     for desired in simulator.DESIRED
 ]
@@ -1223,30 +1223,30 @@ def test_a_restart_that_failed_is_made_up_for_in_the_next_run(
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"ensure": "present"}, "ensure is 'present', wanted running or stopped"),
+        ({"ensure": "present"}, "ensure is 'present', expected running or stopped"),
         ({"scope": "user"}, "user is missing; it is required with scope: user"),
         ({"user": "app"}, "user is given, and only a service with scope: user has one"),
-        ({"scope": "user", "user": "-x"}, "user is '-x', wanted the name of a user"),
-        ({"scope": "user", "user": "a/b"}, "user is 'a/b', wanted the name of a user"),
+        ({"scope": "user", "user": "-x"}, "user is '-x', expected the name of a user"),
+        ({"scope": "user", "user": "a/b"}, "user is 'a/b', expected the name of a user"),
         (
             {"enable": "masked"},
-            "enable is 'masked', wanted ensure: stopped with it, as nothing that is masked can start",
+            "enable is 'masked', expected ensure: stopped with it, as nothing that is masked can start",
         ),
         (
             {"name": "--now"},
-            r"name is '--now', wanted letters, digits and \. _ \+ : ~ - @, the first a letter or digit",
+            r"name is '--now', expected letters, digits and \. _ \+ : ~ - @, the first a letter or digit",
         ),
-        ({"name": "a b"}, "name is 'a b', wanted letters"),
-        ({"name": "app; rm -rf /"}, "name is 'app; rm -rf /', wanted letters"),
-        ({"name": "../app"}, r"name is '\.\./app', wanted letters"),
-        ({"name": "app*"}, r"name is 'app\*', wanted letters"),
-        ({"name": ".app"}, r"name is '\.app', wanted letters"),
-        ({"name": ""}, "name is '', wanted letters"),
-        ({"name": "a\n"}, r"name is 'a\\n', wanted letters"),
-        ({"name": "a" * 256}, "wanted at most 255 characters"),
+        ({"name": "a b"}, "name is 'a b', expected letters"),
+        ({"name": "app; rm -rf /"}, "name is 'app; rm -rf /', expected letters"),
+        ({"name": "../app"}, r"name is '\.\./app', expected letters"),
+        ({"name": "app*"}, r"name is 'app\*', expected letters"),
+        ({"name": ".app"}, r"name is '\.app', expected letters"),
+        ({"name": ""}, "name is '', expected letters"),
+        ({"name": "a\n"}, r"name is 'a\\n', expected letters"),
+        ({"name": "a" * 256}, "expected at most 255 characters"),
         (
             {"name": "getty@"},
-            "name is 'getty@', which is a template; wanted an instance such as 'getty@name'",
+            "name is 'getty@', which is a template; expected an instance such as 'getty@name'",
         ),
         ({"name": "getty@.service"}, "which is a template"),
     ],

@@ -174,7 +174,7 @@ class Story:
         there = {path: content for path, (content, _) in found.items()}
         for path, content in wanted.items():
             assert there.get(path) == content, (
-                f"{path}: {there.get(path)!r}, wanted {content!r}\n{self.story()}"
+                f"{path}: {there.get(path)!r}, expected {content!r}\n{self.story()}"
             )
         assert "theirs" in there, self.story()
         kept = {path for name in self._gone() for path in self._kept.get(name, ())}

@@ -153,13 +153,13 @@ def test_an_end_is_a_time_or_a_duration(text: str, until: str) -> None:
         ("0s", "is 2026-11-20 12:00 UTC, and it is 2026-11-20 12:00 UTC now"),
         (
             "soon",
-            "is 'soon', wanted a time such as '2026-11-21T06:00' (UTC unless it has an offset) or a duration",
+            "is 'soon', expected a time such as '2026-11-21T06:00' (UTC unless it has an offset) or a duration",
         ),
-        ("4", "is '4', wanted a time"),
-        ("-4h", "is '-4h', wanted a time"),
-        ("9999999y", "is '9999999y', wanted a time"),
-        ("9999-12-31T23:00-05:00", "wanted a time"),
-        ("", "is '', wanted a time"),
+        ("4", "is '4', expected a time"),
+        ("-4h", "is '-4h', expected a time"),
+        ("9999999y", "is '9999999y', expected a time"),
+        ("9999-12-31T23:00-05:00", "expected a time"),
+        ("", "is '', expected a time"),
     ],
 )
 def test_an_end_that_has_passed_or_is_none_is_refused(text: str, message: str) -> None:

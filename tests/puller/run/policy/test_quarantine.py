@@ -88,7 +88,7 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "another shape": (lambda data: b"[]", "Expected `object`"),
     "a later format": (lambda data: data.replace(b'"format": 1', b'"format": 2'), "is of format 2"),
     "a short digest": (lambda data: one_entry(sha256="abc"), "regex"),
-    "a time that is none": (lambda data: one_entry(since="then"), "is 'then', wanted a time"),
+    "a time that is none": (lambda data: one_entry(since="then"), "is 'then', expected a time"),
     "an unknown key": (lambda data: one_entry(until="never"), "unknown field `until`"),
 }
 

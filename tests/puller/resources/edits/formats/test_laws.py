@@ -285,7 +285,7 @@ def test_one_value_of_a_tree_is_set_and_taken_out_and_nothing_else_changes(name:
         try:
             new = set_and_prove(format_, text, setting)
         except FormatError as error:
-            assert "wanted a mapping" in str(error)
+            assert "expected a mapping" in str(error)
             return
         assert identical(read(new), changed(before, way, value))
         gone = remove_and_prove(format_, new, setting)
