@@ -78,7 +78,7 @@ class Location(NamedTuple):
             is_valid = False
         if not is_valid or not text.startswith(SCHEME):
             raise ValueError(
-                "expected s3://BUCKET/PREFIX; credentials are those of the environment or ~/.aws"
+                "expected s3://BUCKET/PREFIX without credentials, which come from the environment or ~/.aws"
             )
         prefix = parts.path.strip("/")
         return cls(parts.netloc, f"{prefix}/" if prefix else "")
@@ -190,8 +190,8 @@ def _translated(where: str) -> Iterator[None]:
         if code in _NOT_FOUND:
             raise ObjectStoreError(where, "is missing", Failure.NOT_FOUND, code) from None
         kind = Failure.TEMPORARY if status >= 500 or status == 429 else Failure.OTHER
-        hint = ": see which credentials, region and AWS_ENDPOINT_URL are in force"
-        message = f"is refused: {code}{hint if code in _OF_CREDENTIALS else ''}"
+        hint = ". Check the credentials, the region and AWS_ENDPOINT_URL"
+        message = f"was rejected: {code}{hint if code in _OF_CREDENTIALS else ''}"
         raise ObjectStoreError(where, message, kind, code) from None
     except HTTPClientError as error:
         raise ObjectStoreError(where, " ".join(str(error).split()), Failure.TEMPORARY) from None

@@ -55,7 +55,9 @@ def load(text: str | bytes, *, depth: int, exact: bool = False) -> Any:
         message = "starts with a byte-order mark, which is not JSON" if "BOM" in error.msg else error.msg
         raise StrictJsonError(message, error.lineno, error.colno) from None
     except UnicodeEncodeError:
-        raise StrictJsonError(r"an escape of half a character, such as \ud800, is not text") from None
+        raise StrictJsonError(
+            r"an escaped half of a surrogate pair, such as \ud800, is not valid text"
+        ) from None
     return value
 
 

@@ -53,5 +53,5 @@ def parse_until(text: str, now: datetime) -> datetime:
         )
         raise ValueError(f"is {text!r}, expected {expected}") from None
     if until <= now:
-        raise ValueError(f"is {minute_text(until)}, and it is {minute_text(now)} now")
+        raise ValueError(f"is {minute_text(until)}, which is not after the current time {minute_text(now)}")
     return until

@@ -18,14 +18,14 @@ def ask(wanted: Disk, deadline: Deadline) -> Answer:
     wrong = []
     if wanted.free is not None:
         if not usable:
-            raise NotCarriedOut(f"{wanted.path}: its file system has no size")
+            raise NotCarriedOut(f"{wanted.path}: cannot determine the size of its file system")
         amount, is_part = parse_amount(wanted.free)
         if free < (usable * amount / 100 if is_part else amount):
             shown = f"{bytes_text(free)} ({free / usable:.1%})"
             wrong.append(f"{wanted.path}: {shown} are free, expected {wanted.free}")
     if wanted.inodes is not None:
         if not found.f_files:
-            raise NotCarriedOut(f"{wanted.path}: its file system counts no inodes")
+            raise NotCarriedOut(f"{wanted.path}: its file system does not count inodes")
         amount, is_part = parse_amount(wanted.inodes)
         if found.f_favail < (found.f_files * amount / 100 if is_part else amount):
             wrong.append(f"{wanted.path}: {found.f_favail} inodes are free, expected {wanted.inodes}")

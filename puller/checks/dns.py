@@ -25,7 +25,7 @@ def ask(wanted: Dns, deadline: Deadline) -> Answer:
             return Answer([f"{wanted.name} has no {what}: {error.strerror}"])
         raise NotCarriedOut(f"{wanted.name}: {error.strerror}") from error
     except UnicodeError as error:
-        raise NotCarriedOut(f"{wanted.name}: is no host name: {error}") from error
+        raise NotCarriedOut(f"{wanted.name}: is not a valid host name: {error}") from error
     addresses = sorted({_plain(str(entry[4][0])) for entry in found})
     says = f"{wanted.name} has {', '.join(addresses)}"
     if wanted.addresses and {*addresses} != (asked := {_plain(address) for address in wanted.addresses}):
@@ -37,4 +37,4 @@ def _plain(address: str) -> str:
     try:
         return str(ipaddress.ip_address(address.partition("%")[0]))
     except ValueError:
-        raise NotCarriedOut(f"{address!r} is no address") from None
+        raise NotCarriedOut(f"{address!r} is not an IP address") from None

@@ -28,12 +28,14 @@ def ask(wanted: File, deadline: Deadline) -> Answer:
     try:
         found = os.stat(wanted.path, follow_symlinks=wanted.type != "link")
     except (FileNotFoundError, NotADirectoryError):
-        return Answer([f"{wanted.path} is not there"] if wanted.exists else [], f"{wanted.path} is not there")
+        return Answer(
+            [f"{wanted.path} does not exist"] if wanted.exists else [], f"{wanted.path} does not exist"
+        )
     if not wanted.exists:
-        return Answer([f"{wanted.path} is there"])
+        return Answer([f"{wanted.path} exists"])
     return Answer(
         [f"{wanted.path} {sentence}" for sentence in _wrong(wanted, found, deadline)],
-        f"{wanted.path} is there",
+        f"{wanted.path} exists",
     )
 
 
@@ -41,11 +43,11 @@ def _wrong(wanted: File, found: os.stat_result, deadline: Deadline) -> Iterator[
     if wanted.type is not None and (kind := kind_of(found.st_mode)) != wanted.type:
         yield f"is a {kind}, expected a {wanted.type}"
     if wanted.mode is not None and wanted.mode.over(found.st_mode) != stat.S_IMODE(found.st_mode):
-        yield f"has the mode {stat.S_IMODE(found.st_mode):04o}, expected {wanted.mode}"
+        yield f"has mode {stat.S_IMODE(found.st_mode):04o}, expected {wanted.mode}"
     if wanted.owner is not None and found.st_uid != _id(wanted.owner, "user"):
         yield f"belongs to {owner_name(found.st_uid)}, expected {wanted.owner}"
     if wanted.group is not None and found.st_gid != _id(wanted.group, "group"):
-        yield f"belongs to the group {group_name(found.st_gid)}, expected {wanted.group}"
+        yield f"belongs to group {group_name(found.st_gid)}, expected {wanted.group}"
     age = time.time() - found.st_mtime
     if wanted.max_age is not None and age > wanted.max_age:
         yield f"was written {age:.0f} s ago, expected at most {wanted.max_age:g} s"
@@ -61,7 +63,7 @@ def _wrong(wanted: File, found: os.stat_result, deadline: Deadline) -> Iterator[
 
 def kind_of(mode: int) -> str:
     """Return the word for a file type, from ``st_mode``."""
-    return _TYPES.get(stat.S_IFMT(mode), "thing of an unknown kind")
+    return _TYPES.get(stat.S_IFMT(mode), "file of an unknown type")
 
 
 def owner_name(number: int) -> str:
@@ -86,14 +88,14 @@ def _id(given: str | int, kind: str) -> int:
     try:
         return pwd.getpwnam(given).pw_uid if kind == "user" else grp.getgrnam(given).gr_gid
     except KeyError:
-        raise NotCarriedOut(f"there is no {kind} {given!r}") from None
+        raise NotCarriedOut(f"{kind} {given!r} does not exist") from None
 
 
 def _contains(path: str, text: bytes, deadline: Deadline) -> bool:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NotCarriedOut(f"{path}: is no regular file, so its text is not looked for")
+            raise NotCarriedOut(f"{path}: is not a regular file, so its content cannot be checked")
         kept = b""
         while piece := stream.read(_PIECE):
             deadline.verify()

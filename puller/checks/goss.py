@@ -47,7 +47,7 @@ def ask(wanted: str, deadline: Deadline, system: System) -> Answer:
                 asked += 1
                 if attribute not in values:
                     if not _is_about_nothing(test.wanted, values):
-                        wrong.append(f"{where}: there is no {attribute}, expected {_shown(matcher)}")
+                        wrong.append(f"{where}: {attribute} is missing, expected {_shown(matcher)}")
                 elif not matches(found := _bounded(test.kind, deadline, values[attribute]), matcher):
                     wrong.append(f"{where}: {attribute} is {_shown(found)}, expected {_shown(matcher)}")
         except (DeadlineError, StoppedCommand):
@@ -60,7 +60,7 @@ def ask(wanted: str, deadline: Deadline, system: System) -> Answer:
     if not wrong and unknown:
         raise NotCarriedOut("; ".join(unknown))
     skipped = sum(test.skip for test in tests)
-    return Answer([*wrong, *unknown], f"{asked} tests in order" + (f", {skipped} skipped" if skipped else ""))
+    return Answer([*wrong, *unknown], f"{asked} tests passed" + (f", {skipped} skipped" if skipped else ""))
 
 
 def _bounded(kind: str, deadline: Deadline, work: Callable[[], _Answer]) -> _Answer:
@@ -76,7 +76,7 @@ def _is_about_nothing(wanted: Any, values: Any) -> bool:
 
 def _text(path: str) -> str:
     if not os.path.isabs(path):
-        raise NotCarriedOut(f"{path}: is no file of the bundle")
+        raise NotCarriedOut(f"{path}: is not a file of the bundle")
     try:
         with open(path, "rb") as stream:
             data = stream.read(LARGEST + 1)
@@ -87,7 +87,7 @@ def _text(path: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise NotCarriedOut(f"{path}: is no UTF-8: {error}") from error
+        raise NotCarriedOut(f"{path}: is not valid UTF-8: {error}") from error
 
 
 def _shown(value: Any) -> str:

@@ -115,9 +115,11 @@ def _followed(url: str, location: str, headers: dict[str, str]) -> tuple[str, di
     new = urljoin(url, location)
     before, after = urlsplit(url), urlsplit(new)
     if after.scheme not in ("http", "https") or not after.hostname or after.username is not None:
-        raise NotCarriedOut(f"{_shown(url)}: leads to what is not followed")
+        raise NotCarriedOut(
+            f"{_shown(url)}: redirects to an unsupported URL, expected http:// or https:// with a host, without user"
+        )
     if before.scheme == "https" and after.scheme != "https":
-        raise NotCarriedOut(f"{_shown(url)}: leads from https to http")
+        raise NotCarriedOut(f"{_shown(url)}: redirects from https to http")
     # Headers may be secret, so they are sent only to the server that the check names.
     return new, headers if before[:2] == after[:2] else {}
 
@@ -163,7 +165,7 @@ def _exchange(
             wanted.method, target, headers={**{k: v for k, v in named.items() if k not in given}, **headers}
         )
     except ValueError as error:
-        raise NotCarriedOut(f"cannot be asked: {error}") from error
+        raise NotCarriedOut(f"invalid request: {error}") from error
     with connection.getresponse() as response:
         body, is_whole, cut = _read(response)
     return Answered(parts.geturl(), response.status, response.headers, body, is_whole, cut, ends)
@@ -178,12 +180,12 @@ def _read(response: http.client.HTTPResponse) -> tuple[bytes, bool, str]:
             size += len(piece)
     except http.client.IncompleteRead as error:
         pieces.append(error.partial)
-        return b"".join(pieces), False, "the body ends before its last part"
+        return b"".join(pieces), False, "the body is incomplete: the last chunk is missing"
     body = b"".join(pieces)
     if size > MOST_READ:
         return body[:MOST_READ], False, ""
     if wanted is not None and size < wanted:
-        return body, False, f"the body ends after {size} bytes, its Content-Length says {wanted}"
+        return body, False, f"the body ends after {size} bytes, but its Content-Length is {wanted}"
     return body, True, ""
 
 
@@ -194,7 +196,7 @@ def _wrong(wanted: Http, answered: Answered) -> Iterator[str]:
     else:
         is_wanted, shown = answered.status in statuses, " or ".join(map(str, statuses))
     if not is_wanted:
-        leads = " and leads elsewhere" if answered.status in _REDIRECTS else ""
+        leads = " (a redirect)" if answered.status in _REDIRECTS else ""
         yield f"the status is {answered.status}{leads}, expected {shown}"
     if answered.cut:
         yield answered.cut
@@ -205,7 +207,7 @@ def _wrong(wanted: Http, answered: Answered) -> Iterator[str]:
     if wanted.contains is None and not wanted.json:
         return
     if (coding := answered.headers.get("Content-Encoding", "").strip().lower()) not in ("", "identity"):
-        yield f"the body is packed with {coding!r}, which nobody has asked for"
+        yield f"the body has the unexpected Content-Encoding {coding!r}"
         return
     if wanted.contains is not None and wanted.contains.encode() not in answered.body:
         where = "" if answered.is_whole else f" in its first {len(answered.body)} bytes"
@@ -216,18 +218,18 @@ def _wrong(wanted: Http, answered: Answered) -> Iterator[str]:
 
 def _wrong_json(wanted: tuple[JsonValue, ...], answered: Answered) -> Iterator[str]:
     if not answered.is_whole and not answered.cut:
-        yield f"the body has more than {MOST_READ} bytes, and is not read as JSON"
+        yield f"the body has more than {MOST_READ} bytes, which is too large to check as JSON"
         return
     try:
         document = msgspec.json.decode(answered.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        yield f"the body is no JSON: {error}"
+        yield f"the body is not valid JSON: {error}"
         return
     for one in wanted:
         try:
             found = _at(document, one.path)
         except LookupError:
-            yield f"the JSON has nothing at {one.path}"
+            yield f"the JSON has no value at {one.path}"
             continue
         if not _is_same(found, one.value):
             shown = msgspec.json.encode(found).decode()
@@ -275,7 +277,7 @@ def _shown(url: str) -> str:
     with contextlib.suppress(ValueError):
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.netloc}{parts.path}"
-    return "what it leads to"
+    return "the redirect target"
 
 
 def _why(error: Exception) -> str:
@@ -285,4 +287,4 @@ def _why(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         return f"no answer: {reason(error)}"
-    return f"what it answers is no HTTP: {type(error).__name__} {error}".rstrip()
+    return f"the answer is not valid HTTP: {type(error).__name__} {error}".rstrip()

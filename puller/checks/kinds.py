@@ -57,24 +57,24 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     def __post_init__(self) -> None:
         if not re.fullmatch(_URL, self.url) or not self.url.isascii():
-            raise ValueError("has a url that is none: expected http:// or https:// with a host, without user")
+            raise ValueError("has an invalid url, expected http:// or https:// with a host, without user")
         statuses = self.status if isinstance(self.status, tuple) else (self.status,)
         if any(status is not None and not 100 <= status <= 599 for status in statuses) or statuses == ():
-            raise ValueError("has a status that is none, expected 100 to 599")
+            raise ValueError("has an invalid status, expected 100 to 599")
         if self.certificate_days is not None and not self.url.startswith("https://"):
-            raise ValueError("asks for the days of a certificate, and its url is no https://")
+            raise ValueError("has certificate_days, which require a url with https://")
         if self.certificate_days is not None and self.certificate_days < 0:
             raise ValueError(f"has certificate_days {self.certificate_days}, expected 0 or more")
         if self.method == "HEAD" and (self.contains is not None or self.json):
-            raise ValueError("asks for a body, which HEAD has none of")
+            raise ValueError("has contains or json, which require another method than HEAD")
         if self.connect is not None:
             parse_address(self.connect)
         if any(not re.fullmatch(_HEADER, header) for header in self.headers):
-            raise ValueError("has a header that is none, expected 'Name: value' in one line")
+            raise ValueError("has an invalid header, expected 'Name: value' in one line")
         if not 0 <= self.redirects <= 10:
             raise ValueError(f"has redirects {self.redirects}, expected 0 to 10")
         if any(not one.path for one in self.json):
-            raise ValueError("has a json path that is empty")
+            raise ValueError("has an empty json path")
         _require_text("contains", self.contains)
 
 
@@ -102,9 +102,7 @@ class Unix(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     def __post_init__(self) -> None:
         _require_absolute(self.path)
         if len(self.path.encode()) > _LONGEST_SOCKET:
-            raise ValueError(
-                f"has a path of more than {_LONGEST_SOCKET} bytes, the most that a socket may have"
-            )
+            raise ValueError(f"has a path of more than {_LONGEST_SOCKET} bytes, the limit for a socket")
         _require_text("greets", self.greets)
 
 
@@ -122,7 +120,7 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_:.\\@-]+", self.unit) or self.unit.startswith("-"):
-            raise ValueError(f"has the unit {self.unit!r}, expected the name of one unit")
+            raise ValueError(f"has unit {self.unit!r}, expected the name of one unit")
 
 
 class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -137,15 +135,15 @@ class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def __post_init__(self) -> None:
         if self.name is None and self.pidfile is None:
-            raise ValueError("names no process: expected name or pidfile")
+            raise ValueError("names no process, expected name or pidfile")
         if self.name is not None and (not self.name or "/" in self.name):
-            raise ValueError(f"has the name {self.name!r}, expected that of a program without its directory")
+            raise ValueError(f"has name {self.name!r}, expected a program name without directory")
         if self.pidfile is not None:
             _require_absolute(self.pidfile)
         if self.count is not None and self.count < 0:
-            raise ValueError(f"has the count {self.count}, expected 0 or more")
+            raise ValueError(f"has count {self.count}, expected 0 or more")
         if self.pidfile is not None and self.count is not None and self.count > 1:
-            raise ValueError("has a pidfile, which is of one process, and a count above 1")
+            raise ValueError("has a pidfile, which names one process, and a count above 1")
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -176,9 +174,9 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         _require_absolute(self.path)
         rest = (self.type, self.mode, self.owner, self.group, self.contains, self.max_age, self.min_age)
         if not self.exists and any(value is not None for value in (*rest, self.min_size)):
-            raise ValueError("says more of a file that must not be there")
+            raise ValueError("has exists: false and checks of a file, which exclude each other")
         if self.contains is not None and self.type not in (None, "file"):
-            raise ValueError(f"asks for the text in a {self.type}")
+            raise ValueError(f"has contains for a {self.type}, and only a file has content")
         _require_text("contains", self.contains)
 
 
@@ -195,7 +193,7 @@ class Disk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     def __post_init__(self) -> None:
         _require_absolute(self.path)
         if self.free is None and self.inodes is None:
-            raise ValueError("says nothing that must be free: expected free or inodes")
+            raise ValueError("has no limit, expected free or inodes")
         for value in (self.free, self.inodes):
             if value is not None:
                 parse_amount(value)
@@ -213,7 +211,7 @@ class Dns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
 
     def __post_init__(self) -> None:
         if not self.name or not re.fullmatch(r"[A-Za-z0-9_.-]+", self.name):
-            raise ValueError(f"has the name {self.name!r}, expected a host name")
+            raise ValueError(f"has name {self.name!r}, expected a host name")
 
 
 Kind = Http | Tcp | Unix | Service | Process | File | Disk | Dns
@@ -278,7 +276,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Host and port of ``HOST:PORT``; raises ``ValueError``."""
     match = re.fullmatch(_ADDRESS, text)
     if match is None or not 0 < int(match[2]) < 65536:
-        raise ValueError(f"has the address {text!r}, expected HOST:PORT")
+        raise ValueError(f"has address {text!r}, expected HOST:PORT")
     return match[1].strip("[]"), int(match[2])
 
 
@@ -294,16 +292,16 @@ def parse_amount(value: str | int) -> tuple[float, bool]:
         base = 1024 if unit.endswith("i") else 1000
         return float(match[1]) * base ** _POWERS.get(unit[:1], 0), False
     raise ValueError(
-        f"has the amount {value!r}, expected a number, a size such as '500MB' or a part such as '10%'"
+        f"has amount {value!r}, expected a number, a size such as '500MB' or a share such as '10%'"
     )
 
 
 def _require_absolute(path: str) -> None:
     if not path.startswith("/") or "\0" in path:
-        raise ValueError(f"has the path {path!r}, expected an absolute one")
+        raise ValueError(f"has path {path!r}, expected an absolute path")
 
 
 def _require_text(name: str, text: str | None) -> None:
     # What is empty is contained in everything.
     if text == "":
-        raise ValueError(f"has {name} with no text in it")
+        raise ValueError(f"has an empty {name}")

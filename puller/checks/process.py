@@ -45,7 +45,7 @@ def ask(wanted: Process, deadline: Deadline) -> Answer:
         found = [process for process in found if process.is_called(wanted.name)]
         what = f"{what} {wanted.name}"
     count = len(found)
-    says = f"{what}: {count or 'none'} running"
+    says = f"{what}: {count} running"
     if wanted.count is None:
         return Answer([] if count else [f"{says}, expected one or more"], says)
     return Answer([] if count == wanted.count else [f"{says}, expected {wanted.count}"], says)
@@ -57,7 +57,7 @@ def running() -> Iterator[Running]:
     Raises ``NotCarriedOut`` if other users' processes are hidden.
     """
     if not os.path.exists("/proc/1/comm"):
-        raise NotCarriedOut("the processes of other users cannot be seen; try as root")
+        raise NotCarriedOut("the processes of other users are hidden, so run this as root")
     for entry in os.listdir("/proc"):
         if (
             (entry.isascii() and entry.isdecimal())
@@ -77,9 +77,9 @@ def _of_file(path: str) -> list[Running]:
         raise NotCarriedOut(f"{path}: {reason(error)}") from error
     first = text.split()[:1]
     if not first or not first[0].isdigit() or int(first[0]) == 0:
-        raise NotCarriedOut(f"{path}: holds no number of a process")
+        raise NotCarriedOut(f"{path}: does not contain a process ID")
     if not os.path.exists("/proc/1/comm"):
-        raise NotCarriedOut("the processes of other users cannot be seen; try as root")
+        raise NotCarriedOut("the processes of other users are hidden, so run this as root")
     found = _look(int(first[0]))
     return [] if found is None else [found]
 

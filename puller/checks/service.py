@@ -52,7 +52,7 @@ class Unit(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         state = f"{self.active} ({self.fields.get('SubState', '')})"
-        return "not there" if self.load == "not-found" else state + (f", {self.crash}" if self.crash else "")
+        return "missing" if self.load == "not-found" else state + (f", {self.crash}" if self.crash else "")
 
     @property
     def is_active(self) -> bool:
@@ -63,7 +63,7 @@ class Unit(msgspec.Struct, frozen=True):
     def is_enabled(self) -> bool:
         """Whether it starts at boot. Raises ``NotCarriedOut`` for an unknown state of its file, and ``OSError``."""
         if self.file_state not in _HAVE_LINKS | _WITHOUT_LINKS | _NOT_ENABLED:
-            raise NotCarriedOut(f"{self.name}: what {self.file_state!r} means is not known")
+            raise NotCarriedOut(f"{self.name}: unknown state {self.file_state!r} of the unit file")
         if self.file_state in _NOT_ENABLED:
             return False
         if self.boot().starts(Node.parse(self.fields)):
@@ -141,5 +141,5 @@ def _show(
     blocks = completed.stdout.strip("\n").split("\n\n")
     shown = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in blocks]
     if len(shown) != len(names) or "Id" not in shown[-1]:
-        raise NotCarriedOut(f"systemctl show says nothing of {names[-1]}")
+        raise NotCarriedOut(f"systemctl show returns nothing about {names[-1]}")
     return shown

@@ -24,9 +24,9 @@ def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise NotCarriedOut(f"{host}: its address cannot be found: {reason(error)}") from error
+        raise NotCarriedOut(f"{host}: cannot resolve the name: {reason(error)}") from error
     except UnicodeError as error:
-        raise NotCarriedOut(f"{host}: is no host name: {error}") from error
+        raise NotCarriedOut(f"{host}: is not a valid host name: {error}") from error
     last = "no address"
     for number, (family, kind, protocol, _, address) in enumerate(found):
         stream = None
@@ -42,7 +42,7 @@ def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
             last = reason(error)
         else:
             return stream
-    raise NoConnectionError(f"{host}:{port} takes no connection: {last}")
+    raise NoConnectionError(f"{host}:{port} accepts no connection: {last}")
 
 
 def greeting(stream: socket.socket, wanted: str, deadline: Deadline) -> str:

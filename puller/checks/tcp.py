@@ -15,4 +15,4 @@ def ask(wanted: Tcp, deadline: Deadline) -> Answer:
     with closing(stream):
         if wanted.greets is not None and (wrong := greeting(stream, wanted.greets, deadline)):
             return Answer([f"{wanted.address} {wrong}"])
-    return Answer([], f"{wanted.address} takes connections")
+    return Answer([], f"{wanted.address} accepts connections")

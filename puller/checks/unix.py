@@ -20,7 +20,7 @@ def ask(wanted: Unix, deadline: Deadline) -> Answer:
             raise NotCarriedOut(f"{wanted.path}: {reason(error)}") from error
         except OSError as error:
             deadline.verify()
-            return Answer([f"{wanted.path} takes no connection: {reason(error)}"])
+            return Answer([f"{wanted.path} accepts no connection: {reason(error)}"])
         if wanted.greets is not None and (wrong := greeting(stream, wanted.greets, deadline)):
             return Answer([f"{wanted.path} {wrong}"])
-    return Answer([], f"{wanted.path} takes connections")
+    return Answer([], f"{wanted.path} accepts connections")

@@ -16,7 +16,8 @@ def require_user() -> None:
     """Raise ``UsageError`` for root, whose agent is the machine's."""
     if os.geteuid() == 0:
         raise UsageError(
-            "--as-user is for ordinary users; root's agent is the machine's: run it without --as-user"
+            "--as-user is for ordinary users, and root runs the agent of the machine",
+            hint="run it without --as-user",
         )
 
 

@@ -57,9 +57,12 @@ class BundleChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     name: str
     channel: str = "stable"
     version: str | None = None
-    """A pin; ``None`` follows the channel."""
+    """The pinned version. ``None``: follow the channel."""
     give_up_after: int | None = None
-    """Runs with failed resources after which a new version is given up, 0 for never; ``None``: what the bundle says."""
+    """Number of runs with failed resources after which a new version is given up. 0: never.
+
+    ``None``: the setting of the bundle.
+    """
 
 
 class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -91,16 +94,16 @@ class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Settings for reports of runs: retention, destinations, and the file for metrics. Times in seconds."""
 
     keep: int = 20
-    """The newest, whatever their age."""
+    """The number of newest reports that are kept at any age."""
     quiet_for: Duration = Duration(2 * 86400.0)
-    """Of runs that found nothing to do."""
+    """How long to keep reports of runs without changes."""
     eventful_for: Duration = Duration(90 * 86400.0)
-    """Of runs that changed, failed or refused something."""
+    """How long to keep reports of runs with changes, failures or rejections."""
     most: int = 1000
     most_bytes: int = 100_000_000
     textfile: str | None = None
     to: tuple[str | DestinationOptions, ...] = ()
-    """Where they are sent to after each run."""
+    """The destinations that each report is sent to after the run."""
     facts: tuple[str, ...] = (
         "os.family",
         "os.name",
@@ -109,9 +112,9 @@ class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         "kernelrelease",
         "virtual",
     )
-    """The facts that go along, by their paths."""
+    """The paths of facts that are sent with reports."""
     send_timeout: Duration = Duration(10.0)
-    """For all destinations together."""
+    """The time limit for all destinations together."""
     spool: SpoolOptions = SpoolOptions()
 
     @property
@@ -124,7 +127,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """The whole configuration. Paths are absolute."""
 
     as_user: ClassVar[bool] = False
-    """Whether it is that of the agent of an ordinary user."""
+    """Whether this is the configuration of an ordinary user's agent."""
 
     site: str | tuple[str, ...]
     bundles: tuple[BundleChoice, ...]
@@ -133,17 +136,17 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     host_data: str = "/etc/puller/data.yaml"
     host_data_directory: str = "/etc/puller/data.d"
     data: str | tuple[str, ...] = ()
-    """Site data: absolute paths, URLs, and ``site:NAME`` for what the site has signed; lowest precedence first."""
+    """Site data: absolute paths, URLs, and ``site:NAME`` for signed documents of the site. Lowest precedence first."""
     eyaml_private_key: str = PRIVATE_KEY
     facts_directory: str = "/etc/puller/facts.d"
     windows: tuple[Window, ...] = ()
-    """When anything may be applied; none means always."""
+    """Maintenance windows, when bundles may be applied. Empty: always."""
     undo_packages: bool = False
-    """Whether packages that a version on trial has installed are removed when it is given up."""
+    """Whether packages that a version on trial has installed are removed if the version is given up."""
     http: HttpOptions = HttpOptions()
     reports: ReportOptions = ReportOptions()
     network_user: str = ""
-    """Of the processes that speak to the network, where the agent is root; empty: ``_puller``, else ``nobody``."""
+    """The user of the processes with network access, if the agent is root. Empty: ``_puller``, otherwise ``nobody``."""
     state_directory: str = "/var/lib/puller"
     run_directory: str = "/run/puller"
 
@@ -227,9 +230,9 @@ def _load(path: Path, kind: type[Configuration]) -> Configuration:
         data = read_limited(trusted(path), _SIZE_LIMIT)
         value = yaml_text.load(data, str(path))
     except FileNotFoundError:
-        hint = f"`puller config sample{option}` prints one to start from"
+        hint = f"create it from the output of `puller config sample{option}`"
         location = Location(str(path))
-        raise ConfigurationError("there is no configuration", location=location, hint=hint) from None
+        raise ConfigurationError("the configuration does not exist", location=location, hint=hint) from None
     except OSError as error:
         raise ConfigurationError(file_problem(error, "cannot be read", where=path)) from error
     except HieraError as error:
@@ -237,8 +240,8 @@ def _load(path: Path, kind: type[Configuration]) -> Configuration:
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
     if not isinstance(value, dict):
-        what = f"is not a mapping; `puller config sample{option}` prints one to start from"
-        raise ConfigurationError(what, location=Location(str(path)))
+        hint = f"create it from the output of `puller config sample{option}`"
+        raise ConfigurationError("is not a mapping", location=Location(str(path)), hint=hint)
     return _decode(value, data.decode(), path, kind)
 
 
@@ -314,19 +317,19 @@ def _problems_of_reports(reports: ReportOptions) -> Iterator[tuple[str, str]]:
     if reports.eventful_for < reports.quiet_for:
         yield (
             "reports",
-            "keeps those of quiet runs longer than those of eventful ones (quiet_for, eventful_for)",
+            "has a longer quiet_for than eventful_for, expected at most as long",
         )
 
 
 def _problems_of_sending(configuration: Configuration) -> Iterator[tuple[str, str]]:
     reports = configuration.reports
     if reports.to and configuration.host_name and not is_host_name(configuration.host_name):
-        what = f"is {configuration.host_name!r}, under which no report can be sent"
-        yield "host_name", f"{what}: {WANTED}"
+        what = f"is {configuration.host_name!r}, which is invalid as the sender of reports"
+        yield "host_name", f"{what}, {WANTED}"
     if reports.send_timeout <= 0:
         yield "reports", f"has send_timeout: {reports.send_timeout:g}, expected more than 0 seconds"
     if reports.spool.count < 1 or reports.spool.bytes < 1:
-        yield "reports", "has a spool that holds nothing, expected count and bytes of at least 1"
+        yield "reports", "has a spool without room, expected count and bytes of at least 1"
     for name in reports.facts:
         if not all(name.split(".")) or name != name.strip():
             yield "reports", f"has {name!r} among facts, expected the path of a fact such as os.release"

@@ -85,7 +85,7 @@ def find_destination_problem(
 
 def _problems(options: DestinationOptions) -> Iterator[str]:
     if (options.url is None) is (options.directory is None):
-        yield "wants either url or directory"
+        yield "requires either url or directory"
         return
     if (kind := options.kind) is None:
         schemes = ", ".join(
@@ -97,7 +97,7 @@ def _problems(options: DestinationOptions) -> Iterator[str]:
     yield from kind.problems(options)
     given = options.given() | ({"method"} if options.method else set())
     if unknown := given - kind.settings:
-        yield f"has {' and '.join(sorted(unknown))}, which {kind.title} has not"
+        yield f"has {' and '.join(sorted(unknown))}, which {kind.title} does not support"
 
 
 def _no_problems(options: DestinationOptions) -> Iterator[str]:
@@ -111,9 +111,9 @@ def _problems_of_store(options: DestinationOptions) -> Iterator[str]:
     try:
         StoreLocation.parse(options.location)
     except ValueError as error:
-        yield f"is no object store: {error}"
+        yield f"is not an object store: {error}"
     if not {"{", "}"}.isdisjoint(options.location):
-        yield "is no object store: expected s3://BUCKET/PREFIX without braces"
+        yield "is not an object store: expected s3://BUCKET/PREFIX without braces"
 
 
 def _problems_of_url(options: DestinationOptions) -> Iterator[str]:
@@ -124,14 +124,14 @@ def _problems_of_url(options: DestinationOptions) -> Iterator[str]:
         yield str(error)
         return
     if any(mark in place.origin for mark in "{}"):
-        yield f"is {place}: {HOST} and {RUN} may stand in the path only"
+        yield f"is {place}: {HOST} and {RUN} are valid only in the path"
     rest = place.base.replace(HOST, "").replace(RUN, "")
     if "{" in rest or "}" in rest:
-        yield f"is {place}, which may have {HOST} and {RUN} and nothing else in braces"
+        yield f"is {place}, where braces may contain only {HOST} and {RUN}"
     is_named = url.endswith("/") or (HOST in url and RUN in url)
     if options.method != "POST" and not is_named:
-        what = f"expected one that ends with '/', or {HOST} and {RUN} in it, or method: POST"
-        yield f"is {place}, where each report would replace the one before: {what}"
+        what = f"expected a URL that ends with '/' or contains {HOST} and {RUN}, or method: POST"
+        yield f"is {place}, where each report would replace the previous report: {what}"
     if options.client_key and not options.client_certificate:
         yield "has client_key without client_certificate"
     if options.token_file and (options.username or options.password or options.password_file):

@@ -86,9 +86,7 @@ class Zone(str):
         try:
             cls(value).rules()
         except (LookupError, ValueError, OSError):
-            raise ValueError(
-                f"is {value!r}, which is no time zone that this machine knows{_meant(value)}"
-            ) from None
+            raise ValueError(f"is {value!r}, an unknown time zone on this machine{_meant(value)}") from None
         return cls(value)
 
     def rules(self) -> tzinfo:
@@ -103,7 +101,7 @@ class Zone(str):
 def _meant(name: str) -> str:
     from zoneinfo import available_timezones
 
-    return did_you_mean(name, available_timezones()) or " (names are such as 'Europe/Berlin')"
+    return did_you_mean(name, available_timezones()) or " (an example is 'Europe/Berlin')"
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -196,6 +194,6 @@ def find_problem(
             if isinstance(raw[number].get(key), int) and ":" not in (original(place) or ""):
                 return place, f"{key} is {raw[number][key]}, expected a time such as '22:00'"
         if window.start == window.end or window.start == _MIDNIGHT:
-            sentence = f"goes from {window.start} to {window.end}; a whole day is from 00:00 to 24:00"
+            sentence = f"goes from {window.start} to {window.end} (write 00:00 to 24:00 for a whole day)"
             return ("windows", number), sentence
     return None

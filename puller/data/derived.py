@@ -91,7 +91,7 @@ def evaluate(
                 for source in sources
             )
         except RecursionError:
-            raise LimitError("data", "values refer to one another over too many steps") from None
+            raise LimitError("data", "the chain of references between values is too long") from None
     return resolved, failed
 
 

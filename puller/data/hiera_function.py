@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 def look_up(data: BundleData, name: str, default: Any = MISSING, merge: Any = None) -> Any:
     """Return the value of a key, or ``default``. Raise ``UndefinedError`` without both, or ``HieraError``."""
     if not isinstance(name, str):
-        raise ExpressionError("", f"hiera wants a key such as 'profile::web::port', not {described(name)}")
+        raise ExpressionError("", f"hiera requires a key such as 'profile::web::port', not {described(name)}")
     key = explain.parse(name)
     value = _found(data, key) if merge is None else _merged(data, key, merge)
     if value is not MISSING:
         return value
     if default is MISSING:
-        raise UndefinedError("", f"no source of data has the key {name!r}", key.root, data.all)
+        raise UndefinedError("", f"the key {name!r} is missing in all data sources", key.root, data.all)
     return default
 
 

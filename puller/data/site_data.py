@@ -97,8 +97,8 @@ class SiteData(msgspec.Struct, frozen=True):
             source = self._source(new, below)
         except Exception as error:  # noqa: BLE001  whatever it is, what is here already is enforced
             known = self._resolved(copy, below)
-            then = "its last good copy is used" if known else "there is no good copy: going on without it"
-            self.warn(f"{sentence_of(error)}; {then}", error)
+            then = "using its last good copy" if known else "continuing without it"
+            self.warn(f"{sentence_of(error)}, {then}", error)
             return known
         # Only now the document is known to be valid and resolvable on this host.
         if not self.noop and new != copy:
@@ -120,7 +120,7 @@ class SiteData(msgspec.Struct, frozen=True):
             return copy
         text = _decoded(into.getvalue(), location)
         if received is None or not (received.is_whole or _has_end(text)):
-            what = "the server states no length, so the document may be cut short; end it with a line of three dots"
+            what = "the server sends no length, so the document may be truncated (end it with a line of three dots)"
             raise TransportError(shown(location), what)
         return Copy(shown(location), text, received.validators)
 
@@ -128,18 +128,18 @@ class SiteData(msgspec.Struct, frozen=True):
         if self.signed is None:
             if copy is not None:
                 return copy
-            raise TransportError(location, "the site could not be asked")
+            raise TransportError(location, "the site was not reachable")
         found = self.signed.get(location.removeprefix(SIGNED))
         if found is None:
             raise ConfigurationError(
-                f"{location}: the site publishes no such data", code=ProblemCode.NOT_PUBLISHED
+                f"{location}: the site does not publish these data", code=ProblemCode.NOT_PUBLISHED
             )
         return Copy(location, _decoded(found.contents, location))
 
     def _source(self, copy: Copy, below: Iterable[DataSource]) -> DataSource:
         source = self.surroundings.resolve(copy.text, copy.location, Origin.SITE, below)
         if source.document is not None and source.document.is_empty:
-            raise DocumentError(copy.location, "has no data; an empty document is not used")
+            raise DocumentError(copy.location, "is empty, and empty documents are ignored")
         return source
 
     def _resolved(self, copy: Copy | None, below: Iterable[DataSource]) -> DataSource | None:

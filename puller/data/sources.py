@@ -131,7 +131,7 @@ class Surroundings(msgspec.Struct, frozen=True):
                 text = read(path) if origin is Origin.COMMAND_LINE else read_trusted(path)
                 if origin is Origin.HOST and not text.strip():
                     # A full disk leaves an empty file. Without its data this host would get the defaults.
-                    raise ConfigurationError(f"{path}: is empty", hint="write {} if this host has no data")
+                    raise ConfigurationError(f"{path}: is empty", hint="write {} for a host without data")
                 sources.append(self.resolve(text, str(path), origin, sources))
             except HieraError as error:
                 raise ConfigurationError(problems=error.problems) from error
@@ -200,14 +200,14 @@ def _assigned(pair: str) -> DataSource:
     key, equals, text = pair.partition("=")
     if not equals:
         # Not quoted, because it may be the second half of a password with a space.
-        raise UsageError("--set is given something without '='", expected="KEY=VALUE or KEY.KEY=VALUE")
+        raise UsageError("--set has a value without '='", expected="KEY=VALUE or KEY.KEY=VALUE")
     try:
         steps = parse_path(key) if key else ()
         value: Any = yaml_text.load(text, f"--set {key}")
     except HieraError as error:
         raise UsageError(problems=error.problems) from error
     if not steps:
-        raise UsageError("--set begins with '='", expected="KEY=VALUE or KEY.KEY=VALUE")
+        raise UsageError("--set has a value that begins with '='", expected="KEY=VALUE or KEY.KEY=VALUE")
     for step in reversed(steps):
         value = {str(step): value}
     return DataSource(Origin.COMMAND_LINE, f"--set {key}", value)

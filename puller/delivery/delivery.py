@@ -59,7 +59,7 @@ class Delivery(msgspec.Struct, frozen=True):
         ``send`` then tries to send the unstored report directly, because people want to hear of a full disk.
         """
         if not is_host_name(sent.host):
-            self.warn(f"reports are not sent: the name of this host is {sent.host!r}, {WANTED}")
+            self.warn(f"cannot send reports: the name of this host is {sent.host!r}, {WANTED}")
             return
         data, failed = pack(sent), sent.report.exit_status not in _NOT_FAILED
         kept = set()
@@ -70,12 +70,10 @@ class Delivery(msgspec.Struct, frozen=True):
                 gone = spool.put(sent.report.run, data, self.warn, failed=failed)
             except OSError as error:
                 self.unkept[options.location] = (sent.report.run, data)
-                self._tell(options, f"this one is sent now or not at all: {sentence_of(error)}")
+                self._tell(options, f"this report is sent now, and not again: {sentence_of(error)}")
                 continue
             if gone:
-                self._tell(
-                    options, f"{gone} older ones that could not be sent are forgotten: the spool is full"
-                )
+                self._tell(options, f"the spool is full, so the oldest unsent reports ({gone}) are removed")
         forget_others(self.directory, kept, self.warn)
 
     def send(self, check: Callable[[], None]) -> None:
@@ -90,7 +88,7 @@ class Delivery(msgspec.Struct, frozen=True):
             except DeadlineError:
                 check()
                 self._tell_waiting(
-                    options, f"took longer than {part.seconds:.1f} s, its part of send_timeout"
+                    options, f"took longer than {part.seconds:.1f} s, its share of send_timeout"
                 )
             except Exception as error:  # noqa: BLE001  whatever it is, the others get theirs, and the run has ended
                 self._tell_waiting(options, sentence_of(error))
@@ -129,7 +127,9 @@ class Delivery(msgspec.Struct, frozen=True):
 
     def _tell_waiting(self, options: DestinationOptions, what: str) -> None:
         waiting = len(self._waiting(options))
-        self._tell(options, f"{what}; {counted(waiting, 'waits', 'wait')} for the next run")
+        self._tell(
+            options, f"{what}, and {counted(waiting, 'report waits', 'reports wait')} for the next run"
+        )
 
     def _tell(self, options: DestinationOptions, what: str) -> None:
         self.warn(mask_urls(f"reports to {mask_location(options.location)}: {what}"))
@@ -183,7 +183,7 @@ class _Sending(msgspec.Struct):
             self._tell_refused(run, error)
 
     def _tell_refused(self, run: str, error: BundleError) -> None:
-        self.tell(f"the report of {run} is refused, and dropped: {error}")
+        self.tell(f"the report of {run} was rejected and is removed: {error}")
 
 
 def _without_userinfo(location: str) -> str:

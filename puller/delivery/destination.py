@@ -50,7 +50,7 @@ def open_destination(configuration: Configuration, options: DestinationOptions) 
     Raises ``PullerError`` and ``BundleError``.
     """
     if (kind := options.kind) is None:
-        raise SettingsError(options.location, "is no destination of reports")
+        raise SettingsError(options.location, "is not a destination of reports")
     module, _, name = kind.destination.partition(":")
     destination: Destination = getattr(import_module(module), name)(configuration, options)
     return destination

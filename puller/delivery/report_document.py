@@ -49,7 +49,7 @@ def pack(sent: SentReport) -> bytes:
     for candidate in _smaller_and_smaller(whole):
         if (packed := _packed(candidate)) is not None:
             return packed
-    raise ValueError("is too large whatever is left out")  # for example a name of many megabytes
+    raise ValueError("is too large, even without all optional parts")  # for example a name of many megabytes
 
 
 class _Named(msgspec.Struct):
@@ -60,7 +60,7 @@ def host_of(data: bytes) -> str:
     """Return the host of a document. Raises ``ValueError`` for a name that is unsafe in a path."""
     host = decode(unpack(data), _Named).host
     if not is_host_name(host):
-        raise ValueError(f"is of host {host[:100]!r}, {WANTED}")
+        raise ValueError(f"belongs to host {host[:100]!r}, {WANTED}")
     return host
 
 
@@ -72,11 +72,11 @@ def unpack(data: bytes) -> bytes:
     try:
         text = inflate.decompress(data, LARGEST_JSON)
     except zlib.error as error:
-        raise ValueError(f"is not compressed as a report is: {error}") from None
+        raise ValueError(f"is not a compressed report: {error}") from None
     if inflate.unconsumed_tail:
-        raise ValueError(f"has more than {LARGEST_JSON} bytes when it is unpacked")
+        raise ValueError(f"has more than {LARGEST_JSON} bytes after decompression")
     if not inflate.eof or inflate.unused_data:
-        raise ValueError("is cut off, or has something behind it")
+        raise ValueError("is cut off, or has further data behind it")
     return text
 
 
@@ -138,7 +138,7 @@ def _cut_standing(bundle: PublishedBundle) -> PublishedBundle:
 
 def _saying(sent: SentReport, left: list[str]) -> SentReport:
     return msgspec.structs.replace(
-        sent, left_out=f"left out, as the document was too large: {', '.join(left)}"
+        sent, left_out=f"omitted, because the document was too large: {', '.join(left)}"
     )
 
 

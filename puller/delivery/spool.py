@@ -92,7 +92,7 @@ class Spool:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            warn(f"{path}: {error}; set aside as {set_aside(path)}, and this report is not sent")
+            warn(f"{path}: {error}, set aside as {set_aside(path)}, so this report is not sent")
             return None
         return data
 
@@ -123,7 +123,7 @@ class Spool:
 def make_directory(path: Path, warn: Warn) -> None:
     """Make a private directory. Set aside anything else at its path. Raises ``OSError``."""
     if os.path.lexists(path) and not path.is_dir():
-        warn(f"{path}: is not a directory; set aside as {set_aside(path)}")
+        warn(f"{path}: is not a directory, set aside as {set_aside(path)}")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 

@@ -30,14 +30,14 @@ _REFUSED = (
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
 _HINTS = {
-    400: "the request is wrong for it (nginx: also a client certificate that is not valid)",
+    400: "the server rejects the request (nginx: also an invalid client certificate)",
     401: "wrong or missing credentials",
-    403: "it may not write there; does the server know this host by that name?",
-    404: "there is nothing that takes it",
-    405: "it does not take this method there",
-    409: "it makes no directories (nginx: create_full_put_path on)",
-    413: "the document is too large for it (nginx: client_max_body_size)",
-    507: "its disk is full",
+    403: "the host must not write there, or the server has another name for this host",
+    404: "the server accepts no reports there",
+    405: "the server does not accept this method there",
+    409: "the server creates no directories (nginx: create_full_put_path on)",
+    413: "the document is too large for the server (nginx: client_max_body_size)",
+    507: "the disk of the server is full",
 }
 
 
@@ -75,8 +75,12 @@ def _name_below(base: str) -> str:
 
 def _refusal(url: str, method: str, status: int) -> TransportError:
     """Return the error for a status. Its text does not quote the server, which could send anything."""
-    hint = "it leads elsewhere, name that location" if 300 <= status < 400 else _HINTS.get(status, "")
-    what = f"{method} is answered with status {status}{': ' if hint else ''}{hint}"
+    hint = (
+        "the server redirects, so configure the new location"
+        if 300 <= status < 400
+        else _HINTS.get(status, "")
+    )
+    what = f"{method} failed with status {status}{': ' if hint else ''}{hint}"
     if status in _REFUSED:
         return RefusedError(url, what)
     return (DoubtedError if status == HTTPStatus.BAD_REQUEST else TransportError)(url, what)

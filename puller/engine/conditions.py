@@ -80,5 +80,5 @@ def _holds(name: str, condition: str | bool, scope: Scope) -> bool:
         return condition
     value = evaluate(condition, scope)
     if not isinstance(value, bool):
-        raise ResourceError(f"control: {name} {condition} gives {value!r}", expected="true or false")
+        raise ResourceError(f"control: {name} {condition} is {value!r}", expected="true or false")
     return value

@@ -210,7 +210,7 @@ class Engine:
         resource = worker(lasting, context)
         try:
             differences = resource.differences(resource.look())
-            return f"it differs again: {people(differences)}" if differences else ""
+            return f"it is out of sync again: {people(differences)}" if differences else ""
         except (MutationInNoop, StoppedDownload):
             raise
         except ResourceError as error:
@@ -299,7 +299,7 @@ class Engine:
             return self._left_out(declaration, why_unmanaged(declaration))
         if declaration.late is not None and (foretold := self._evaluate_late(declaration)):
             differences = [unknown("properties", f"evaluated with {foretold}")]
-            message = f"Would have been evaluated with {foretold}, which an earlier resource brings"
+            message = f"Would have been evaluated with {foretold}, which an earlier resource creates"
             return _event(
                 declaration, State.WOULD_CHANGE, noop=True, noop_message=message, differences=differences
             )
@@ -484,7 +484,7 @@ class Engine:
         # 8. New state.
         actual = resource.look()
         if remaining := resource.differences(actual):
-            what = f"still differs after the change: {people(remaining)}"
+            what = f"is still out of sync after the change: {people(remaining)}"
             raise ResourceError(what, code=ProblemCode.STILL_DIFFERS)
         if self._observer is not None:
             self._observer.after_change(self._catalog.attended(index), resource, actual)

@@ -105,7 +105,7 @@ def _link(
         return []
     if session is None:
         one = (*required, *(reference for _, reference in subscribed))[0]
-        raise UsageError(f"{one}: references are to events of a session; none is set")
+        raise UsageError(f"{one}: references require a session", hint="create one with: puller session new")
     recorded, links, first = session.events(), manifest.links, len(manifest.declarations)
     own = first - 1
     since = _last_success(recorded, manifest.declarations[own].reference)
@@ -201,7 +201,7 @@ def _only_resource(type_name: str, properties: Any) -> Wanted:
     if len(entries) != 1:
         raise UsageError("multiple resources found" if entries else "no resources found")
     if entries[0].loop is not None:
-        raise UsageError("a request is for one resource, and has no loop (for)")
+        raise UsageError("a request cannot have a loop (for), because it is for one resource")
     return Wanted(type_name, entries[0].properties)
 
 

@@ -345,7 +345,7 @@ def why(event: Event) -> list[str]:
     sentences = [*event.errors, *lines(event.differences, is_predicted=event.is_predicted)]
     if event.skip_reason:
         sentences.append(event.skip_reason)
-    sentences += [f"{reference} has not succeeded" for reference in event.unmet_requirements]
+    sentences += [f"{reference} did not succeed" for reference in event.unmet_requirements]
     if event.noop_message:
         sentences.append(event.noop_message)
-    return sentences or ["nothing differed"]
+    return sentences or ["in sync"]

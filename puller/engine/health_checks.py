@@ -50,7 +50,7 @@ def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> Heal
     except NotCarriedOut as why:
         return HealthResult(name, Health.UNKNOWN, tries, "cannot be carried out", str(why))
     except DeadlineError:
-        why_not = f"it was not over after {check.timeout:g} s, its time limit"
+        why_not = f"it exceeded its timeout of {check.timeout:g} s"
         return HealthResult(name, Health.UNKNOWN, tries, "timed out", why_not)
     except (OSError, PullerError) as error:
         said = reason(error) if isinstance(error, OSError) else str(error)
@@ -80,7 +80,7 @@ def _try_command(name: str, tries: int, command: str, timeout: float, system: Sy
 
     try:
         if not (words := split_words(command)):
-            raise ValueError("its command has no words")
+            raise ValueError("its command is empty")
         completed = system.query(Command(words, timeout=timeout))
     except (OSError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)

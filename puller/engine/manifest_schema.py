@@ -76,7 +76,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCES: Final = "#/$defs/{name}"
 _OF_OUR_TYPES: Final[dict[type, Schema]] = {
     Reference: {"type": "string", "pattern": "^[^#]+#."},
-    Duration: {"type": ["string", "number"], "description": "30s, 5m, 1h30m, or seconds"},
+    Duration: {"type": ["string", "number"], "description": "30s, 5m, 1h30m, or a number of seconds"},
     Removed: {"enum": ["keep", "absent"]},
     FileMode: {"type": "string", "pattern": f"{FileMode.PATTERN}|[{{][{{]"},
 }
@@ -101,7 +101,7 @@ def _exports() -> Schema:
         "additionalProperties": False,
     }
     return {
-        "description": "Values that the host tells its fleet.",
+        "description": "Values that the host exports to its fleet.",
         "type": "object",
         "maxProperties": export_types.MOST,
         "propertyNames": {"pattern": f"^{export_types.NAME}$"},
@@ -142,7 +142,7 @@ def manifest_schema() -> Schema:
             **_definitions(kinds, _looped_body),
             FOR: _LOOP,
             "resource": {
-                "description": "One type, with one resource or a list of them.",
+                "description": "One type, with one resource or a list of resources.",
                 "type": "object",
                 "minProperties": 1,
                 "maxProperties": 1,
@@ -172,7 +172,7 @@ def request_schema() -> Schema:
 
 
 _NAME: Final[Schema] = {
-    "description": "A name alone: with the defaults of its list, and nothing else.",
+    "description": "Only a name. The resource has the defaults of its list.",
     "type": "string",
     "not": {"enum": [DEFAULTS, FOR]},
 }
@@ -181,11 +181,11 @@ _CLAUSE: Final[Schema] = {
     "pattern": r"^\s*[A-Za-z_]\w*(\s*,\s*[A-Za-z_]\w*)?\s+in\s+\S",
 }
 _LOOP: Final[Schema] = {
-    "description": "One resource for each item: NAME in EXPRESSION, KEY, VALUE in EXPRESSION, or a list of those.",
+    "description": "One resource for each item: NAME in EXPRESSION, KEY, VALUE in EXPRESSION, or a list of them.",
     "anyOf": [_CLAUSE, {"type": "array", "minItems": 1, "items": _CLAUSE}],
 }
 _LABEL: Final[Schema] = {
-    "description": "A name for all resources of a loop or list: references write label#NAME.",
+    "description": "A name for all resources of a loop or list. References use label#NAME.",
     "type": "string",
     "pattern": "^[^#{*]+$",
 }
@@ -197,14 +197,14 @@ _HIERARCHY: Final[Schema] = {
 
 
 _REQUIRES: Final[Schema] = {
-    "description": "The versions of Puller that may apply this: any other refuses it before anything is changed.",
+    "description": "The versions of Puller that may apply this manifest. Other versions reject it before any change.",
     "type": "object",
     "properties": {"puller": {"type": "string", "examples": [">=1.2", ">=1.2, <2"]}},
     "required": ["puller"],
     "additionalProperties": False,
 }
 _LIBRARIES: Final[Schema] = {
-    "description": "Directories of children, templates, files and data that several bundles share, by name.",
+    "description": "Directories of child manifests, templates, files and data that several bundles share, by name.",
     "type": ["object", "null"],
     "propertyNames": {"pattern": f"^{LIBRARY_NAME}$"},
     "additionalProperties": _TEXT,

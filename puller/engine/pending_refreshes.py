@@ -42,7 +42,7 @@ class PendingRefreshes:
         If ``shares`` accepts another scope of the file, its records count too. A resource may have belonged to another
         bundle when its refresh was recorded.
         """
-        self._file = StateFile(path, _Document, "pending refreshes in it are lost") if path else None
+        self._file = StateFile(path, _Document, "its pending refreshes are lost") if path else None
         self._noop = noop
         self._scope = scope
         self._owners = owners or {}

@@ -147,7 +147,7 @@ class Progress:
         failed = event.children.get(State.FAILED, 0)
         unmet = sum(bool(child.unmet_requirements) or not child.reached for child in events)
         if failed or unmet:
-            and_skipped = f", and {unmet} that were not reached" if unmet else ""
+            and_skipped = f", and {unmet} skipped" if unmet else ""
             event.state = State.FAILED
             message = f"child manifest had {failed} failed resources{and_skipped}"
             event.problems = [Problem(code=ProblemCode.CHILDREN_FAILED, message=message)]

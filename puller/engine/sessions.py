@@ -59,7 +59,7 @@ class Session:
         else:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if any(directory.iterdir()):
-                raise UsageError(f"{directory}: is not empty; a session wants a directory of its own")
+                raise UsageError(f"{directory}: is not empty, and a session requires an empty directory")
         start = Start(iso_text(datetime.now(UTC), "microseconds"))
         write_file(directory / _MARK, msgspec.json.encode(start), mode=0o600)
         return cls(directory.absolute(), start)
@@ -74,7 +74,7 @@ class Session:
             return cls(directory, decode((directory / _MARK).read_bytes(), Start))
         except FileNotFoundError:
             raise UsageError(
-                f"{directory}: there is no session here; make one with: puller session new"
+                f"{directory}: is not a session", hint="create one with: puller session new"
             ) from None
         except OSError as error:
             raise UsageError(

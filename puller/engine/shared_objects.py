@@ -71,7 +71,7 @@ def _part(declaration: Declaration) -> Part | None:
     is_open = declaration.failure and declaration.type.type_name == "apply"
     if is_open or declaration.loop is not None or "name" in declaration.unknown:
         raise ResourceError(
-            f"{declaration.where}: {declaration.reference} may declare more than is known here"
+            f"{declaration.where}: {declaration.reference} may declare further resources that depend on unknown values"
         )
     is_known = isinstance(declaration.properties, declaration.type.properties_type)
     return Part(declaration.reference, declaration.type if is_known else Resource, declaration.properties)

@@ -150,7 +150,7 @@ def _read(file: FactFile, limit: float | None) -> Any:
         return documents.value(documents.content(judged.path), form, file.shown)
     # 4.
     if limit is None:
-        what = "is not run where this machine's facts are left out: give its value by --fact or --facts"
+        what = "is not run without the facts of this machine, so pass its value with --fact or --facts"
         raise FactError(file.shown, what, is_left_out=True)
     try:
         output = custom.output_of(file.shown, judged.path, limit)
@@ -176,7 +176,7 @@ def _files(root: Path, directories: Sequence[Path]) -> tuple[dict[str, FactFile]
             if what := _wrong_name(name) or _wrong_kind(file.path):
                 problems.append(_invalid(file.shown, what))
             elif first is not file:
-                what = f"is the fact {name}, which {first.shown} is, too: rename one of them"
+                what = f"defines the fact {name}, as {first.shown} does, so rename one of them"
                 problems.append(_invalid(file.shown, what))
     return files, problems
 
@@ -203,17 +203,15 @@ def _invalid(file: str, what: str) -> Problem:
     return Problem(code=ProblemCode.INVALID_FACT_FILE, message=what, location=Location(file))
 
 
-_LINK = "is a symbolic link, which a bundle cannot hold, expected what it leads to"
+_LINK = "is a symbolic link, which a bundle cannot contain, expected the target itself"
 
 
 def _wrong_name(name: str) -> str:
     """Return why the name is invalid for a fact, or empty text."""
     if _NAME.fullmatch(name) is None:
-        return f"{name!r} is no name of a fact, expected letters, digits and underscores before the ending"
+        return f"{name!r} is not a valid fact name, expected letters, digits and underscores before the extension"
     if name in BUILT_IN or name in _VARIABLES or legacy.is_name(name):
-        return (
-            f"{name} is a fact that every machine has, and no bundle replaces it: give the file another name"
-        )
+        return f"{name} is a fact of every machine that bundles cannot replace, so rename the file"
     return ""
 
 
@@ -228,5 +226,5 @@ def _wrong_kind(path: str) -> str:
     if not stat.S_ISREG(mode):
         return "is not a regular file"
     if documents.form_of_name(path) is None and not mode & stat.S_IXUSR:
-        return "is neither executable nor named *.json, *.yaml, *.yml or *.txt"
+        return "must be executable, or named *.json, *.yaml, *.yml or *.txt"
     return ""

@@ -93,12 +93,12 @@ def _read(path: str, limit: float) -> dict[str, Any]:
     if form:
         text = documents.content(judged.path)
         if form != "json" and not text.strip():  # as a full disk leaves it (JSON is never empty)
-            raise FactError(path, "is empty; remove it, or write a comment if it has no facts")
+            raise FactError(path, "is empty, so remove it, or write a comment into it")
         return documents.parse(text, form, path)
     # 5.
     if mode & stat.S_IXUSR:
         return _run(path, judged.path, limit)
-    raise FactError(path, "is neither executable nor named *.json, *.yaml, *.yml or *.txt")
+    raise FactError(path, "must be executable, or named *.json, *.yaml, *.yml or *.txt")
 
 
 def _run(path: str, program: str, limit: float) -> dict[str, Any]:

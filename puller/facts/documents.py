@@ -53,7 +53,7 @@ def printed(text: bytes, source: str) -> Any:
     """
     _verify_size(text, source)
     if not text.strip():
-        raise FactError(source, "is empty, expected a value; {} stands for nothing")
+        raise FactError(source, "is empty, expected a value ({} for an empty mapping)")
     if _is_line_of_text(text):
         return _number_or_text(_decoded(text, source).strip())
     form = "json" if text.lstrip()[:1] == b"[" else form_of_output(text)
@@ -157,7 +157,7 @@ def _decoded(text: bytes, source: str) -> str:
 
 def _verify_size(text: bytes, source: str) -> None:
     if len(text) > SIZE_LIMIT:
-        raise FactError(source, f"is longer than the {SIZE_LIMIT} bytes that are read")
+        raise FactError(source, f"has more than {SIZE_LIMIT} bytes")
 
 
 def _shortened(text: str) -> str:

@@ -202,7 +202,7 @@ class Facts(Mapping[str, "Any"]):
         except TimeoutError as error:
             self._machine.note(f"facts of {name}", error)
         except Exception as error:  # noqa: BLE001  input of any kind comes from kernels that we have not seen
-            self._machine.note(f"facts of {name}", f"cannot be understood: {error!r}")
+            self._machine.note(f"facts of {name}", f"cannot be interpreted: {error!r}")
         else:
             return facts
         return {}

@@ -30,7 +30,7 @@ def _data(place: Declaration) -> str:
         for source in place.child.given.handed
         for key, value in source.data.items()
     ]
-    return f"with {', '.join(pairs)}" if pairs else "with no data"
+    return f"with {', '.join(pairs)}" if pairs else "without data"
 
 
 def _shortened(value: object) -> str:

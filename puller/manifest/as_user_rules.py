@@ -18,14 +18,14 @@ from puller.resources.base import PropertyError
 
 WANTS_ROOT: Mapping[str, str] = MappingProxyType(
     {
-        "cron": "jobs below /etc/cron.d are of the machine; a timer of systemd --user does the same",
-        "group": "accounts are of the machine",
-        "kernel_module": "modules are of the kernel",
+        "cron": "jobs in /etc/cron.d belong to the machine, use a timer of systemd --user",
+        "group": "accounts belong to the machine",
+        "kernel_module": "modules belong to the kernel",
         "mount": "file systems are mounted for the machine",
         "package": "packages are installed for the machine",
-        "repository": "package repositories are of the machine",
-        "sysctl": "these settings are of the kernel",
-        "user": "accounts are of the machine",
+        "repository": "package repositories belong to the machine",
+        "sysctl": "these settings belong to the kernel",
+        "user": "accounts belong to the machine",
     }
 )
 """The reason why a type requires root."""
@@ -37,7 +37,7 @@ _OWNED = frozenset({"archive", "file"})
 def refusal(type_name: str) -> str:
     """Return why no resource of a type can be managed. Empty if some can."""
     why = WANTS_ROOT.get(type_name)
-    return f"{type_name} resources want root ({why}), and this is the agent of a user" if why else ""
+    return f"{type_name} resources require root ({why}), and this is the agent of a user" if why else ""
 
 
 def complete(type_name: str, raw: dict[str, Any]) -> None:
@@ -58,13 +58,13 @@ def problems(type_name: str, raw: Mapping[str, Any], *, is_here: bool) -> Iterat
     if type_name == "service" and raw.get("scope") == "system":
         yield PropertyError(
             "scope",
-            "is 'system', which wants root, and this is the agent of a user",
+            "is 'system', which requires root, and this is the agent of a user",
             code=ProblemCode.REQUIRES_ROOT,
         )
     if raw.get("validate_in_place") is True:
         yield PropertyError(
             "validate_in_place",
-            "is true, which wants root, and this is the agent of a user",
+            "is true, which requires root, and this is the agent of a user",
             code=ProblemCode.REQUIRES_ROOT,
         )
     if not is_here:
@@ -73,13 +73,17 @@ def problems(type_name: str, raw: Mapping[str, Any], *, is_here: bool) -> Iterat
         if _is_given(raw.get(name)) and not _is_me(raw[name]):
             yield PropertyError(
                 name,
-                f"is {raw[name]!r}, and this is the agent of {_user_name()}",
+                f"is {raw[name]!r}, and this agent runs as {_user_name()}",
                 code=ProblemCode.REQUIRES_ROOT,
-                expected="no other",
+                expected=_user_name(),
             )
     if _is_given(raw.get("group")) and not _is_my_group(raw["group"]):
-        what = f"is {raw['group']!r}, expected a group that {_user_name()} is in"
-        yield PropertyError("group", f"{what}: this is the agent of a user", code=ProblemCode.REQUIRES_ROOT)
+        yield PropertyError(
+            "group",
+            f"is {raw['group']!r}, and this agent runs as {_user_name()}",
+            code=ProblemCode.REQUIRES_ROOT,
+            expected=f"a group of {_user_name()}",
+        )
 
 
 def _is_given(value: Any) -> bool:

@@ -188,7 +188,7 @@ def _find(declaration: Declaration, path: str, family: Family) -> str:
     if path == os.path.realpath(family.path) or any(p.child and p.child.path == path for p in parents):
         between = (parent.properties.name for parent in reversed(parents))
         names = [family.path.name, *between, declaration.properties.name]
-        raise SourceError(f"manifests apply each other: {' → '.join(names)}")
+        raise SourceError(f"manifests apply each other in a cycle: {' → '.join(names)}")
     _require_depth(len(parents))
     return path
 
@@ -221,7 +221,7 @@ def _require_depth(depth: int) -> None:
 
 
 def _denied(parent: Declaration) -> str:
-    return f"apply resources are denied, by allow_apply at {parent.where}"
+    return f"apply resources are denied, because of allow_apply at {parent.where}"
 
 
 def _count(declaration: Declaration) -> None:

@@ -337,7 +337,7 @@ class Draft(msgspec.Struct):
         if error.is_unquoted and shows_value and (written := self.problems.original(path)) is not None:
             problem = replaced(problem, hint=f"{QUOTE}, as '{written}'")
         if error.property == FOR:
-            problem = replaced(problem, hint="a loop stands beside the name of its resource")
+            problem = replaced(problem, hint="write the loop beside the name of its resource")
         problem = replaced(problem, subject=self._subject(error.property))
         self.problems.note(self.problems.placed(problem, path))
 
@@ -349,7 +349,7 @@ class Draft(msgspec.Struct):
         """Return whether a property that messages always show contains a secret. Such a property is a problem."""
         shown = sorted(self.secret & _ALWAYS_SHOWN)
         for name in shown:
-            what = f"{name} is made of a secret, and would be shown"
+            what = f"{name} contains a secret, and messages always show this property"
             self.problems.add(self.entry.path, what, self._subject(name), ProblemCode.EXPOSED_SECRET)
         return bool(shown)
 

@@ -170,7 +170,7 @@ def _read_defaults(body: list[Any], path: KeyPath, problems: Problems) -> dict[s
             continue
         defaults = item[DEFAULTS]
         if found is not None:
-            problems.add((*path, index), "defaults is given a second time for this list", code=_SHAPE)
+            problems.add((*path, index), "defaults occurs twice in this list", code=_SHAPE)
         elif not isinstance(defaults, dict):
             what = f"defaults is {_described(defaults)}, expected properties"
             problems.add((*path, index, DEFAULTS), what, code=_SHAPE)
@@ -185,7 +185,7 @@ def _described_item(item: object) -> str:
     names = ", ".join(str(name) for name in item if name != FOR)
     if FOR not in item:
         return f"has several names: {names}"
-    return f"has for beside {names}" if names else "has for, and nothing beside it"
+    return f"has for beside {names}" if names else "has for without a name beside it"
 
 
 def _described(value: object) -> str:

@@ -122,11 +122,11 @@ class _Search(msgspec.Struct):
         other, text = self.places.setdefault(name, (directory, problems))
         if other != directory:
             where = text.where((KEY, name))
-            what = f"{name} is {directory} here, and {other} at {where}: two libraries of one name"
+            what = f"{name} is {directory} here and {other} at {where}, and a name must be unique"
             problems.add((KEY, name), what, code=_CODE)
         elif name in chain:
             circle = " → ".join([*chain[chain.index(name) :], name])
-            problems.add((KEY, name), f"libraries use each other: {circle}", code=_CODE)
+            problems.add((KEY, name), f"libraries use each other in a cycle: {circle}", code=_CODE)
         elif name not in self.found:
             if why := self._why_not(name, directory):
                 problems.add((KEY, name), why, code=_CODE)
@@ -141,25 +141,25 @@ class _Search(msgspec.Struct):
         if directory != inside and (self.is_packed or FileTree(self.root).holds(directory)):
             return f"leads to {directory}, expected {PACKED}/{name} or a directory outside of the bundle"
         if directory != inside and os.path.lexists(inside):
-            return f"is {directory}, and the bundle has {PACKED}/{name} of its own: remove one of the two"
+            return f"is {directory}, and the bundle has {PACKED}/{name} too, so remove one of them"
         if not os.path.isdir(directory):
-            whole = ", so the bundle is not whole" if self.is_packed else ""
-            return f"there is no directory {directory}{whole}"
+            whole = ", so the bundle is incomplete" if self.is_packed else ""
+            return f"{directory} is not a directory{whole}"
         if len(self.places) > _MOST:
-            return f"more than {_MOST} libraries in one bundle"
+            return f"the bundle has more than {_MOST} libraries"
         # A manifest may name any directory. Directories that are not meant to be shared must not be packed and
         # published.
         if not os.path.isfile(os.path.join(directory, LIBRARY)):
-            return f"there is no {LIBRARY} in {directory}, which makes it a library; it may be empty"
+            return f"{directory} is not a library, because it has no {LIBRARY} (an empty file is enough)"
         if os.path.lexists(os.path.join(directory, _TREE)):
-            return f"has a {_TREE}, and libraries have no tree: give their defaults in {DATA}"
+            return f"has a {_TREE}, which libraries cannot have, so move its defaults to {DATA}"
         return next(self._overlaps(name, library), "")
 
     def _overlaps(self, name: str, library: FileTree) -> Iterator[str]:
         for other, (directory, text) in self.places.items():
             if other != name and (library.holds(directory) or FileTree(directory).holds(library.root)):
                 where = text.where((KEY, other))
-                yield f"is {library.root}, and the library {other} at {where} is {directory}: one holds the other"
+                yield f"is {library.root}, and the library {other} at {where} is {directory}: they overlap"
 
     def _uses(self, directory: str, chain: tuple[str, ...]) -> frozenset[str]:
         """Return the libraries that a ``library.yaml`` names."""
@@ -176,9 +176,9 @@ class _Search(msgspec.Struct):
 
 def _why_malformed(name: object, path: object) -> str:
     if not isinstance(name, str) or not re.fullmatch(LIBRARY_NAME, name):
-        return f"the name {name!r} is not valid, expected small letters, digits, - and _, a letter first"
+        return f"the name {name!r} is not valid, expected lower-case letters, digits, - and _, starting with a letter"
     if name == BUNDLE:
-        return f"the name {BUNDLE!r} is that of the bundle itself, expected another"
+        return f"the name {BUNDLE!r} is reserved for the bundle itself"
     if not isinstance(path, str) or not path or "\0" in path or os.path.isabs(path):
         return f"is {path!r}, expected the path of a directory, relative to this file"
     return ""
@@ -197,7 +197,7 @@ def _read(path: str, name: str) -> tuple[Problems, Mapping[str, Any]]:
         raise ManifestError([problem]) from error
     problems = Problems.of_text(name, text)
     if value is not None and not isinstance(value, dict):
-        problems.add((), f"is not a mapping; expected {KEY}", code=_CODE)
+        problems.add((), "is not a mapping", code=_CODE, expected=f"a mapping with the key {KEY}")
     return problems, value if isinstance(value, dict) else {}
 
 
@@ -215,7 +215,7 @@ def unused_libraries(files: BundleFiles, name: str) -> Iterator[Problem]:
             if not _may_name(tree, library):
                 yield Problem(
                     code=ProblemCode.UNUSED_LIBRARY,
-                    message=f"the library {library} is not used: nothing names a path {library}:…",
+                    message=f"the library {library} is not used: no file has a path {library}:…",
                     location=Location(declared_in),
                     name=library,
                 )

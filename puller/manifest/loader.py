@@ -67,7 +67,7 @@ def _value(name: str, export: Export, scope: Scope) -> tuple[Any, Problem | None
     try:
         value = resolve_tree(export.value, scope)
     except HieraError as error:
-        return None, prefixed(error.problems[0], f"exports.{name} cannot be had on this host")
+        return None, prefixed(error.problems[0], f"exports.{name} is unavailable on this host")
     if has_secret(value):
         message = f"exports.{name} is a secret, which is never exported"
         return None, Problem(code=ProblemCode.EXPOSED_SECRET, message=message, name=name)

@@ -34,7 +34,7 @@ _WORDS = frozenset(
     ("and", "else", "false", "if", "in", "is", "loop", "none", "not", "or", "self", "super", "true")
 )
 """Reserved words of expressions and templates."""
-_QUOTE = "quote one with a comma that stands in brackets"
+_QUOTE = "quote a clause in brackets that has a comma"
 _LONGEST = 60  # characters of a value in a sentence
 
 
@@ -281,7 +281,7 @@ def parse_clauses(value: object) -> tuple[Clause, ...]:
         raise ValueError(f"is {shown(value)}, {_WANTED}")
     clauses = tuple(map(_parse_clause, value if isinstance(value, list) else [value]))
     if isinstance(value, list) and (broken := next((one for one in value if not _is_whole(one)), None)):
-        raise ValueError(f"is {shown(broken)}, {_WANTED}; {_QUOTE}")
+        raise ValueError(f"is {shown(broken)}, {_WANTED} ({_QUOTE})")
     names = [name for clause in clauses for name in clause.names]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"has the name {twice} twice")
@@ -292,13 +292,17 @@ def _parse_clause(value: object) -> Clause:
     found = _CLAUSE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         # YAML reads [a, b in data.c] as a list of two texts.
-        quoted = f"; {_QUOTE}" if _is_name(value) or not _is_whole(value) else ""
+        quoted = f" ({_QUOTE})" if _is_name(value) or not _is_whole(value) else ""
         raise ValueError(f"is {shown(value)}, {_WANTED}{quoted}")
     names = tuple(name.strip() for name in found["names"].split(","))
     if wrong := next((name for name in names if not _is_name(name)), None):
-        raise ValueError(f"has the name {shown(wrong)}, expected letters, digits and _, and no digit first")
+        raise ValueError(
+            f"has the name {shown(wrong)}, expected letters, digits and _, not starting with a digit"
+        )
     if word := next((name for name in names if name.lower() in _WORDS), None):
-        raise ValueError(f"has the name {shown(word)}, a word of expressions: choose another")
+        raise ValueError(
+            f"has the name {shown(word)}, a reserved word of expressions, so choose another name"
+        )
     if len(names) > 2:
         raise ValueError(f"has {len(names)} names, {_WANTED}")
     return Clause(names, *_without_condition(found["expression"]))

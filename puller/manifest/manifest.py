@@ -14,6 +14,7 @@ import msgspec
 from foundation.masking import mask_location
 from foundation.problems import KeyPath, Problem
 from hiera.expressions.expressions import Scope
+from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.sources import DataSource
@@ -62,8 +63,8 @@ class Manifest(Catalog, kw_only=True):
     """Values for the fleet, by name: those that have a valid value on this host."""
     export_problems: Sequence[Problem] = ()
     """The problems of all other exports."""
-    pre_message: str = ""
-    post_message: str = ""
+    pre_message: str | Secret = ""
+    post_message: str | Secret = ""
     warnings: list[Problem] = msgspec.field(default_factory=list)
     """Suspicious but valid parts."""
     of_no_item: frozenset[Reference] = frozenset()
@@ -89,9 +90,7 @@ def working_directory() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError:
-        raise UsageError(
-            "the working directory, where relative paths start, does not exist any more"
-        ) from None
+        raise UsageError("the working directory, where relative paths start, no longer exists") from None
 
 
 @contextlib.contextmanager
@@ -116,12 +115,16 @@ def open_source(argument: str) -> Iterator[ManifestSource]:
     # Before the plain file, because YAML would report an archive only as invalid UTF-8.
     elif argument.endswith(_ARCHIVE_ENDINGS) and path.exists():
         raise SourceError(
-            f"{argument}: is an archive and no bundle, which ends in .tar.gz: unpack it, and name its directory"
+            f"{argument}: is an archive but not a bundle, whose name ends in .tar.gz",
+            hint="unpack it, and pass its directory",
         )
     elif path.exists():
         yield ManifestSource(path.absolute(), argument)
     elif "://" in argument:
-        what = "is a URL, expected a file or directory of this machine: download it first"
-        raise SourceError(f"{mask_location(argument)}: {what}; hosts that follow a site run `puller run`")
+        raise SourceError(
+            f"{mask_location(argument)}: is a URL",
+            expected="a file or directory of this machine",
+            hint="download it first, or follow its site with `puller run`",
+        )
     else:
-        raise SourceError(f"{argument}: there is no such manifest, directory or bundle file")
+        raise SourceError(f"{argument}: does not exist")

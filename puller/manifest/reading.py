@@ -20,6 +20,7 @@ from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
 from hiera.text import yaml_text
 from hiera.values.data_paths import MISSING
+from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_tree import open_tree
@@ -48,13 +49,8 @@ _RUN_KEYS = (
     "pre_message",
     "post_message",
 )
-_OF_THE_TOP = {
-    "as_user": "counts",
-    "give_up_after": "counts",
-    "exports": "are made",
-    "pre_message": "is shown",
-    "post_message": "is shown",
-}
+_ONLY_AT_THE_TOP = ("as_user", "give_up_after", "exports", "pre_message", "post_message")
+"""Keys that have no effect in a child manifest."""
 _LIBRARIES = "libraries"
 _REQUIRES = "requires"
 _PULLER = "puller"
@@ -141,9 +137,9 @@ class ManifestText(msgspec.Struct, frozen=True):
             if key not in _RUN_KEYS:
                 self._add_unknown((*self.run_path, key), key, _RUN_KEYS)
         if not isinstance(self.run.get("fail_on_error", False), bool):
-            self.refuse("fail_on_error", "fail_on_error is not true or false")
+            self.refuse("fail_on_error", "fail_on_error must be true or false")
         if not isinstance(self.run.get("as_user", False), bool):
-            self.refuse("as_user", "as_user is not true or false")
+            self.refuse("as_user", "as_user must be true or false")
         runs = self.run.get("give_up_after", 0)
         if type(runs) is not int or runs < 0:  # a bool is an int in Python
             self.refuse("give_up_after", f"give_up_after is {runs!r}, expected a number of runs")
@@ -167,7 +163,9 @@ class ManifestText(msgspec.Struct, frozen=True):
             return
         required = self.value[_REQUIRES]
         if not isinstance(required, dict) or set(required) != {_PULLER}:
-            what = f'requires is {required!r}, expected what is asked of the agent, such as {{{_PULLER}: ">=1.2"}}'
+            what = (
+                f'requires is {required!r}, expected a version of the agent, such as {{{_PULLER}: ">=1.2"}}'
+            )
             self.problems.add((_REQUIRES,), what)
             return
         from puller.values.version_range import VersionRange  # rarely needed
@@ -179,7 +177,7 @@ class ManifestText(msgspec.Struct, frozen=True):
             self.problems.add((_REQUIRES, _PULLER), f"requires: {_PULLER} {error}")
             return
         if __version__ not in wanted:
-            message = f"requires Puller {wanted.text}, and this is Puller {__version__}"
+            message = f"requires Puller {wanted.text}, but this is Puller {__version__}"
             code = ProblemCode.REQUIRES_OTHER_VERSION
             raise ManifestError([self.problems.problem((_REQUIRES, _PULLER), message, code=code)])
 
@@ -190,7 +188,8 @@ class ManifestText(msgspec.Struct, frozen=True):
             return Agent.SOME_USERS if is_for_users else Agent.OF_THE_MACHINE
         if is_for_users and not inputs.as_user:
             self.refuse(
-                "as_user", "as_user is true: it is for agents of ordinary users (puller run --as-user)"
+                "as_user",
+                "as_user is true, so only agents of ordinary users apply this manifest (puller run --as-user)",
             )
         return Agent.OF_THIS_USER if inputs.as_user else Agent.OF_THE_MACHINE
 
@@ -211,21 +210,22 @@ class ManifestText(msgspec.Struct, frozen=True):
     def refuse_libraries(self) -> None:
         """Record a problem if a child manifest declares libraries. Only the top manifest declares them."""
         if _LIBRARIES in self.value:
-            what = "are declared by the top manifest, and those of a library in its library.yaml"
-            self.problems.add((_LIBRARIES,), f"libraries {what}", code=ProblemCode.INVALID_LIBRARY)
+            message = "a child manifest cannot declare libraries"
+            hint = "declare them in the top manifest, or those of a library in its library.yaml"
+            self.problems.add((_LIBRARIES,), message, code=ProblemCode.INVALID_LIBRARY, hint=hint)
 
     def unheard_messages(self) -> list[Problem]:
         """Return a warning for each key of a child manifest that only the top manifest may use."""
         code = ProblemCode.HOST_WARNING
         return [
             self.problems.problem(
-                (*self.run_path, key), f"{key} {is_heeded} of the top manifest only", code=code, property=key
+                (*self.run_path, key), f"{key} has no effect in a child manifest", code=code, property=key
             )
-            for key, is_heeded in _OF_THE_TOP.items()
+            for key in _ONLY_AT_THE_TOP
             if key in self.run
         ]
 
-    def message(self, key: str, home: Home) -> str:
+    def message(self, key: str, home: Home) -> str | Secret:
         """Return ``pre_message`` or ``post_message`` with resolved expressions. Record problems."""
         text = self.run.get(key, "")
         if not isinstance(text, str):
@@ -234,7 +234,8 @@ class ManifestText(msgspec.Struct, frozen=True):
         if not home.has_data:
             return ""
         try:
-            return str(resolve(text, home.scope))
+            message = resolve(text, home.scope)
+            return message if isinstance(message, Secret) else str(message)
         except HieraError as error:
             self.refuse_error(key, error, prefix=key)
             return ""
@@ -244,7 +245,7 @@ def _read(path: Path, name: str) -> str:
     try:
         return read_limited(path, _SIZE_LIMIT).decode("utf-8")
     except FileNotFoundError:
-        raise SourceError(f"{name}: there is no manifest here ({path})") from None
+        raise SourceError(f"{name}: does not exist ({path})") from None
     except UnicodeDecodeError as error:
         message = f"is not UTF-8 text, at byte {error.start}"
         problem = Problem(code=ProblemCode.INVALID_DOCUMENT, message=message, location=Location(name))
@@ -260,7 +261,7 @@ def _run_section(value: dict[str, Any], problems: Problems) -> tuple[dict[str, A
         return value, ()
     section = value[_CCM]
     if both := [key for key in _RUN_KEYS if key in value]:
-        problems.add((both[0],), f"{both[0]} cannot be given beside {_CCM}")
+        problems.add((both[0],), f"{both[0]} cannot be used together with {_CCM}")
     if not isinstance(section, dict):
         problems.add((_CCM,), f"{_CCM} is {section!r}", expected="a mapping")
         return {}, (_CCM,)

@@ -72,7 +72,7 @@ def _without_hidden_names(entry: Entry, loop: Loop, problems: Problems, home: Ho
     hidden = next((name for name in loop.names if name in home.scope.names or name in _FUNCTIONS), None)
     if hidden is None:
         return loop
-    sentence = f"for has the name {hidden}, which means something else already: choose another"
+    sentence = f"for has the name {hidden}, which already has another meaning, so choose another name"
     problems.add((*entry.path, FOR), sentence, str(loop.reference), ProblemCode.INVALID_LOOP, property=FOR)
     return Loop.of((), loop.reference)
 

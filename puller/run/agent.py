@@ -201,7 +201,7 @@ class Agent(msgspec.Struct, frozen=True):
             for note in notes:
                 self.problems.warn(note)
             if unfinished := find_unfinished(self.directories):
-                self.problems.warn(f"the run that began {unfinished} did not come to its end")
+                self.problems.warn(f"the run that began {unfinished} did not finish")
             with self.problems.remembering():
                 save_status(self.directories, "running")
             yield
@@ -419,6 +419,6 @@ class Agent(msgspec.Struct, frozen=True):
         try:
             delivery.send(self.stops.check)
         except Stopped as stop:
-            self.problems.log.warn(f"{stop}: reports wait for the next run")
+            self.problems.log.warn(f"{stop}: the next run will send the reports")
         except Exception as error:  # noqa: BLE001  see above
-            self.problems.log.warn(f"reports are not sent: {sentence_of(error)}")
+            self.problems.log.warn(f"cannot send reports: {sentence_of(error)}")

@@ -258,12 +258,15 @@ class BundleRun(msgspec.Struct):
     def _report_interruption(self, bundle: Installed) -> None:
         times, how = self._interruptions(bundle)
         if times:
-            what = f"the last run was cut short while it applied it ({how})"
-            self.context.problems.warn(f"{bundle}: {what}; trying it again")
+            what = f"the last run was interrupted while it applied this version ({how})"
+            self.context.problems.warn(f"{bundle}: {what}, trying again")
 
     def _give_up_interrupted(self, bundle: Installed) -> None:
         times, how = self._interruptions(bundle)
-        reason = f"{times} runs in a row were cut short while they applied it, at last because {how}"
+        reason = (
+            f"{times} consecutive runs were interrupted while they applied this version, "
+            f"most recently because {how}"
+        )
         self.give_up(
             bundle, reason, BundleReport(name=bundle.name, version=bundle.version, sha256=bundle.sha256)
         )
@@ -292,11 +295,11 @@ class BundleRun(msgspec.Struct):
             return
         if self.returned_to is not None:
             version = self.returned_to.version
-            self._report_no_rollback(f"{self.name}: {version} is not understood any more")
+            self._report_no_rollback(f"{self.name}: this version of Puller cannot read {version}")
             return
         status = ExitStatus.HEALTH_FAILED_TWICE if self.report.given_up else ExitStatus.NOTHING_TO_ENFORCE
         self.report.outcome = "nothing to enforce"
-        message = f"{self.name}: there is no usable bundle on this host"
+        message = f"{self.name}: this host has no usable version of this bundle"
         self.context.problems.error(Problem(code=ProblemCode.NOTHING_TO_ENFORCE, message=message), status)
 
     def begin(
@@ -351,7 +354,7 @@ class BundleRun(msgspec.Struct):
     ) -> dict[str, Health]:
         if not have_health_checks(concerns) or not (before := list(enforced())):
             return {}
-        self.context.problems.log.notice(f"{bundle}: asking the health checks before the change")
+        self.context.problems.log.notice(f"{bundle}: running the health checks before the change")
         return health_before(before, concerns, LocalSystem())
 
     def _activate(self, bundle: Installed) -> None:
@@ -425,7 +428,7 @@ class BundleRun(msgspec.Struct):
         if not sentences:
             return
         self.report.not_undone = sentences
-        self.context.problems.warn(f"{self.name}: cannot be undone: {'; '.join(sentences)}")
+        self.context.problems.warn(f"{self.name}: cannot be undone: {', '.join(sentences)}")
         with self.context.problems.remembering():
             self.context.quarantine.add_remaining(sha256, sentences)
 
@@ -446,9 +449,7 @@ class BundleRun(msgspec.Struct):
             )
             decision = self._decide_applied(chosen)
             if self.failure and decision.step is not Step.ROLL_BACK:
-                what = (
-                    f"{chosen.bundle}: {self.failure}; there is no other bundle on this host to roll back to"
-                )
+                what = f"{chosen.bundle}: {self.failure}. This host has no other version to roll back to"
                 self.context.problems.warn(Problem(code=ProblemCode.ROLLBACK_FAILS, message=what))
             return decision
         return self._decide_applied(chosen)
@@ -499,11 +500,13 @@ class BundleRun(msgspec.Struct):
             return ""
         runs = trial.failed + 1
         if runs < limit:
-            sentence = f"resources failed in {runs} of {limit} runs in a row after which it is given up"
+            sentence = (
+                f"resources failed in {runs} consecutive runs, and the version is given up after {limit}"
+            )
             self.context.problems.log.notice(f"{self.name} {self.report.version}: {sentence}")
             return ""
         failures = "; ".join(told_failures((event for _, event in outcomes), most=3))
-        times = f" in {runs} runs in a row, at last" if runs > 1 else ":"
+        times = f" in {runs} consecutive runs, most recently:" if runs > 1 else ":"
         return f"resources failed{times} {failures}"
 
     # Keep or roll back
@@ -524,7 +527,7 @@ class BundleRun(msgspec.Struct):
         """Quarantine a version, then close its trial. ``given_up`` is its report."""
         given_up.outcome = f"given up: {reason}"
         self.report.given_up = given_up
-        self.report.held = f"{bundle} is in quarantine: {reason}"
+        self.report.held = f"{bundle} is quarantined: {reason}"
         self.report.held_because = HeldBecause.QUARANTINE
         sentence = f"{bundle.version} is given up: {reason}"
         kind = MessageId.BUNDLE_GIVEN_UP
@@ -539,7 +542,7 @@ class BundleRun(msgspec.Struct):
         """Keep the applied version, or end its attempt."""
         bundle, decision = chosen.bundle, self._decide_applied(chosen)
         if self.report.given_up is not None and (self.outcomes is None or is_broken(self.outcomes)):
-            sentence = f"rolled back to {bundle.version}, and not all is well"
+            sentence = f"rolled back to {bundle.version}, but resources or health checks still fail"
             self._report_error(sentence, ExitStatus.HEALTH_FAILED_TWICE)
         if decision.step is Step.KEEP:
             self._keep(bundle)

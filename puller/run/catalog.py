@@ -61,7 +61,9 @@ def _without_conflict(context: RunContext, bundles: Bundles, number: int) -> Hos
         if other.chosen is None or other.chosen.bundle == other.current:
             continue
         release = other.chosen.bundle
-        sentence = f"{release} is rejected: no {left_out.name} fits with it: {reason}"
+        sentence = (
+            f"{release} is rejected, because every version of {left_out.name} conflicts with it: {reason}"
+        )
         other.refused[release.sha256] = sentence
         catalog = _join(bundles)
         if left_out.chosen is not None:
@@ -147,7 +149,7 @@ def apply_versions(context: RunContext, bundles: Bundles, catalog: HostCatalog) 
     for bundle, chosen in chosen_bundles(bundles):
         if _is_left_out(catalog, chosen):
             bundle.is_left_out = True
-            bundle.report_unapplied(bundle.current, "nothing of it was asked for")
+            bundle.report_unapplied(bundle.current, "--only selects none of its resources")
             continue
         own, part = whole.resources_of(chosen.number), catalog.concerns(chosen.number)
         bundle.report_applied(chosen.bundle, [events[index] for index in own])
@@ -198,7 +200,7 @@ def _log_staying(context: RunContext) -> None:
     leftovers = context.leftovers
     while leftovers.staying:
         bundle, reference, reason = leftovers.staying.pop(0)
-        sentence = f"{reference} is left behind: {reason}"
+        sentence = f"{reference} is a leftover: {reason}"
         kind = MessageId.RESOURCE_SKIPPED
         context.problems.log.notice(sentence, kind=kind, bundle=bundle, resource=reference)
 

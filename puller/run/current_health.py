@@ -57,7 +57,7 @@ def find_active_run(directories: Directories) -> str:
     """Return a sentence about the process that changes this machine now. Empty without one."""
     status = load_status(directories)
     if status is not None and status.state == "running":
-        return f"a run is at work since {status.since}"
+        return f"a run has been active since {status.since}"
     # Taking the lock for a test could stop a run that begins at this moment.
     return "another command holds the lock" if _is_locked(directories.run / "lock") else ""
 
@@ -89,11 +89,11 @@ def check_enforced(
             current = store.current(choice.name)
             if current is None:
                 if is_checked:
-                    health.findings.append(Finding(Health.UNKNOWN, f"{choice.name}: nothing is enforced"))
+                    health.findings.append(Finding(Health.UNKNOWN, f"{choice.name}: no version is enforced"))
                 continue
             catalog = catalog.joined(read_manifest(current, inputs(), catalog.references()))
         except StoreError as error:
-            status, why = Health.CRITICAL, f"{choice.name}: what is enforced is damaged: {error}"
+            status, why = Health.CRITICAL, f"{choice.name}: the enforced version is damaged: {error}"
         except (PullerError, BundleError, HieraError) as error:
             status, why = Health.UNKNOWN, f"{choice.name}: its manifest cannot be read: {error}"
         else:
@@ -128,7 +128,7 @@ def _check(bundle: str, declaration: Declaration, health: HostHealth, masks: Mas
         if declaration.late is not None:
             evaluate_again(declaration)
     except (ResourceError, HieraError) as error:
-        unknown(f"whether it is managed here is not known: {error}")
+        unknown(f"cannot evaluate whether it is managed: {error}")
         return
     if declaration.properties.noop:  # a run does not apply or check it
         return
@@ -173,10 +173,10 @@ def findings_of(health: HostHealth) -> Iterator[Finding]:
 
 def _in_order(good: int, total: int) -> str:
     if not total:
-        return "what is enforced has no health checks"
+        return "the enforced versions have no health checks"
     if good == total:
-        return f"{counted(good, 'check')} in order"
-    return f"{good} of {counted(total, 'check')} in order"
+        return f"{counted(good, 'check')} OK"
+    return f"{good} of {counted(total, 'check')} OK"
 
 
 def _is_locked(path: Path) -> bool:

@@ -211,7 +211,7 @@ class ExportedValues:
     """
 
     def __init__(self, directories: Directories, warn: Callable[[str], None]) -> None:
-        self._file = StateFile(directories.exports, _Exports, "the next run exports anew")
+        self._file = StateFile(directories.exports, _Exports, "the next run exports all values again")
         self._warn = warn
 
     def load(self, *, noop: bool = False) -> dict[str, dict[str, Value]]:

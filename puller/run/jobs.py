@@ -158,8 +158,8 @@ def run(options: RunOptions, network: "Network | None" = None) -> int:
         status = _run(options, configuration)
     is_shown = options.reports is None
     if is_shown and status in _AFTER_FAILURES and (profile := os.environ.get(UNIT_PROFILE)):
-        what = f"the {profile} profile of the unit may have forbidden what failed"
-        options.log().warn(f"{what}; docs/units.md says which line, and how a drop-in allows it")
+        message = f"the {profile} profile of the unit may have forbidden the failed operation"
+        options.log().warn(f"{message}. See docs/units.md for the setting and a drop-in that allows it.")
     return status
 
 
@@ -207,7 +207,7 @@ def apply(options: ApplyOptions) -> int:
         try:
             return _apply(options, log, stops)
         except Stopped as stop:
-            log.error(f"{stop}; nothing was changed")
+            log.error(f"{stop} before any change")
             return stop.exit_status
 
 

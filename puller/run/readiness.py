@@ -113,7 +113,7 @@ def _check_user(name: str) -> None:
         try:
             pwd.getpwnam(name)
         except KeyError:
-            raise ValueError(f"there is no user {name}") from None
+            raise ValueError(f"the user {name} does not exist") from None
 
 
 def _check_listed(path: str, *, needed: bool = False) -> None:

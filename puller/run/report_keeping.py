@@ -83,7 +83,7 @@ class ReportKeeper(msgspec.Struct, frozen=True):
             for resource in new[:MOST_SAID]:
                 log.warn(sentence(resource), kind=kind, bundle=resource.bundle, resource=resource.reference)
             if (more := len(new) - MOST_SAID) > 0:
-                log.warn(f"and {more} more are restless", kind=kind)
+                log.warn(f"and {more} more restless resources", kind=kind)
         return restless
 
     def _write_metrics(self, report: Report, restless: Sequence[RestlessResource]) -> None:
@@ -102,7 +102,7 @@ class ReportKeeper(msgspec.Struct, frozen=True):
             facts = chosen_facts(self.host.facts, self.configuration.reports.facts)
             delivery.keep(self._sent_report(report, restless, facts))
         except Exception as error:  # noqa: BLE001  see above
-            self.problems.log.warn(f"reports are not sent: {sentence_of(error)}")
+            self.problems.log.warn(f"cannot send reports: {sentence_of(error)}")
 
     def _sent_report(
         self, report: Report, restless: Sequence[RestlessResource], facts: Mapping[str, Any] | None = None
@@ -112,6 +112,6 @@ class ReportKeeper(msgspec.Struct, frozen=True):
         return sent_report(state, report, restless, facts or {})
 
     def _report_unkept(self, what: str, report: Report, error: OSError | ResourceError) -> None:
-        message = f"the {what} cannot be kept: {sentence_of(error)}"
+        message = f"cannot write the {what}: {sentence_of(error)}"
         self.problems.error(problem_of(error, message), ExitStatus.CONFIGURATION)
         report.exit_status = self.problems.exit_status

@@ -136,7 +136,9 @@ class Arrival:
             return self._from_files(directories) if directories else None
         except (BundleError, OSError) as error:
             # 3. Also after an error of this machine: a file of another version may be damaged.
-            self._client.notes.append(f"{error}; the archive of {self._release} is fetched in place of files")
+            self._client.notes.append(
+                f"{error}, so the archive of {self._release} is fetched instead of single files"
+            )
             return None
 
     def _from_files(self, directories: list[Path]) -> Installed | None:
@@ -310,8 +312,8 @@ class BundleSource(msgspec.Struct, frozen=True):
     def _fetch(self, release: Release) -> Installed:
         """Download, verify and install a release."""
         if not isinstance(self.site, RefreshedSite):  # ``refresh`` has seen every version in the store
-            raise StoreError(release.bundle, "was changed by somebody else during this run")
-        sentence = f"{release}: fetching it from the site"
+            raise StoreError(release.bundle, "was changed by another process during this run")
+        sentence = f"{release}: fetching from the site"
         self.problems.log.notice(sentence, kind=MessageId.BUNDLE_FETCHING, bundle=release.bundle)
         reported = len(self.site.notes)
         try:

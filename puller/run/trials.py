@@ -63,9 +63,7 @@ class Trials:
     def __init__(
         self, directories: Directories, warn: Callable[[str], None], *, noop: bool, boot: str | None = None
     ) -> None:
-        self._file = StateFile(
-            directories.journal, _Record, "bundles on trial are tried as if for the first time"
-        )
+        self._file = StateFile(directories.journal, _Record, "trials of bundles start again")
         self._noop = noop
         self._trials = (self._file.load(warn, noop=noop) or _Record()).trials
         self._boot = boot

@@ -154,7 +154,7 @@ class Directories(msgspec.Struct, frozen=True):
         reports = (self.runs, self.in_order)
         places = (self.bundles, *reports, self.trust, self.data, self.downloads, self.archives, self.trials)
         wrong = [path for path in places if os.path.lexists(path) and not path.is_dir()]
-        notes = [f"{path}: is not a directory; set aside as {set_aside(path)}" for path in wrong]
+        notes = [f"{path}: is not a directory, set aside as {set_aside(path)}" for path in wrong]
         for directory in (self.state, self.bundles, self.runs, self.trust):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.run.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ def only_run(directory: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
             by = f" (process {holder})" if (holder.isascii() and holder.isdecimal()) else ""
-            raise BusyError(f"{directory}/lock: another run is at work{by}; nothing was done") from None
+            raise BusyError(f"{directory}/lock: another run is active{by}, so nothing was done") from None
         with contextlib.suppress(OSError):  # only informs people about the holder
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -44,8 +44,8 @@ def _require_plain(descriptor: int, path: Path) -> None:
     """Raise ``ConfigurationError`` for a lock with several links: writing to it could change another user's file."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
-        raise ConfigurationError(f"{path}: is not a regular file", hint="remove it when no run is at work")
+        raise ConfigurationError(f"{path}: is not a regular file", hint="remove it while no run is active")
     if found.st_nlink != 1:
         raise ConfigurationError(
-            f"{path}: has {found.st_nlink} names", hint="remove it when no run is at work"
+            f"{path}: has {found.st_nlink} names", hint="remove it while no run is active"
         )

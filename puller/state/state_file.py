@@ -39,7 +39,7 @@ def decode(data: bytes, kind: type[_Value]) -> _Value:
         from puller.version import __version__
 
         found = msgspec.json.decode(data, type=_Versioned).format
-        raise msgspec.DecodeError(f"is of format {found}, which Puller {__version__} does not read") from None
+        raise msgspec.DecodeError(f"has format {found}, which Puller {__version__} cannot read") from None
 
 
 class _Versioned(msgspec.Struct):
@@ -72,7 +72,7 @@ class StateFile(Generic[_Document]):
             return self.read()
         except ValueError as error:
             aside = "left as it is" if noop else f"set aside as {set_aside(self.path)}"
-            warn(f"{self.path}: {error}; {aside}, and {self._loss}")
+            warn(f"{self.path}: {error}, {aside}, and {self._loss}")
             return None
 
     def read(self) -> _Document | None:
@@ -157,7 +157,7 @@ def _check(found: os.stat_result) -> None:
     if found.st_uid not in (0, os.geteuid()):
         raise ValueError(f"belongs to user {found.st_uid}")
     if found.st_mode & 0o022:
-        raise ValueError(f"can be written by others: its mode is {stat.S_IMODE(found.st_mode):04o}")
+        raise ValueError(f"is writable by others: its mode is {stat.S_IMODE(found.st_mode):04o}")
 
 
 def _names_aside(path: Path) -> Iterator[Path]:

@@ -119,7 +119,7 @@ def _text(value: object) -> str:
     if not value.isprintable():
         return f"is {_shown(value)}, expected one line without control characters"
     if found := next((mark for mark in _OF_EXPRESSIONS if mark in value), None):
-        return f"is {_shown(value)}, and {found} would begin an expression where it is read"
+        return f"is {_shown(value)}, and {found} would start an expression in the documents that read it"
     return ""
 
 

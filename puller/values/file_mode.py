@@ -212,7 +212,7 @@ class FileMode:
             or self.is_exact != other.is_exact
             or (self.bits ^ other.bits) & both
         ):
-            raise ValueError(f"{self} and {other} want different permissions")
+            raise ValueError(f"{self} and {other} require different permissions")
         return FileMode(self.bits | other.bits, self.kept & other.kept, is_exact=self.is_exact)
 
     def __str__(self) -> str:

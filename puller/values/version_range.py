@@ -33,11 +33,11 @@ class VersionRange(msgspec.Struct, frozen=True):
     def parse(cls, text: object) -> Self:
         """Parse the notation. Raise ``ValueError``, whose message continues the name of the key."""
         if not isinstance(text, str):
-            raise ValueError(f'is {text!r}, expected text such as ">=1.2" or ">=1.2, <2"')
+            raise ValueError(f'is {text!r}, expected quoted text such as ">=1.2" or ">=1.2, <2"')
         found = [_CLAUSE.fullmatch(part) for part in text.split(",")]
         clauses = [(one[1], _numbers(one[2])) for one in found if one is not None]
         if len(clauses) < len(found):
-            raise ValueError(f'is {text!r}, expected something such as ">=1.2" or ">=1.2, <2"')
+            raise ValueError(f'is {text!r}, expected a range such as ">=1.2" or ">=1.2, <2"')
         return cls(text, tuple(clauses))
 
     def __contains__(self, version: str) -> bool:

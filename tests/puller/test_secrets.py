@@ -55,7 +55,7 @@ def test_the_copy_of_site_data_holds_no_credentials_and_serves_all_the_same(
     assert SECRET not in copy.read_text()
     (web.root / "extra/site.yaml").unlink()
     outcome = settled.run()
-    assert "its last good copy is used" in outcome.output
+    assert "using its last good copy" in outcome.output
     assert SECRET not in outcome.output
 
 
@@ -223,6 +223,6 @@ def test_a_mistyped_set_is_refused_without_its_value(pair: str) -> None:
 def test_an_error_shows_no_credentials_of_a_url_that_somebody_typed(execute: "Execute") -> None:
     status, output = execute("apply", f"https://me:{SECRET}@www.example.org/web.tar.gz?{SECRET}")
     assert status == 13
-    what = "is a URL, expected a file or directory of this machine: download it first"
-    hosts = "hosts that follow a site run `puller run`"
-    assert output == f"puller: https://***@www.example.org/web.tar.gz?***: {what}; {hosts}\n"
+    message = "is a URL, expected a file or directory of this machine"
+    hint = "download it first, or follow its site with `puller run`"
+    assert output == f"puller: https://***@www.example.org/web.tar.gz?***: {message}; {hint}\n"

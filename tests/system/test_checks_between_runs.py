@@ -197,7 +197,7 @@ def test_nginx_with_tls(tmp_path: Path) -> None:
         assert asked(process=Process(pidfile=str(work / "pid"), name="nginx")).status is Health.OK
     finally:
         server.stop()
-    assert "takes no connection" in https("/page.json").output
+    assert "accepts no connection" in https("/page.json").output
 
 
 @pytest.fixture
@@ -257,4 +257,4 @@ def test_postgresql_by_tcp_and_by_its_socket(postgres: tuple[Path, int]) -> None
     assert asked(process=running).status is Health.OK
     # The server waits for its client's first message.
     assert not asked(1.0, tcp=Tcp(address=f"127.0.0.1:{port}", greets="hello")).status.in_order
-    assert re.search("takes no connection", asked(unix=Unix(path=f"{path}0")).output)
+    assert re.search("accepts no connection", asked(unix=Unix(path=f"{path}0")).output)

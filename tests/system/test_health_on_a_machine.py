@@ -127,7 +127,7 @@ def test_a_machine_finds_its_rollback_from_a_broken_service_and_from_power_cuts(
     with powered_on(debian_disk) as machine:
         outcome = run(machine)
         assert outcome.returncode == 7, outcome.stdout + outcome.stderr
-        assert "2 runs in a row were cut short" in outcome.stdout
+        assert "2 consecutive runs were interrupted" in outcome.stdout
         assert "the machine restarted" in outcome.stdout
         assert enforced(machine) == ("1.0.0", "active")
         assert run(machine).returncode == 20

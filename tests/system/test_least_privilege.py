@@ -164,7 +164,7 @@ def test_the_tight_profile_runs_files_and_services_and_the_ordinary_one_packages
     publisher.publish("2.0.0", OF_THE_MACHINE + WITH_PACKAGE, greeting="bonjour", target=target)
     status, said = start(debian, "puller.service")
     assert status in ("4", "6"), said
-    assert "the tight profile of the unit may have forbidden what failed" in said
+    assert "the tight profile of the unit may have forbidden the failed operation" in said
     assert "docs/units.md" in said
     assert not (debian.root / "usr/share/greeting").exists()
     assert debian.run("dpkg", "--audit").stdout == ""
@@ -259,5 +259,5 @@ def test_an_ordinary_user_s_agent_pulls_under_her_timer_forth_and_back(
     publisher.publish("3.0.0", OF_A_USER + WITH_PACKAGE, greeting="ciao", target=target)
     refused = as_alice(debian, "puller", "run", "--as-user", check=False)
     assert refused.returncode == 13
-    assert "package#greeting: package resources want root" in refused.stdout + refused.stderr
+    assert "package#greeting: package resources require root" in refused.stdout + refused.stderr
     assert greeting() == "hello"

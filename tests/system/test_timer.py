@@ -151,7 +151,7 @@ def test_the_timer_brings_the_machine_to_its_state_keeps_it_there_and_notices_an
         for message in told
         if not re.search(" resources, |the run ended", message)
     ] == [
-        "web 1.0.0: fetching it from the site",
+        "web 1.0.0: fetching from the site",
         "web 1.0.0: fetched",
         "web 1.0.0 is now enforced",
         "file#/etc/app changed",

@@ -93,7 +93,7 @@ class Machine:
                 raise NotCarriedOut(f"{name}: {error.strerror}") from error
             return {"resolvable": lambda: False}
         except UnicodeError as error:
-            raise NotCarriedOut(f"{name}: is no host name: {error}") from error
+            raise NotCarriedOut(f"{name}: is not a valid host name: {error}") from error
         return {"resolvable": lambda: True, "addrs": lambda: sorted({str(one[4][0]) for one in found})}
 
     def _file(self, test: Test) -> Values:
@@ -126,14 +126,14 @@ class Machine:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise NotCarriedOut(f"{path}: is no regular file, so it is not read")
+            raise NotCarriedOut(f"{path}: is not a regular file, so it cannot be read")
         return descriptor
 
     def _read(self, path: str) -> bytes:
         with open(self._open(path), "rb") as stream:
             data = stream.read(_MOST_READ + 1)
         if len(data) > _MOST_READ:
-            raise NotCarriedOut(f"{path}: has more than {_MOST_READ} bytes, and is not searched")
+            raise NotCarriedOut(f"{path}: has more than {_MOST_READ} bytes and cannot be searched")
         return data
 
     def _digest(self, path: str, name: str) -> str:
@@ -186,7 +186,7 @@ class Machine:
         def body() -> Lines:
             if not answered.is_whole:
                 raise NotCarriedOut(
-                    f"{test.name}: the body is not whole, or has more than {http.MOST_READ} bytes"
+                    f"{test.name}: the body is incomplete, or has more than {http.MOST_READ} bytes"
                 )
             return Lines(answered.body.decode(errors="replace"))
 
@@ -195,7 +195,7 @@ class Machine:
     def _interface(self, test: Test) -> Values:
         name = str(test.options.get("name", test.name))
         if "/" in name or name in (".", ".."):
-            raise NotCarriedOut(f"{name!r} is no interface")
+            raise NotCarriedOut(f"{name!r} is not a valid interface name")
         if not os.path.lexists(f"/sys/class/net/{name}"):
             return {"exists": lambda: False}
 
@@ -217,7 +217,7 @@ class Machine:
     def _kernel_param(self, test: Test) -> Values:
         name = str(test.options.get("name", test.name))
         if not re.fullmatch(r"[A-Za-z0-9_.:/-]+", name) or ".." in name:
-            raise NotCarriedOut(f"{name!r} is no parameter of the kernel")
+            raise NotCarriedOut(f"{name!r} is not a valid kernel parameter")
         path = f"/proc/sys/{name if '/' in name else name.replace('.', '/')}"
 
         def value() -> str:
@@ -225,7 +225,7 @@ class Machine:
                 with open(path, encoding="utf-8", errors="replace") as stream:
                     return stream.read().strip()
             except FileNotFoundError:
-                raise NotCarriedOut(f"there is no parameter {name} of the kernel") from None
+                raise NotCarriedOut(f"the kernel has no parameter {name}") from None
 
         return {"value": value}
 
@@ -249,7 +249,7 @@ class Machine:
             disk = os.statvfs(point)
             used = disk.f_blocks - disk.f_bfree
             if not used + disk.f_bavail:
-                raise NotCarriedOut(f"{point}: its file system has no size")
+                raise NotCarriedOut(f"{point}: cannot determine the size of its file system")
             return -(-used * 100 // (used + disk.f_bavail))  # rounded up, as df does
 
         return {
@@ -264,7 +264,7 @@ class Machine:
     def _package(self, test: Test) -> Values:
         name = str(test.options.get("name", test.name))
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+_:~-]*", name):
-            raise NotCarriedOut(f"{name!r} is no name of a package")
+            raise NotCarriedOut(f"{name!r} is not a valid package name")
         if os.path.exists("/var/lib/dpkg/status"):
             done = self._query(["dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}\\n", "--", name])
             if done.exit_code not in (0, 1):

@@ -92,7 +92,7 @@ def problems(wanted: Any, path: Path, *, lines: bool = False) -> Iterator[tuple[
             if lines and isinstance(one, str):
                 yield from _pattern_problems(one, (*path, index))
             elif lines and isinstance(one, list):
-                yield (*path, index), "is a list in a list of patterns"
+                yield (*path, index), "must not be a list, because it is in a list of patterns"
             else:
                 yield from problems(one, (*path, index))
     elif isinstance(wanted, Mapping):
@@ -105,13 +105,13 @@ def problems(wanted: Any, path: Path, *, lines: bool = False) -> Iterator[tuple[
 
 def _word_problems(wanted: Mapping[Any, Any], path: Path, *, lines: bool) -> Iterator[tuple[Path, str]]:
     if len(wanted) != 1:
-        yield path, f"has {len(wanted)} matchers, expected one; 'and' takes several"
+        yield path, f"has {len(wanted)} matchers, expected one, or 'and' with a list of several"
         return
     ((word, value),) = wanted.items()
     here = (*path, word)
     if word in ("and", "or"):
         if not isinstance(value, list) or not value:
-            yield here, "is no list of matchers"
+            yield here, "must be a list of matchers"
             return
         for index, one in enumerate(value):
             yield from problems(one, (*here, index), lines=lines and not isinstance(one, str | int | float))
@@ -119,7 +119,7 @@ def _word_problems(wanted: Mapping[Any, Any], path: Path, *, lines: bool) -> Ite
         yield from problems(value, here, lines=lines and not isinstance(value, str | int | float))
     elif word in ("contain-elements", "consist-of"):
         if not isinstance(value, list):
-            yield here, "is no list of matchers"
+            yield here, "must be a list of matchers"
             return
         for index, one in enumerate(value):
             yield from problems(one, (*here, index))
@@ -127,12 +127,12 @@ def _word_problems(wanted: Mapping[Any, Any], path: Path, *, lines: bool) -> Ite
         yield from problems(value, here)
     elif word in _OF_TEXT:
         if not isinstance(value, str):
-            yield here, "is no text"
+            yield here, "must be text"
         elif word == "match-regexp":
             yield from _regex_problems(value, here)
     elif word in _OF_NUMBERS:
         if _number(value) is None:
-            yield here, "is no number"
+            yield here, "must be a number"
     elif word == "semver-constraint":
         try:
             parse_range(str(value))
@@ -140,9 +140,9 @@ def _word_problems(wanted: Mapping[Any, Any], path: Path, *, lines: bool) -> Ite
             yield here, str(error)
     elif word == "have-len":
         if not isinstance(value, int) or isinstance(value, bool):
-            yield here, "is no whole number"
+            yield here, "must be a whole number"
     elif word not in ("equal", "have-key"):
-        yield here, f"is not supported: {word!r} is no matcher that is known here"
+        yield here, f"is not a supported matcher: {word!r}"
 
 
 def matches(found: Any, wanted: Any) -> bool:
@@ -291,15 +291,15 @@ def _pattern_problems(written: str, path: Path) -> Iterator[tuple[Path, str]]:
     if is_regex:
         yield from _regex_problems(text, path)
     elif not text or "\n" in text:
-        yield path, "is no text of one line"
+        yield path, "must be text of one line"
 
 
 def _regex_problems(written: str, path: Path) -> Iterator[tuple[Path, str]]:
     # Python does not support some syntax of Go, or interprets it differently.
     if re.search(r"\\[pPzQECK]|\[\[:|\(\?[a-zA-Z]*U", written):
-        yield path, f"is not supported: {written!r} has what only Go's regular expressions know"
+        yield path, f"is not supported: {written!r} uses syntax that only Go's regular expressions have"
         return
     try:
         re.compile(written)
     except (re.error, RecursionError, OverflowError) as error:
-        yield path, f"is no regular expression: {error}"
+        yield path, f"is not a valid regular expression: {error}"

@@ -94,27 +94,29 @@ def read(text: str, source: str) -> tuple[list[Test], list[Problem]]:
     """Return the tests and the problems of a gossfile."""
     if "{{" in text:
         line = text[: text.index("{{")].count("\n") + 1
-        return [], [Problem((), f"line {line} has a template ({{{{ … }}}}) of goss, which is not supported")]
+        return [], [
+            Problem((), f"line {line} has a template ({{{{ … }}}}) of goss, and templates are not supported")
+        ]
     try:
         value = yaml_text.load(text, source, limit=LARGEST)
     except HieraError as error:
         return [], [Problem((), str(error))]
     if not isinstance(value, dict) or not value:
-        return [], [Problem((), "asks nothing: expected a mapping of kinds")]
+        return [], [Problem((), "must be a mapping of kinds to tests")]
     tests: list[Test] = []
     found: list[Problem] = []
     for kind, resources in value.items():
         if kind not in ATTRIBUTES:
-            found.append(Problem((kind,), "is not supported: it is no kind that is known here"))
+            found.append(Problem((kind,), "is not a supported kind"))
         elif not isinstance(resources, dict) or not resources:
-            found.append(Problem((kind,), "is no mapping of what is asked"))
+            found.append(Problem((kind,), "must be a mapping of tests"))
         else:
             for name, attributes in resources.items():
                 found += _problems(kind, name, attributes)
                 if isinstance(attributes, dict):
                     tests.append(_test(kind, str(name), attributes))
     if not found and not any(not test.skip for test in tests):
-        found.append(Problem((), "asks nothing: all of it is skipped"))
+        found.append(Problem((), "has no tests to run: all are skipped"))
     return tests, found
 
 
@@ -132,7 +134,7 @@ def _test(kind: str, name: str, attributes: dict[Any, Any]) -> Test:
 def _problems(kind: str, name: str | int, attributes: Any) -> Iterator[Problem]:
     here: Path = (kind, name)
     if not isinstance(attributes, dict):
-        yield Problem(here, "is no mapping of attributes")
+        yield Problem(here, "must be a mapping of attributes")
         return
     required, compared, options = ATTRIBUTES[kind]
     for key, value in attributes.items():
@@ -144,15 +146,15 @@ def _problems(kind: str, name: str | int, attributes: Any) -> Iterator[Problem]:
             if sentence := _option_problem(kind, key, value):
                 yield Problem(place, sentence)
         elif key not in _COMMON:
-            yield Problem(place, "is not supported: it is no attribute that is known here")
+            yield Problem(place, "is not a supported attribute")
         elif key == "skip" and not isinstance(value, bool):
-            yield Problem(place, "is neither true nor false")
+            yield Problem(place, "must be true or false")
     if required and required not in attributes:
         yield Problem(here, f"{required} is missing")
     if kind == "matching" and "content" not in attributes:
         yield Problem(here, "content is missing")
     if not required and not compared & {*attributes}:
-        yield Problem(here, f"asks nothing: expected one of {', '.join(sorted(compared))}")
+        yield Problem(here, f"checks no attribute, expected one of {', '.join(sorted(compared))}")
     yield from _of_kind(kind, here, attributes)
 
 
@@ -163,9 +165,7 @@ def _of_kind(kind: str, here: Path, attributes: dict[Any, Any]) -> Iterator[Prob
         if not address.startswith("tcp://"):
             yield Problem(here, f"is not supported: {address!r}, expected tcp://HOST:PORT")
     if kind == "dns" and ":" in str(attributes.get("resolve", name)):
-        yield Problem(
-            here, "is not supported: records of a type are asked of a server, which is not done here"
-        )
+        yield Problem(here, "is not supported: Puller cannot query a DNS server for one record type")
     if kind == "port":
         port = str(attributes.get("port", name))
         protocol, _, number = port.rpartition(":")
@@ -174,20 +174,20 @@ def _of_kind(kind: str, here: Path, attributes: dict[Any, Any]) -> Iterator[Prob
         ):
             yield Problem(here, f"is {port!r}, expected a port such as 'tcp:22'")
     if kind == "file" and isinstance(attributes.get("mode"), int):
-        yield Problem((*here, "mode"), "is a number, which YAML has read as octal; quote it")
+        yield Problem((*here, "mode"), "is a number that YAML reads as octal, so quote it")
 
 
 def _option_problem(kind: str, key: str, value: Any) -> str:
     if key == "timeout":
         is_time = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-        return "" if is_time else "is no number of milliseconds"
+        return "" if is_time else "must be a number of milliseconds"
     if key == "no-follow-redirects":
-        return "" if isinstance(value, bool) else "is neither true nor false"
+        return "" if isinstance(value, bool) else "must be true or false"
     if key == "request-headers":
         is_list = isinstance(value, list) and all(isinstance(one, str) and ":" in one for one in value)
-        return "" if is_list else "is no list of 'Name: value'"
+        return "" if is_list else "must be a list of 'Name: value'"
     if key == "method" and value not in _MODES:
-        return f"is not supported: {value!r}, expected one of {', '.join(_MODES)}, which change nothing"
+        return f"is not supported: {value!r}, expected one of {', '.join(_MODES)}"
     if key in _TEXTS and not isinstance(value, str) and not (kind == "port" and isinstance(value, int)):
-        return "is no text"
+        return "must be text"
     return ""

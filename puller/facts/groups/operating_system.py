@@ -70,7 +70,7 @@ def os_release(machine: Machine) -> dict[str, str]:
     if text is None:
         text = machine.read("/usr/lib/os-release")
     if text is None:
-        machine.note("/etc/os-release", "not there; the name and release of this system are not known")
+        machine.note("/etc/os-release", "is missing, so the name and release of this system are unknown")
     assignments = (line.strip().partition("=") for line in (text or "").splitlines())
     return {name: _unquoted(value) for name, equals, value in assignments if equals and name[:1] != "#"}
 

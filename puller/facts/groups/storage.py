@@ -62,7 +62,7 @@ def _device(machine: Machine, name: str) -> str:
 def _sizes(machine: Machine, path: str, kind: str, silent: set[str]) -> dict[str, Any]:
     """Return sizes of a mount. After a timeout, all mounts of this type are skipped, to avoid adding up timeouts."""
     if kind in silent:
-        machine.note(f"mountpoints {path}", f"not asked for its sizes, after another {kind} gave no answer")
+        machine.note(f"mountpoints {path}", f"its sizes are not read, because another {kind} gave no answer")
         return {}
     try:
         sizes = within(machine.limit / 4, machine.sizes, path)

@@ -24,7 +24,7 @@ def known_systems() -> list[str]:
 def facts_of(name: str) -> dict[str, Any]:
     """Return all facts of a system, as a new mapping. Raises ``UsageError`` for an unknown name."""
     if name not in known_systems():
-        raise UsageError(f"no facts of a system {name!r}", **meant(name, known_systems()))
+        raise UsageError(f"unknown system {name!r}", **meant(name, known_systems()))
 
     facts: dict[str, Any] = json.loads((_DIRECTORY / f"{name}.json").read_text())
     return facts | {"puller": {"version": __version__}}

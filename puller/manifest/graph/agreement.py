@@ -68,12 +68,12 @@ class Disagreement(Exception):
 
     def sentence(self) -> str:
         """The problem of the second declaration."""
-        what = "; ".join(
+        what = ", ".join(
             f"{name} is {second} here and {first} there" for name, first, second in self.differences
         )
         said = (
-            f"is declared twice, first at {self.first_declaration.origin}{self._other_name()}, and the two do not"
-            f" agree: {what}"
+            f"is declared twice, first at {self.first_declaration.origin}{self._other_name()}, and the two"
+            f" differ: {what}"
         )
         return f"{said} ({_what_to_do(self.first_declaration, self.second_declaration)})"
 
@@ -252,11 +252,11 @@ def _worded(value: Any) -> str:
 def _what_to_do(first: Declaration, second: Declaration) -> str:
     one, other = first.home, second.home
     keys = [] if one is other else one.data.differing(other.data)
-    what = "let both say the same, or declare it once"
+    what = "use the same values in both, or declare it once"
     if not keys:
         return what
     named = ", ".join(keys[:_MOST_KEYS]) + (", …" if len(keys) > _MOST_KEYS else "")
     if one.child and other.child and one.child.path == other.child.path:
         name = os.path.basename(one.child.path)
-        return f"{name} is applied with data that differ in {named}: make names of them, or {what}"
-    return f"the data of the two manifests differ in {named}; {what}"
+        return f"{name} is applied with data that differ in {named}: give each a resource name of its own, or {what}"
+    return f"the data of the two manifests differ in {named}, so {what}"

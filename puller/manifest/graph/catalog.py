@@ -89,7 +89,7 @@ class Catalog(msgspec.Struct):
         found = [index for index, names in self._names() if any(map(matches, names))]
         if not found:
             known = [name for _, names in self._names() for name in names]
-            raise UsageError(f"--only {pattern}: names no resource", **meant(pattern, known))
+            raise UsageError(f"--only {pattern}: matches no resource", **meant(pattern, known))
         return found
 
     def _names(self) -> Iterator[tuple[int, list[str]]]:

@@ -155,9 +155,7 @@ def _purged(first: _Claimed, second: _Claimed, spellings: Spellings) -> str:
         filled = {spellings.directory(path) for path in filler.type.fills(filler.properties)}
         if purged & filled:
             if one is first:
-                return (
-                    f"keeps files in {other.claim.path}, from which another resource removes all but its own"
-                )
+                return f"keeps files in {other.claim.path}, from which another resource removes all foreign files"
             return f"removes from {one.claim.path} the files of another resource"
     return ""
 

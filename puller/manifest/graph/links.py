@@ -204,7 +204,7 @@ def _names(
             first = declarations[other]
             declaration.problems.add(
                 declaration.path,
-                f"{name} is also a name of the resource at {first.origin}",
+                f"{name} is also the name of the resource at {first.origin}",
                 code=ProblemCode.DECLARED_TWICE,
                 name=str(name),
                 related=(first.problems.location(first.path),),
@@ -254,7 +254,7 @@ def _undeclared(name: str, reference: Reference, declared: Sequence[Reference]) 
     """Return the problem of a reference without a resource. Another bundle may declare one of a type that exists."""
     of, separator, _ = reference.partition("#")
     is_type_unknown = bool(separator) and of not in (*type_names(), LABEL)
-    what = f"and there is no type {of!r}" if is_type_unknown else "which is not declared"
+    what = f"and the type {of!r} is unknown" if is_type_unknown else "which is not declared"
     return Problem(
         code=ProblemCode.UNKNOWN_TYPE if is_type_unknown else ProblemCode.UNDECLARED_REFERENCE,
         message=f"{name} names {reference}, {what}",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from puller.run.leftovers.same_edits import Heir, Inheritance
 
 
-_LOSS = "what was made before counts as having been there, and is never taken away"
+_LOSS = "resources that Puller created before count as foreign and are never removed"
 _LARGEST = 128 * 1024 * 1024  # bytes: a million resources
 _MADE, _FOUND, _UNKNOWN = "m", "f", "-"
 """Created by Puller, existed before, not applied yet."""
@@ -83,7 +83,7 @@ class Resources(msgspec.Struct, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if not len(self.declared) == len(self.removed) == len(self.origins):
-            raise ValueError("has not as many letters as resources")
+            raise ValueError("must have as many letters as resources")
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):

@@ -97,7 +97,7 @@ def why_unplanned(left: Left, declared: Declared) -> str:
     """Return why a leftover that should be removed has no step."""
     step = removal(left.reference)
     if step is None:
-        return f"the type {left.reference.partition('#')[0]} cannot be used, so it stays"
+        return f"the type {left.reference.partition('#')[0]} is not available, so it stays"
     if _is_in_use(step, declared):
         return "a declared resource is at its path, above it or below it, so it stays"
     return ""  # another step reverts it
@@ -107,10 +107,10 @@ def _why_not_removed(event: Event) -> str:
     if event.unmet_requirements:
         return f"{', '.join(event.unmet_requirements)} did not succeed, so it stays"
     if event.state is State.FAILED:
-        return f"it cannot be removed: {', '.join(event.errors)}"
+        return f"the removal failed: {', '.join(event.errors)}"
     if event.state is State.SKIPPED:
         return event.skip_reason
-    return "; ".join(event.notes) if event.final_ensure != ABSENT and not event.noop else ""
+    return ", ".join(event.notes) if event.final_ensure != ABSENT and not event.noop else ""
 
 
 def _is_in_use(step: Step, declared: Declared) -> bool:

@@ -26,7 +26,7 @@ from puller.run.leftovers.merging import Hunk
 from puller.state.state_file import read_state, set_aside, write_state
 
 _LARGEST_JOURNAL = 64 * 1024 * 1024  # bytes
-_LOSS = "what the bundle on trial has changed before cannot be undone"
+_LOSS = "earlier changes of the bundle on trial cannot be undone"
 
 
 class Began(msgspec.Struct, frozen=True, tag="began"):
@@ -224,7 +224,7 @@ class TrialCopies:
             return
         except ValueError as error:
             aside = "left as it is" if self._noop else f"set aside as {set_aside(self._journal)}"
-            warn(f"{self._journal}: {error}; {aside}, and {_LOSS}")
+            warn(f"{self._journal}: {error}, {aside}, and {_LOSS}")
             return
         whole = 0
         for text in data.splitlines(keepends=True):
@@ -238,7 +238,7 @@ class TrialCopies:
             yield line
         if whole < len(data):  # a run was killed during its last write, before the change
             if b"\n" in data[whole:-1]:
-                warn(f"{self._journal}: is damaged, and {_LOSS} from there on")
+                warn(f"{self._journal}: is damaged, and {_LOSS} from the damage on")
             if not self._noop:
                 os.truncate(self._journal, whole)
 

@@ -217,7 +217,7 @@ class TrialObserver:
         """Return why a file cannot be copied, and warn about it. Empty if it can."""
         lost = f"is a {kind}" if kind != "present" else ""
         if not lost and self._copies.size + size > LARGEST:
-            lost = f"has {size} bytes, and copies of more than {LARGEST} are not kept"
+            lost = f"has {size} bytes, and copies over {LARGEST} bytes are not kept"
         if lost and self._began.back:
             self._warn(f"{path}: {lost}, so it cannot be restored if {self._began.version} is given up")
         return lost

@@ -479,13 +479,21 @@ def _as_it_was(line: Was) -> Step | None:
 def _sentence(line: Object) -> str:
     match line:
         case Changed():
-            why = f"it {line.lost}" if line.lost else "somebody else has changed it since, so it stays"
+            why = (
+                f"it {line.lost}"
+                if line.lost
+                else "it has been changed outside Puller since then, so it stays"
+            )
             return f"file#{line.path} was changed: {why}"
         case Edited():
-            why = f"it {line.lost}" if line.lost else "the same lines were changed again, so they stay"
+            why = (
+                f"it {line.lost}"
+                if line.lost
+                else "the same lines have been changed again since then, so they stay"
+            )
             return f"{line.reference} has changed {line.path}: {why}"
         case Made():
-            return f"{line.reference} was made, and stays"
+            return f"{line.reference} was created, and stays"
         case _:
             return f"{line.reference} was changed or run"
 

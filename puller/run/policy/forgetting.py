@@ -26,7 +26,7 @@ def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> 
     """
     store, pins = Store(directories.bundles), Pins.load(directories, warn)
     if not is_bundle_name(name) or (name not in store.names() and pins.find(name) is None):
-        raise UsageError(f"{name}: nothing of such a bundle is kept on this host")
+        raise UsageError(f"{name}: this host has no records of this bundle")
     bundle = Unconfigured.load(store, name)
     # The store is last. Until it is empty, the command can be repeated after an interruption.
     Trials(directories, warn, noop=False).close(name)
@@ -49,5 +49,8 @@ def forget_left(
     known = {left.reference for left in managed.left(name)}
     for reference in references:
         if reference not in known:
-            raise UsageError(f"{name}: has not left {reference} behind; `puller status` lists what it has")
+            raise UsageError(
+                f"{name}: {reference} is not a leftover of this bundle",
+                hint="list its leftovers with `puller status`",
+            )
     return managed.forget_left(name, references)

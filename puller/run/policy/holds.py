@@ -65,7 +65,7 @@ def find_disabled(directories: Directories, now: datetime) -> Disabled | None:
     except (OSError, ValueError) as error:
         what = reason_of(error) if isinstance(error, OSError) else str(error)
         return Disabled(
-            f"{directories.disabled}: {what}; nothing is applied until `puller enable` removes it"
+            f"{directories.disabled}: {what}, so nothing is applied until `puller enable` removes the file"
         )
     if document is None or (document.until and parse_moment(document.until) <= now):
         return None
@@ -105,7 +105,7 @@ def _clear_place(directories: Directories) -> None:
 
 # Pins: versions at which the operator holds bundles.
 
-_LOSS = "PINS ARE LOST: bundles that were pinned follow their channel again, until `puller pin` holds them"
+_LOSS = "PINS ARE LOST: pinned bundles follow their channel again until you pin them again with `puller pin`"
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -140,8 +140,8 @@ class Pins:
         pinned = self.find(bundle)
         if pinned and configured and pinned != configured:
             raise ConfigurationError(
-                f"{bundle}: `puller pin` holds it at {pinned}, its version in the configuration is {configured}; "
-                f"`puller unpin {bundle}` leaves it to the configuration"
+                f"{bundle}: is pinned to {pinned}, but the configuration has version {configured}",
+                hint=f"run `puller unpin {bundle}` to use the configuration",
             )
         return pinned or configured
 

@@ -16,7 +16,7 @@ from foundation.timestamps import iso_text, minute_text, parse_moment
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
 
-_LOSS = "bundles that were quarantined may be tried again"
+_LOSS = "quarantined versions may be tried again"
 
 
 class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __str__(self) -> str:
         since = minute_text(parse_moment(self.since))
-        return f"{self.bundle} {self.version} is quarantined since {since}: {self.reason}"
+        return f"{self.bundle} {self.version} has been quarantined since {since}: {self.reason}"
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):

@@ -57,13 +57,13 @@ def roll_back(
     current = store.current(name)
     if current is None:
         raise UsageError(
-            f"{name}: nothing is enforced on this host, so there is nothing to roll back from",
+            f"{name}: no version is enforced on this host, so a rollback is not possible",
             code=ProblemCode.NOTHING_TO_ENFORCE,
         )
     target = find_fallback_bundle(store, quarantine, name, except_for=current.sha256)
     if target is None:
         raise UsageError(
-            f"{name} {current.version}: there is nothing to roll back to: {_why(store, quarantine, name)}",
+            f"{name} {current.version}: this host has no version to roll back to: {_why(store, quarantine, name)}",
             code=ProblemCode.ROLLBACK_FAILS,
         )
     # 2. Quarantine
@@ -83,4 +83,4 @@ def _why(store: Store, quarantine: Quarantine, name: str) -> str:
     except StoreError as error:
         return str(error)
     entry = before and quarantine.find(before.sha256)
-    return str(entry) if entry else "no other version was enforced here before"
+    return str(entry) if entry else "no other version was enforced before"

@@ -91,7 +91,7 @@ class ReleaseSelector(msgspec.Struct, frozen=True):
         release = indexes.find(choice.name, choice.channel)
         if release is None:
             raise ConfigurationError(
-                f"{choice.name}: channel {choice.channel!r} of the site has no such bundle",
+                f"{choice.name}: channel {choice.channel!r} of the site does not contain this bundle",
                 code=ProblemCode.NOT_PUBLISHED,
             )
         if release.rollout is None:
@@ -114,6 +114,6 @@ def _pinned(
         if current is not None and (current.name, current.version) == (bundle, version):
             return None
         raise ConfigurationError(
-            f"{bundle}: is held at {version} by this host: {error}", code=ProblemCode.NOT_PUBLISHED
+            f"{bundle}: this host is held at {version}: {error}", code=ProblemCode.NOT_PUBLISHED
         ) from error
     return release

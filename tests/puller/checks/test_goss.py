@@ -116,10 +116,10 @@ def test_files(tmp_path: Path) -> None:
     assert_told(of(tmp_path, "file", str(path), "exists: true, size: {gt: 100}"), "size is 17")
     assert_told(of(tmp_path, "file", str(path), "exists: true, contents: [user]"), "contents is a text of 17")
     assert_told(of(tmp_path, "file", str(path), "exists: false"), "exists is True, expected False")
-    assert_told(of(tmp_path, "file", str(path), "exists: true, linked-to: a"), "there is no linked-to")
+    assert_told(of(tmp_path, "file", str(path), "exists: true, linked-to: a"), "linked-to is missing")
     gone = str(tmp_path / "gone")
     assert of(tmp_path, "file", gone, "exists: false, contents: []").status is Health.OK
-    assert_told(of(tmp_path, "file", gone, "exists: true, mode: '0640'"), "there is no mode, expected '0640'")
+    assert_told(of(tmp_path, "file", gone, "exists: true, mode: '0640'"), "mode is missing, expected '0640'")
 
 
 def test_commands(tmp_path: Path) -> None:
@@ -190,29 +190,29 @@ def test_an_answer_of_a_web_server(tmp_path: Path, web: Any) -> None:
 
 
 UNSUPPORTED = {
-    "fil: {/a: {exists: true}}": "fil: is not supported",
-    "gossfile: {a.yaml: {}}": "gossfile: is not supported",
-    "file: {/a: {exist: true}}": "file: /a: exist: is not supported",
+    "fil: {/a: {exists: true}}": "fil: is not a supported kind",
+    "gossfile: {a.yaml: {}}": "gossfile: is not a supported kind",
+    "file: {/a: {exist: true}}": "file: /a: exist: is not a supported attribute",
     "file: {/a: {mode: '0644'}}": "file: /a: exists is missing",
-    "file: {/a: {exists: true, mode: 0644}}": "which YAML has read as octal",
+    "file: {/a: {exists: true, mode: 0644}}": "YAML reads as octal",
     "file: {/a: {exists: true, contents: text}}": "expected a list of patterns",
-    "file: {/a: {exists: true, contents: ['/(/']}}": "is no regular expression",
-    r"file: {/a: {exists: true, contents: ['/\pL/']}}": "only Go's regular expressions know",
-    "file: {/a: {exists: true, size: {more: 3}}}": "is not supported: 'more' is no matcher",
+    "file: {/a: {exists: true, contents: ['/(/']}}": "is not a valid regular expression",
+    r"file: {/a: {exists: true, contents: ['/\pL/']}}": "only Go's regular expressions have",
+    "file: {/a: {exists: true, size: {more: 3}}}": "is not a supported matcher: 'more'",
     "file: {/a: {exists: true, size: {gt: 3, lt: 5}}}": "has 2 matchers, expected one",
-    "matching: {a: {content: 1, matches: {gjson: {a: 1}}}}": "'gjson' is no matcher",
+    "matching: {a: {content: 1, matches: {gjson: {a: 1}}}}": "is not a supported matcher: 'gjson'",
     "matching: {a: {content: 1.0.0, matches: {semver-constraint: 1.x}}}": "wildcards are not supported",
     "addr: {'udp://a:53': {reachable: true}}": "expected tcp://HOST:PORT",
-    "dns: {'MX:example.org': {resolvable: true}}": "records of a type",
-    "dns: {a: {resolvable: true, server: 8.8.8.8}}": "server: is not supported",
-    "http: {'http://a/': {status: 200, allow-insecure: true}}": "allow-insecure: is not supported",
-    "http: {'http://a/': {status: 200, method: PUT}}": "which change nothing",
-    "service: {a: {}}": "asks nothing",
-    "service: {a: {running: true, runlevels: ['3']}}": "runlevels: is not supported",
-    "file: {/a: {exists: true, skip: true}}": "all of it is skipped",
+    "dns: {'MX:example.org': {resolvable: true}}": "cannot query a DNS server for one record type",
+    "dns: {a: {resolvable: true, server: 8.8.8.8}}": "server: is not a supported attribute",
+    "http: {'http://a/': {status: 200, allow-insecure: true}}": "allow-insecure: is not a supported attribute",
+    "http: {'http://a/': {status: 200, method: PUT}}": "expected one of GET, HEAD, OPTIONS",
+    "service: {a: {}}": "checks no attribute, expected one of",
+    "service: {a: {running: true, runlevels: ['3']}}": "runlevels: is not a supported attribute",
+    "file: {/a: {exists: true, skip: true}}": "all are skipped",
     "file: {'{{ .Vars.path }}': {exists: true}}": "line 1 has a template",
-    "{}": "asks nothing",
-    "": "asks nothing",
+    "{}": "must be a mapping of kinds to tests",
+    "": "must be a mapping of kinds to tests",
     "[": "goss.yaml",
     "file: {/a: {exists: true}}\nfile: {/b: {exists: true}}": "goss.yaml",
 }
@@ -238,13 +238,15 @@ def test_what_is_not_supported_is_named_by_lint_and_never_in_order(
 def test_what_is_skipped_is_not_asked_and_said(tmp_path: Path) -> None:
     text = "file: {/: {exists: true}, /none: {exists: true, skip: true, title: later, meta: {a: 1}}}"
     result = asked(tmp_path, text)
-    assert (result.status, result.output) == (Health.OK, "1 tests in order, 1 skipped")
+    assert (result.status, result.output) == (Health.OK, "1 tests passed, 1 skipped")
 
 
 def test_what_cannot_be_carried_out_hides_nothing_that_is_wrong(tmp_path: Path) -> None:
     text = "kernel-param: {kernel.no_such: {value: a}}\nfile: {/none: {exists: true}}"
     result = asked(tmp_path, text)
-    assert_told(result, "exists is False, expected True; kernel-param kernel.no_such: there is no parameter")
+    assert_told(
+        result, "exists is False, expected True; kernel-param kernel.no_such: the kernel has no parameter"
+    )
 
 
 def test_every_kind_is_read() -> None:

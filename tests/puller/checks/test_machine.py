@@ -54,7 +54,7 @@ def test_processes_by_name_number_and_count(sleeper: subprocess.Popen[bytes], tm
     assert asked(process=Process(pidfile=str(pidfile), name=name)).status is Health.OK
     wrong = asked(process=Process(pidfile=str(pidfile), name="nginx"))
     assert wrong.status is Health.CRITICAL
-    assert wrong.output == f"process of {pidfile} nginx: none running, expected one or more"
+    assert wrong.output == f"process of {pidfile} nginx: 0 running, expected one or more"
     sleeper.kill()
     deadline = time.monotonic() + 10
     while ") Z " not in Path(f"/proc/{sleeper.pid}/stat").read_text():
@@ -70,7 +70,7 @@ def test_processes_by_name_number_and_count(sleeper: subprocess.Popen[bytes], tm
 
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "backup"
-    assert of_file(path).output == f"{path} is not there"
+    assert of_file(path).output == f"{path} does not exist"
     assert of_file(path, exists=False).status is Health.OK
     path.write_text("x" * 3_000_000 + "ready")
     path.chmod(0o640)
@@ -152,21 +152,21 @@ def test_amounts(text: str | int, amount: tuple[float, bool]) -> None:
 WRONG = {
     "{}": "has no kind, expected one of command, http, ",
     "{command: a, tcp: {address: 'a:1'}}": "has command and tcp, expected one of command, http, ",
-    "{tcp: {address: localhost}}": "has the address 'localhost', expected HOST:PORT",
+    "{tcp: {address: localhost}}": "has address 'localhost', expected HOST:PORT",
     "{tcp: {address: 'localhost:0'}}": "expected HOST:PORT",
     "{tcp: {adress: 'localhost:1'}}": "adress is not a key of tcp (did you mean 'address'?)",
-    "{http: {url: 'ftp://a/'}}": "has a url that is none",
-    "{http: {url: 'http://user:pw@a/'}}": "has a url that is none",
-    "{http: {url: 'http://a/', certificate_days: 3}}": "its url is no https://",
+    "{http: {url: 'ftp://a/'}}": "has an invalid url",
+    "{http: {url: 'http://user:pw@a/'}}": "has an invalid url",
+    "{http: {url: 'http://a/', certificate_days: 3}}": "which require a url with https://",
     "{http: {url: 'http://a/', method: POST}}": "expected GET or HEAD or OPTIONS",
     "{http: {url: 'http://a/', headers: ['a']}}": "expected 'Name: value' in one line",
-    "{http: {url: 'http://a/', contains: ''}}": "has contains with no text in it",
-    "{file: {path: relative}}": "has the path 'relative', expected an absolute one",
-    "{file: {path: /a, exists: false, owner: root}}": "says more of a file that must not be there",
-    "{disk: {path: /}}": "says nothing that must be free",
-    "{disk: {path: /, free: 110%}}": "has the amount '110%'",
+    "{http: {url: 'http://a/', contains: ''}}": "has an empty contains",
+    "{file: {path: relative}}": "has path 'relative', expected an absolute path",
+    "{file: {path: /a, exists: false, owner: root}}": "has exists: false and checks of a file, which exclude",
+    "{disk: {path: /}}": "has no limit, expected free or inodes",
+    "{disk: {path: /, free: 110%}}": "has amount '110%'",
     "{process: {count: 2}}": "names no process",
-    "{service: {unit: '-x'}}": "has the unit '-x'",
+    "{service: {unit: '-x'}}": "has unit '-x'",
 }
 
 

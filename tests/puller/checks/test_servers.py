@@ -93,17 +93,17 @@ def test_status_text_and_json_of_an_answer() -> None:
         assert_in_order(http(port, json=nodes))
         wrong = http(port, json=(JsonValue(path="nodes.0.ok", value=1),))
         assert_wrong(wrong, "nodes.0.ok is true in the JSON, expected 1")
-        assert_wrong(http(port, json=(JsonValue(path="nodes.1.n", value=1),)), "has nothing at nodes.1.n")
+        assert_wrong(http(port, json=(JsonValue(path="nodes.1.n", value=1),)), "has no value at nodes.1.n")
     with talking(answering(answer(b"oops", "503 Away"))) as port:
         assert_wrong(http(port), "the status is 503, expected 200 to 299")
-        assert_wrong(http(port, status=503, json=nodes), "the body is no JSON")
+        assert_wrong(http(port, status=503, json=nodes), "the body is not valid JSON")
 
 
 def test_a_redirect_is_followed_only_when_the_check_says_so() -> None:
     with talking(answering(answer(b"here"))) as there:
         leads = answer(b"", "302 Found", f"Location: http://127.0.0.1:{there}/x\r\n")
         with talking(answering(leads)) as port:
-            assert_wrong(http(port), "the status is 302 and leads elsewhere, expected 200 to 299")
+            assert_wrong(http(port), "the status is 302 (a redirect), expected 200 to 299")
             assert_in_order(http(port, redirects=1, contains="here"))
     with talking(answering(answer(b"", "302 Found", "Location: /again\r\n"))) as port:
         assert_wrong(http(port, redirects=3), "the status is 302")
@@ -132,18 +132,21 @@ def test_headers_go_to_the_server_that_the_check_names_and_to_no_other() -> None
 LIES = {
     "a body that is shorter than its length": (
         answer(b"ready", length=50),
-        "the body ends after 5 bytes, its Content-Length says 50",
+        "the body ends after 5 bytes, but its Content-Length is 50",
     ),
     "chunks without an end": (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nready\r\n",
-        "the body ends before its last part",
+        "the body is incomplete: the last chunk is missing",
     ),
-    "no HTTP at all": (b"220 mail.example.org\r\n", "what it answers is no HTTP"),
+    "no HTTP at all": (b"220 mail.example.org\r\n", "the answer is not valid HTTP"),
     "nothing": (b"", "no answer: "),
-    "a status that is none": (b"HTTP/1.1 OK\r\n\r\n", "what it answers is no HTTP"),
-    "headers without an end": (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 500, "what it answers is no HTTP"),
-    "a line without an end": (b"HTTP/1.1 200 " + b"x" * 200_000, "what it answers is no HTTP"),
-    "a packed body": (answer(b"ready", headers="Content-Encoding: gzip\r\n"), "packed with 'gzip'"),
+    "a status that is none": (b"HTTP/1.1 OK\r\n\r\n", "the answer is not valid HTTP"),
+    "headers without an end": (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 500, "the answer is not valid HTTP"),
+    "a line without an end": (b"HTTP/1.1 200 " + b"x" * 200_000, "the answer is not valid HTTP"),
+    "a packed body": (
+        answer(b"ready", headers="Content-Encoding: gzip\r\n"),
+        "unexpected Content-Encoding 'gzip'",
+    ),
 }
 
 
@@ -164,7 +167,7 @@ def endless(stream: Any) -> None:
 def test_of_an_endless_body_only_the_beginning_is_read() -> None:
     with talking(endless) as port:
         assert_wrong(http(port, contains="ready"), "does not contain 'ready' in its first 1048576 bytes")
-        assert_wrong(http(port, json=(JsonValue(path="a", value=1),)), "is not read as JSON")
+        assert_wrong(http(port, json=(JsonValue(path="a", value=1),)), "which is too large to check as JSON")
 
 
 def dripping(text: bytes) -> Talk:
@@ -258,13 +261,13 @@ def test_ports_and_greetings() -> None:
         wrong = asked(tcp=Tcp(address=address, greets="SSH-2.0"))
         assert_wrong(wrong, f"{address} greets with 'go away', expected 'SSH-2.0' in it")
     closed = f"127.0.0.1:{closed_port()}"
-    assert_wrong(asked(tcp=Tcp(address=closed)), f"{closed} takes no connection: connection refused")
-    assert_wrong(asked(http=Http(url=f"http://{closed}/")), "takes no connection: connection refused")
+    assert_wrong(asked(tcp=Tcp(address=closed)), f"{closed} accepts no connection: connection refused")
+    assert_wrong(asked(http=Http(url=f"http://{closed}/")), "accepts no connection: connection refused")
 
 
 def test_sockets_of_the_file_system(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
-    assert_wrong(asked(unix=Unix(path=path)), f"{path} takes no connection: no such file or directory")
+    assert_wrong(asked(unix=Unix(path=path)), f"{path} accepts no connection: no such file or directory")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         assert_wrong(asked(unix=Unix(path=path)), "connection refused")

@@ -120,7 +120,7 @@ def test_failed_resources_show_in_the_exit_status(puller: Puller, tmp_path: Path
         (
             ("apply", "nowhere", *STATE),
             13,
-            "puller: nowhere: there is no such manifest, directory or bundle file\n",
+            "puller: nowhere: does not exist\n",
         ),
         (("apply", ".", *STATE), 13, "puller: ./manifest.yaml: there is no manifest here"),
         (
@@ -136,14 +136,14 @@ def test_failed_resources_show_in_the_exit_status(puller: Puller, tmp_path: Path
         (
             ("run", "--config", "none.yaml"),
             78,
-            "puller: none.yaml: there is no configuration; `puller config sample`",
+            "puller: none.yaml: the configuration does not exist; create it from the output of `puller config sample`",
         ),
         (
             ("run", "--config", "bad.yaml"),
             78,
             "puller: bad.yaml:1: resource is not a key of the configuration",
         ),
-        (("status", "--config", "none.yaml"), 78, "puller: none.yaml: there is no configuration"),
+        (("status", "--config", "none.yaml"), 78, "puller: none.yaml: the configuration does not exist"),
         (("config", "check", "--config", "bad.yaml"), 78, "puller: bad.yaml:1: "),
     ],
 )
@@ -296,11 +296,11 @@ def test_the_version_is_that_of_the_distribution(puller: Puller) -> None:
     [
         (
             "x.tar",
-            "x.tar: is an archive and no bundle, which ends in .tar.gz: unpack it, and name its directory",
+            "x.tar: is an archive but not a bundle, whose name ends in .tar.gz; unpack it, and pass its directory",
         ),
         (
             "https://user:secret@www.example.org/web.tar.gz",
-            "is a URL, expected a file or directory of this machine: download",
+            "is a URL, expected a file or directory of this machine; download",
         ),
         (
             "x.tar.gz",

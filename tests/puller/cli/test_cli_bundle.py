@@ -206,7 +206,7 @@ def test_a_library_that_is_not_used_is_warned_of(capsys: pytest.CaptureFixture[s
     write({**REPOSITORY, "libraries/more/library.yaml": ""})
     manifest = REPOSITORY["web/manifest.yaml"].replace("{", "{more: ../libraries/more, ", 1)
     write({"web/manifest.yaml": manifest})
-    warning = "the library more is not used: nothing names a path more:…"
+    warning = "the library more is not used: no file has a path more:…"
     assert status("bundle", "build", "web") == 0
     assert f"puller: web/manifest.yaml: {warning}\n" in capsys.readouterr().err
     assert status("lint", "web") == 0

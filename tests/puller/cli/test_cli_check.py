@@ -139,7 +139,7 @@ def test_a_damaged_bundle_is_not_in_order(healthy: Host) -> None:
     manifest.write_text("resources: []\n")
     outcome = healthy.puller("check")
     assert outcome.status == 2
-    assert "web: what is enforced is damaged: " in first_line(outcome)
+    assert "web: the enforced version is damaged: " in first_line(outcome)
 
 
 def test_a_configuration_that_cannot_be_read_is_unknown(healthy: Host) -> None:
@@ -224,7 +224,7 @@ def test_a_check_of_a_resource_that_is_left_out_here_is_not_asked(host: Host, pu
     assert host.run().status == 0
     outcome = host.puller("check")
     assert outcome.status == 0
-    assert first_line(outcome).startswith("PULLER OK - what is enforced has no health checks |")
+    assert first_line(outcome).startswith("PULLER OK - the enforced versions have no health checks |")
 
 
 def test_secrets_of_other_kinds_are_masked_in_runs_and_checks(host: Host, publisher: Publisher) -> None:

@@ -115,7 +115,7 @@ def test_a_working_directory_that_was_removed_is_named(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     ended = puller(*line)
-    what = "the working directory, where relative paths start, does not exist any more"
+    what = "the working directory, where relative paths start, no longer exists"
     assert (ended.returncode, ended.stderr) == (64, f"puller: {what}\n")
     monkeypatch.chdir(tmp_path)  # so that cleanup code can still read the working directory
 
@@ -278,7 +278,7 @@ BAD = [
     (
         "a reference without a session",
         {"protocol": REQUEST, "type": "exec", "properties": {"name": "x", "require": ["exec#y"]}},
-        "exec#y: references are to events of a session; none is set",
+        "exec#y: references require a session; create one with: puller session new",
     ),
     (
         "a key too many",

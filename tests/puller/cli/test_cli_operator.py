@@ -172,7 +172,7 @@ def test_a_damaged_quarantine_is_told_and_listing_leaves_it_alone(say: Say, dire
     directories.quarantine.write_bytes(b"{")
     said = say("quarantine", "list")
     assert said.status == 0
-    assert "bundles that were quarantined may be tried again" in said.output
+    assert "quarantined versions may be tried again" in said.output
     assert directories.quarantine.read_bytes() == b"{"
 
 
@@ -318,7 +318,7 @@ def test_a_rollback_leaves_applying_to_a_run_that_was_faster(
     settled.run()
 
     def busy(*_: object) -> int:
-        raise BusyError("another run is at work")
+        raise BusyError("another run is active")
 
     with monkeypatch.context() as patched:
         patched.setattr("puller.cli.host.hold.run", busy)
@@ -372,7 +372,7 @@ def test_there_is_one_rollback_and_not_a_second(say: Say, settled: Host, publish
     refused = say("rollback", "web")
     assert refused.status == 64
     assert (
-        "puller: web 1.0.0: there is nothing to roll back to: web 1.1.0 is quarantined since 20"
+        "puller: web 1.0.0: this host has no version to roll back to: web 1.1.0 has been quarantined since 20"
         in refused.output
     )
     settled.assert_enforces("1.0.0")
@@ -384,14 +384,14 @@ def test_a_rollback_with_nothing_to_roll_back_to_is_refused(
 ) -> None:
     assert say("rollback", "web") == (
         64,
-        "puller: web: nothing is enforced on this host, so there is nothing to roll back from\n",
+        "puller: web: no version is enforced on this host, so a rollback is not possible\n",
     )
     publisher.publish("1.0.0")
     host.run()
     refused = say("rollback", "web")
     assert refused.status == 64
     assert (
-        "web 1.0.0: there is nothing to roll back to: no other version was enforced here before"
+        "web 1.0.0: this host has no version to roll back to: no other version was enforced before"
         in refused.output
     )
     assert quarantine_of(say) == []
@@ -427,7 +427,7 @@ def test_a_rollback_that_is_damaged_is_not_taken(
     remove_tree(before.path)
     refused = say("rollback", "web")
     assert refused.status == 64
-    assert "there is nothing to roll back to: " in refused.output
+    assert "this host has no version to roll back to: " in refused.output
     assert "points to a damaged bundle" in refused.output
     assert quarantine_of(say) == []
 
@@ -456,7 +456,7 @@ def test_what_a_run_reads_or_writes_is_not_changed_under_it(
     done.set()
     thread.join()
     assert refused.status == 75
-    assert "another run is at work" in refused.output
+    assert "another run is active" in refused.output
     assert {path: path.read_bytes() for path in settled.state.glob("*.json")} == before
 
 

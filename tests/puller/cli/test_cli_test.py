@@ -111,7 +111,7 @@ def test_an_update_without_snapshots_says_how_to_have_some(execute: Execute) -> 
 def test_what_is_no_bundle_is_told_as_by_other_commands(execute: Execute) -> None:
     assert execute("test", "nowhere") == (
         13,
-        "puller: nowhere: there is no such manifest, directory or bundle file\n",
+        "puller: nowhere: does not exist\n",
     )
     assert execute("test")[0] == 64
     assert execute("test", "web", "-j", "0")[0] == 64

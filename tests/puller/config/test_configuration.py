@@ -77,7 +77,7 @@ def test_a_list_of_sites_is_a_list_of_mirrors(tmp_path: Path) -> None:
         (MINIMAL + "reports: {most_bytes: 0}\n", "config.yaml:3: reports has most_bytes: 0"),
         (
             MINIMAL + "reports: {quiet_for: 100d}\n",
-            "config.yaml:3: reports keeps those of quiet runs longer than those of eventful ones",
+            "config.yaml:3: reports has a longer quiet_for than eventful_for",
         ),
         (
             MINIMAL + "reports: {quiet_for: later}\n",
@@ -102,6 +102,7 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
 
 def test_a_missing_configuration_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigurationError, match="there is no configuration; `puller config sample` prints one"
+        ConfigurationError,
+        match="the configuration does not exist; create it from the output of `puller config sample`",
     ):
         load_configuration(tmp_path / "none.yaml")

@@ -138,9 +138,9 @@ def test_hiera_works_without_a_tree(load: Callable[..., Manifest]) -> None:
 
 
 FAILURES = {
-    "hiera('nope')": "no source of data has the key 'nope'",
+    "hiera('nope')": "the key 'nope' is missing in all data sources",
     "hiera('profile::web::prot')": "did you mean 'profile::web::port'",
-    "hiera(3)": "hiera wants a key such as 'profile::web::port', not a number",
+    "hiera(3)": "hiera requires a key such as 'profile::web::port', not a number",
     "hiera('web', merge='no')": "Unknown merge strategy: 'no'",
     "hiera('own.x')": "Got Integer when a hash-like object was expected",
     "data.nope": "data has no key 'nope'",

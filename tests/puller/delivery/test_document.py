@@ -144,12 +144,12 @@ def test_whatever_it_is_it_fits_and_says_how_the_run_ended(bundles: int, texts: 
     ("data", "message"),
     [
         (b"", "cut off"),
-        (b"{}", "not compressed"),
+        (b"{}", "not a compressed report"),
         (gzip.compress(b"{}", mtime=0)[:-3], "cut off"),
-        (gzip.compress(b"{}", mtime=0) + b"x", "something behind it"),
-        (gzip.compress(bytes(LARGEST_JSON + 1), mtime=0), "more than 1048576 bytes when it is unpacked"),
+        (gzip.compress(b"{}", mtime=0) + b"x", "further data behind it"),
+        (gzip.compress(bytes(LARGEST_JSON + 1), mtime=0), "more than 1048576 bytes after decompression"),
         (bytes(LARGEST + 1), "more than 262144 bytes"),
-        (zlib.compress(b"{}"), "not compressed"),
+        (zlib.compress(b"{}"), "not a compressed report"),
     ],
 )
 def test_what_is_no_document_is_refused_in_words(data: bytes, message: str) -> None:

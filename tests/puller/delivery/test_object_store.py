@@ -76,7 +76,7 @@ def test_a_report_is_an_object_below_the_prefix(
 
 def test_what_is_refused_waits_and_goes_when_it_is_put_right(settled: Host, store: Any) -> None:
     settled.configure(reports={"to": ["s3://nowhere/x"], "send_timeout": "30s"})
-    assert "NoSuchBucket: see which credentials" in run(settled).output
+    assert "NoSuchBucket. Check the credentials" in run(settled).output
     store.create_bucket(Bucket="nowhere")
     assert "WARN" not in run(settled).output
     assert store.list_objects_v2(Bucket="nowhere")["KeyCount"] == 2
@@ -88,7 +88,7 @@ def test_a_store_that_is_away_or_silent_costs_no_more_than_its_time(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     settled.configure(reports={"to": ["s3://reports"], "send_timeout": "5s"})
     began = time.monotonic()
-    assert "1 waits for the next run" in run(settled).output
+    assert "1 report waits for the next run" in run(settled).output
     assert time.monotonic() - began < 30
 
 

@@ -338,7 +338,7 @@ def test_after_a_change_the_resource_is_looked_at_again(
 ) -> None:
     monkeypatch.setattr(File, "change", lambda self, differences, actual: None)
     events = apply("resources: [{file: [{DIR/a: {alias: a, content: a, IDS}}]}]\n")
-    assert events["a"].errors == ["still differs after the change: ensure absent → present"]
+    assert events["a"].errors == ["is still out of sync after the change: ensure absent → present"]
 
 
 def test_health_checks_run_after_the_resource_and_not_in_noop_or_after_a_failure(

@@ -180,7 +180,7 @@ def test_a_resource_with_its_line_what_went_into_it_and_the_last_run(settled: Ho
     assert found["last_run"]["why"] == ["ensure absent → present"]
     assert settled.run().status == 0
     last = explain(settled, "file#conf")[1]["last_run"]
-    assert (last["state"], last["why"], last["version"]) == ("stable", ["nothing differed"], "1.0.0")
+    assert (last["state"], last["why"], last["version"]) == ("stable", ["in sync"], "1.0.0")
 
 
 def test_what_a_template_and_a_condition_ask_for_is_used_too(settled: Host, explain: Any) -> None:
@@ -388,7 +388,7 @@ def test_what_is_always_shown_is_not_made_of_a_secret(tmp_path: Path, execute: E
         in output
     )
     assert (
-        "manifest.yaml:7:9: error: resources[0] exec#a: alias is made of a secret, and would be shown"
+        "manifest.yaml:7:9: error: resources[0] exec#a: alias contains a secret, and messages always show this property"
         in output
     )
     assert CANARY not in output

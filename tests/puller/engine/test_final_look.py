@@ -87,7 +87,7 @@ def test_an_undone_change_is_a_failure_in_every_run(run: Run) -> None:
         assert (
             events["conf"]
             .errors[0]
-            .startswith("at the end of the run, it differs again: ensure absent → present")
+            .startswith("at the end of the run, it is out of sync again: ensure absent → present")
         )
         assert "exec#rm -f" in events["conf"].errors[0]
         assert [*map(str, events["conf"].differences)] == ["ensure absent → present"]

@@ -72,7 +72,7 @@ def test_a_dry_run_says_what_it_waits_for(run: Run, tmp_path: Path) -> None:
     events = run(MADE, noop=True)
     assert {event.state for event in events.values()} == {State.WOULD_CHANGE}
     assert events["copy"].noop_message == (
-        f"Would have been evaluated with {tmp_path}/made.txt, which an earlier resource brings"
+        f"Would have been evaluated with {tmp_path}/made.txt, which an earlier resource creates"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.yaml"]
 

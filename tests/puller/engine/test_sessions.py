@@ -91,12 +91,12 @@ def test_removing_leaves_what_is_not_the_sessions(session: Session) -> None:
 
 def test_a_directory_with_something_in_it_does_not_become_a_session(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(UsageError, match="is not empty; a session wants a directory of its own"):
+    with pytest.raises(UsageError, match="is not empty, and a session requires an empty directory"):
         Session.create(tmp_path)
 
 
 def test_what_is_no_session_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no session here; make one with: puller session new"):
+    with pytest.raises(UsageError, match="is not a session; create one with: puller session new"):
         Session.open(tmp_path)
     (tmp_path / "session.json").write_text("{}")
     with pytest.raises(UsageError, match="is not a session"):

@@ -117,7 +117,7 @@ def test_an_executable_prints_one_value(
     [
         ("echo no sshd >&2; exit 3", "facts.d/said.sh: exit code 3: no sshd"),
         ("kill -9 $$", "facts.d/said.sh: ended by signal SIGKILL"),
-        ("exit 0", "output of facts.d/said.sh: is empty, expected a value; {} stands for nothing"),
+        ("exit 0", "output of facts.d/said.sh: is empty, expected a value ({} for an empty mapping)"),
         (
             "echo one; echo two",
             "output of facts.d/said.sh: is 'one\\ntwo', expected a mapping, a list or one line of text",
@@ -127,7 +127,7 @@ def test_an_executable_prints_one_value(
         ("printf 'caf\\351'", "output of facts.d/said.sh: is not UTF-8 text"),
         (
             f"head -c {SIZE_LIMIT + 10} /dev/zero | tr '\\0' x",
-            f"output of facts.d/said.sh: is longer than the {SIZE_LIMIT} bytes that are read",
+            f"output of facts.d/said.sh: has more than {SIZE_LIMIT} bytes",
         ),
     ],
 )
@@ -276,8 +276,8 @@ def test_of_facts_that_stand_alone_documents_are_read_and_executables_must_be_gi
 
     assert facts["document"] == {"version": 1}
     assert failure(facts, "program") == (
-        "facts.d/program.sh: is not run where this machine's facts are left out:"
-        " give its value by --fact or --facts"
+        "facts.d/program.sh: is not run without the facts of this machine,"
+        " so pass its value with --fact or --facts"
     )
     assert facts_over({"program": "2"}, bundle)["program"] == "2"
     assert not (tmp_path / "ran").exists()
@@ -292,17 +292,17 @@ def test_of_facts_that_stand_alone_documents_are_read_and_executables_must_be_gi
         (
             "openssh-server.sh",
             0o755,
-            "'openssh-server' is no name of a fact, expected letters, digits and underscores before the ending",
+            "'openssh-server' is not a valid fact name, expected letters, digits and underscores before the extension",
         ),
-        ("1st.json", 0o644, "'1st' is no name of a fact"),
-        ("a.b.sh", 0o755, "'a.b' is no name of a fact"),
-        ("überall.sh", 0o755, "'überall' is no name of a fact"),
-        ("os.yaml", 0o644, "os is a fact that every machine has, and no bundle replaces it"),
-        ("osfamily.yaml", 0o644, "osfamily is a fact that every machine has"),
-        ("ipaddress_eth0.sh", 0o755, "ipaddress_eth0 is a fact that every machine has"),
-        ("trusted.yaml", 0o644, "trusted is a fact that every machine has"),
-        ("README.md", 0o644, "is neither executable nor named *.json, *.yaml, *.yml or *.txt"),
-        ("openssh.sh", 0o644, "is neither executable nor named *.json, *.yaml, *.yml or *.txt"),
+        ("1st.json", 0o644, "'1st' is not a valid fact name"),
+        ("a.b.sh", 0o755, "'a.b' is not a valid fact name"),
+        ("überall.sh", 0o755, "'überall' is not a valid fact name"),
+        ("os.yaml", 0o644, "os is a fact of every machine that bundles cannot replace"),
+        ("osfamily.yaml", 0o644, "osfamily is a fact of every machine"),
+        ("ipaddress_eth0.sh", 0o755, "ipaddress_eth0 is a fact of every machine"),
+        ("trusted.yaml", 0o644, "trusted is a fact of every machine"),
+        ("README.md", 0o644, "must be executable, or named *.json, *.yaml, *.yml or *.txt"),
+        ("openssh.sh", 0o644, "must be executable, or named *.json, *.yaml, *.yml or *.txt"),
     ],
 )
 def test_a_file_that_can_be_no_fact_is_named(
@@ -317,7 +317,7 @@ def test_two_files_of_one_fact_are_both_named(tmp_path: Path, bundle: Path, put:
     put("openssh.sh", "echo 1")
     put("openssh.json", "{}", 0o644)
     assert problems_in(tmp_path, bundle) == [
-        "facts.d/openssh.sh: is the fact openssh, which facts.d/openssh.json is, too: rename one of them"
+        "facts.d/openssh.sh: defines the fact openssh, as facts.d/openssh.json does, so rename one of them"
     ]
 
 
@@ -333,7 +333,7 @@ def test_a_library_brings_facts_and_one_name_belongs_to_one_directory(
 
     put("nginx.sh", "echo 1")
     assert problems_in(tmp_path, bundle, library) == [
-        "libraries/common/facts.d/nginx.yaml: is the fact nginx, which facts.d/nginx.sh is, too: rename one of them"
+        "libraries/common/facts.d/nginx.yaml: defines the fact nginx, as facts.d/nginx.sh does, so rename one of them"
     ]
 
 
@@ -341,7 +341,7 @@ def test_links_are_refused_as_they_are_when_a_bundle_is_packed(tmp_path: Path, b
     outside = tmp_path / "outside.json"
     outside.write_text("{}")
     (bundle / "facts.d" / "said.json").symlink_to(outside)
-    link = "is a symbolic link, which a bundle cannot hold, expected what it leads to"
+    link = "is a symbolic link, which a bundle cannot contain, expected the target itself"
     assert problems_in(tmp_path, bundle) == [f"facts.d/said.json: {link}"]
 
     other = tmp_path / "other"
@@ -386,7 +386,7 @@ def test_root_runs_nothing_that_somebody_else_may_have_written(
 
     assert failure(facts, "said") == (
         f"facts.d/said.sh: is not read: {os.path.realpath(said)} belongs to user 12345,"
-        " wanted root or the running user 0"
+        " expected root or the running user 0"
     )
     assert "mode 0666" in failure(facts, "document"), open_to_all
     assert not (tmp_path / "ran").exists()

@@ -120,7 +120,7 @@ def test_a_directory_that_is_not_there_has_no_facts(tmp_path: Path) -> None:
         (
             "a.json",
             '{"a": "\\ud800"}',
-            r"facts.d/a.json: an escape of half a character, such as \ud800, is not text",
+            r"facts.d/a.json: an escaped half of a surrogate pair, such as \ud800, is not valid text",
         ),
         ("a.json", '{"a":' * 101 + "1" + "}" * 101, "facts.d/a.json: is nested more than 100 deep"),
         ("a.json", "[1]", "facts.d/a.json: holds a list, expected a mapping of fact names to values"),
@@ -132,11 +132,11 @@ def test_a_directory_that_is_not_there_has_no_facts(tmp_path: Path) -> None:
             "just text",
             "facts.d/a.yaml: holds only 'just text', expected a mapping of fact names to values",
         ),
-        ("a.yaml", "\n", "facts.d/a.yaml: is empty; remove it, or write a comment if it has no facts"),
-        ("a.txt", "", "facts.d/a.txt: is empty; remove it, or write a comment if it has no facts"),
+        ("a.yaml", "\n", "facts.d/a.yaml: is empty, so remove it, or write a comment into it"),
+        ("a.txt", "", "facts.d/a.txt: is empty, so remove it, or write a comment into it"),
         ("a.txt", "role web\n", "facts.d/a.txt:1: is 'role web', expected NAME=VALUE or NAME.NAME=VALUE"),
         ("a.txt", "ok=1\n.x=1\n", "facts.d/a.txt:2: is '.x=1', expected NAME=VALUE or NAME.NAME=VALUE"),
-        ("a.sh", "echo a=1", "facts.d/a.sh: is neither executable nor named *.json, *.yaml, *.yml or *.txt"),
+        ("a.sh", "echo a=1", "facts.d/a.sh: must be executable, or named *.json, *.yaml, *.yml or *.txt"),
     ],
 )
 def test_a_broken_file_is_named_with_its_place(custom: Path, name: str, text: str, problem: str) -> None:
@@ -174,8 +174,8 @@ def test_a_file_and_an_output_that_never_end_are_cut_off(custom: Path) -> None:
     script(custom, "talkative", f"head -c {SIZE_LIMIT + 9} /dev/zero | tr '\\0' x")
 
     assert problems_in(custom) == [
-        f"facts.d/big.txt: is longer than the {SIZE_LIMIT} bytes that are read",
-        f"output of facts.d/talkative: is longer than the {SIZE_LIMIT} bytes that are read",
+        f"facts.d/big.txt: has more than {SIZE_LIMIT} bytes",
+        f"output of facts.d/talkative: has more than {SIZE_LIMIT} bytes",
     ]
 
 

@@ -68,5 +68,5 @@ def test_a_system_without_release_files_is_reported_and_still_has_its_hardware(r
 
     assert facts["os"]["hardware"] == "x86_64"
     assert [str(problem) for problem in facts.problems] == [
-        "/etc/os-release: not there; the name and release of this system are not known"
+        "/etc/os-release: is missing, so the name and release of this system are unknown"
     ]

@@ -154,7 +154,7 @@ def test_each_call_gives_facts_of_its_own() -> None:
 
 
 def test_an_unknown_system_is_answered_with_the_nearest_name() -> None:
-    with pytest.raises(UsageError, match=r"^no facts of a system 'debian12' \(did you mean 'debian-12'\?\)$"):
+    with pytest.raises(UsageError, match=r"^unknown system 'debian12' \(did you mean 'debian-12'\?\)$"):
         facts_of("debian12")
     with pytest.raises(UsageError, match=r"'\.\./systems/debian-12'"):
         facts_of("../systems/debian-12")

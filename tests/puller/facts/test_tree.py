@@ -169,7 +169,7 @@ def test_a_source_that_cannot_be_read_costs_its_own_group_only(record: Record) -
     assert facts["os"]["release"]["full"] == "12.11"
     assert [str(problem) for problem in facts.problems] == [
         "/proc/meminfo: No such file or directory",
-        "facts of load: cannot be understood: ValueError(\"could not convert string to float: 'who'\")",
+        "facts of load: cannot be interpreted: ValueError(\"could not convert string to float: 'who'\")",
     ]
 
 
@@ -224,7 +224,7 @@ def test_a_dead_file_server_is_waited_for_once_and_costs_only_the_sizes_of_its_m
     assert machine.asked == 1
     assert [str(problem) for problem in machine.problems] == [
         "mountpoints /srv/a: no answer within 0.1 s",
-        "mountpoints /srv/b: not asked for its sizes, after another nfs4 gave no answer",
+        "mountpoints /srv/b: its sizes are not read, because another nfs4 gave no answer",
     ]
 
 

@@ -114,7 +114,7 @@ def test_a_value_of_another_type_leaves_a_host_out(wrong: dict[str, Any]) -> Non
 @pytest.mark.attack("exports.expression")
 @pytest.mark.parametrize("text", ["{{ facts }}", "a{{", "{% if x %}", "{# x", "${x}", "%{x}", "{{{{"])
 def test_what_would_be_evaluated_leaves_a_host_out(text: str) -> None:
-    assert "would begin an expression" in left_out(GOOD | {"tags": ["fine", text]})
+    assert "would start an expression" in left_out(GOOD | {"tags": ["fine", text]})
 
 
 @pytest.mark.attack("exports.control")

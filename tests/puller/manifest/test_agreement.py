@@ -213,7 +213,7 @@ def test_two_that_say_different_things_are_told_with_both_values(
     one, other = two(kind, first, second)
     with pytest.raises(Disagreement) as caught:
         agreed(one, other)
-    assert "is declared twice, first at web/manifest.yaml:1, and the two do not agree: " in str(caught.value)
+    assert "is declared twice, first at web/manifest.yaml:1, and the two differ: " in str(caught.value)
     assert sentence in str(caught.value)
     assert (caught.value.first_declaration, caught.value.second_declaration) == (one, other)
     with pytest.raises(Disagreement):
@@ -239,8 +239,8 @@ def test_of_three_the_two_that_do_not_agree_are_named(load: Load) -> None:
     with pytest.raises(ManifestError) as error:
         load(text)
     assert tuple(map(str, error.value.problems)) == (
-        "web/manifest.yaml:5: resources[2] file#/a: is declared twice, first at web/manifest.yaml:4, and the two do not"
-        " agree: mode is 0644 here and 0600 there (let both say the same, or declare it once)",
+        "web/manifest.yaml:5: resources[2] file#/a: is declared twice, first at web/manifest.yaml:4, and the two"
+        " differ: mode is 0644 here and 0600 there (use the same values in both, or declare it once)",
     )
 
 

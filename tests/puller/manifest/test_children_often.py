@@ -187,7 +187,7 @@ def test_a_child_that_is_only_reported_in_one_place_is_refused(load_all: Load) -
     top = applying("c.yaml", "c.yaml, noop: true")
     assert refused(load_all, {"manifest.yaml": top, "c.yaml": ONE}) == (
         "web/manifest.yaml:3: resources[1] apply#c.yaml: is declared twice, first at web/manifest.yaml:2, and the two"
-        " do not agree: noop is true here and false there (let both say the same, or declare it once)"
+        " differ: noop is true here and false there (use the same values in both, or declare it once)"
     )
 
 
@@ -219,7 +219,7 @@ def test_allow_apply_is_not_got_round_by_who_applies_it_too(load_all: Load, orde
         "c.yaml": ONE,
     }
     assert refused(load_all, files) == (
-        "web/a.yaml:2: resources[0] apply#c.yaml: apply resources are denied, by allow_apply at"
+        "web/a.yaml:2: resources[0] apply#c.yaml: apply resources are denied, because of allow_apply at"
         f" web/manifest.yaml:{2 + order}"
     )
 
@@ -241,7 +241,9 @@ def test_a_circle_is_named_also_when_it_is_met_with_other_data(load_all: Load) -
         "a.yaml": applying("b.yaml"),
         "b.yaml": applying("a.yaml, data: {x: 1}"),
     }
-    assert "manifests apply each other: manifest.yaml → a.yaml → b.yaml → a.yaml" in refused(load_all, files)
+    assert "manifests apply each other in a cycle: manifest.yaml → a.yaml → b.yaml → a.yaml" in refused(
+        load_all, files
+    )
 
 
 def test_one_that_cannot_be_applied_here_leaves_the_child_to_others(apply_all: Apply) -> None:
@@ -305,9 +307,9 @@ def test_instances_that_declare_one_name_are_told_by_which_data_they_differ(load
         "v.yaml": child,
     }
     assert refused(load_all, files) == (
-        "web/v.yaml:3: resources[0] file#/etc/vhost.conf: is declared twice, first at web/v.yaml:3, and the two do not"
-        " agree: content is '2' here and '1' there (v.yaml is applied with data that differ in port: make names of"
-        " them, or let both say the same, or declare it once)"
+        "web/v.yaml:3: resources[0] file#/etc/vhost.conf: is declared twice, first at web/v.yaml:3, and the two"
+        " differ: content is '2' here and '1' there (v.yaml is applied with data that differ in port: give each a"
+        " resource name of its own, or use the same values in both, or declare it once)"
     )
 
 
@@ -367,7 +369,7 @@ def test_an_alias_is_of_one_instance(load_all: Load) -> None:
         "manifest.yaml": applying("c.yaml, alias: v, data: {x: 1}", "c.yaml, alias: v, data: {x: 2}"),
         "c.yaml": ONE,
     }
-    assert "apply#v is also a name of the resource at web/manifest.yaml:2" in refused(load_all, files)
+    assert "apply#v is also the name of the resource at web/manifest.yaml:2" in refused(load_all, files)
 
 
 # References and inherited properties

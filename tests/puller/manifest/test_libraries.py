@@ -289,17 +289,17 @@ def declaring(libraries: str) -> dict[str, str | None]:
 ON_LINE_1 = "web/manifest.yaml:1: "
 REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "no mapping": (declaring("[a]"), "libraries is ['a'], expected a mapping of names to directories"),
-    "a name": (declaring("{Common: ../x}"), "the name 'Common' is not valid, expected small letters"),
-    "a name of ours": (declaring("{bundle: ../x}"), "the name 'bundle' is that of the bundle itself"),
+    "a name": (declaring("{Common: ../x}"), "the name 'Common' is not valid, expected lower-case letters"),
+    "a name of ours": (declaring("{bundle: ../x}"), "the name 'bundle' is reserved for the bundle itself"),
     "a number": (declaring("{a: 1}"), "is 1, expected the path of a directory, relative to this file"),
     "nothing": (declaring("{a: }"), "is None, expected the path of a directory"),
     "an absolute path": (declaring("{a: /srv/a}"), "is '/srv/a', expected the path of a directory"),
-    "not there": (declaring("{a: ../none}"), "there is no directory REPO/bundles/none"),
+    "not there": (declaring("{a: ../none}"), "REPO/bundles/none is not a directory"),
     "not made to be shared": (
         {**declaring("{keys: ../../keys}"), "keys/id_ed25519": "secret"},
-        "there is no library.yaml in REPO/keys, which makes it a library; it may be empty",
+        "REPO/keys is not a library, because it has no library.yaml (an empty file is enough)",
     ),
-    "a file": (declaring("{a: ../../libraries/base/own}"), "there is no directory REPO/libraries/base/own"),
+    "a file": (declaring("{a: ../../libraries/base/own}"), "REPO/libraries/base/own is not a directory"),
     "the root": (declaring("{a: " + "../" * 40 + "}"), "leads to /, which holds the bundle itself"),
     "itself": (declaring("{a: .}"), "leads to REPO/bundles/web, which holds the bundle itself"),
     "a parent": (declaring("{a: ../..}"), "leads to REPO, which holds the bundle itself"),
@@ -309,39 +309,39 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "inside and outside": (
         {**declaring("{common: ../../libraries/common}"), "bundles/web/libraries/common/x": "x"},
-        "is REPO/libraries/common, and the bundle has libraries/common of its own: remove one of the two",
+        "is REPO/libraries/common, and the bundle has libraries/common too, so remove one of them",
     ),
     "inside and outside, of a library": (
         {**declaring("{common: ../../libraries/common}"), "bundles/web/libraries/base/x": "x"},
-        "libraries/common/library.yaml:1: is REPO/libraries/base, and the bundle has libraries/base of its own",
+        "libraries/common/library.yaml:1: is REPO/libraries/base, and the bundle has libraries/base too",
     ),
     "two of one name": (
         {
             **declaring("{common: ../../libraries/common, base: ../../other/base}"),
             "other/base/library.yaml": "",
         },
-        "base is REPO/other/base here, and REPO/libraries/base at ../libraries/common/library.yaml:1: "
-        "two libraries of one name",
+        "base is REPO/other/base here and REPO/libraries/base at ../libraries/common/library.yaml:1, "
+        "and a name must be unique",
     ),
     "one of two names": (
         declaring("{base: ../../libraries/base, again: ../../libraries/base}"),
         "is REPO/libraries/base, and the library base at web/manifest.yaml:1 is REPO/libraries/base: "
-        "one holds the other",
+        "they overlap",
     ),
     "one in another": (
         {**declaring("{base: ../../libraries/base, all: ../../libraries}"), "libraries/library.yaml": ""},
-        "is REPO/libraries, and the library base at web/manifest.yaml:1 is REPO/libraries/base: one holds the other",
+        "is REPO/libraries, and the library base at web/manifest.yaml:1 is REPO/libraries/base: they overlap",
     ),
     "a circle": (
         {
             **declaring("{common: ../../libraries/common}"),
             "libraries/base/library.yaml": "libraries: {common: ../common}",
         },
-        "libraries/base/library.yaml:1: libraries use each other: common → base → common",
+        "libraries/base/library.yaml:1: libraries use each other in a cycle: common → base → common",
     ),
     "itself by name": (
         {**declaring("{base: ../../libraries/base}"), "libraries/base/library.yaml": "libraries: {base: .}"},
-        "libraries use each other: base → base",
+        "libraries use each other in a cycle: base → base",
     ),
     "a key of library.yaml": (
         {**declaring("{base: ../../libraries/base}"), "libraries/base/library.yaml": "librarys: {}"},
@@ -349,7 +349,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "no mapping in library.yaml": (
         {**declaring("{base: ../../libraries/base}"), "libraries/base/library.yaml": "[x]"},
-        "libraries/base/library.yaml:1: is not a mapping; expected libraries",
+        "libraries/base/library.yaml:1: is not a mapping, expected a mapping with the key libraries",
     ),
     "no YAML": (
         {**declaring("{base: ../../libraries/base}"), "libraries/base/library.yaml": "[x"},
@@ -357,11 +357,12 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "a tree of data": (
         {**declaring("{base: ../../libraries/base}"), "libraries/base/hiera.yaml": "version: 5"},
-        "has a hiera.yaml, and libraries have no tree: give their defaults in data.yaml",
+        "has a hiera.yaml, which libraries cannot have, so move its defaults to data.yaml",
     ),
     "a child that declares": (
         {"bundles/web/roles/web.yaml": f"libraries: {{a: ../../x}}\n{EMPTY}"},
-        "web/roles/web.yaml:1: libraries are declared by the top manifest, and those of a library in its library.yaml",
+        "web/roles/web.yaml:1: a child manifest cannot declare libraries; "
+        "declare them in the top manifest, or those of a library in its library.yaml",
     ),
     "a library that is the library's": (
         {"bundles/web/roles/web.yaml": "resources: [{apply: {name: 'base:base.yaml'}}]"},
@@ -408,7 +409,9 @@ def test_a_packed_bundle_without_its_library_is_not_whole(lay: Lay, tmp_path: Pa
     lay()
     build_bundle(tmp_path / "bundles/web", tmp_path / "web.tar.gz", name="web", version="1")
     unpack(tmp_path / "web.tar.gz", tmp_path / "bundles/unpacked")
-    assert "/libraries/common, so the bundle is not whole" in refusal(tmp_path / "bundles/unpacked")
+    assert "/libraries/common is not a directory, so the bundle is incomplete" in refusal(
+        tmp_path / "bundles/unpacked"
+    )
 
 
 @pytest.mark.attack("paths.whole", "paths.link")
@@ -423,7 +426,7 @@ def test_a_link_in_a_packed_bundle_leads_to_no_library(lay: Lay, tmp_path: Path)
 def test_libraries_that_use_each_other_without_end_are_refused(lay: Lay) -> None:
     chain = {f"libraries/l{n}/library.yaml": f"libraries: {{l{n + 1}: ../l{n + 1}}}" for n in range(1000)}
     said = refusal(lay({**declaring("{l0: ../../libraries/l0}"), **chain}))
-    assert said == "../libraries/l99/library.yaml:1: more than 100 libraries in one bundle"
+    assert said == "../libraries/l99/library.yaml:1: the bundle has more than 100 libraries"
 
 
 # -- publishing -----------------------------------------------------------------------------------
@@ -442,7 +445,7 @@ def test_a_bundle_without_libraries_uses_none(tmp_path: Path) -> None:
     put(tmp_path / "manifest.yaml", "resources: [")
     with pytest.raises(ManifestError, match=r"manifest\.yaml:2"):
         used_libraries(tmp_path)
-    with pytest.raises(SourceError, match="there is no manifest here"):
+    with pytest.raises(SourceError, match=r"does not exist \(/"):
         used_libraries(tmp_path / "none")
 
 
@@ -459,8 +462,8 @@ def test_a_library_that_nothing_names_is_told(lay: Lay) -> None:
         "libraries/common/templates/head.j2": "",
     }
     assert [str(problem) for problem in unused_libraries(files_in(lay(changes)), "web/manifest.yaml")] == [
-        "web/manifest.yaml: the library more is not used: nothing names a path more:…",
-        "common:library.yaml: the library base is not used: nothing names a path base:…",
+        "web/manifest.yaml: the library more is not used: no file has a path more:…",
+        "common:library.yaml: the library base is not used: no file has a path base:…",
     ]
 
 

@@ -85,7 +85,7 @@ def test_a_name_alone_lacks_what_its_type_requires(load: Load) -> None:
         f"web/manifest.yaml:4: resources[1] package: is 'defaults', {one}",
         f"web/manifest.yaml:4: resources[1] package: is 'for', {one}",
         f"web/manifest.yaml:4: resources[1] package: is 7, {one}",
-        f"web/manifest.yaml:4: resources[1] package: has for, and nothing beside it, {one}",
+        f"web/manifest.yaml:4: resources[1] package: has for without a name beside it, {one}",
     )
 
 
@@ -237,14 +237,14 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
     mode = "octal digits such as '0644' or '2775', a mask such as 'x00', or changes such as 'u=rwX,go-w'"
     assert problems(load, BAD) == (
         f"{here}:2: unknown key 'resource' (did you mean 'resources'?)",
-        f"{here}:6: resources[0]: defaults is given a second time for this list",
+        f"{here}:6: resources[0]: defaults occurs twice in this list",
         f"{here}:7: resources[0] file#/etc/x: mode is a number, expected text; quote it, as '0644'",
         f"{here}:7: resources[0] file#/etc/x: contnet is not a property of file (did you mean 'content'?)",
         f"{here}:8: resources[0] file#/etc/y: ensure is 'fil', expected one of present, absent, directory, exists",
         f"{here}:8: resources[0] file#/etc/y: require names file#/etc/z, which is not declared"
         " (did you mean 'file#etc/z'?)",
-        f"{here}:9: resources[0] file#/etc/y: is declared twice, first at {here}:8, and the two do not agree:"
-        " mode is 0600 here and 0644 there; ensure is 'present' here and 'fil' there (let both say the same, or"
+        f"{here}:9: resources[0] file#/etc/y: is declared twice, first at {here}:8, and the two differ:"
+        " mode is 0600 here and 0644 there, ensure is 'present' here and 'fil' there (use the same values in both, or"
         " declare it once)",
         f"{here}:10: resources[0] file#etc/z: mode is '0999', expected {mode}",
         f"{here}:10: resources[0] file#etc/z: name is 'etc/z', expected an absolute path without '.', '..' or doubled"
@@ -272,11 +272,11 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
         ("- a\n", "is not a mapping, expected keys such as data and resources"),
         ("data: {}\n", "declares no resources, expected resources or resources_template"),
         ("resources: {}\n", "resources is an empty mapping, expected a list"),
-        ("resources: []\nfail_on_error: maybe\n", "fail_on_error is not true or false"),
+        ("resources: []\nfail_on_error: maybe\n", "fail_on_error must be true or false"),
         ("resources: []\ngive_up_after: soon\n", "give_up_after is 'soon', expected a number of runs"),
         ("resources: []\ngive_up_after: -1\n", "give_up_after is -1, expected a number of runs"),
         ("resources: []\ngive_up_after: true\n", "give_up_after is True, expected a number of runs"),
-        ("resources: []\nccm: {resources: []}\n", "resources cannot be given beside ccm"),
+        ("resources: []\nccm: {resources: []}\n", "resources cannot be used together with ccm"),
         ("resources: []\npre_message: '{{ facts.x }}'\n", "pre_message: {{ facts.x }}: facts has no key 'x'"),
         ("a: [\n", "web/manifest.yaml:2:1: "),
         ("a: 1\na: 2\n", "web/manifest.yaml:2:1: "),
@@ -293,11 +293,11 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
         ),
         (
             "resources:\n- exec: {name: a, alias: b}\n- exec: {name: b}\n",
-            "exec#b is also a name of the resource at",
+            "exec#b is also the name of the resource at",
         ),
         (
             "resources:\n- exec: {name: a}\n- exec: {name: a, cwd: /tmp}\n",
-            "first at web/manifest.yaml:2, and the two do not agree: cwd is '/tmp' here and '/' there",
+            "first at web/manifest.yaml:2, and the two differ: cwd is '/tmp' here and '/' there",
         ),
         ("resources:\n- exec: {name: 5}\n", "name is 5, expected text; quote it, as '5'"),
         ("resources:\n- exec: {name: a, returns: [x]}\n", "returns has text at [0], expected a whole number"),
@@ -355,7 +355,7 @@ def test_files_of_the_bundle_can_be_read_and_no_others(load: Load, tmp_path: Pat
 
 
 def test_a_manifest_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"web/manifest\.yaml: there is no manifest here"):
+    with pytest.raises(SourceError, match=r"web/manifest\.yaml: does not exist \(/"):
         load_manifest(tmp_path / "manifest.yaml", "web/manifest.yaml", Inputs({}, {}))
 
 
@@ -417,7 +417,7 @@ def test_one_that_asks_for_another_puller_says_only_that(load: Load) -> None:
         resources:
           - of_the_future: [a]
     """)  # fmt: skip
-    assert said == (f"web/manifest.yaml:3: requires Puller >=999.1, and this is Puller {__version__}",)
+    assert said == (f"web/manifest.yaml:3: requires Puller >=999.1, but this is Puller {__version__}",)
 
 
 @pytest.mark.parametrize(

@@ -370,39 +370,57 @@ def test_without_data_a_loop_is_blamed_for_nothing(load: Load) -> None:
         ("x in", "for is 'x in', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
         (
             ["name", "vhost in data.vhosts"],
-            "for is 'name', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
-            "quote one with a comma that stands in brackets",
+            "for is 'name', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION "
+            "(quote a clause in brackets that has a comma)",
         ),
         (
             ["a in data.get('x'", "[])"],
-            "for is '[])', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
-            "quote one with a comma that stands in brackets",
+            "for is '[])', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION "
+            "(quote a clause in brackets that has a comma)",
         ),
         (
             ["a in range(1", "b in c)"],
-            "for is 'a in range(1', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION; "
-            "quote one with a comma that stands in brackets",
+            "for is 'a in range(1', expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION "
+            "(quote a clause in brackets that has a comma)",
         ),
         ("a, b, c in data.x", "for has 3 names, expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"),
         ("a, a in data.x", "for has the name a twice"),
         (["a in data.x", "a in data.y"], "for has the name a twice"),
-        ("a-b in data.x", "for has the name 'a-b', expected letters, digits and _, and no digit first"),
-        ("1 in data.x", "for has the name '1', expected letters, digits and _, and no digit first"),
-        ("für in data.x", "for has the name 'für', expected letters, digits and _, and no digit first"),
-        ("not in data.x", "for has the name 'not', a word of expressions: choose another"),
-        ("loop in data.x", "for has the name 'loop', a word of expressions: choose another"),
-        ("facts in data.x", "for has the name facts, which means something else already: choose another"),
-        ("Data in data.x", "for has the name Data, which means something else already: choose another"),
+        (
+            "a-b in data.x",
+            "for has the name 'a-b', expected letters, digits and _, not starting with a digit",
+        ),
+        ("1 in data.x", "for has the name '1', expected letters, digits and _, not starting with a digit"),
+        (
+            "für in data.x",
+            "for has the name 'für', expected letters, digits and _, not starting with a digit",
+        ),
+        ("not in data.x", "for has the name 'not', a reserved word of expressions, so choose another name"),
+        ("loop in data.x", "for has the name 'loop', a reserved word of expressions, so choose another name"),
+        (
+            "facts in data.x",
+            "for has the name facts, which already has another meaning, so choose another name",
+        ),
+        (
+            "Data in data.x",
+            "for has the name Data, which already has another meaning, so choose another name",
+        ),
         (
             "k, environ in data.x",
-            "for has the name environ, which means something else already: choose another",
+            "for has the name environ, which already has another meaning, so choose another name",
         ),
-        ("hiera in data.x", "for has the name hiera, which means something else already: choose another"),
+        (
+            "hiera in data.x",
+            "for has the name hiera, which already has another meaning, so choose another name",
+        ),
         (
             "template in data.x",
-            "for has the name template, which means something else already: choose another",
+            "for has the name template, which already has another meaning, so choose another name",
         ),
-        ("range in data.x", "for has the name range, which means something else already: choose another"),
+        (
+            "range in data.x",
+            "for has the name range, which already has another meaning, so choose another name",
+        ),
     ],
 )
 def test_a_loop_that_is_written_wrong_refuses_the_manifest(load: Load, loop: object, sentence: str) -> None:
@@ -423,7 +441,10 @@ resources:
 @pytest.mark.parametrize(
     ("entry", "sentence"),
     [
-        ("{for: x in data.x}", "exec: has for, and nothing beside it, expected one name with its properties"),
+        (
+            "{for: x in data.x}",
+            "exec: has for without a name beside it, expected one name with its properties",
+        ),
         (
             "{for: x in data.x, a: {}, b: {}}",
             "exec: has for beside a, b, expected one name with its properties",
@@ -434,7 +455,7 @@ resources:
         ),
         ("{a: {}, b: {}}", "exec: has several names: a, b, expected one name with its properties"),
         ("{for: x in data.x, a: 1}", "exec#a: is 1, expected properties"),
-        ("{a: {for: x in data.x}}", "; a loop stands beside the name of its resource"),
+        ("{a: {for: x in data.x}}", "; write the loop beside the name of its resource"),
     ],
 )
 def test_a_loop_stands_beside_one_name(load: Load, entry: str, sentence: str) -> None:
@@ -522,8 +543,8 @@ resources:
     loop = "for x in ['/a', '/b']: x is"
     assert said == (
         f"web/manifest.yaml:3: resources[0] exec#same ({loop} '/b'): is declared twice, first at web/manifest.yaml:3 "
-        f"({loop} '/a'), and the two do not agree: cwd is '/b' here and '/a' there "
-        "(let both say the same, or declare it once)",
+        f"({loop} '/a'), and the two differ: cwd is '/b' here and '/a' there "
+        "(use the same values in both, or declare it once)",
     )
 
 
@@ -549,8 +570,8 @@ resources:
     (said,) = problems(load, text.replace('}}": {}', '}}": {cwd: /srv}'))
     assert said == (
         "web/manifest.yaml:3: resources[0] exec#a (for x in ['a']: x is 'a'): "
-        "is declared twice, first at web/manifest.yaml:3, and the two do not agree: "
-        "cwd is '/srv' here and '/' there (let both say the same, or declare it once)"
+        "is declared twice, first at web/manifest.yaml:3, and the two differ: "
+        "cwd is '/srv' here and '/' there (use the same values in both, or declare it once)"
     )
 
 
@@ -703,7 +724,7 @@ def test_a_name_made_of_a_secret_item_is_refused_and_not_shown(load: Load, secre
         "resources: [{exec: [{for: s in data.s, '{{ s }}': {}}]}]\n",
         sources=({"s": secret},),
     )
-    assert said.endswith("name is made of a secret, and would be shown")
+    assert said.endswith("name contains a secret, and messages always show this property")
     assert "hunter22" not in said
     assert "s is Sensitive [value redacted]" in said
 

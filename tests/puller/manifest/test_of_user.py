@@ -57,7 +57,7 @@ def test_a_type_that_manages_what_all_users_share_refuses_the_manifest(
 ) -> None:
     resource = one(type_name, "/x" if type_name == "mount" else "x", control={"if": False})
     (problem,) = refused(tmp_path, resource, one("file", "/tmp/x", mode="0644"))
-    assert f"{type_name} resources want root ({WANTS_ROOT[type_name]})" in problem
+    assert f"{type_name} resources require root ({WANTS_ROOT[type_name]})" in problem
     assert problem.startswith("resources[0]")
 
 
@@ -69,18 +69,18 @@ def test_every_type_of_ours_is_said_to_want_root_or_is_known_not_to() -> None:
 @pytest.mark.parametrize(
     ("resource", "sentence"),
     [
-        (one("file", "/tmp/x", mode="0644", owner=OTHER), f"owner is '{OTHER}', and this is the agent of"),
-        (one("file", "/tmp/x", mode="0644", group=54321), "group is 54321, expected a group that"),
+        (one("file", "/tmp/x", mode="0644", owner=OTHER), f"owner is '{OTHER}', and this agent runs as"),
+        (one("file", "/tmp/x", mode="0644", group=54321), "group is 54321, and this agent runs as"),
         (
             one("link", "/tmp/x", target="/tmp/y", owner=OTHER),
-            f"owner is '{OTHER}', and this is the agent of",
+            f"owner is '{OTHER}', and this agent runs as",
         ),
-        (one("exec", "true", user=OTHER), f"user is '{OTHER}', and this is the agent of"),
-        (one("service", "x", scope="user", user=OTHER), f"user is '{OTHER}', and this is the agent of"),
-        (one("service", "x", scope="system"), "scope is 'system', which wants root"),
+        (one("exec", "true", user=OTHER), f"user is '{OTHER}', and this agent runs as"),
+        (one("service", "x", scope="user", user=OTHER), f"user is '{OTHER}', and this agent runs as"),
+        (one("service", "x", scope="system"), "scope is 'system', which requires root"),
         (
             one("file", "/tmp/x", mode="0644", content="x", validate="true", validate_in_place=True),
-            "validate_in_place is true, which wants root",
+            "validate_in_place is true, which requires root",
         ),
     ],
 )
@@ -94,28 +94,31 @@ def test_a_property_that_wants_root_refuses_the_manifest(
 def test_what_an_expression_gives_is_held_to_the_same_rules(tmp_path: Path) -> None:
     resource = one("file", "/tmp/x", mode="0644", owner="{{ data.who }}")
     manifest = load(tmp_path, resource, inputs=HERE, data={"who": OTHER})
-    assert f"owner is '{OTHER}', and this is the agent of" in manifest.declarations[0].failure
+    assert f"owner is '{OTHER}', and this agent runs as" in manifest.declarations[0].failure
 
 
 def test_a_child_manifest_is_held_to_the_rules_of_its_parent(tmp_path: Path) -> None:
     (tmp_path / "child.yaml").write_text(yaml.safe_dump({"resources": [one("package", "curl")]}))
     (problem,) = refused(tmp_path, one("apply", "child.yaml"))
-    assert "package resources want root" in problem
+    assert "package resources require root" in problem
 
 
 def test_a_manifest_for_users_is_refused_to_the_machine_s_own_agent(tmp_path: Path) -> None:
     resource = one("file", "/tmp/x", mode="0644", owner="root", group="root")
     (problem,) = refused(tmp_path, resource, inputs=MACHINE, as_user=True)
-    assert problem == "as_user is true: it is for agents of ordinary users (puller run --as-user)"
+    assert (
+        problem
+        == "as_user is true, so only agents of ordinary users apply this manifest (puller run --as-user)"
+    )
 
 
 def test_a_manifest_for_users_is_read_by_authors_as_that_of_any_user(tmp_path: Path) -> None:
     of_somebody = one("file", "/tmp/x", mode="0644", owner=OTHER)
     load(tmp_path, one("file", "/tmp/y", mode="0644"), of_somebody, inputs=READER, as_user=True)
     (problem,) = refused(tmp_path, one("package", "curl"), inputs=READER, as_user=True)
-    assert "package resources want root" in problem
+    assert "package resources require root" in problem
     assert refused(tmp_path, one("file", "/tmp/y", mode="0644"), inputs=READER)  # requires owner and group
 
 
 def test_as_user_is_true_or_false(tmp_path: Path) -> None:
-    assert "as_user is not true or false" in refused(tmp_path, inputs=READER, as_user="yes")
+    assert "as_user must be true or false" in refused(tmp_path, inputs=READER, as_user="yes")

@@ -33,7 +33,7 @@ def sent(**fields: Any) -> SentReport:
     bundle = BundleReport(
         name="web",
         version="1.4.0",
-        held="web 1.5.0 is in quarantine: <b>why</b>",
+        held="web 1.5.0 is quarantined: <b>why</b>",
         held_because=HeldBecause.QUARANTINE,
         summary=Summary.of(events, 0.5),
         events=events,

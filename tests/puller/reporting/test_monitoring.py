@@ -82,7 +82,9 @@ def test_what_the_records_come_to(records: Records, health: str, said: str) -> N
 
 
 def test_the_line_has_the_most_serious_first_and_figures_after_one_bar() -> None:
-    event = Event(type="exec", name="a | b", state=State.FAILED, problems=[failure("exit code 1,\nexpected 0")])
+    event = Event(
+        type="exec", name="a | b", state=State.FAILED, problems=[failure("exit code 1,\nexpected 0")]
+    )
     bundle = BundleReport(name="web", events=[event], summary=Summary(failed=1, changed=2, refreshed=1))
     records = Records(report(6, bundles=[bundle]), enforced={"web": "1.0.0"}, cut_short=True)
     assert str(judge(records, NOW, OLDEST)) == (

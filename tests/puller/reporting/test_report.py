@@ -64,7 +64,7 @@ def test_a_report_says_its_format_and_another_one_is_refused(directories: Direct
     text = directories.last_run.read_text()
     assert text.startswith('{"format":4,"run":')
     directories.last_run.write_text(text.replace('"format":4', '"format":1', 1))
-    with pytest.raises(ValueError, match="is of format 1, which Puller"):
+    with pytest.raises(ValueError, match="has format 1, which Puller"):
         load_last_report(directories)
 
 

@@ -23,7 +23,7 @@ def test_a_bundle_for_a_newer_agent_is_rejected_before_anything_is_changed(
     for _ in range(2):
         outcome = settled.run()
         assert outcome.status == 13
-        sentence = f"manifest.yaml:1: requires Puller >=999, and this is Puller {__version__}"
+        sentence = f"manifest.yaml:1: requires Puller >=999, but this is Puller {__version__}"
         settled.assert_told(f"web-1.1.0/{sentence}", outcome)
         settled.assert_enforces("1.0.0")
         (bundle,) = settled.report()["bundles"]

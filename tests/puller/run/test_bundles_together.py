@@ -382,7 +382,7 @@ def test_a_contradiction_shows_no_credentials_of_a_url(fleet: Fleet) -> None:
         fleet.publish(name, "1.0.0", {"file": [{"/srv/motd": {"source": source, **owner}}]})
     fleet.follow("a", "b")
     outcome = fleet.host.run("--noop")
-    assert "and the two do not agree: source is " in outcome.output
+    assert "and the two differ: source is " in outcome.output
     assert "hunter2" not in outcome.output
 
 

@@ -108,7 +108,7 @@ def test_damage_never_leads_to_a_bundle_in_quarantine(
     web.stop()
     outcome = updated.run()
     assert outcome.status == 15
-    updated.assert_told("web: there is no usable bundle on this host", outcome)
+    updated.assert_told("web: this host has no usable version of this bundle", outcome)
     assert (updated.machine / "motd").read_text() == "Hello from 1.0.0\n"
     assert updated.enforced is None
 

@@ -102,7 +102,7 @@ def test_noop_and_a_bundle_that_is_configured_no_more(
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("'{{ facts.nothing.here }}'", "cannot be had on this host"),
+        ("'{{ facts.nothing.here }}'", "is unavailable on this host"),
         ("{value: '{{ data.port }}', type: boolean}", "is 80, expected true or false"),
         ("{value: 'x', type: port}", "is 'x', expected a port"),
         ('"a\\nb"', "expected one line without control characters"),
@@ -170,7 +170,7 @@ def test_a_child_manifest_says_that_it_exports_nothing(
     )
     outcome = host.run()
     assert outcome.status == 0
-    assert "child.yaml:1: exports are made of the top manifest only" in outcome.output
+    assert "child.yaml:1: exports has no effect in a child manifest" in outcome.output
     assert exported(arrived) == {}
 
 

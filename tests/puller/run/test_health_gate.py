@@ -87,7 +87,7 @@ def test_what_was_given_up_is_not_tried_again_and_the_next_version_is(
     assert healthy.run().status == 7
     outcome = healthy.run()
     assert outcome.status == 20
-    assert re.search(r"held: web 1\.1\.0 is quarantined since .*: file#.*CRITICAL", outcome.output)
+    assert re.search(r"held: web 1\.1\.0 has been quarantined since .*: file#.*CRITICAL", outcome.output)
     assert "changed=" not in outcome.output
     assert "web 1.1.0 is quarantined" in healthy.status()["bundles"][0]["held"]
     healthy.assert_enforces("1.0.0")
@@ -130,7 +130,7 @@ ANY_OTHER = {
         "",
     ),
     r"exit status 3 \(UNKNOWN\): what; why": ("sh -c 'echo what; echo why >&2; exit 3'", ""),
-    "cannot be started: its command has no words": (" ", ""),
+    "cannot be started: its command is empty": (" ", ""),
     "cannot be started: no executable 'no-such-program' in ": ("no-such-program --fast", ""),
     r"killed after 0\.\d s, its time limit: begun": (
         "sh -c 'echo begun; exec sleep 600'",
@@ -233,7 +233,7 @@ def test_the_first_bundle_of_a_host_stays_whatever_its_checks_say(host: Host, pu
     publisher.publish("1.0.0", checked(2))
     outcome = host.run()
     assert outcome.status == 6
-    host.assert_told("there is no other bundle on this host to roll back to", outcome)
+    host.assert_told("This host has no other version to roll back to", outcome)
     assert host.problem_codes() == {ProblemCode.ROLLBACK_FAILS}
     host.assert_enforces("1.0.0")
     assert quarantined(host) == []
@@ -249,7 +249,7 @@ def test_when_rolling_back_helps_nothing_the_exit_status_says_so(healthy: Host, 
     outcome = healthy.run()
     assert outcome.status == 8
     assert healthy.problem_codes() >= {ProblemCode.ROLLED_BACK, ProblemCode.ROLLBACK_FAILS}
-    healthy.assert_told("web: rolled back to 1.1.0, and not all is well", outcome)
+    healthy.assert_told("web: rolled back to 1.1.0, but resources or health checks still fail", outcome)
     healthy.assert_enforces("1.1.0")
 
 
@@ -304,9 +304,12 @@ def test_a_run_that_was_killed_is_told_and_tried_again(healthy: Host, publisher:
     assert trials(healthy)["web"]["boot"]
     outcome = healthy.run()
     assert outcome.status == 0
-    healthy.assert_told(r"the run that began \S+ did not come to its end", outcome)
+    healthy.assert_told(r"the run that began \S+ did not finish", outcome)
     assert ProblemCode.RUN_WARNING in healthy.problem_codes()
-    told = r"web 1\.1\.0: the last run was cut short while it applied it \(the process was killed\); trying it again"
+    told = (
+        r"web 1\.1\.0: the last run was interrupted while it applied this version "
+        r"\(the process was killed\), trying again"
+    )
     healthy.assert_told(told, outcome)
     healthy.assert_enforces("1.1.0")
     assert trials(healthy) == {}
@@ -319,7 +322,10 @@ def test_two_runs_in_a_row_that_were_killed_lead_back(healthy: Host, publisher: 
     cut_short(healthy)
     outcome = healthy.run()
     assert outcome.status == 7
-    why = r"web: 1\.1\.0 is given up: 2 runs in a row were cut short while they applied it, at last because the process"
+    why = (
+        r"web: 1\.1\.0 is given up: 2 consecutive runs were interrupted while they applied this version, "
+        r"most recently because the process"
+    )
     healthy.assert_told(why, outcome)
     healthy.assert_enforces("1.0.0")
     assert quarantined(healthy) == ["1.1.0"]
@@ -333,7 +339,9 @@ def test_a_restart_of_the_machine_is_told_from_a_killed_process(healthy: Host, p
     boot = trials(healthy)["web"]["boot"]
     journal.write_text(journal.read_text().replace(boot, "another boot"))
     outcome = healthy.run()
-    healthy.assert_told(r"the last run was cut short while it applied it \(the machine restarted\)", outcome)
+    healthy.assert_told(
+        r"the last run was interrupted while it applied this version \(the machine restarted\)", outcome
+    )
 
 
 def test_a_run_that_was_asked_to_stop_was_not_cut_short(healthy: Host, publisher: Publisher) -> None:
@@ -419,7 +427,7 @@ def test_when_rolling_back_after_killed_runs_helps_nothing_the_exit_status_says_
     (host.machine / "doom").touch()
     outcome = host.run()
     assert outcome.status == 8
-    host.assert_told("web: rolled back to 1.0.0, and not all is well", outcome)
+    host.assert_told("web: rolled back to 1.0.0, but resources or health checks still fail", outcome)
 
 
 def test_the_reason_of_a_quarantine_is_short_whatever_checks_print(
@@ -461,7 +469,9 @@ def test_a_bundle_whose_resources_fail_as_often_as_it_says_is_given_up(
     assert (quarantined(healthy), trials(healthy)) == (["1.1.0"], {})
     outcome = healthy.run()
     assert outcome.status == 20
-    assert re.search(r"held: web 1\.1\.0 is quarantined since .*: resources failed in 3 runs", outcome.output)
+    assert re.search(
+        r"held: web 1\.1\.0 has been quarantined since .*: resources failed in 3 runs", outcome.output
+    )
 
 
 @pytest.mark.parametrize("said", [None, 0])
@@ -577,5 +587,5 @@ def test_when_what_fails_is_the_machine_the_exit_status_says_so(healthy: Host, p
     publisher.publish("1.2.0", doomed(1))
     outcome = healthy.run()
     assert outcome.status == 8
-    healthy.assert_told("web: rolled back to 1.1.0, and not all is well", outcome)
+    healthy.assert_told("web: rolled back to 1.1.0, but resources or health checks still fail", outcome)
     assert quarantined(healthy) == ["1.2.0"]

@@ -131,7 +131,7 @@ def test_a_rollback_applies_the_version_before_and_holds_the_newer_one_off(
     outcome = settled.run()
     assert outcome.status == 20
     assert re.search(
-        r"held: web 1\.1\.0 is quarantined since .*: rolled back by \S+: logins fail", outcome.output
+        r"held: web 1\.1\.0 has been quarantined since .*: rolled back by \S+: logins fail", outcome.output
     )
 
     operate(settled, execute, "quarantine", "clear", "web")

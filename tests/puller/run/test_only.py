@@ -96,7 +96,7 @@ def test_a_reference_that_names_nothing_is_refused_before_anything_is_changed(
         "apply", str(bundle), "--fact", f"machine={machine}", "--only", "file#wanted", "--only", only
     )
     assert status == 64
-    assert f"--only {only}: names no resource" in said
+    assert f"--only {only}: matches no resource" in said
     assert made(machine) == set()
 
 
@@ -126,7 +126,7 @@ def test_a_partial_run_takes_up_no_release_of_which_nothing_was_asked_for(
     host.configure(bundles=[{"name": "web"}, {"name": "db"}])
     assert host.run("--only", "file#db").status == 0
     assert [bundle["enforced"] for bundle in host.status()["bundles"]] == [None, "1.0.0"]
-    assert host.report()["bundles"][0]["outcome"] == "not applied: nothing of it was asked for"
+    assert host.report()["bundles"][0]["outcome"] == "not applied: --only selects none of its resources"
     assert host.run().status == 0
     assert made(host.machine) == {"web", "db"}
 
@@ -137,7 +137,7 @@ def test_a_run_that_is_asked_for_nothing_says_so_and_is_no_run_that_was_cut_shor
     publisher.publish("1.0.0")
     outcome = host.run("--only", "file#none")
     assert outcome.status == 64
-    host.assert_told("--only file#none: names no resource", outcome)
+    host.assert_told("--only file#none: matches no resource", outcome)
     assert host.status()["cut_short"] in (None, "")
     assert host.enforced is None
 

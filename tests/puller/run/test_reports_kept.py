@@ -53,7 +53,7 @@ def test_status_metrics_and_explanations_say_as_much_as_ever(settled: "Host", tm
     assert 'puller_resources{bundle="web",state="stable"} 4\n' in (tmp_path / "puller.prom").read_text()
     _, said = settled.puller("explain", f"file#{settled.machine}/motd")
     assert "stable" in said
-    assert "nothing differed" in said
+    assert "in sync" in said
     assert settled.puller("status", "--check").status == 0
 
 
@@ -81,11 +81,11 @@ def test_where_the_list_is_lost_nobody_is_told_that_a_resource_was_not_in_the_ru
     _, said = settled.puller("explain", f"file#{settled.machine}/motd")
     assert "so what was in order is not known" in said
     assert "not in that run" not in said
-    assert "nothing differed" not in said
+    assert "in sync" not in said
     assert settled.status()["last_run"]["summaries"]["web"].startswith("4 resources, 4 stable")
     assert settled.run().status == 0
     _, said = settled.puller("explain", f"file#{settled.machine}/motd")
-    assert "nothing differed" in said
+    assert "in sync" in said
 
 
 def test_old_reports_go_and_those_of_runs_that_did_something_stay_longer(settled: "Host") -> None:

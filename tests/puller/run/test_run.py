@@ -121,7 +121,7 @@ def test_a_broken_bundle_keeps_no_other_from_being_updated(settled: Host, publis
     settled.configure(bundles=[{"name": "base"}, {"name": "web"}])
     outcome = settled.run()
     assert outcome.status == 13
-    settled.assert_told("base: there is no usable bundle on this host", outcome)
+    settled.assert_told("base: this host has no usable version of this bundle", outcome)
     assert [bundle.get("version") for bundle in settled.report()["bundles"]] == [None, "1.1.0"]
 
 
@@ -274,7 +274,7 @@ def test_without_a_bundle_yet_problem_is_told_and_nothing_is_done(
     break_it(web, publisher)
     outcome = host.run()
     assert outcome.status == status
-    host.assert_told("web: there is no usable bundle on this host", outcome)
+    host.assert_told("web: this host has no usable version of this bundle", outcome)
     assert ProblemCode.NOTHING_TO_ENFORCE in host.problem_codes()
     assert host.enforced is None
     assert not host.machine.exists()

@@ -74,7 +74,7 @@ def test_a_second_run_at_the_same_time_is_busy_and_does_nothing(settled: Host, p
         status, output = settled.run()
         assert status == 75
         assert output == (
-            f"puller: {settled.settings['run_directory']}/lock: another run is at work (process {first.pid}); "
+            f"puller: {settled.settings['run_directory']}/lock: another run is active (process {first.pid}), so "
             "nothing was done\n"
         )
         assert settled.report() == before

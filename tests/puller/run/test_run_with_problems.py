@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def test_a_host_that_was_never_configured_is_told_how_to_begin(host: Host) -> None:
     host.configuration.unlink()
     outcome = host.run()
-    sentence = "there is no configuration; `puller config sample` prints one to start from"
+    sentence = "the configuration does not exist; create it from the output of `puller config sample`"
     assert outcome == (78, f"puller: {host.configuration}: {sentence}\n")
 
 
@@ -121,7 +121,7 @@ def test_a_channel_without_the_bundle_is_told_and_the_last_good_one_enforced(set
     (settled.machine / "motd").unlink()
     outcome = settled.run()
     assert outcome.status == 78
-    settled.assert_told("web: channel 'canary' of the site has no such bundle", outcome)
+    settled.assert_told("web: channel 'canary' of the site does not contain this bundle", outcome)
     settled.assert_enforces("1.0.0")
 
 
@@ -248,4 +248,4 @@ def test_a_run_whose_report_cannot_be_kept_has_come_to_its_end_all_the_same(
     assert "puller_last_run_exit_status 78\n" in metrics.read_text()
     outcome = settled.run()
     assert outcome.status == 0
-    assert "did not come to its end" not in outcome.output
+    assert "did not finish" not in outcome.output

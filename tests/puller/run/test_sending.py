@@ -364,7 +364,7 @@ def test_one_of_two_is_dead_and_the_other_gets_all(sender: Sender, tmp_path: Pat
         )
         outcome = sender.run()
     assert len(warnings(outcome)) == 2
-    assert "1 waits for the next run" in warnings(outcome)[0]
+    assert "1 report waits for the next run" in warnings(outcome)[0]
     assert "missing" in warnings(outcome)[1]
     (found,) = sender.documents()
     (file,) = (tmp_path / "there").rglob("*.json.gz")
@@ -400,7 +400,7 @@ def test_a_full_disk_costs_the_spool_and_the_host_is_heard_of_all_the_same(
 
     monkeypatch.setattr("puller.delivery.spool.write_state", full)
     (warning,) = warnings(sender.run())
-    assert "this one is sent now or not at all" in warning
+    assert "this report is sent now, and not again" in warning
     assert "no space left on the file system" in warning
     (found,) = sender.documents()
     assert found.report.run == sender.report()["run"]
@@ -494,7 +494,7 @@ def test_a_signal_ends_sending_at_once_and_changes_nothing_of_the_run(
     output, _ = process.communicate(timeout=50)
     assert time.monotonic() - began < 20  # of the 30 s that sending may take
     assert process.returncode == sender.report()["exit_status"] == 0, output
-    assert f"stopped by {number.name}: reports wait for the next run" in output
+    assert f"stopped by {number.name}: the next run will send the reports" in output
     assert len(sender.waiting()) == 1
 
 

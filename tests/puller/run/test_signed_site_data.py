@@ -164,9 +164,7 @@ def test_a_first_run_without_the_site_goes_on_without_the_document(host: Host, w
     web.stop()
     outcome = host.run()
     assert outcome.status == 14
-    host.assert_told(
-        "site:exports: the site could not be asked; there is no good copy: going on without", outcome
-    )
+    host.assert_told("site:exports: the site was not reachable, continuing without", outcome)
     assert backends(host) == ""
 
 
@@ -176,14 +174,18 @@ def test_a_document_that_is_not_published_is_told(host: Host, publisher: Publish
         withdraw_data(publisher.site, "exports", no_passphrase)
         publisher.deploy()
         assert_refused(
-            host, host.run(), 78, "site:exports: the site publishes no such data; its last good", "w1"
+            host,
+            host.run(),
+            78,
+            "site:exports: the site does not publish these data, using its last good",
+            "w1",
         )
         publish(publisher, TWO)
         assert host.run().status == 0
         assert backends(host) == "w1 w2"
     else:
         host.configure(data=["site:exports", "site:export"])
-        message = "site:export: the site publishes no such data; there is no good copy"
+        message = "site:export: the site does not publish these data, continuing without it"
         assert_refused(host, host.run(), 78, message, "w1")
 
 

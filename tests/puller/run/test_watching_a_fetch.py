@@ -51,7 +51,7 @@ def test_a_run_says_what_it_fetches_and_status_how_far_it_is(settled: "Host", pu
     (record,) = seen
     assert (record.what, record.doing) == ("web 1.1.0", "fetching")
     assert 0 < record.have < len(NOISE) < (record.size or 0)
-    assert re.search(f"web 1.1.0: fetching it from the site\n.*{FETCHED}", outcome.output, re.DOTALL)
+    assert re.search(f"web 1.1.0: fetching from the site\n.*{FETCHED}", outcome.output, re.DOTALL)
     assert "\r" not in outcome.output
     assert not directories.fetching.exists()
 

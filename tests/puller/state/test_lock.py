@@ -30,7 +30,7 @@ def test_a_second_run_is_refused_at_once_and_told_who_holds_the_lock(tmp_path: P
     with hold(tmp_path, "print('held', flush=True); time.sleep(60)") as holder:
         with (
             pytest.raises(
-                BusyError, match=rf"another run is at work \(process {holder.pid}\); nothing was done"
+                BusyError, match=rf"another run is active \(process {holder.pid}\), so nothing was done"
             ),
             only_run(tmp_path),
         ):
@@ -81,8 +81,8 @@ def make_hard_link(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (make_fifo, "lock: is not a regular file; remove it when no run is at work"),
-        (make_hard_link, "lock: has 2 names; remove it when no run is at work"),
+        (make_fifo, "lock: is not a regular file; remove it while no run is active"),
+        (make_hard_link, "lock: has 2 names; remove it while no run is active"),
         (Path.mkdir, "lock: cannot be opened: is a directory"),
         (lambda path: path.symlink_to(path.parent / "other"), "lock: cannot be opened: too many levels of"),
     ],

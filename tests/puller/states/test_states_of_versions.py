@@ -78,9 +78,9 @@ _VERIFIED = ("trust", "bundles")
 REFUSALS = {
     "journal.json": "set aside as .* tried as if for the first time",
     "managed.json": "set aside as .* counts as having been there",
-    "owed.json": "set aside as .* pending refreshes in it are lost",
-    "pins.json": "pins.json: is of format 2",
-    "quarantine.json": "quarantine.json: is of format 2",
+    "owed.json": "set aside as .* its pending refreshes are lost",
+    "pins.json": "pins.json: has format 2",
+    "quarantine.json": "quarantine.json: has format 2",
     "last-run.json": "is not a report .*; the next run replaces it",
 }
 """What is said of each document that a run reads, when it is of a later format."""
@@ -124,7 +124,7 @@ def test_a_later_format_is_refused_in_words_and_stops_nothing(host: Host, name: 
     assert "Traceback" not in said
     assert "a bug in Puller" not in said
     assert re.search(
-        f"{path}: .*is of format {number}, which Puller {re.escape(__version__)} does not read", said
+        f"{path}: .*has format {number}, which Puller {re.escape(__version__)} cannot read", said
     )
     assert re.search(REFUSALS[name], said)
     assert (host.machine / "motd").read_text() == "Hello from 1.1.0\n", "what can be gone on with is enforced"

@@ -120,7 +120,7 @@ def test_site_data_in_a_file_is_refused_and_its_last_good_copy_is_used(settled: 
     reason = hand(shared)
     outcome = settled.run()
     assert outcome.status == 78
-    settled.assert_told(f"{shared}: is not read: {reason}; its last good copy is used", outcome)
+    settled.assert_told(f"{shared}: is not read: {reason}, using its last good copy", outcome)
     settled.assert_enforces("1.0.0")
 
 

@@ -163,7 +163,7 @@ def test_a_mode_tells_whether_anything_is_left_of_the_one_before(
 def test_what_two_declarations_say_is_one_mode_or_a_contradiction() -> None:
     assert str(FileMode.parse("go-w").merged(FileMode.parse("go-w"))) == "go-w"
     for one, other in (("go-w", "0755"), ("2755", "0755"), ("go-w", "o-w"), ("00755", "0755")):
-        with pytest.raises(ValueError, match=f"{one} and {other} want different permissions"):
+        with pytest.raises(ValueError, match=f"{one} and {other} require different permissions"):
             FileMode.parse(one).merged(FileMode.parse(other))
 
 
@@ -172,7 +172,7 @@ def test_masks_that_align_merge() -> None:
 
 
 def test_masks_that_want_different_digits_do_not_merge() -> None:
-    with pytest.raises(ValueError, match="77x and x55 want different permissions"):
+    with pytest.raises(ValueError, match="77x and x55 require different permissions"):
         FileMode.parse("77x").merged(FileMode.parse("x55"))
 
 

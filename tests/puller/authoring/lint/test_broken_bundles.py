@@ -73,11 +73,11 @@ BROKEN: dict[str, Broken] = {
     ),
     "a reference to a type that there is not": (
         {"manifest.yaml": FILE.replace("PROPERTIES", "content: a, require: [packages#nginx]")},
-        "require names packages#nginx, and there is no type 'packages'",
+        "require names packages#nginx, and the type 'packages' is unknown",
     ),
     "a secret in the name of a resource": (
         {"manifest.yaml": "data:\n  # @sensitive\n  key: abc\n" + EXEC.replace("COMMAND", "'run {{ data.key }}'")},
-        "name is made of a secret, and would be shown",
+        "name contains a secret, and messages always show this property",
     ),
     "a missing source": (
         {"manifest.yaml": FILE.replace("PROPERTIES", "source: files/app.conf"), "files/app.cnf": "x\n"},

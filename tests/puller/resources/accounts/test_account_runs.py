@@ -305,7 +305,7 @@ def test_a_tool_that_ends_well_and_has_done_nothing_is_a_failure(
     machine.bring("useradd -M -d /x -s /bin/sh -- a")
     monkeypatch.setattr(machine, "usermod", lambda options, name: None)
     (failure,) = outcomes(apply("[{user: {name: a, shell: /bin/bash}}]")).values()
-    assert failure == "still differs after the change: shell /bin/sh → /bin/bash"
+    assert failure == "is still out of sync after the change: shell /bin/sh → /bin/bash"
 
 
 def test_a_tool_that_fails_says_why(machine: Accounts, apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -461,10 +461,14 @@ def test_nothing_is_removed_where_it_is_not_known_what_is_declared(bench: Bench)
     put(bench.target, "a")
 
     def unknown() -> list[Part]:
-        raise ResourceError("manifest.yaml:3: file#x may declare more than is known here")
+        raise ResourceError(
+            "manifest.yaml:3: file#x may declare further resources that depend on unknown values"
+        )
 
     bench.declared = unknown
-    assert "may declare more than is known here" in bench.refused(purge=True, source=None)
+    assert "may declare further resources that depend on unknown values" in bench.refused(
+        purge=True, source=None
+    )
 
 
 @pytest.mark.parametrize("state", ["target/puller", "target"])

@@ -122,11 +122,11 @@ def test_a_directory_that_others_have_put_something_into_stays_until_that_is_gon
 def test_the_reason_of_a_leftover_is_logged_once(extended: Any, publisher: Publisher) -> None:
     host = extended("absent")
     (host.machine / "conf.d/theirs").touch()
-    sentence = f"file#{host.machine}/conf.d is left behind: it is not empty, so it stays"
+    sentence = f"file#{host.machine}/conf.d is a leftover: it is not empty, so it stays"
     assert [host.run().output.count(sentence) for _ in range(3)] == [1, 0, 0]
     assert "    it is not empty, so it stays\n" in host.puller("status").output
     publisher.publish("3.0.0", files("absent", "  - exec: [{broken: {command: 'false'}}]\n"))
-    other = f"file#{host.machine}/conf.d is left behind: exec#broken did not succeed, so it stays"
+    other = f"file#{host.machine}/conf.d is a leftover: exec#broken did not succeed, so it stays"
     assert [host.run().output.count(other) for _ in range(2)] == [1, 0]
     assert stays(host) == {"file#conf.d": "exec#broken did not succeed, so it stays"}
     publisher.publish("4.0.0", files("absent"))
@@ -141,13 +141,13 @@ def test_a_leftover_above_a_declared_path_has_a_reason(extended: Any, publisher:
     publisher.publish("3.0.0", files("absent", '      - "{{ facts.machine }}/conf.d/new": {content: "x"}\n'))
     reason = "a declared resource is at its path, above it or below it, so it stays"
     outputs = [host.run("--noop").output, host.run().output, host.run().output]
-    assert [output.count(f"conf.d is left behind: {reason}") for output in outputs] == [1, 1, 0]
+    assert [output.count(f"conf.d is a leftover: {reason}") for output in outputs] == [1, 1, 0]
     assert stays(host) == {"file#conf.d": reason}
 
 
 def test_a_kept_leftover_has_no_reason(extended: Any) -> None:
     host = extended("keep")
-    assert "is left behind: " not in host.run().output
+    assert "is a leftover: " not in host.run().output
     assert set(stays(host).values()) == {""}
 
 

@@ -182,7 +182,7 @@ def test_nothing_is_purged_while_a_name_is_not_known(host: Host, publisher: Publ
     (host.machine / "tree/old").touch()
     publisher.publish("1.0.0", story(0, TREE, loop, purge=True), files=FIRST)
     outcome = host.run()
-    assert "may declare more than is known here" in outcome.output
+    assert "may declare further resources that depend on unknown values" in outcome.output
     assert files_in(host.machine / "tree") == ["old"]
 
 

@@ -71,7 +71,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "garbage": (lambda path: path.write_bytes(b"\0\xff"), "malformed"),
     "of a later format": (
         lambda path: path.write_bytes(VALID.replace(b"1,", b"2,", 1)),
-        "is of format 2",
+        "has format 2",
     ),
     "with a key that is not known": (
         lambda path: path.write_bytes(VALID[:-1] + b', "u": 1}'),

@@ -35,7 +35,7 @@ def test_what_is_quarantined_is_found_by_its_digest_in_later_runs(directories: D
 
 def test_an_entry_says_what_and_since_when_and_why() -> None:
     entry = Quarantined("web", "1.5.0", BAD, "rolled back by root", "2026-11-20T12:00:00+00:00")
-    assert str(entry) == "web 1.5.0 is quarantined since 2026-11-20 12:00 UTC: rolled back by root"
+    assert str(entry) == "web 1.5.0 has been quarantined since 2026-11-20 12:00 UTC: rolled back by root"
 
 
 def test_the_first_reason_stays(directories: Directories) -> None:
@@ -86,7 +86,7 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "truncated": (lambda data: data[:-3], "truncated"),
     "garbage": (lambda data: b"\0" * 100, "malformed"),
     "another shape": (lambda data: b"[]", "Expected `object`"),
-    "a later format": (lambda data: data.replace(b'"format": 1', b'"format": 2'), "is of format 2"),
+    "a later format": (lambda data: data.replace(b'"format": 1', b'"format": 2'), "has format 2"),
     "a short digest": (lambda data: one_entry(sha256="abc"), "regex"),
     "a time that is none": (lambda data: one_entry(since="then"), "is 'then', expected a time"),
     "an unknown key": (lambda data: one_entry(until="never"), "unknown field `until`"),
@@ -103,7 +103,7 @@ def test_damage_is_set_aside_and_told(
     quarantine = Quarantine.load(directories, notes.append)
     assert quarantine.entries == ()
     assert message in notes[0]
-    assert notes[0].endswith("and bundles that were quarantined may be tried again")
+    assert notes[0].endswith("and quarantined versions may be tried again")
     assert directories.quarantine.with_name("quarantine.json.unreadable").read_bytes() == damaged
     added = quarantine.add("web", "1.6.0", WORSE, "x")
     assert load(directories).entries == (added,)
