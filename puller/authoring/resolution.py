@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from foundation.problems import Problem
+from foundation.problems import KeyPath, Problem
 from hiera.errors import HieraError
-from hiera.values.secrets import revealed
+from hiera.values.secrets import Secret, revealed
 from puller.engine.conditions import why_unmanaged
 from puller.errors import PullerError, ResourceError
 from puller.manifest.declaration import Declaration
@@ -59,7 +59,9 @@ class ResolvedResource(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     """*file:line* of its declaration, and the item of a loop."""
     properties: Mapping[str, Any] = {}
-    """Plain values. Hidden values are ``(sensitive)``."""
+    """Plain values. Hidden values are masked."""
+    hidden: frozenset[KeyPath] = frozenset()
+    """The path of each hidden value in ``properties``. A value with a text like a mask may be an ordinary value."""
     contents: Mapping[str, ResolvedContent] = {}
     """By path or name on the machine."""
     failures: tuple[Problem, ...] = ()
@@ -91,6 +93,7 @@ class Resolution(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     settings: Mapping[str, Any] = {}
     """The given settings: ``fail_on_error``, ``give_up_after`` and the messages, with secrets hidden."""
+    hidden_settings: frozenset[str] = frozenset()
 
 
 def resolve(
@@ -152,7 +155,13 @@ class _Resolving:
         resources = tuple(map(self._resource, self.manifest.order))
         data = {str(name): _shown(value) for name, value in self.manifest.scope.data.items()}
         settings = {name: value for name in _SETTINGS if (value := getattr(self.manifest, name))}
-        return Resolution(resources, data, tuple(map(str, self.manifest.warnings)), settings)
+        return Resolution(
+            resources,
+            data,
+            tuple(map(str, self.manifest.warnings)),
+            {name: _shown(value) for name, value in settings.items()},
+            frozenset(name for name, value in settings.items() if isinstance(value, Secret)),
+        )
 
     def _resource(self, index: int) -> ResolvedResource:
         declaration = self.manifest.declarations[index]
@@ -172,6 +181,7 @@ class _Resolving:
             properties={}
             if declaration.failure
             else {**declaration.shown(), **dict(_asked_by_files(declaration))},
+            hidden=frozenset() if declaration.failure else declaration.hidden_paths(),
             contents=contents,
             failures=failures,
             is_late=bool(failures) and self.is_late(declaration),

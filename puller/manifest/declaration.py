@@ -1,6 +1,6 @@
 """One declared resource and its manifest."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from foundation.formatting import prefixed, text_of
 from foundation.masking import HIDDEN, mask_urls, mask_userinfo
 from foundation.problems import DependsOn, KeyPath, Problem, replaced
 from hiera.expressions.expressions import Scope
+from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.manifest.entries import Entry
@@ -20,8 +21,6 @@ from puller.values.removal_policy import Removed
 
 if TYPE_CHECKING:
     from puller.manifest.loops import Item, Loop
-
-"""The text that replaces a hidden property."""
 
 
 class Agent(Enum):
@@ -222,6 +221,15 @@ class Declaration(msgspec.Struct):
                 properties[name] = mask_urls(value) if is_url else mask_userinfo(value)
         return {"ensure": self.properties.ensure, **properties}
 
+    def hidden_paths(self) -> frozenset[KeyPath]:
+        """Return the path of each masked value in ``shown()``."""
+        hidden, paths = self.hidden, set[KeyPath]()
+        for field in msgspec.structs.fields(self.properties):
+            name = field.encode_name
+            inner = [()] if name in hidden else _secret_paths(getattr(self.properties, field.name))
+            paths.update((name, *path) for path in inner)
+        return frozenset(paths)
+
     def check(self) -> None:
         """Record all problems that its type reports, as far as its properties are known."""
         if isinstance(self.properties, self.type.properties_type):
@@ -269,3 +277,18 @@ class Declaration(msgspec.Struct):
 def label(path: KeyPath) -> str:
     """Return ``resources[3]``: the entry that a path leads through."""
     return f"resources[{next((part for part in path if isinstance(part, int)), 0)}]"
+
+
+def _secret_paths(value: object) -> Iterator[KeyPath]:
+    """Yield the path of each secret in a value of a property. The path of the value itself is empty."""
+    items: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, Secret):
+        yield ()
+    elif isinstance(value, Mapping):
+        items = ((str(key), item) for key, item in value.items())
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    elif isinstance(value, msgspec.Struct):
+        items = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(value))
+    for key, item in items:
+        yield from ((key, *path) for path in _secret_paths(item))

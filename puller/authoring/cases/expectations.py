@@ -31,7 +31,15 @@ from puller.authoring.cases.case_files import (
     LoadedCase,
     property_fields,
 )
-from puller.authoring.cases.matchers import IsSecret, Something, compares_hidden, fits, has_tag, shown
+from puller.authoring.cases.matchers import (
+    IsSecret,
+    Something,
+    compares_hidden,
+    fits,
+    has_tag,
+    shown,
+    with_hidden,
+)
 from puller.authoring.cases.results import Failure
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 from puller.resources.registry import find_type
@@ -192,7 +200,8 @@ def _hidden(path: str = "") -> _Mismatch:
 def _value(name: str, found: ResolvedResource) -> Any:
     """Return the value of a property, or the default of its type."""
     if name in found.properties:
-        return found.properties[name]
+        paths = [path[1:] for path in found.hidden if path[0] == name]
+        return with_hidden(found.properties[name], paths) if paths else found.properties[name]
     kind = find_type(found.reference.partition("#")[0])
     field = property_fields(kind).get(name) if kind else None
     if field is None or (field.required and field.default is msgspec.NODEFAULT):

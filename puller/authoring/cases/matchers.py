@@ -1,23 +1,35 @@
 """Expected values of a case: plain values, which must be equal, and tags with conditions.
 
 * ``None`` stands for a property without a value.
-* A hidden value equals no other value, so only ``!secret`` can match it.
+* A hidden value is ``HIDDEN_VALUE``. It equals no other value, so only ``!secret`` can match it.
 * YAML allows one tag per value. Therefore ``!lacks`` exists beside ``!contains``, and ``!all`` combines tags.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import msgspec
 
-from foundation.masking import HIDDEN, VALUE_MASK, mask_urls
+from foundation.masking import HIDDEN, mask_urls
+from foundation.problems import KeyPath
 from hiera.regex import is_found
 
 _LONGEST: Final = 300
 """Maximum characters of a value in a message."""
+
+
+class _HiddenValue:
+    """The type of ``HIDDEN_VALUE``."""
+
+    def __str__(self) -> str:
+        return HIDDEN
+
+
+HIDDEN_VALUE: Final = _HiddenValue()
+"""Stands for a value that is hidden because it is a secret."""
 
 Read = Callable[[Any], Any]
 """Reads a plain value like the property, so that ``1m`` equals ``60s``. Raises ``ValueError``."""
@@ -134,7 +146,7 @@ class IsSecret(Matcher, frozen=True):
     tag: ClassVar[str] = "!secret"
 
     def fits(self, found: Any) -> bool:
-        return is_hidden(found)
+        return found is HIDDEN_VALUE
 
 
 def _text_or_texts(value: Any) -> Any:
@@ -209,9 +221,17 @@ def fits(wanted: Any, found: Any) -> bool:
     return isinstance(wanted, bool) == isinstance(found, bool) and bool(wanted == found)
 
 
-def is_hidden(found: Any) -> bool:
-    """Return whether a value is shown by a mask, because it is or contains a secret."""
-    return isinstance(found, str) and (found == HIDDEN or VALUE_MASK in found)
+def with_hidden(value: Any, paths: Collection[KeyPath]) -> Any:
+    """Return a plain value with ``HIDDEN_VALUE`` at each of the paths."""
+    if () in paths:
+        return HIDDEN_VALUE
+    items = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    )
+    parts = {
+        key: with_hidden(item, [path[1:] for path in paths if path[:1] == (key,)]) for key, item in items
+    }
+    return [*parts.values()] if isinstance(value, list) else parts if isinstance(value, Mapping) else value
 
 
 def compares_hidden(wanted: Any, found: Any) -> bool:
@@ -224,7 +244,7 @@ def compares_hidden(wanted: Any, found: Any) -> bool:
     if isinstance(found, list | tuple):
         items = wanted if isinstance(wanted, list | tuple) else []
         return any(map(compares_hidden, [*items, *[None] * len(found)], found))
-    return is_hidden(found)
+    return found is HIDDEN_VALUE
 
 
 def read_as(wanted: Any, read: Read) -> Any:

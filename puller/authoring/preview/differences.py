@@ -17,7 +17,6 @@ import msgspec
 
 from foundation.differences import Difference, added, changed, presence, removed, secret
 from foundation.formatting import text_of_all
-from foundation.masking import HIDDEN, VALUE_MASK
 from foundation.problems import Problem
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 from puller.resources.diff import unified
@@ -188,8 +187,9 @@ def _told_apart(resources: Iterable[ResolvedResource]) -> Iterator[ResolvedResou
 
 def _settings(old: Resolution, new: Resolution) -> Iterator[Change]:
     """Yield the change of the settings of the bundle."""
+    hidden = old.hidden_settings | new.hidden_settings
     properties = tuple(
-        _property(name, old.settings.get(name), new.settings.get(name))
+        _property(name, old.settings.get(name), new.settings.get(name), is_hidden=name in hidden)
         for name in dict.fromkeys((*old.settings, *new.settings))
         if old.settings.get(name) != new.settings.get(name)
     )
@@ -261,6 +261,7 @@ def _properties(
 ) -> Iterator[Difference]:
     before: Mapping[str, Any] = {} if old is None else old.properties
     left_out = {"content"} if has_content else set()  # its diff has more details
+    hidden = _hidden_names(new) | (set() if old is None else _hidden_names(old))
     differs = False
     for name in dict.fromkeys((*before, *new.properties)):
         was, is_now = before.get(name), new.properties.get(name)
@@ -268,17 +269,22 @@ def _properties(
             continue
         differs = True
         if name not in left_out:
-            yield _property(name, was, is_now)
+            yield _property(name, was, is_now, is_hidden=name in hidden)
     if old is not None and not differs and old.fingerprint != new.fingerprint:
         yield from _hidden(old, new, has_content=has_content)
 
 
-def _property(name: str, old: Any, new: Any) -> Difference:
+def _hidden_names(resource: ResolvedResource) -> set[str]:
+    """Return the properties that are hidden or have a hidden part."""
+    return {str(path[0]) for path in resource.hidden}
+
+
+def _property(name: str, old: Any, new: Any, *, is_hidden: bool) -> Difference:
     if old is None:
         return added(name, _text(new))
     if new is None:
         return removed(name, _text(old))
-    if any(mask in f"{old}{new}" for mask in (HIDDEN, VALUE_MASK)):  # a part of the value may be hidden
+    if is_hidden:
         return secret(name)
     if name == "ensure":
         return presence(_text(old), _text(new))
@@ -287,7 +293,7 @@ def _property(name: str, old: Any, new: Any) -> Difference:
 
 def _hidden(old: ResolvedResource, new: ResolvedResource, *, has_content: bool) -> Iterator[Difference]:
     """Yield the difference of equal-looking values, with the name of the hidden property if it is certain."""
-    hidden = [name for name, value in new.properties.items() if value == HIDDEN]
+    hidden = [name for name in new.properties if (name,) in new.hidden]
     if has_content and hidden == ["content"]:
         return
     name = hidden[0] if len(hidden) == 1 else _HIDDEN_PROPERTY

@@ -40,6 +40,7 @@ resources:
           headers: {X-Key: s3cr3t-value, A: b}
   - block:
       - part: {path: /etc/hosts, content: "a b"}
+      - mask: {path: /etc/hosts, content: (sensitive)}
   - service:
       - app: {ensure: running, enable: true}
 """
@@ -113,6 +114,7 @@ def judge(bundle: Path) -> Judge:
         "exec#make: {subscribe: !has file#configuration}",
         "exec#make: {timeout: !not 1m}",
         "block#part: {content: a b}",
+        "block#mask: {content: (sensitive)}",
         "archive#/srv/a.tar.gz: {headers: {X-Key: !secret , A: !any }, url: !contains example.com}",
         "service#app: {enable: true, ensure: !not stopped}",
     ],
@@ -160,6 +162,7 @@ def test_what_the_bundle_comes_to_is_expected(judge: Judge, expect: str) -> None
         ("service#apps: {}", "is not declared on this machine (did you mean 'service#app'?)"),
         ("scaffold#/srv/app: {content: {one: '3'}}", "one: is not as expected"),
         ("scaffold#/srv/app: {content: {three: '3'}}", 'three: expected "3", found no such file'),
+        ("block#mask: {content: !secret }", 'content: expected !secret, found "(sensitive)"'),
         ("scaffold#/srv/hidden: {content: {one: x}}", "content: one: is hidden, and cannot be compared"),
         ("scaffold#/srv/app: {content: x}", "2 files come from it: expected a mapping of their paths"),
         ("exec#make: {subscribe: !has file#x}", 'expected !has "file#x"'),
@@ -302,7 +305,7 @@ def test_bundles_that_come_before_are_read_with_it(bundle: Path, tmp_path: Path)
     assert run(bundle, "os: debian-12\nwith: [../base]").passed
     (missing,) = run(bundle, "with: [../bas]\nfails: there is no").failures
     assert "cannot be run: " in str(missing)
-    assert "../bas: there is no such manifest" in str(missing)
+    assert "../bas: does not exist" in str(missing)
 
 
 def test_a_regular_expression_without_an_end_is_a_failure_and_no_wait(bundle: Path) -> None:

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from foundation.differences import DifferenceKind, secret
+from foundation.masking import HIDDEN
 from foundation.problems import Location, Problem, ProblemCode
 from hiera.values.secrets import Secret
 from puller.authoring.preview.differences import Change, Comparison, Kind, Refusal, compare
@@ -103,14 +105,22 @@ def test_a_secret_has_changed_and_says_nothing_of_itself() -> None:
     for was, is_now in ((old, new), (new, old)):
         (change,) = changes([was], [is_now])
         assert change.differences == (secret("content"),)
-    hidden = {"environment": "(sensitive)"}
-    (change,) = changes([one("x#a", b"1", properties=hidden)], [one("x#a", b"2", properties=hidden)])
+    masked = {"properties": {"environment": HIDDEN}, "hidden": frozenset({("environment",)})}
+    (change,) = changes([one("x#a", b"1", **masked)], [one("x#a", b"2", **masked)])
     assert change.differences == (secret("environment"),)
     redacted = str(Secret("x"))
-    for given in (("(sensitive)", "canary"), ({"A": redacted}, {"A": "canary"})):
-        sides = [[one("x#a", properties={"environment": value})] for value in given]
-        (change,) = changes(*sides)
-        assert "canary" not in str(change)
+    for path, values in ((), (HIDDEN, "canary")), (("A",), ({"A": redacted}, {"A": "canary"})):
+        old, new = (one("x#a", properties={"environment": value}) for value in values)
+        old = msgspec.structs.replace(old, hidden=frozenset({("environment", *path)}))
+        for sides in ([old], [new]), ([new], [old]):
+            (change,) = changes(*sides)
+            assert "canary" not in str(change)
+
+
+def test_a_value_with_the_text_of_a_mask_is_not_hidden() -> None:
+    old, new = (one("x#a", properties={"creates": text}) for text in (HIDDEN, "/srv/marker"))
+    (change,) = changes([old], [new])
+    assert [*map(str, change.differences)] == ["creates (sensitive) → /srv/marker"]
 
 
 def test_conditions_that_turn_are_told() -> None:
