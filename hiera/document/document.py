@@ -400,6 +400,10 @@ class _Shape:
                 raise self.error(
                     ("hierarchy", "order", index), f"is {described(entry)}, expected text: quote it"
                 )
+        if any("${" in entry for entry in order):
+            from hiera.document.foreign_notation import ORDER, converted  # rarely needed
+
+            return tuple(converted(order, ORDER))
         return tuple(order)
 
     def replaced(self, value: Any, sections: Sequence[Mapping[Any, Any]]) -> frozenset[tuple[str, ...]]:

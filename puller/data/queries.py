@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from foundation.formatting import text_of
 from hiera.document.document import Document, Resolved
 from hiera.errors import HieraError, KeyNotFound
 from hiera.tree.context import explain
@@ -142,11 +143,16 @@ class TreeAnswers:
 
 
 class DocumentAnswers:
-    """A single document. Keys are dotted paths into its data."""
+    """A single document. Keys are dotted paths into its data.
 
-    def __init__(self, document: Document, facts: Mapping[str, Any]) -> None:
+    ``is_checked``: a value that violates its annotations is an error. The values of a bundle are not checked, because
+    the host may override them.
+    """
+
+    def __init__(self, document: Document, facts: Mapping[str, Any], *, is_checked: bool = False) -> None:
         self.document = document
         self.facts = facts
+        self._is_checked = is_checked
         self.resolve: Callable[[], Resolved] = self._resolved_alone
         """Returns its data, resolved with other data of the bundle."""
         self._done: Resolved | None = None
@@ -176,7 +182,18 @@ class DocumentAnswers:
             return self._answer(key, steps[0], question.has_default, question.default)
         return self._answer(key, steps[0], True, value)
 
+    @cached_property
+    def _violations(self) -> dict[object, str]:
+        """The errors of top-level keys with values that violate their annotations."""
+        annotations = self.document.annotations
+        if annotations is None or not self._is_checked:
+            return {}
+        problems = annotations.failures(self._resolved().data)
+        return {data_paths.parse_path(problem.name)[1]: text_of(problem) for problem in reversed(problems)}
+
     def _answer(self, key: str, root: str, found: bool, value: Any) -> Answer:
+        if error := self._violations.get(root):
+            return Answer(key, error=error)
         explanation = self._resolved().explanation
         lines, record = list(explanation.lines()), explanation.as_data()
         return Answer(key, found, value, "", lines, record, tuple(self._places(root)))

@@ -277,7 +277,7 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
         if rendered.is_secret:
             problems.mask = mask = Masks().of(home.data.all)
         family.texts.append(problems)
-        value = yaml_text.load(rendered.text, problems.source)
+        value = text.converted(yaml_text.load(rendered.text, problems.source))
     except (HieraError, ResourceError) as error:
         text.refuse_error("resources_template", error, mask)
         return _List([], (), text.problems)

@@ -16,6 +16,7 @@ from foundation.formatting import prefixed
 from foundation.problems import KeyPath, Location, Problem, ProblemCode, problems_of, replaced
 from foundation.suggestions import meant
 from hiera.document.document import Document, annotations_of
+from hiera.document.foreign_notation import converted
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
 from hiera.text import yaml_text
@@ -88,6 +89,8 @@ class ManifestText(msgspec.Struct, frozen=True):
         if not isinstance(value, dict):
             problems.add((), "is not a mapping", expected="keys such as data and resources")
             problems.raise_any()
+        if _CCM in value and "${" in text:
+            value = converted(value)
         found = cls.of_value(path.parent, value, problems, annotations_of(text, name))
         found.refuse_other_puller()
         return found
@@ -108,6 +111,10 @@ class ManifestText(msgspec.Struct, frozen=True):
     def list_engine(self) -> str | None:
         """The engine that renders ``resources_template``. ``None``: chosen by the name of the template."""
         return "jet" if _CCM_TEMPLATE in (self.value.get(_CCM) or ()) else None
+
+    def converted(self, resources: Any) -> Any:
+        """Return a rendered list of resources. In a manifest of CCM, ``${ … }`` is an expression."""
+        return converted(resources) if self.run_path else resources
 
     def refuse(self, key: str, message: str, code: ProblemCode = ProblemCode.INVALID_VALUE) -> None:
         """Record a problem with a key of the run section."""

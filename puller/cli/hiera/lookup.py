@@ -320,7 +320,8 @@ def diff(source: str | None, output_format: str, reveal: bool, **options: Any) -
 
 
 def _answers_of_host(options: Mapping[str, Any], place: str | None, file: str) -> dict[str, Answer]:
-    facts = facts_of(options, facts_files=(file,), no_system_facts=True)
+    options = {**options, "no_system_facts": True}
+    facts = facts_of(options, facts_files=(file,))
     with open_answers(options, place, facts, told) as answers:
         return answers.ask_all(question_of({}, explained=True))
 

@@ -52,12 +52,8 @@ def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[t
 
 
 def facts_of(options: Mapping[str, Any], **given: Any) -> Mapping[str, Any]:
-    """Return the facts that the options select. Raises ``UsageError``, and ``DocumentError`` for incomplete facts."""
-    options = {**options, **given}
-    facts = chosen_facts(options)
-    if options["no_system_facts"]:
-        verify_complete(facts)
-    return facts
+    """Return the facts that the options select. Raises ``UsageError``."""
+    return chosen_facts({**options, **given})
 
 
 @contextlib.contextmanager
@@ -69,11 +65,11 @@ def open_answers(
     Raises ``UsageError``, ``HieraError``, ``ManifestError`` and ``SourceError``.
     """
     if options["document"] is not None:
-        yield _document(options["document"], options["document"], facts)
+        yield _document(options["document"], options["document"], facts, is_checked=True)
     elif source is None:
         yield TreeAnswers(_tree(options, options["environment"], facts, warn))
     elif os.path.isfile(source) and not source.endswith((".tar.gz", ".tgz", "hiera.yaml")):
-        yield _document(source, source, facts)
+        yield _document(source, source, facts, is_checked=True)
     elif os.path.basename(source) == "hiera.yaml":
         yield TreeAnswers(_tree({**options, "config": source}, None, facts, warn))
     else:
@@ -110,6 +106,8 @@ def _tree(
     options: Mapping[str, Any], directory: str | None, facts: Mapping[str, Any], warn: Callable[[str], None]
 ) -> Any:
     config = options["config"]
+    if options["no_system_facts"]:
+        verify_complete(facts)
     private_key = options["private_key"] or (PRIVATE_KEY if os.path.exists(PRIVATE_KEY) else None)
     return Tree(
         facts,
@@ -123,7 +121,7 @@ def _tree(
     )
 
 
-def _document(path: str, name: str, facts: Mapping[str, Any]) -> DocumentAnswers:
+def _document(path: str, name: str, facts: Mapping[str, Any], *, is_checked: bool = False) -> DocumentAnswers:
     """Return the document in a separate file, or in a manifest, whose other keys are ignored."""
     try:
         text = read_limited(path, yaml_text.SIZE_LIMIT).decode("utf-8", "surrogateescape")
@@ -135,7 +133,7 @@ def _document(path: str, name: str, facts: Mapping[str, Any]) -> DocumentAnswers
         document = Document.from_value(value, name, locate, annotations_of(text, name))
     else:
         document = Document.parse(text, name)
-    return DocumentAnswers(document, facts)
+    return DocumentAnswers(document, facts, is_checked=is_checked)
 
 
 # Output of lookups: secrets are masked, explanations have colours.

@@ -20,15 +20,21 @@ from puller.templates.rendering import Rendered
 _KEYS = ("contents", "type", "permission-mask")
 _ENSURE = {"contents": "present", "removed": "absent"}
 _TYPES = ("constant", "http", "template")
+_ATTRIBUTES = {"owner": "root", "group": "root", "mode": "0644"}
 
 
 def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the definition in Puller's names. Raises ``PropertyError``."""
+    """Return the definition in Puller's names. A definition with TinyCM's names has its defaults for attributes.
+
+    Raises ``PropertyError``.
+    """
     result = {key: value for key, value in raw.items() if key not in _KEYS}
     if (ensure := raw.get("ensure")) in _ENSURE:
         result["ensure"] = _ENSURE[ensure]
     if "permission-mask" in raw:
         _put(result, "mode", raw["permission-mask"], "permission-mask")
+    if raw.keys() & set(_KEYS) or ensure in _ENSURE:
+        result = {**_ATTRIBUTES, **result}
     kind = raw.get("type", "constant")
     if kind not in _TYPES:
         raise PropertyError("type", f"is {kind!r}", expected=f"one of {', '.join(_TYPES)}")

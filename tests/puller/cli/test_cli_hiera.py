@@ -392,3 +392,18 @@ def test_errors_of_resolve_name_their_keys(write: Write) -> None:
     write({"env/data/common.yaml": "["})
     with pytest.raises(HieraError):
         run("keys", "--environment", "env")
+
+
+def test_a_document_needs_no_complete_facts_and_is_checked(write: Write) -> None:
+    write(
+        {
+            "data.json": """{"hierarchy": {"order": ["fqdn:{{ lookup('facts.fqdn') }}"]}, "data": {"test": "value"},
+                             "overrides": {"fqdn:my.fqdn.com": {"test": "override"}}}""",
+            "required.yaml": "data:\n  # @require\n  user: ''\n  # @validate isIPv4(value)\n  address: 10.0.0.1\n",
+        }
+    )
+    facts = ("--no-system-facts", "--fact", "fqdn=my.fqdn.com")
+    assert CliRunner().invoke(hiera, ["resolve", "data.json", *facts]).output == "test: override\n"
+    result = CliRunner().invoke(hiera, ["resolve", "required.yaml", *facts], standalone_mode=False)
+    assert (result.return_value, result.stdout) == (1, "address: 10.0.0.1\n")
+    assert "required.yaml:2: data.user is required and has no value" in result.stderr

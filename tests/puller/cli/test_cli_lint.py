@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from puller.manifest.notations import find_foreign
+from hiera.document.foreign_notation import find_foreign
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute
@@ -40,22 +40,25 @@ def test_lint_warns_wherever_the_notation_of_ccm_stands(execute: Execute, tmp_pa
     values = str(tmp_path / "values.yaml")
     status, output = execute("lint", str(tmp_path), "--data", values)
     assert status == 1, output  # no host uses role:db
-    for place, expression in (
-        ("manifest.yaml:2", "${ lookup('facts.port') }"),
-        ("manifest.yaml:5", "${ lookup('facts.role') }"),
-        ("manifest.yaml:5", "${os}"),
-        ("manifest.yaml:7", "${Facts.port}"),
-        ("manifest.yaml:10", "${ Data.port }"),
-        ("child.yaml:1", '${ Data["x"] }'),
-        ("child.yaml:3", "${1 + 2}"),
-        ("values.yaml:1", "${Environ.HOME}"),
+    for place, message in (
+        (
+            "manifest.yaml:2",
+            "warning: ${ lookup('facts.port') } is ordinary text here: write {{ lookup('facts.port') }}",
+        ),
+        (
+            "manifest.yaml:5",
+            "error: ${ lookup('facts.role') } is an expression of CCM: write {{ lookup('facts.role') }}",
+        ),
+        ("manifest.yaml:5", "error: ${os} is an expression of CCM: write {{ os }}"),
+        ("manifest.yaml:7", "warning: ${Facts.port} is ordinary text here: write {{ Facts.port }}"),
+        ("manifest.yaml:10", "warning: ${ Data.port } is ordinary text here: write {{ Data.port }}"),
+        ("child.yaml:1", 'warning: ${ Data["x"] } is ordinary text here: write {{ Data["x"] }}'),
+        ("child.yaml:3", "warning: ${1 + 2} is ordinary text here: write {{ 1 + 2 }}"),
+        ("values.yaml:1", "warning: ${Environ.HOME} is ordinary text here: write {{ Environ.HOME }}"),
     ):
-        said = re.escape(
-            f": warning: {expression} is ordinary text here; an expression is written {{{{ … }}}}"
-        )
-        assert re.search(rf"/{place}:\d+{said}", output)
+        assert re.search(rf"/{place}:\d+: {re.escape(message)}", output)
     assert "HOME}/bin" not in output
-    assert " 9 warnings" in output
+    assert " 7 warnings" in output
 
 
 def test_a_manifest_that_is_refused_for_it_is_warned_of_too(execute: Execute, tmp_path: Path) -> None:
@@ -85,5 +88,5 @@ def test_what_a_shell_expands_is_ordinary_text(text: str) -> None:
 
 @pytest.mark.parametrize("text", FOREIGN)
 def test_what_no_shell_knows_is_an_expression(text: str) -> None:
-    ((line, found),) = find_foreign(f"a:\n  - |\n    x {text} y\n")
-    assert (line, text.startswith(found)) == (2, True)
+    (found,) = find_foreign(f"a:\n  - |\n    x {text} y\n")
+    assert (found.line, text.startswith(found.text)) == (2, True)

@@ -7,9 +7,9 @@ from typing import Any, Final
 import yaml
 
 from foundation.problems import Location, ProblemCode
+from hiera.document.foreign_notation import find_foreign
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.subject import Subject
-from puller.manifest.notations import find_foreign
 from puller.manifest.problems import Problems
 
 _OCTAL: Final = re.compile(r"0[0-7_]*[1-7][0-7_]*")
@@ -25,15 +25,17 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _foreign(text: Problems) -> Iterator[Finding]:
-    """Yield expressions that would be installed literally."""
-    for line, expression in find_foreign(text.text):
-        what = f"{expression} is ordinary text here; an expression is written {{{{ … }}}}"
-        yield _warning(
-            ProblemCode.FOREIGN_EXPRESSION,
-            text,
-            Location(text.source, line, text.line(line).find(expression) + 1),
-            what,
-        )
+    """Yield expressions of CCM: errors where they are evaluated, and warnings where they would be installed literally.
+
+    ``puller apply`` evaluates them in a manifest of CCM. A published bundle has one notation.
+    """
+    for found in find_foreign(text.text):
+        severity = Severity.ERROR if found.is_evaluated else Severity.WARNING
+        what = "is an expression of CCM" if found.is_evaluated else "is ordinary text here"
+        column = text.line(found.line).find(found.text) + 1
+        message = text.mask(f"{found.text} {what}: write {found.replacement}")
+        place = Location(text.source, found.line, column)
+        yield Finding.of(ProblemCode.FOREIGN_EXPRESSION, severity, place, message)
 
 
 def _octal(text: Problems) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from foundation.problems import ProblemCode
 from foundation.suggestions import nearest
+from hiera.document.foreign_notation import ORDER, converted
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from puller.authoring.lint.findings import Finding, Severity
@@ -45,7 +46,7 @@ def _overrides(manifest: ManifestFile) -> Iterator[Finding]:
     order = hierarchy.get("order") if isinstance(hierarchy, Mapping) else list(_DEFAULT_ORDER)
     if not isinstance(overrides, Mapping) or not isinstance(order, list):
         return
-    patterns = [_pattern(entry) for entry in order if isinstance(entry, str)]
+    patterns = [_pattern(converted(entry, ORDER)) for entry in order if isinstance(entry, str)]
     for section in overrides:
         if any(pattern.fullmatch(str(section)) for pattern in patterns):
             continue

@@ -17,6 +17,7 @@ from typing import Final
 from jinja2 import nodes
 
 from foundation.problems import Location, ProblemCode
+from hiera.document.foreign_notation import find_foreign_in_template
 from hiera.errors import HieraError
 from puller.authoring.lint.checks import called_files
 from puller.authoring.lint.findings import Finding, Severity
@@ -25,7 +26,6 @@ from puller.authoring.lint.names.bundle import Bundle, bundle_of
 from puller.authoring.lint.names.templates import parse_jinja
 from puller.authoring.lint.subject import Subject, problem_of_text, read_text
 from puller.errors import ResourceError
-from puller.manifest.notations import find_foreign_in_template
 from puller.templates.engine_choice import named_engine
 from puller.templates.rendering import load
 from puller.templates.template_errors import TemplateError

@@ -156,3 +156,11 @@ def test_contradictions_are_refused(
     with pytest.raises(PropertyError) as error:
         make(File, {**definition, **properties})
     assert str(error.value) == message
+
+
+def test_definitions_default_to_root_and_0644() -> None:
+    """An example of its document: ``owner`` alone, without a group and a mask."""
+    raw = {"name": "/tmp/example", "ensure": "contents", "type": "constant", "contents": "a", "owner": "app"}
+    accepted = File.accept(raw)
+    assert (accepted["owner"], accepted["group"], accepted["mode"]) == ("app", "root", "0644")
+    assert "mode" not in File.accept({"name": "/tmp/example", "ensure": "exists"})
