@@ -104,8 +104,7 @@ def test_the_last_command_fails_with_the_problem(
         reported.extend(problems_of(error))
         return 1
 
-    def note(_: object, event: Event, bundle: str = "") -> None:
-        del bundle
+    def note(_: object, event: Event, *_others: object) -> None:
         if event.state is State.FAILED:
             reported.extend(event.problems)
 
