@@ -14,7 +14,7 @@ _PAGE = "problems.html"
 EXPLANATIONS = "Explanations: puller help CODE"
 """The line for people below problems that show their codes."""
 HEAD = """\
-# Problems and their codes
+# Problem codes
 
 Lint and JSON documents give the code of each problem. `puller help CODE` prints its entry.
 

@@ -36,5 +36,5 @@ def test_the_manifest_is_understood_by_authors_and_by_a_user_s_agent(
 
 
 def test_the_table_of_what_is_refused_has_every_type() -> None:
-    table = PAGE.split("| refused | why |")[1].split("\n\n")[0]
+    table = PAGE.split("| rejected | reason |")[1].split("\n\n")[0]
     assert set(WANTS_ROOT) - set(re.findall(r"`(\w+)`", table)) == set()

@@ -37,7 +37,7 @@ COMMANDS = [(page.name, command) for page in PAGES for command in commands_in(pa
 
 
 def test_the_readme_shows_commands() -> None:
-    assert len([command for page, command in COMMANDS if page == "README.md"]) > 15
+    assert len([command for page, command in COMMANDS if page == "README.md"]) > 8
 
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
@@ -87,8 +87,8 @@ def test_links_between_documents_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-def test_the_readme_lists_every_exit_status_that_users_meet() -> None:
-    table = (ROOT / "README.md").read_text().split("## Exit statuses")[1].split("##")[0]
+def test_the_page_of_exit_statuses_lists_every_status() -> None:
+    table = (ROOT / "docs/exit-statuses.md").read_text().split("## Exit statuses")[1].split("##")[0]
     listed = {
         int(number)
         for row in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)

@@ -25,10 +25,9 @@ def test_there_are_such_commands() -> None:
     assert len(BUILDS) >= 3
 
 
-def test_the_commands_without_a_package_are_those_of_the_readme() -> None:
-    lines = re.findall(r"^    (?:python3 -m venv|/opt/puller/bin/pip) .*$", PAGE, re.MULTILINE)
-    assert len(lines) == 2
-    assert all(line in README for line in lines)
+def test_the_readme_builds_and_installs_the_package() -> None:
+    assert "    packaging/build deb --release bookworm" in README
+    assert "    apt install ./dist/puller_*.deb" in README
 
 
 def test_files_of_the_tree_that_the_page_names_are_there() -> None:

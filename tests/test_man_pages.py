@@ -83,8 +83,8 @@ def test_the_page_of_the_configuration_has_every_key_of_the_sample(manual: dict[
     assert " ".join(sample.split()) in shown(manual["puller.yaml.5"])
 
 
-def test_exit_statuses_are_those_of_the_readme(manual: dict[str, str]) -> None:
-    for status in ("75", "another run is at work", "78"):
+def test_exit_statuses_are_those_of_the_document(manual: dict[str, str]) -> None:
+    for status in ("75", "another run is active", "78"):
         assert status in manual["puller.1"].partition("EXIT STATUSES")[2]
 
 

@@ -80,9 +80,9 @@ def test_the_common_page_lists_the_keys_of_a_manifest_beside_its_data() -> None:
     assert listed == known - {"data", "hierarchy", "overrides", "ccm"}
 
 
-def test_the_readme_leads_to_every_page() -> None:
-    text = (PAGES.parents[1] / "README.md").read_text()
-    assert set(re.findall(r"\(docs/resources/(\w+)\.md\)", text)) == set(NAMES)
+def test_the_overview_leads_to_every_page() -> None:
+    text = (PAGES.parent / "resource-types.md").read_text()
+    assert set(re.findall(r"\(resources/(\w+)\.md\)", text)) == set(NAMES)
 
 
 EXAMPLES = [

@@ -56,7 +56,8 @@ def test_what_it_tells_of_the_launcher_is_in_the_launcher(monkeypatch: pytest.Mo
 
 def formats() -> dict[str, str]:
     """Return the descriptions in the table of formats, by each name in code that a row has."""
-    rows = re.findall(r"^\| (.+?) \| ([\d.]+|none) \| .+ \|$", PAGE, re.MULTILINE)
+    page = (ROOT / "docs/formats.md").read_text()
+    rows = re.findall(r"^\| (.+?) \| ([\d.]+|none) \| .+ \|$", page, re.MULTILINE)
     return {name: number for cell, number in rows for name in re.findall(r"`([^`]+)`", cell)}
 
 

@@ -1,7 +1,7 @@
 """Hooks of mkdocs that convert linked documents of a checkout to pages.
 
 * Some documents outside of ``docs/`` are pages as well (``_PAGES``).
-* A link to a document becomes a link to its page, wherever the document is in the checkout.
+* A link to a document or picture becomes a link to its page, wherever the document is in the checkout.
 * A link to code, tests or examples becomes a link below ``PULLER_SOURCE`` (the URL of a checkout). Without that
   variable it becomes text, because the pages do not contain the code. The target must exist in both cases.
 * A broken link is a warning of mkdocs, which fails the build.
@@ -26,7 +26,7 @@ _PAGES = {
 }
 """Page by path in the checkout. Documents in ``docs/`` keep their paths."""
 
-_LINK = re.compile(r"(?<!!)\[((?:`[^`\n]*`|[^\]`])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"\[((?:`[^`\n]*`|[^\]`])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 _FENCED = re.compile(r"^( *)(```+).*?^\1\2[ ]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -53,11 +53,11 @@ def mapped(text: str, page: str) -> str:
     """Return the text of a page with its links mapped to pages."""
     source = next((source for source, name in _PAGES.items() if name == page), f"docs/{page}")
 
-    def link(found: re.Match[str]) -> str:
-        label, target, anchor = found[1], found[2], found[3] or ""
+    def link(match: re.Match[str]) -> str:
+        label, target, anchor = match[1], match[2], match[3] or ""
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if path.startswith("../") or not (ROOT / path).exists():
-            return found[0]  # mkdocs prints a warning
+            return match[0]  # mkdocs prints a warning
         if (other := page_of(path)) is not None:
             return f"[{label}]({posixpath.relpath(other, posixpath.dirname(page) or '.')}{anchor})"
         if base := os.environ.get("PULLER_SOURCE"):
@@ -71,6 +71,6 @@ def page_of(path: str) -> str | None:
     """Return the page of a path in the checkout, or ``None``."""
     if path in ("docs/resources", "docs"):
         return {"docs/resources": "resources/common.md", "docs": "index.md"}[path]
-    if path.startswith("docs/") and path.endswith(".md"):
+    if path.startswith("docs/") and path.endswith((".md", ".svg", ".png")):
         return path.removeprefix("docs/")
     return _PAGES.get(path) or _PAGES.get(f"{path}/README.md")

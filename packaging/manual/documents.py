@@ -102,6 +102,8 @@ class _Writer:
                 return f"\\fI{self._inline(node)}\\fR"
             case "link":
                 return self._link(node)
+            case "image":
+                return f"[{self._inline(node)}]"
             case other:
                 raise UnknownMarkup(f"{self._page.name}: {other}")
 

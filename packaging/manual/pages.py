@@ -2,7 +2,7 @@
 
 import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -20,8 +20,10 @@ _FILES = {
 }
 """Documents of section 5, by the file in ``docs/``. Documents of resource types are added."""
 
-_LEFT_OUT = {"architecture.md", "adding-a-type.md", "installing.md"}
-"""Documents for developers, who have the source."""
+_LEFT_OUT = {"architecture.md", "adding-a-type.md", "installing.md", "commands.md"}
+"""Documents for developers, who have the source, and the commands, which have a page each."""
+
+_CONFIGURATION = "configuration.md"
 
 
 def write_all(source: Path, root: Path) -> None:
@@ -40,8 +42,10 @@ def pages(source: Path) -> Iterator[Page]:
     """Yield every page: for the documents of a checkout, and for the commands of this installation."""
     known = references(source)
     yield from _command_pages(source, known)
-    yield _configuration_page(source)
+    yield _configuration_page(source, known)
     for document, reference in known.items():
+        if document == _CONFIGURATION:
+            continue
         name, _, section = reference.rstrip(")").partition("(")
         text = (source / "docs" / document).read_text(encoding="utf-8")
         page = document_page(name, int(section), text, known)
@@ -60,7 +64,9 @@ def references(source: Path) -> dict[str, str]:
     found = {}
     for path in sorted((source / "docs").rglob("*.md")):
         document = str(path.relative_to(source / "docs"))
-        if document in _FILES:
+        if document == _CONFIGURATION:
+            found[document] = "puller.yaml(5)"
+        elif document in _FILES:
             found[document] = f"puller-{_FILES[document]}(5)"
         elif document.startswith("resources/"):
             found[document] = f"puller-resource-{path.stem.replace('_', '-')}(5)"
@@ -74,9 +80,10 @@ def _command_pages(source: Path, known: dict[str, str]) -> Iterator[Page]:
         page = command_page(path, command, context)
         if len(path) == 1:
             page.summary = "keep Linux machines in a published state"
-            add_document(page, _exit_statuses(source), known)
+            statuses = (source / "docs/exit-statuses.md").read_text(encoding="utf-8")
+            add_document(page, statuses.partition("\n## Exit statuses\n")[2], known, first="Exit statuses")
             below = [f"{page_name((*path, name))}(1)" for name in cli.list_commands(context)]
-            page.see_also(["puller.yaml(5)", *known.values(), *below])
+            page.see_also([*known.values(), *below])
         else:
             above = [f"{page_name(path[:end])}(1)" for end in range(1, len(path))]
             page.see_also([*above, *_below(path, command, context)])
@@ -89,16 +96,12 @@ def _below(path: tuple[str, ...], command: click.Command, context: click.Context
     return [f"{page_name((*path, name))}(1)" for name in command.list_commands(context)]
 
 
-def _exit_statuses(source: Path) -> str:
-    readme = (source / "README.md").read_text(encoding="utf-8")
-    _, found, rest = readme.partition("\n## Exit statuses\n")
-    return found + rest.partition("\n## ")[0]
-
-
-def _configuration_page(source: Path) -> Page:
+def _configuration_page(source: Path, known: Mapping[str, str]) -> Page:
     sample = (source / "puller/config/samples/config.yaml").read_text(encoding="utf-8")
+    document = (source / "docs" / _CONFIGURATION).read_text(encoding="utf-8")
     page = Page("puller.yaml", 5, "what a machine pulls, and how: /etc/puller/config.yaml")
-    page.section_heading("Description")
+    add_document(page, document.partition("\n")[2], known, first="Description")
+    page.section_heading("Example")
     page.paragraph("Every key with its default, or with an example:")
     page.literal(sample)
     page.section_heading("Files")

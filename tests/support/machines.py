@@ -64,11 +64,12 @@ def wait_until(
         time.sleep(0.1)
 
 
-def add_dependencies(wheels: Path, codename: str) -> None:
-    """Download the dependencies of the built wheel for the Python of this Debian release."""
+def add_dependencies(wheels: Path, codename: str, extra: str = "") -> None:
+    """Download the dependencies of the built wheel, and of an extra, for the Python of this Debian release."""
+    (wheel,) = wheels.glob("puller_agent-*.whl")
     run_checked(
         sys.executable, "-m", "pip", "--quiet", "download", "--only-binary=:all:",
-        "--python-version", PYTHONS[codename], "--dest", wheels, *wheels.glob("puller_agent-*.whl"), timeout=600,
+        "--python-version", PYTHONS[codename], "--dest", wheels, f"{wheel}[{extra}]" if extra else wheel, timeout=600,
     )  # fmt: skip
 
 
@@ -96,7 +97,7 @@ def shared(directory: Path, locks: Path, make: Callable[[Path], None]) -> Iterat
             remove_tree(directory)
 
 
-def make_debian(tree: Path, wheels: Path, *more: str, codename: str = "bookworm") -> None:
+def make_debian(tree: Path, wheels: Path, *more: str, codename: str = "bookworm", extra: str = "") -> None:
     packages = ",".join((PACKAGES, *more))
     with sources(codename) as lists:
         run_checked(
@@ -113,7 +114,7 @@ def make_debian(tree: Path, wheels: Path, *more: str, codename: str = "bookworm"
         "--quiet",
         "--no-index",
         "--find-links=/wheels",
-        "puller-agent",
+        f"puller-agent[{extra}]" if extra else "puller-agent",
     )
     (tree / "usr/local/bin/puller").symlink_to("/opt/puller/bin/puller")
     shutil.rmtree(tree / "wheels")

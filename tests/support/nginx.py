@@ -1,4 +1,4 @@
-"""nginx on loopback, configured with the server block of the README."""
+"""nginx on loopback, configured with the server block of the documents."""
 
 import os
 import re
@@ -29,12 +29,11 @@ http {{
 """
 
 
-def readme_server(port: int, root: Path) -> str:
-    """Return the server block of the README, with another address and directory."""
-    found = re.search(
-        r"^```nginx\n(.*?)^```", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    assert found, "README.md has no nginx block"
+def documented_server(port: int, root: Path) -> str:
+    """Return the server block of ``docs/web-server.md``, with another address and directory."""
+    page = (REPOSITORY / "docs/web-server.md").read_text()
+    found = re.search(r"^```nginx\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert found, "docs/web-server.md has no nginx block"
     block, listens = re.subn(r"\blisten [^;]+;", f"listen 127.0.0.1:{port};", found[1])
     block, roots = re.subn(r"\broot [^;]+;", f"root {root};", block)
     assert (listens, roots) == (1, 1), found[1]
@@ -50,7 +49,7 @@ class Nginx:
         self.url = f"http://127.0.0.1:{self.port}"
         # pytest's directories are private, and nginx started by root would use another user.
         user = "user root;" if os.geteuid() == 0 else ""
-        configuration = NGINX.format(user=user, work=work, server=readme_server(self.port, root))
+        configuration = NGINX.format(user=user, work=work, server=documented_server(self.port, root))
         (work / "nginx.conf").write_text(configuration)
         self.process: subprocess.Popen[bytes] | None = None
 

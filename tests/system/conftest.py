@@ -127,15 +127,18 @@ def debian_disk(debian_tree: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def debian_with(wheels: Path) -> Callable[..., contextlib.AbstractContextManager[Path]]:
-    """Return ``debian_with("nginx-light", …)``: a Debian on disk with Puller and these packages, removed after use."""
+    """Return ``debian_with("nginx-light", …)``: a Debian on disk with Puller and these packages, removed after use.
+
+    ``extra`` is an extra of Puller, such as ``fleet``.
+    """
 
     @contextlib.contextmanager
-    def make(*packages: str, codename: str = "bookworm") -> Iterator[Path]:
+    def make(*packages: str, codename: str = "bookworm", extra: str = "") -> Iterator[Path]:
         directory = Path(tempfile.mkdtemp(prefix="puller-machine-"))
         directory.chmod(0o755)
         try:
-            add_dependencies(wheels, codename)
-            make_debian(directory / "root", wheels, *packages, codename=codename)
+            add_dependencies(wheels, codename, extra)
+            make_debian(directory / "root", wheels, *packages, codename=codename, extra=extra)
             yield directory / "root"
         finally:
             remove_tree(directory)

@@ -1,4 +1,4 @@
-"""The README's commands on bare machines: Puller installed, a site published, an application with five releases.
+"""The commands of the documents on bare machines: an installation, a site, an application with five releases.
 
 The machines are freshly booted, a Debian 12 and a Debian 13. Each has a clone and the packages that the README lists.
 The application is an archive with its version in its name, a configuration from a template, a unit with a drop-in, and
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.booted, pytest.mark.root]
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+DOCUMENTS = "".join(
+    (ROOT / name).read_text() for name in ("README.md", "docs/installing.md", "docs/pushing.md")
+)
 PACKAGES = "systemd,systemd-sysv,dbus,ca-certificates,nginx-light"
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 STATUS_GIVEN_UP = 7
@@ -110,8 +112,8 @@ bundles:
 
 
 def readme(beginning: str) -> str:
-    """Return the README's first command with this beginning, without its comment."""
-    lines = (line.strip() for line in README.splitlines() if line.startswith(f"    {beginning}"))
+    """Return the first command of the documents with this beginning, without its comment."""
+    lines = (line.strip() for line in DOCUMENTS.splitlines() if line.startswith(f"    {beginning}"))
     return re.sub(r"\s+#.*", "", next(lines))
 
 
@@ -173,10 +175,10 @@ class Story:
 
     def serve(self) -> None:
         """Start nginx with the README's server block."""
-        from tests.support.nginx import readme_server
+        from tests.support.nginx import documented_server
 
         self.type_in("mkdir -p /srv/www/puller/releases && rm /etc/nginx/sites-enabled/*")
-        block = readme_server(self.web, Path("/srv/www/puller"))
+        block = documented_server(self.web, Path("/srv/www/puller"))
         (self.machine.root / "etc/nginx/sites-enabled/puller").write_text(block)
         self.type_in("systemctl restart nginx")
 
@@ -200,7 +202,8 @@ class Story:
         self._write("root/puller/app/templates/app.conf.j2", TEMPLATE)
         self._write("root/puller/app/files/app.service", UNIT)
         self._write("root/puller/app/files/colour.conf", DROP_IN)
-        line = readme("puller site publish site web").replace(" web ", " app ").replace("1.4.0", version)
+        line = readme("puller site publish site web").replace(" web ", " app ")
+        line = re.sub(r"--version \S+", f"--version {version}", line)
         self.type_in(line)
         self.deploy()
 

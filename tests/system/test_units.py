@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.support.machines import Machine
 
 UNITS = Path(__file__).parents[2] / "systemd"
-README = UNITS.with_name("README.md")
+STATUSES = UNITS.parent / "docs/exit-statuses.md"
 
 # Each of these gives the service a mount namespace (systemd.exec(5)): mounts of a bundle would be lost with it.
 NAMESPACING = re.compile(
@@ -55,7 +55,7 @@ def test_the_readme_has_systemd_s_names_of_our_exit_statuses(
 ) -> None:
     said = run_checked("systemd-analyze", "exit-status", "--no-pager").stdout
     names = {int(number): name for name, number in re.findall(r"^([A-Z]\w+) +(\d+) ", said, re.MULTILINE)}
-    table = README.read_text().split("## Exit statuses")[1].split("\n## ")[0]
+    table = STATUSES.read_text().split("## Exit statuses")[1].split("\n## ")[0]
     rows = re.findall(r"^\| ([\d, ]+) \|.*\| ([A-Z, ]*) \|$", table, re.MULTILINE)
     listed = {
         int(number): name

@@ -3,7 +3,7 @@
 * A shape is the union of all possible values of a place. An expression may read each key of any layer of the data.
 * Null, an expression, and an empty mapping or list allow any keys below them, since hosts and sites fill them.
 * Items of a list or mapping that a loop iterates over are examples. Further items may have other keys.
-* The built-in facts have a fixed list of names (``docs/facts.md``). Keys in capitals stand for names that differ
+* The built-in facts have a fixed list of names (``docs/fact-list.md``). Keys in capitals stand for names that differ
   between hosts, such as interfaces, disks and mount points.
 * A top-level name outside this list may be a custom fact of some hosts.
 """

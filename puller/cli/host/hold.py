@@ -1,6 +1,6 @@
 """Commands with which an operator stops or reverts updates on this host.
 
-``disable`` and ``enable``, ``pin`` and ``unpin``, ``quarantine``, ``rollback``, and ``forget``. ``docs/operating.md``
+``disable`` and ``enable``, ``pin`` and ``unpin``, ``quarantine``, ``rollback``, and ``forget``. ``docs/holding.md``
 is the guide.
 """
 

@@ -1,4 +1,4 @@
-"""TinyCM's file definitions, which work unchanged, and the merge of two file declarations (``docs/coming-from.md``).
+"""TinyCM's file definitions, which work unchanged, and the merge of two file declarations (``docs/resources/file.md``).
 
 TinyCM's names (``ensure: contents``, ``type``, ``contents``, ``interpolate``, ``permission-mask``) become those of
 ``puller.resources.files.file_properties``. Two declarations of a file are merged by TinyCM's rule. The merged file has

@@ -95,7 +95,7 @@ def test_the_check_of_the_configuration_shows_how_windows_were_understood(
 
 
 def test_the_examples_of_the_documents_mean_what_is_said_there(tmp_path: Path) -> None:
-    page = Path(__file__).parents[3] / "docs" / "operating.md"
+    page = Path(__file__).parents[3] / "docs" / "holding.md"
     (example,) = re.findall(r"```yaml\n# /etc/puller/config.yaml\n(.*?)```", page.read_text(), re.DOTALL)
     windows = load(tmp_path, example).windows
     assert is_open(windows, datetime(2026, 11, 27, 3, 0, tzinfo=BERLIN)), "Friday"

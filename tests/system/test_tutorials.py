@@ -1,0 +1,79 @@
+"""The tutorials on booted machines, command by command: the quick start on Debian 12 and 13, and the first fleet."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.machines import copied, powered_on, remove_tree
+from tests.support.tutorials import follow
+
+if TYPE_CHECKING:
+    from tests.support.machines import Machine
+
+pytestmark = [pytest.mark.booted, pytest.mark.root]
+
+DOCS = Path(__file__).parents[2] / "docs"
+HOSTS = ("web01", "web02", "web03")
+
+
+def test_the_quick_start_works_on_debian_12(debian: Machine) -> None:
+    follow(DOCS / "quick-start.md", {"": [debian]})
+
+
+def test_the_quick_start_works_on_debian_13(
+    debian_with: Callable[..., AbstractContextManager[Path]],
+) -> None:
+    with debian_with(codename="trixie") as root, powered_on(root) as machine:
+        follow(DOCS / "quick-start.md", {"": [machine]})
+
+
+@contextlib.contextmanager
+def network() -> Iterator[Path]:
+    """Yield a new network namespace, in which only loopback is up. All machines of the fleet share it."""
+    name = "puller-fleet"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        yield Path("/run/netns", name)
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+@contextlib.contextmanager
+def fleet(tree: Path) -> Iterator[tuple[Machine, list[Machine]]]:
+    """Boot ``control`` and the hosts. ``/hosts/NAME`` of ``control`` is ``/etc/puller`` of a host, instead of scp."""
+    shared = Path(tempfile.mkdtemp(prefix="puller-hosts-"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(remove_tree, shared)
+        namespace = stack.enter_context(network())
+        machines = []
+        for name in ("control", *HOSTS):
+            root = stack.enter_context(copied(tree))
+            (root / "etc/hostname").write_text(f"{name}\n")
+            addresses = f"127.0.0.1 localhost puller.example.com\n127.0.1.1 {name}.example.com {name}\n"
+            (root / "etc/hosts").write_text(addresses)
+            (shared / name).mkdir(mode=0o755)
+            bind = f"{shared}:/hosts" if name == "control" else f"{shared / name}:/etc/puller"
+            options = (f"--network-namespace-path={namespace}", f"--hostname={name}", f"--bind={bind}")
+            machines.append(stack.enter_context(powered_on(root, *options)))
+        yield machines[0], machines[1:]
+
+
+def with_shared_directory(text: str) -> str:
+    return text.replace("scp -q site/root.json root@$host:/etc/puller/", "cp site/root.json /hosts/$host/")
+
+
+def test_the_first_fleet_works_as_shown(debian_with: Callable[..., AbstractContextManager[Path]]) -> None:
+    assert shutil.which("ip"), "ip is not installed (Debian: apt-get install iproute2)"
+    with debian_with("nginx-light", extra="fleet") as tree, fleet(tree) as (control, hosts):
+        control.run("rm", "-f", "/etc/nginx/sites-enabled/default")
+        follow(DOCS / "first-fleet.md", {"control": [control], "web": hosts}, with_shared_directory)
