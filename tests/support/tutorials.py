@@ -27,6 +27,9 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PROMPT = re.compile(r"^(\w*)# (.*)$")
 _FILE = re.compile(r"# (\S*[/.]\S*)\n")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;;[^\x1b\x07]*(?:\x1b\\|\x07)")
+_RETURN = "\x01"
+"""A carriage return. Python's text mode would read it as the end of a line."""
+
 _VARIABLE = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:\+00:00|Z| UTC)?", "TIME"),
     (r"\b(?:in|for|after) [\d.]+ (?:ms|s|min)\b", "in DURATION"),
@@ -85,8 +88,8 @@ def normalized(output: str) -> str:
 
 def visible(output: str) -> str:
     """Return the visible text of a terminal's output: without colours, hyperlinks and erased lines."""
-    plain = _ESCAPES.sub("", output.replace("\r\n", "\n"))
-    lines = (line.rpartition("\r")[2].rstrip() for line in plain.split("\n"))
+    plain = _ESCAPES.sub("", output.replace(f"{_RETURN}\n", "\n"))
+    lines = (line.rpartition(_RETURN)[2].rstrip() for line in plain.split("\n"))
     return "\n".join(lines).strip("\n") + "\n" if plain.strip() else ""
 
 
@@ -110,7 +113,8 @@ class Terminal:
         keep = 'status=$?; export -p > /tmp/.shell; echo cd "$PWD" >> /tmp/.shell; exit $status'
         script = f". /tmp/.shell; stty cols 100 rows 50; {line}\n{keep}"
         in_terminal = shlex.quote(f"bash -c {shlex.quote(script)}")
-        wrapped = f"script --quiet --return --command {in_terminal} /dev/null </dev/null"
+        terminal = f"script --quiet --return --command {in_terminal} /dev/null </dev/null"
+        wrapped = f"set -o pipefail; {terminal} | tr '\\r' '\\001'"
         done = self._machine.run(
             "env", "TERM=xterm", "HOME=/root", "bash", "-c", wrapped, check=False, timeout=600
         )

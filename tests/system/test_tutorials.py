@@ -25,6 +25,15 @@ DOCS = Path(__file__).parents[2] / "docs"
 HOSTS = ("web01", "web02", "web03")
 
 
+def test_the_ten_lines_of_the_readme_work(debian: Machine) -> None:
+    section = (DOCS.parent / "README.md").read_text().split("\n## Ten lines\n")[1].split("\n## ")[0]
+    commands = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    assert len(commands) == 10
+    environment = ("env", "HOME=/root", "PULLER_PASSPHRASE=correct horse battery staple")
+    done = debian.run(*environment, "bash", "-ec", "\n".join(["cd /root", *commands]))
+    assert "web 1.0.0 is enforced" in done.stdout
+
+
 def test_the_quick_start_works_on_debian_12(debian: Machine) -> None:
     follow(DOCS / "quick-start.md", {"": [debian]})
 
