@@ -188,6 +188,23 @@ def resolve_tree(value: Any, scope: Scope, where: str = "") -> Any:
         raise error.at(": ".join(filter(None, (where, path_text(error.keys))))) from None
 
 
+def resolve_keys(value: Any, scope: Scope) -> Any:
+    """Return ``value`` with the expressions in the keys of its mappings resolved, at all levels.
+
+    Raises HieraError. A secret cannot be a key.
+    """
+    if isinstance(value, dict):
+        return {_resolved_key(key, scope): resolve_keys(item, scope) for key, item in value.items()}
+    return [resolve_keys(item, scope) for item in value] if isinstance(value, list) else value
+
+
+def _resolved_key(key: Any, scope: Scope) -> Any:
+    resolved = resolve(key, scope) if isinstance(key, str) else key
+    if isinstance(resolved, (str, int, float)):
+        return resolved
+    raise ExpressionError(str(key), f"is {described(resolved)}, which cannot be a key")
+
+
 def evaluate(expression: str, scope: Scope) -> Any:
     """Return the value of an expression without braces, as in conditions (braces are allowed).
 

@@ -14,6 +14,7 @@ from puller.checks.check_outcome import Answer, NotCarriedOut
 from puller.checks.gossfile.machine import Machine, explained
 from puller.checks.gossfile.matchers import Lines, matches
 from puller.checks.gossfile.parsing import LARGEST, read
+from puller.checks.kinds import GossRules
 from puller.errors import PullerError, StoppedCommand, reason
 from puller.system.protocol import System
 
@@ -24,16 +25,18 @@ _STARTS_PROGRAMS = frozenset({"command", "interface", "package", "service"})
 _Answer = TypeVar("_Answer")
 
 
-def ask(wanted: str, deadline: Deadline, system: System) -> Answer:
-    """Run all tests of the gossfile at an absolute path.
+def ask(wanted: str | GossRules, deadline: Deadline, system: System) -> Answer:
+    """Run all tests of the gossfile at an absolute path, or the tests of a manifest.
 
     Raises ``NotCarriedOut`` for an unreadable or unsupported file, and if some tests have no result while no other test
     fails. Raises ``DeadlineError``.
     """
-    tests, problems = read(_text(wanted), os.path.basename(wanted))
+    is_inline = isinstance(wanted, GossRules)
+    name = "goss_rules" if is_inline else os.path.basename(wanted)
+    tests, problems = read(wanted if is_inline else _text(wanted), name)
     if problems:
         more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise NotCarriedOut(f"{os.path.basename(wanted)}: {problems[0]}{more}")
+        raise NotCarriedOut(f"{name}: {problems[0]}{more}")
     machine = Machine(system, deadline)
     wrong, unknown, asked = [], [], 0
     for test in tests:

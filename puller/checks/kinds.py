@@ -5,6 +5,7 @@
 * All of them can be hashed: two declarations of one resource may have the same check, which is asked once.
 """
 
+import json
 import re
 from typing import Any, Literal
 
@@ -214,6 +215,24 @@ class Dns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
             raise ValueError(f"has name {self.name!r}, expected a host name")
 
 
+class GossRules(str):
+    """The tests of a goss file, written in a manifest. The text is JSON, so that checks can be compared."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> "GossRules":
+        """Read the mapping of a manifest. Raise ``ValueError`` for tests that are not supported."""
+        from puller.checks.gossfile.parsing import read  # rarely needed
+
+        if not isinstance(value, dict) or not value:
+            raise ValueError("is not a mapping of goss tests")
+        text = cls(json.dumps(value, ensure_ascii=False))
+        if problems := read(text, "goss_rules")[1]:
+            raise ValueError(f"has a test that goss checks cannot run: {problems[0]}")
+        return text
+
+
 Kind = Http | Tcp | Unix | Service | Process | File | Disk | Dns
 
 
@@ -240,6 +259,10 @@ class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """A resolvable name, and its addresses."""
     goss: str | None = None
     """A goss file of the bundle. All its tests must pass."""
+    goss_rules: GossRules | None = None
+    """The tests of a goss file, as a mapping."""
+    format: Literal["nagios", "goss"] | None = None
+    """The format of the result, as CCM names it: ``nagios`` for ``command``, ``goss`` for ``goss_rules``."""
     name: str = ""
     """The name in messages and reports. The default is the name of the program or the kind."""
     tries: int = 1
@@ -254,6 +277,8 @@ class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         if len(given) != 1:
             has = " and ".join(given) if given else "no kind"
             raise ValueError(f"has {has}, expected one of {', '.join(KINDS)}")
+        if self.format is not None and given[0] not in (keys := _OF_FORMAT[self.format]):
+            raise ValueError(f"has the format {self.format}, which requires {' or '.join(keys)}")
 
     @property
     def kind(self) -> str:
@@ -266,9 +291,10 @@ class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return getattr(self, self.kind)
 
 
-KINDS = ("command", "http", "tcp", "unix", "service", "process", "file", "disk", "dns", "goss")
+KINDS = ("command", "http", "tcp", "unix", "service", "process", "file", "disk", "dns", "goss", "goss_rules")
 """The keys of a check of which it has one."""
 
+_OF_FORMAT = {"nagios": ("command",), "goss": ("goss_rules", "goss")}
 _LONGEST_SOCKET = 107  # bytes; unix(7), without the NUL at the end
 
 

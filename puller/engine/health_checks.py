@@ -18,7 +18,7 @@ from puller.system.protocol import System
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3
 _ROOM = 60.0  # seconds: a pause ends before its deadline
-_STARTS_PROGRAMS = frozenset({"goss", "service"})
+_STARTS_PROGRAMS = frozenset({"goss", "goss_rules", "service"})
 """Kinds that start programs. They run in the main thread and have their own time limits."""
 
 
@@ -63,7 +63,7 @@ def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> Heal
 
 def _answer(check: HealthCheck, system: System) -> Answer:
     kind, wanted = check.kind, check.wanted
-    module = import_module(f"puller.checks.{kind}")
+    module = import_module(f"puller.checks.{kind.removesuffix('_rules')}")
     deadline = Deadline(check.timeout, signals.check_command)
     if kind in _STARTS_PROGRAMS:
         answer: Answer = module.ask(wanted, deadline, system)

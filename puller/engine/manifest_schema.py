@@ -77,6 +77,7 @@ _REFERENCES: Final = "#/$defs/{name}"
 _OF_OUR_TYPES: Final[dict[type, Schema]] = {
     Reference: {"type": "string", "pattern": "^[^#]+#."},
     Duration: {"type": ["string", "number"], "description": "30s, 5m, 1h30m, or a number of seconds"},
+    kinds.GossRules: {"type": "object"},
     Removed: {"enum": ["keep", "absent"]},
     FileMode: {"type": "string", "pattern": f"{FileMode.PATTERN}|[{{][{{]"},
 }

@@ -18,7 +18,14 @@ import msgspec
 from foundation.formatting import prefixed
 from foundation.problems import DependsOn, Problem, ProblemCode, replaced
 from hiera.errors import HieraError
-from hiera.expressions.expressions import Scope, depends_of_value, evaluate, has_expression, resolve_tree
+from hiera.expressions.expressions import (
+    Scope,
+    depends_of_value,
+    evaluate,
+    has_expression,
+    resolve_keys,
+    resolve_tree,
+)
 from hiera.values.secrets import has_secret, revealed
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Agent, Declaration, Home, Late
@@ -195,7 +202,8 @@ class Draft(msgspec.Struct):
     def _resolve_one(self, key: str, value: Any, scope: Scope, repeated: "Mapping[str, Repeated]") -> None:
         try:
             text = repeated.get(value) if repeated and isinstance(value, str) else None
-            new = resolve_tree(value, scope) if text is None else text.value(scope)
+            written = _with_resolved_rules(value, scope) if key == "health_checks" else value
+            new = resolve_tree(written, scope) if text is None else text.value(scope)
         except HieraError as error:
             self._fail(key, *(replaced(prefixed(one, key), property=key) for one in error.problems))
             self.given[key] = value
@@ -415,3 +423,19 @@ def _noting(scope: Scope, files: BundleFiles, asked: list[str]) -> Scope:
         return call
 
     return scope.with_names({name: noting(scope.functions[name]) for name in OF_FILES})
+
+
+def _with_resolved_rules(checks: Any, scope: Scope) -> Any:
+    """Return health checks with the keys of ``goss_rules`` resolved: names of tests, such as URLs."""
+    if not isinstance(checks, list) or _RULES not in str(checks):
+        return checks
+    resolved = [
+        {**check, _RULES: resolve_keys(check[_RULES], scope)}
+        if isinstance(check, dict) and _RULES in check
+        else check
+        for check in checks
+    ]
+    return checks if resolved == checks else resolved
+
+
+_RULES = "goss_rules"

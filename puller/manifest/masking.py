@@ -6,6 +6,7 @@
   base64) are not recognised. The output of commands of a sensitive resource is therefore never shown.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -21,6 +22,7 @@ from foundation.formatting import prefixed
 from foundation.masking import VALUE_MASK, mask_urls
 from foundation.problems import Problem
 from hiera.values.secrets import Secret, has_secret
+from puller.checks.kinds import HealthCheck
 from puller.data.bundle_data import known
 from puller.manifest.declaration import Declaration
 from puller.reporting.report import Event, HealthResult
@@ -155,14 +157,18 @@ def _hidden_texts(declaration: Declaration) -> Iterator[str]:
     for name in properties.__struct_fields__:
         value = getattr(properties, name)
         if name == "health_checks":
-            value = [
-                msgspec.to_builtins(check.wanted, enc_hook=str) for check in value
-            ]  # their names are for people
+            value = [_question(check) for check in value]  # their names are for people
         if name in hidden or has_secret(value):
             plain = msgspec.to_builtins(
                 value, enc_hook=lambda one: one.reveal() if isinstance(one, Secret) else str(one)
             )
             yield from _texts(plain)
+
+
+def _question(check: HealthCheck) -> Any:
+    if check.goss_rules is not None:
+        return json.loads(check.goss_rules)
+    return msgspec.to_builtins(check.wanted, enc_hook=str)
 
 
 def _secret_texts(value: Any) -> Iterator[str]:
