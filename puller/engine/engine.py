@@ -418,11 +418,13 @@ class Engine:
         event.notes += resource.notes
         if children := self._catalog.children(index):
             self._progress.sum_up_children(children, event)
-        if not noop and event.state is not State.FAILED:
-            # 9. Its own pending refresh.
-            if refresh:
-                self._pending.conclude(declaration.reference)
-            # 10. Its health checks.
+        if event.state is State.FAILED:
+            return event
+        # 9. Its own pending refresh.
+        if refresh and not noop:
+            self._pending.conclude(declaration.reference)
+        # 10. Its health checks.
+        if not noop or (not self._settings.noop and declaration.is_only_checked):
             self._check_health(declaration, event)
         return event
 

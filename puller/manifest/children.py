@@ -94,7 +94,8 @@ def expand(declaration: Declaration, family: Family, read: Read) -> list[Declara
     try:
         # 1. Name, relative to the top manifest: two children may use the same name for different files.
         name = files.name_of(properties.name)
-        declaration.properties = msgspec.structs.replace(properties, name=name)
+        noop = properties.noop or properties.health_check_only
+        declaration.properties = msgspec.structs.replace(properties, name=name, noop=noop)
         # 2. File.
         path = _find(declaration, files.find(properties.name), family)
         # 3. Data.

@@ -182,6 +182,11 @@ class Declaration(msgspec.Struct):
                 waiting += [place.home.child for place in child.applied]
 
     @property
+    def is_only_checked(self) -> bool:
+        """Whether it is in a child that runs health checks without changes, or applies such a child."""
+        return any(getattr(place.properties, "health_check_only", False) for place in (self, *self.parents()))
+
+    @property
     def where(self) -> str:
         """``file:line``."""
         return self.problems.where(self.path)

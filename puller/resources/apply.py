@@ -20,6 +20,8 @@ class ApplyProperties(Properties, frozen=True):
     """Merged over the child's own data; without it, the data of this manifest are."""
     allow_apply: bool = True
     """Whether the child may have children of its own."""
+    health_check_only: bool = False
+    """Whether the child's resources are only looked at, as with ``noop``, and their health checks run all the same."""
 
 
 class Apply(Resource[ApplyProperties, None]):
@@ -31,7 +33,7 @@ class Apply(Resource[ApplyProperties, None]):
         {"control", "data"}
     )  # secrets in the data stay secrets until the child uses them
     secret_properties = frozenset({"data"})
-    providers = ("puller",)
+    providers = ("puller", "ccmmanifest")  # the second is the name in CCM
     has_state = False
 
     def look(self) -> None:

@@ -1,6 +1,7 @@
 """Manifests in the notation of CCM: ``${ … }`` is an expression in a document with a ``ccm`` section."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from hiera.document.document import Document
 from puller.errors import ManifestError
 from puller.manifest.manifest import Manifest
+from puller.reporting.report import Event, Health, State
 
 Load = Callable[..., Manifest]
 
@@ -78,3 +80,29 @@ def test_operators_of_ccm_alone_are_errors(load_all: Load, expression: str) -> N
     text = f"data: {{a: 1}}\nccm:\n  resources:\n    - package: ['${{ {expression} }}']\n"
     with pytest.raises(ManifestError, match="is not valid"):
         load_all({"manifest.yaml": text})
+
+
+CHILD = """\
+resources:
+  - file: [{DIR/a: {content: x, IDS, health_checks: [{command: test -e DIR/b}]}}]
+  - apply: [grandchild.yaml]
+"""
+GRANDCHILD = "resources: [{file: [{DIR/c: {content: x, IDS}}]}]\n"
+
+
+@pytest.mark.parametrize("setting", ["health_check_only: true", "health_check_only: '{{ 1 == 1 }}'"])
+def test_health_check_only_runs_checks_without_changes(
+    apply_all: Callable[..., dict[str, Event]], tmp_path: Path, setting: str
+) -> None:
+    manifest = f"resources: [{{apply: [{{child.yaml: {{provider: ccmmanifest, {setting}}}}}]}}]\n"
+    files = {"manifest.yaml": manifest, "child.yaml": CHILD, "grandchild.yaml": GRANDCHILD}
+    events = apply_all(files)
+    assert events[f"{tmp_path}/a"].state is State.FAILED
+    assert [check.status for check in events[f"{tmp_path}/a"].health_checks] == [Health.WARNING]
+    assert events[f"{tmp_path}/c"].state is State.WOULD_CHANGE
+    assert events["child.yaml"].state is State.FAILED
+    (tmp_path / "b").touch()
+    events = apply_all(files)
+    assert [event.state for event in events.values()].count(State.FAILED) == 0
+    assert not (tmp_path / "a").exists()
+    assert not apply_all(files, noop=True)[f"{tmp_path}/a"].health_checks
