@@ -242,7 +242,7 @@ class _Inflated:
         self._compressed = stream.read(len(GZIP_HEADER))
         if self._compressed != GZIP_HEADER:
             what = "is not a bundle: it does not start as `puller bundle build` begins one"
-            raise FormatError("", f"{what}; of another archive, unpack it and name its directory")
+            raise FormatError("", f"{what}. Unpack another archive, or use puller apply --plain-archive")
         self._inflate = zlib.decompressobj(wbits=31)
         self._ready = b""
         self._at = 0

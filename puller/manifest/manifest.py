@@ -74,7 +74,7 @@ class Manifest(Catalog, kw_only=True):
 
 
 MANIFEST = "manifest.yaml"
-_BUNDLE_ENDINGS = (".tar.gz", ".tgz")
+BUNDLE_ENDINGS = (".tar.gz", ".tgz")
 _ARCHIVE_ENDINGS = (".tar", ".zip", ".tar.xz", ".tar.bz2", ".tar.zst")
 
 
@@ -94,23 +94,29 @@ def working_directory() -> Path:
 
 
 @contextlib.contextmanager
-def open_source(argument: str) -> Iterator[ManifestSource]:
+def open_source(argument: str, *, plain_archive: bool = False) -> Iterator[ManifestSource]:
     """Yield the manifest of an argument. A bundle file is verified against itself, and unpacked during the block.
+
+    ``plain_archive``: a ``tar.gz`` may be made by another program. It is unpacked without verification.
 
     Raise ``SourceError`` if the argument has no manifest, ``UnpackError`` for an invalid bundle.
     """
     path = Path(argument)
     if path.is_dir():
         yield ManifestSource(path.absolute() / MANIFEST, os.path.join(argument, MANIFEST))
-    elif argument.endswith(_BUNDLE_ENDINGS) and path.exists():
+    elif argument.endswith(BUNDLE_ENDINGS) and path.exists():
         import tempfile
 
         from bundles.archive.unpack import unpack
 
         with tempfile.TemporaryDirectory(prefix="puller-", ignore_cleanup_errors=True) as directory:
             unpacked = Path(directory) / "bundle"
-            # Without an index, any name and version are accepted.
-            unpack(path, unpacked, name=None, version=None, check=signals.check)
+            if plain_archive:
+                from puller.manifest.plain_archives import unpack_plain
+
+                unpack_plain(path, unpacked)
+            else:  # without an index, any name and version are accepted
+                unpack(path, unpacked, name=None, version=None, check=signals.check)
             yield ManifestSource(unpacked / MANIFEST, f"{path.name}:{MANIFEST}")
     # Before the plain file, because YAML would report an archive only as invalid UTF-8.
     elif argument.endswith(_ARCHIVE_ENDINGS) and path.exists():

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from foundation.formatting import text_of
+from hiera.errors import HieraError
+from puller.data.files_beside import FilesBeside, read_beside
 from puller.data.sources import DataSource, Origin, Surroundings, assigned, host_files
+from puller.errors import ConfigurationError
 from puller.facts.fact_tree import Facts, gather
 from puller.facts.given_facts import chosen_facts, facts_from
 from puller.manifest.manifest import Inputs
@@ -109,15 +113,27 @@ class CommandInputs(msgspec.Struct, frozen=True):
     """The facts and data of this host, which the command line overrides. ``None``: only those of the command line."""
     host_problems: Sequence[str] = ()
     """Problems with the data of this host that do not stop a run."""
+    beside: FilesBeside = FilesBeside()
+    """The files beside the manifest."""
+
+    def with_files_beside(self, directory: Path) -> "CommandInputs":
+        """Return the inputs with ``.env`` and ``.hiera`` of a directory."""
+        return msgspec.structs.replace(self, beside=read_beside(directory))
 
     def for_manifest(self) -> Inputs:
         """Return the facts and data that a manifest is resolved with."""
-        here = Surroundings(self.facts, dict(os.environ))
+        here = Surroundings(self.facts, {**os.environ, **self.beside.environ})
         below: Sequence[DataSource] = ()
         private_key = self.options["private_key"]
         if self.host is not None:
             below = self.host.sources
             private_key = self.host.private_key if private_key == PRIVATE_KEY else private_key
+        if self.beside.document is not None:
+            try:
+                source = here.resolve(self.beside.document, self.beside.name, Origin.COMMAND_LINE, below)
+            except HieraError as error:
+                raise ConfigurationError(problems=error.problems) from error
+            below = (*below, source)
         sources = here.load(map(Path, self.options["data_files"]), Origin.COMMAND_LINE, below)
         given = assigned(self.options["data_pairs"])
         as_user = self.options.get("as_user")
@@ -125,7 +141,12 @@ class CommandInputs(msgspec.Struct, frozen=True):
 
     def problems(self) -> list[str]:
         """Return sentences about facts that could not be read. Complete only when all facts were gathered."""
-        return [*self.host_problems, *(str(problem) for problem in getattr(self.facts, "problems", ()))]
+        ignored = map(text_of, self.beside.ignored)
+        return [
+            *self.host_problems,
+            *ignored,
+            *(str(problem) for problem in getattr(self.facts, "problems", ())),
+        ]
 
     def warn(self) -> None:
         """Print the problems on stderr."""

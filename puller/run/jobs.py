@@ -25,7 +25,7 @@ from puller.exit_status import ExitStatus, worst
 from puller.manifest.graph.catalog import Catalog
 from puller.manifest.graph.host_catalog import load_together
 from puller.manifest.loader import load_manifest
-from puller.manifest.manifest import Manifest, ManifestSource, open_source
+from puller.manifest.manifest import BUNDLE_ENDINGS, Manifest, ManifestSource, open_source
 from puller.reporting.fetching import Fetching
 from puller.reporting.log import Log, verbosity
 from puller.reporting.report import BundleReport, Report, Summary, partial_sentence
@@ -130,6 +130,8 @@ class ApplyOptions(Options, kw_only=True):
     data_files: tuple[str, ...] = ()
     data_pairs: tuple[str, ...] = ()
     private_key: str = PRIVATE_KEY
+    plain_archive: bool = False
+    """Accept archives that are not bundle files."""
     as_user: bool = False
     """Run the agent of an ordinary user."""
     config: str | None = None
@@ -221,8 +223,13 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
         cached_templates(directories.template_cache, noop=options.noop),
         contextlib.ExitStack() as opened,
     ):
-        sources = [opened.enter_context(open_source(name)) for name in (*options.before, options.source)]
+        names = (*options.before, options.source)
+        sources = [
+            opened.enter_context(open_source(name, plain_archive=options.plain_archive)) for name in names
+        ]
         inputs = load_inputs_of_host(msgspec.structs.asdict(options))
+        if (beside := _directory_of(options.source)) is not None:
+            inputs = inputs.with_files_beside(beside)
         catalog, manifests, owners = _load(sources, inputs)
         if options.only:
             catalog = catalog.limited_to(options.only)
@@ -254,6 +261,14 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
                 for message in (manifest.post_message for manifest in manifests if manifest.post_message):
                     options.print_message(message)
             return status
+
+
+def _directory_of(source: str) -> Path | None:
+    """Return the directory of a manifest, or ``None`` for a bundle file."""
+    path = Path(source)
+    if path.is_dir():
+        return path
+    return None if source.endswith(BUNDLE_ENDINGS) else path.parent
 
 
 def _load(

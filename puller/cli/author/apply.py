@@ -31,6 +31,11 @@ from puller.run import jobs
     metavar="FILE",
     help="This host's configuration, which names its data.  [default: /etc/puller/config.yaml, if there is one]",
 )
+@click.option(
+    "--plain-archive",
+    is_flag=True,
+    help="Accept a tar.gz that `puller bundle build` did not make. Nothing verifies its contents.",
+)
 @click.option("--state-directory", metavar="DIR", help="Keep the lock and pending refreshes in DIR.")
 def apply(output_format: str, **options: Any) -> int:
     """Apply SOURCE to this machine: a manifest, a directory with a manifest.yaml, or a bundle file.

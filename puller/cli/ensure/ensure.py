@@ -20,17 +20,19 @@ import msgspec
 
 from bundles.confined.current import confined_when_needed
 from bundles.progress import watched_by
+from foundation.formatting import text_of
 from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from hiera.text import yaml_text
 from puller.cli.options import Decorator, data_options, fact_options, job_options, together
-from puller.cli.output import show, with_colour_option
+from puller.cli.output import show, warn, with_colour_option
 from puller.engine import sessions
 from puller.engine.ensure import Wanted, ensure, parse_request, response
 from puller.engine.manifest_schema import describe_properties
 from puller.engine.sessions import Session
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
+from puller.manifest.manifest import working_directory
 from puller.reporting.fetching import Fetching
 from puller.reporting.log import Log, verbosity
 from puller.reporting.report import Event, Summary
@@ -60,7 +62,10 @@ def run_one(
     started, stops = time.perf_counter(), StopRequests(log.at_once)
     directory = options["session_directory"]
     session = Session.open(Path(directory)) if directory else None
-    inputs = load_inputs(options).for_manifest()
+    given = load_inputs(options).with_files_beside(working_directory())
+    for problem in given.beside.ignored:
+        warn(f"warning: {text_of(problem)}")
+    inputs = given.for_manifest()
     settings = Options(noop=options["noop"], diff=diff).settings(log, stops)
     with stops.handled():
         try:
