@@ -121,7 +121,7 @@ def allowed(page: Path) -> tuple[set[str], dict[str, set[str]]]:
             continue
         names = re.findall(r"`([a-z_/]+)`", cells[0])
         may = set(re.findall(r"`([a-z_/]+)`", cells[2]))
-        if "everybody" in cells[2]:
+        if "every folder" in cells[2]:
             ground |= set(names)
         for name in names:
             rows[name] = may

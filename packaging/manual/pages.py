@@ -20,7 +20,7 @@ _FILES = {
 }
 """Documents of section 5, by the file in ``docs/``. Documents of resource types are added."""
 
-_LEFT_OUT = {"architecture.md", "adding-a-type.md", "installing.md", "commands.md"}
+_LEFT_OUT = {"architecture.md", "design-decisions.md", "adding-a-type.md", "installing.md", "commands.md"}
 """Documents for developers, who have the source, and the commands, which have a page each."""
 
 _CONFIGURATION = "configuration.md"
