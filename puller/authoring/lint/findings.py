@@ -114,9 +114,9 @@ _ROWS: Final = (
     # Data.
     Rule(Code.UNREACHABLE_OVERRIDE, _ERROR, "No entry of `hierarchy.order` produces this override section."),
     Rule(Code.UNUSED_DATA, _WARNING, "The bundle does not use this key of data."),
-    Rule(Code.MISPLACED_ANNOTATION, _ERROR, "An annotation without a key has no effect."),
-    Rule(Code.MISSPELT_ANNOTATION, _ERROR, "A misspelt annotation has no effect."),
-    Rule(Code.ANNOTATION, _WARNING, "A comment looks like an annotation, but has no effect."),
+    Rule(Code.MISPLACED_ANNOTATION, _ERROR, "An annotation without a key is ignored."),
+    Rule(Code.MISSPELT_ANNOTATION, _ERROR, "A misspelt annotation is ignored."),
+    Rule(Code.ANNOTATION, _WARNING, "A comment looks like an annotation, but is ignored."),
     # Notation.
     Rule(Code.FOREIGN_EXPRESSION, _WARNING, "`${ … }` is ordinary text. Write `{{ … }}`. An error in a manifest of CCM."),
     Rule(Code.UNQUOTED_OCTAL, _WARNING, "YAML reads a number with a leading 0 as octal. Quote it."),
