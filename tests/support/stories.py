@@ -77,7 +77,7 @@ def execute_here(*arguments: str) -> tuple[int, str]:
 
 
 class Captured(io.TextIOWrapper):
-    """A standard stream in memory that takes text and bytes. Its type tells ``puller`` that it is not of the process."""
+    """A standard stream in memory that takes text and bytes. ``puller`` recognises it by its type."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO(), "utf-8", write_through=True)

@@ -118,7 +118,7 @@ _ROWS: Final = (
     Rule(Code.MISSPELT_ANNOTATION, _ERROR, "A misspelt annotation is ignored."),
     Rule(Code.ANNOTATION, _WARNING, "A comment looks like an annotation, but is ignored."),
     # Notation.
-    Rule(Code.FOREIGN_EXPRESSION, _WARNING, "`${ … }` is ordinary text. Write `{{ … }}`. An error in a manifest of CCM."),
+    Rule(Code.FOREIGN_EXPRESSION, _WARNING, "`${ … }` is ordinary text. Write `{{ … }}`. In CCM manifests, an error."),
     Rule(Code.UNQUOTED_OCTAL, _WARNING, "YAML reads a number with a leading 0 as octal. Quote it."),
     # Lint itself.
     Rule(Code.SUPPRESSION, _WARNING, "A suppression names an unknown rule, or a rule that cannot be switched off."),

@@ -541,7 +541,10 @@ def test_a_secret_that_is_no_text_is_refused_without_being_shown(make: Make, pla
         ({"url": "https://example.org/"}, "url is .*, expected one that ends in"),
         ({"url": "https://example.org/app"}, "url is .*, expected one that ends in"),
         ({"url": "https://example.org/app.zip"}, "url is .*, which is a zip, and name is a tar.gz"),
-        ({"url": "https://u:canary@example.org/app.rar?canary"}, r"url is 'https://\*\*\*@example.org/app.rar', expected"),
+        (
+            {"url": "https://u:canary@example.org/app.rar?canary"},
+            r"url is 'https://\*\*\*@example.org/app.rar', expected",
+        ),
         ({"owner": None}, "owner is missing; it is required unless ensure is absent"),
         ({"group": ""}, "group is missing"),
         ({"checksum": "abc"}, "checksum is 'abc', expected 64 lower-case hexadecimal digits"),
