@@ -89,7 +89,9 @@ def test_all_of_them_need_few_commands_each_with_its_reason(execute: Execute, fa
         text = path.read_text()
         for found in re.finditer(r"^  - exec:\n(.*?)(?=^  - |\Z)", text, re.MULTILINE | re.DOTALL):
             commands = len(re.findall(r"^      - (?!defaults)", found[1], re.MULTILINE))
-            assert found[1].count("# A command, because ") == commands, f"{path}: a command without its reason"
+            assert found[1].count("# A command, because ") == commands, (
+                f"{path}: a command without its reason"
+            )
 
 
 def test_the_page_of_them_says_how_many_resources_and_commands_each_has(execute: Execute, facts: str) -> None:
