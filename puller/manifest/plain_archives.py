@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bundles.errors import FormatError
 from puller.errors import SourceError, reason
-from puller.resources.archives.archive_listing import read_members
+from puller.resources.archives.extract import read_members
 from puller.resources.archives.members import Kind, Type
 
 

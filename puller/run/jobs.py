@@ -234,7 +234,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
         if options.only:
             catalog = catalog.limited_to(options.only)
         for message in (manifest.pre_message for manifest in manifests if manifest.pre_message):
-            options.print_message(message)
+            options.print_message(str(message))
         pending = PendingRefreshes(
             directories.pending_refreshes, str(sources[-1].path), owners=owners, noop=options.noop
         )
@@ -259,7 +259,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
             status = _report(options, log, stops, catalog, warnings, applied, time.perf_counter() - started)
             if status in (ExitStatus.OK, ExitStatus.CHANGED):
                 for message in (manifest.post_message for manifest in manifests if manifest.post_message):
-                    options.print_message(message)
+                    options.print_message(str(message))
             return status
 
 
