@@ -428,7 +428,7 @@ _COMMANDS = (
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("self_test", [PROVES, CRASHES])
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 def test_killed_at_any_step_a_version_starts_and_the_next_attempt_comes_to_the_same(
     place: Place, moment: str, self_test: str
 ) -> None:

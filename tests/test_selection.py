@@ -22,6 +22,14 @@ def test_matrix(number):
 def test_sweep(step):
     pass
 
+@pytest.fixture
+def host():
+    pass
+
+@pytest.mark.parametrize("number", range(5))
+def test_story(host, number):
+    pass
+
 @pytest.mark.everything
 def test_slow():
     pass
@@ -46,7 +54,9 @@ def test_left_out_is_the_complement_of_a_plain_run(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     plain, left_out, everything = (collect(tmp_path, *o) for o in ((), ("--left-out",), ("--everything",)))
     matrix = [f"test_it.py::test_matrix[{number}]" for number in range(7)]
+    stories = [f"test_it.py::test_story[{number}]" for number in (0, 2, 4)]
     assert plain == {
+        *stories,
         matrix[0],
         matrix[3],
         matrix[6],
@@ -56,7 +66,7 @@ def test_left_out_is_the_complement_of_a_plain_run(tmp_path: Path) -> None:
     }
     assert plain & left_out == {GENERATED}
     assert plain | left_out == everything
-    assert len(everything) == 13
+    assert len(everything) == 18
 
 
 def collect(directory: Path, *options: str) -> set[str]:

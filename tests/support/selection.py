@@ -6,6 +6,7 @@
   tools make no difference, so that the same tests run everywhere.
 * The mark ``representatives(count)`` keeps that many variants of a parametrised test in a plain run, evenly spread.
   The other variants count as marked with ``everything``.
+* Without that mark, a plain run takes `STORY_VARIANTS` variants of a test that uses a fixture of `STORY_FIXTURES`.
 * Generated cases have few examples in a plain run.
 * ``--left-out`` runs exactly the tests that a plain run leaves out, and the generated cases with many examples.
   ``--everything`` runs both. With ``-m`` the expression alone decides.
@@ -41,6 +42,11 @@ LEFT_OUT = {
     "shells": 300,
     "everything": 600,
 }
+
+STORY_FIXTURES = frozenset({"host", "namespace", "publisher", "remote"})
+"""Fixtures that publish bundles, run ``puller``, mount or use git: each variant takes a fifth of a second."""
+
+STORY_VARIANTS = 3
 
 # Other processes make the duration of an example meaningless. Tests of hostile input use multiples of these numbers.
 settings.register_profile(
@@ -101,18 +107,23 @@ def find_others(items: list[pytest.Item]) -> set[pytest.Item]:
     """Return the variants that do not represent their test. Variants with another mark do not count."""
     variants: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("representatives") and not find_mark(item):
+        if most_variants(item) and not find_mark(item):
             variants[item.nodeid.partition("[")[0]].append(item)
     return {item for group in variants.values() for item in group} - {
-        item for group in variants.values() for item in spread(group)
+        item for group in variants.values() for item in spread(group, most_variants(group[0]))
     }
 
 
-def spread(variants: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Return the representatives of one test, evenly spread, the first and the last included."""
-    mark = variants[0].get_closest_marker("representatives")
-    assert mark
-    count = min(mark.args[0], len(variants))
+def most_variants(item: pytest.Item) -> int:
+    """Return the number of variants that a plain run takes of a test, or 0 for all."""
+    if mark := item.get_closest_marker("representatives"):
+        return int(mark.args[0])
+    return 0 if STORY_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) else STORY_VARIANTS
+
+
+def spread(variants: list[pytest.Item], count: int) -> Iterator[pytest.Item]:
+    """Return ``count`` representatives of one test, evenly spread, the first and the last included."""
+    count = min(count, len(variants))
     for number in range(count):
         yield variants[number * (len(variants) - 1) // max(1, count - 1)]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 from tuf.api.metadata import Metadata, MetaFile, TargetFile
 
 from bundles.errors import ExpiredError, FormatError, RollbackError, SignatureError, TrustError
@@ -787,6 +788,7 @@ def test_a_key_with_the_scheme_of_another_type_is_refused(
     ],
 )
 @pytest.mark.representatives(3)
+@pytest.mark.hypothesis  # the gate tries more bits
 def test_a_flipped_bit_anywhere_is_refused(
     publisher: Publisher, new_host: Callable[..., Host], name: str
 ) -> None:
@@ -797,7 +799,7 @@ def test_a_flipped_bit_anywhere_is_refused(
     data = path.read_bytes()
     host = new_host()
     assert host.fetch()
-    for position in range(0, len(data), 1 if len(data) < 200 else 11):
+    for position in range(0, len(data), 1 + len(data) // (5 * settings().max_examples)):
         path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
         shutil.rmtree(host.state)
         with pytest.raises((TrustError, FormatError)):

@@ -13,6 +13,7 @@ import pytest
 
 from puller.cli.command_table import cli
 from puller.values import colour
+from tests.support.stories import execute_here
 
 ROOT = Path(__file__).parents[3]
 VARIABLES = ("NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM")
@@ -90,13 +91,17 @@ def test_lines_of_a_diff_are_coloured_and_other_lines_are_not() -> None:
 
 
 def said(arguments: list[str], *, terminal: bool, **environment: str) -> str:
-    """Return the output of a command on both streams."""
+    """Return the output of a command on both streams. Only a terminal needs a process of its own."""
     kept = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    if not terminal:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in VARIABLES:
+                patch.delenv(name, raising=False)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            return execute_here(*arguments)[1]
     command = [sys.executable, "-m", "puller", *arguments]
     where = {"env": {"TERM": "xterm"} | kept | environment, "cwd": ROOT}
-    if not terminal:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **where)  # type: ignore[call-overload]
-        return str(done.stdout.decode())
     ours, theirs = pty.openpty()
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, **where) as process:  # type: ignore[call-overload]
         os.close(theirs)
@@ -128,6 +133,7 @@ def lines(tmp_path: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("about", ["apply", "lint", "error"])
+@pytest.mark.representatives(2)
 def test_a_terminal_shows_in_colour_what_a_pipe_gets_without(lines: dict[str, list[str]], about: str) -> None:
     assert "\x1b[3" in said(lines[about], terminal=True)
     plain = said(lines[about], terminal=False)

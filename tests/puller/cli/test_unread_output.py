@@ -66,6 +66,7 @@ def environment(directory: Path) -> Mapping[str, str]:
 
 @one_way
 @pytest.mark.parametrize(("last", "status"), [("true", 0), ("false", 6)])
+@pytest.mark.representatives(1)
 def test_apply_makes_all_files_and_tells_how_it_went(
     unread: Unread, tmp_path: Path, last: str, status: int
 ) -> None:
@@ -95,6 +96,7 @@ def test_run_enforces_and_keeps_its_report(unread: Unread, host: Host, publisher
 
 @one_way
 @pytest.mark.parametrize(("command", "status"), [("true", 0), ("false", 4)])
+@pytest.mark.representatives(1)
 def test_ensure_and_its_session(unread: Unread, tmp_path: Path, command: str, status: int) -> None:
     session = tmp_path / "session"
     assert unread(*PULLER, "session", "new", "--directory", str(session)) == 0
@@ -107,7 +109,7 @@ def test_ensure_and_its_session(unread: Unread, tmp_path: Path, command: str, st
 
 @pytest.mark.parametrize("unread", [gone, full])
 @pytest.mark.parametrize(("command", "status"), [("true", 0), ("false", 4)])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_the_pipe_of_other_programs(unread: Unread, tmp_path: Path, command: str, status: int) -> None:
     protocol = "io.choria.ccm.v1.resource.ensure.request"
     request = {"protocol": protocol, "type": "exec", "properties": {"name": command}}
@@ -117,6 +119,7 @@ def test_the_pipe_of_other_programs(unread: Unread, tmp_path: Path, command: str
 
 
 @one_way
+@pytest.mark.everything
 def test_a_site_is_made_and_published_in(unread: Unread, tmp_path: Path) -> None:
     site, web = str(tmp_path / "site"), str(tmp_path / "web")
     (tmp_path / "web").mkdir()
@@ -129,27 +132,35 @@ def test_a_site_is_made_and_published_in(unread: Unread, tmp_path: Path) -> None
 
 
 @one_way
-def test_commands_that_show_something(
-    unread: Unread, host: Host, publisher: Publisher, tmp_path: Path
-) -> None:
-    publisher.publish("1.0.0")
-    assert host.run().status == 0
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("render MANIFEST", 0),
+        ("lint MANIFEST", 0),
+        ("lint MANIFEST-none", 13),
+        ("facts", 0),
+        ("--help", 0),
+        ("no-such-command", 64),
+    ],
+)
+@pytest.mark.representatives(2)
+def test_commands_that_show_something(unread: Unread, tmp_path: Path, line: str, status: int) -> None:
     manifest = many_files(tmp_path / "files")
-    configuration = ("--config", str(host.configuration))
-    for line, status in (
-        (("status", *configuration), 0),
-        (("render", str(manifest)), 0),
-        (("lint", str(manifest)), 0),
-        (("lint", str(tmp_path / "none.yaml")), 13),
-        (("quarantine", "list", *configuration), 0),
-        (("facts",), 0),
-        (("--help",), 0),
-        (("no-such-command",), 64),
-    ):
-        assert unread(*PULLER, *line) == status, line
+    words = line.replace("MANIFEST", str(manifest)).split()
+    assert unread(*PULLER, *words) == status
 
 
 @one_way
+@pytest.mark.parametrize("line", ["status", "quarantine list"])
+@pytest.mark.representatives(1)
+def test_commands_that_show_a_host(unread: Unread, host: Host, publisher: Publisher, line: str) -> None:
+    publisher.publish("1.0.0")
+    assert host.run().status == 0
+    assert unread(*PULLER, *line.split(), "--config", str(host.configuration)) == 0
+
+
+@one_way
+@pytest.mark.everything
 def test_an_operator_s_word_holds(unread: Unread, host: Host, publisher: Publisher) -> None:
     for version in ("1.0.0", "1.1.0"):
         publisher.publish(version)

@@ -182,6 +182,7 @@ def test_a_failure_in_an_included_file_names_that_file(source: Path) -> None:
         "{% for i in [1] recursive %}{{ loop([1, 2]) }}{% endfor %}",
     ],
 )
+@pytest.mark.representatives(6)
 def test_a_template_that_would_make_too_much_is_stopped_in_little_memory(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,7 +179,7 @@ def test_noop_messages(
 
 def test_one_question_answers_for_all_services(machine: SimulatedSystemd, service: Make) -> None:
     """The reference starts three processes for a service in sync."""
-    names = tuple(f"app{number}" for number in range(100))
+    names = tuple(f"app{number}" for number in range(25))
     machine.files |= {f"{name}.service": simulator.SLEEP for name in names}
     for name in names:
         machine._start(machine.unit(name), "")
