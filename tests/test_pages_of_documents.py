@@ -49,6 +49,13 @@ def test_every_document_is_a_page(pages: Path) -> None:
     assert documents | {"index.html", "changelog.html", "contributing.html"} <= found
 
 
+def test_code_in_tables_shows_pipes_without_backslashes(pages: Path) -> None:
+    text = (pages / "templates.html").read_text()
+    assert "<code>{{ data.name | upper }}</code>" in text
+    for page in pages.rglob("*.html"):
+        assert not re.findall(r"<td>[^\n]*<code>[^<\n]*\\\|", page.read_text()), page
+
+
 def test_nothing_is_loaded_from_elsewhere(pages: Path) -> None:
     for page in pages.rglob("*.html"):
         text = page.read_text()

@@ -5,6 +5,7 @@
 * A link to code, tests or examples becomes a link below ``PULLER_SOURCE`` (the URL of a checkout). Without that
   variable it becomes text, because the pages do not contain the code. The target must exist in both cases.
 * A broken link is a warning of mkdocs, which fails the build.
+* Forges require ``\\|`` for a pipe in a table. In a code span, mkdocs shows the backslash, so it is removed.
 """
 
 import os
@@ -27,6 +28,8 @@ _PAGES = {
 """Page by path in the checkout. Documents in ``docs/`` keep their paths."""
 
 _LINK = re.compile(r"\[((?:`[^`\n]*`|[^\]`])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+_CODE = re.compile(r"`[^`\n]+`")
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _FENCED = re.compile(r"^( *)(```+).*?^\1\2[ ]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -64,7 +67,12 @@ def mapped(text: str, page: str) -> str:
             return f"[{label}]({base.rstrip('/')}/{path}{anchor})"
         return label
 
-    return _LINK.sub(link, text)
+    return _ROW.sub(without_escapes, _LINK.sub(link, text))
+
+
+def without_escapes(row: re.Match[str]) -> str:
+    """Return the row of a table with plain pipes in its code spans."""
+    return _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0])
 
 
 def page_of(path: str) -> str | None:
