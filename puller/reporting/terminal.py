@@ -30,6 +30,7 @@ from puller.values.colour import can_redraw
 from puller.values.visible import visible, visible_line
 
 _CLEAR = "\r\x1b[K"
+_NO_BREAK = "\u00a0"
 _QUICK_TYPES = frozenset(
     ("block", "cron", "file", "group", "kernel_module", "line", "link", "mount", "setting", "sysctl", "user")
 )
@@ -143,16 +144,17 @@ class Terminal:
 
     def _last_lines(self, lines: list[str], hint: str, exit_status: int) -> list[str]:
         """Return the summaries, with the duration and the exit status on the last line. The hint is there or below."""
-        duration = duration_text(time.monotonic() - self._began)
+        # Not broken at the end of a line.
+        duration = duration_text(time.monotonic() - self._began).replace(" ", _NO_BREAK)
         right, colour = f"exit {exit_status}", _colour_of(exit_status)
         *above, last = lines or [""]
-        dot = " · " if self.rows.is_utf8 else ", "
+        dot = f" ·{_NO_BREAK}" if self.rows.is_utf8 else ", "
         for text in (f"{last}. {hint}", last) if hint and not above else (last,):
             left = f"{text}{dot}{duration}" if text else duration
             if cells(left) + 2 + cells(right) <= self.rows.width:
                 break
-        wrapped = self.rows.wrapped(left, 0, further=2)
-        *before, left = wrapped
+        narrower = msgspec.structs.replace(self.rows, width=self.rows.width - cells(right) - 2)
+        *before, left = (line.replace(_NO_BREAK, " ") for line in narrower.wrapped(left, 0, further=2))
         ended = [*above, *before, self.rows.both_sides(left, right, right_colour=colour)]
         return [*ended, hint] if hint and not text.endswith(hint) else ended
 

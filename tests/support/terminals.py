@@ -14,7 +14,13 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 _LINES = 50
-_STARTED = "import sys; from puller.cli import main; main(sys.argv[1:])"
+_STARTED = """\
+import sys
+from puller.state import default_paths
+default_paths.DEFAULT_CONFIGURATION = sys.argv.pop(1) or default_paths.DEFAULT_CONFIGURATION
+from puller.cli import main
+main()
+"""
 _ERASE = "\r\x1b[K"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -39,14 +45,18 @@ class Screen(NamedTuple):
 
 
 def run_in_terminal(
-    *arguments: str, columns: int = 80, environment: Mapping[str, str] | None = None, cwd: Path | None = None
+    *arguments: str,
+    columns: int = 80,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    configuration: Path | None = None,
 ) -> Screen:
-    """Run ``puller`` with a terminal as its input and outputs."""
+    """Run ``puller`` with a terminal as its input and outputs. ``configuration`` replaces the default file."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, columns, 0, 0))
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm", "LANG": "C.UTF-8"}
     with subprocess.Popen(
-        [sys.executable, "-c", _STARTED, *arguments],
+        [sys.executable, "-c", _STARTED, str(configuration or ""), *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -6,6 +6,7 @@
 """
 
 import os
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,6 +33,7 @@ from puller.reporting.monitoring import Records, Verdict, judge, unknown
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.restless import load_restless, restless_file, sentences
 from puller.reporting.retention import began
+from puller.reporting.terminal_rows import Rows
 from puller.run.host_state import BundleState, HostState, Unconfigured
 from puller.run.leftovers.managed import Left
 from puller.state.directories import Directories
@@ -79,7 +81,7 @@ def status(path: str, output_format: str, check: bool, max_age: timedelta) -> in
         if output_format == "json":
             show({"headline": {**to_builtins(line), "text": str(line)}, **found}, "json")
         else:
-            say(line, _COLOURS[line.sync])
+            _say(line, "yellow" if line.sync is Sync.IN_SYNC and line.because else _COLOURS[line.sync])
             _print(found)
         return ExitStatus.OK
     return _check(path, output_format, max_age)
@@ -266,46 +268,57 @@ def _last_run(report: Report) -> dict[str, Any]:
     }
 
 
+def _say(sentence: object, colour: str | None = None) -> None:
+    """Print a line. On a terminal it is broken at spaces, and further lines are indented."""
+    text = str(sentence)
+    if not sys.stdout.isatty():
+        say(text, colour)
+        return
+    rows, indent = Rows.of(sys.stdout), len(text) - len(text.lstrip(" "))
+    for line in rows.wrapped(text.lstrip(" "), indent, colour or "", further=2):
+        click.echo(line)
+
+
 def _print(found: dict[str, Any]) -> None:
     if found["running_since"]:
-        say(f"a run is at work since {found['running_since']}")
+        _say(f"a run is at work since {found['running_since']}")
     if found["fetching"]:
-        say(f"  {found['fetching']['says']}")
+        _say(f"  {found['fetching']['says']}")
     for line in found["holds"]["lines"]:
-        say(line)
+        _say(line)
     if found["cut_short"]:
-        say(f"the run that began {found['cut_short']} did not come to its end")
+        _say(f"the run that began {found['cut_short']} did not come to its end")
     for bundle in found["bundles"]:
         _print_bundle(bundle)
     for left in found["left"]:
-        say(_left_line(left))
+        _say(_left_line(left))
     for line in found["restless_lines"]:
-        say(line)
+        _say(line)
     for unsent in found["unsent"]:
-        say(unsent["says"])
+        _say(unsent["says"])
     if past := found["holds"]["past"]:
         what = counted(past, "earlier bundle is", "earlier bundles are")
-        say(f"{what} quarantined, and not published for this host any more: `puller quarantine list`")
+        _say(f"{what} quarantined, and not published for this host any more: `puller quarantine list`")
     last = found["last_run"]
     if last is None:
-        say(f"last run: {found['problem'] or 'none yet'}")
+        _say(f"last run: {found['problem'] or 'none yet'}")
         return
-    say(f"last run: {last['finished']}, exit status {last['exit_status']}", _colour_of(last["exit_status"]))
+    _say(f"last run: {last['finished']}, exit status {last['exit_status']}", _colour_of(last["exit_status"]))
     if last["only"]:
-        say(f"  partial: only {', '.join(last['only'])}, and what that requires")
+        _say(f"  partial: only {', '.join(last['only'])}, and what that requires")
     for name, summary in last["summaries"].items():
-        say(f"  {name}: {summary}")
+        _say(f"  {name}: {summary}")
     for problem in last["problems"]:
-        say("  problem: " + _with_code(problem).replace("\n", "\n    "), "red")
+        _say("  problem: " + _with_code(problem).replace("\n", "\n    "), "red")
     for sentence in last["unprotected"]:
-        say(f"  {sentence}", "yellow")
+        _say(f"  {sentence}", "yellow")
     for failure in last["failed"]:
         texts = list(map(_with_code, failure["problems"])) or failure["unmet_requirements"]
-        say(f"  failed: {failure['resource']}: {', '.join(texts)}", "red")
+        _say(f"  failed: {failure['resource']}: {', '.join(texts)}", "red")
     if last["problems"] or any(failure["problems"] for failure in last["failed"]):
         from foundation.problem_pages import EXPLANATIONS  # most runs have no problem
 
-        say(f"  {EXPLANATIONS}")
+        _say(f"  {EXPLANATIONS}")
 
 
 def _with_code(problem: dict[str, Any]) -> str:
@@ -322,21 +335,21 @@ def _colour_of(exit_status: int) -> str:
 
 
 def _print_bundle(bundle: dict[str, Any]) -> None:
-    say(_bundle_line(bundle))
+    _say(_bundle_line(bundle))
     if trial := bundle.get("trial"):
         count = trial["failed_runs"]
         failed = f", resources failed in the last {counted(count, 'run')}" if count else ""
-        say(f"  on trial since {minute_text(parse_moment(trial['since']))}{failed}")
+        _say(f"  on trial since {minute_text(parse_moment(trial['since']))}{failed}")
     if bundle["held"]:
-        say(f"  held: {bundle['held']}", "yellow")
+        _say(f"  held: {bundle['held']}", "yellow")
     if bundle.get("problem"):
-        say(f"  problem: {bundle['problem']}", "red")
+        _say(f"  problem: {bundle['problem']}", "red")
     for one in bundle.get("left_behind", ()):
         origin = "made by Puller" if one["made"] else "there before Puller came"
         since = minute_text(parse_moment(one["since"]))
-        say(f"  {one['reference']} is left behind since {since}, and was {origin}")
+        _say(f"  {one['reference']} is left behind since {since}, and was {origin}")
         if one["stays"]:
-            say(f"    {one['stays']}")
+            _say(f"    {one['stays']}")
 
 
 def _left_line(left: dict[str, Any]) -> str:

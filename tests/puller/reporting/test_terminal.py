@@ -272,7 +272,8 @@ def test_summary_counts_each_outcome() -> None:
     log.ended(6, [report(*events, held="web 1.6.0 is quarantined")])
     assert lines_of(screen) == [
         "held: web 1.6.0 is quarantined",
-        "web 1.5.0: 1 added, 1 changed, 1 run, 1 failed, 1 skipped, 3 unchanged · 0.1 s exit 6",
+        "web 1.5.0: 1 added, 1 changed, 1 run, 1 failed, 1 skipped, 3 unchanged",
+        "· 0.1 s exit 6",
     ]
 
 
@@ -337,6 +338,15 @@ def test_stored_report_is_shown_like_its_run() -> None:
         "  ~ file     /etc/motd                    mode 0600 → 0644",
         "web 1.5.0: 1 changed, 3 unchanged",
     ]
+
+
+def test_long_summary_leaves_room_for_the_exit_status() -> None:
+    for length in range(1, 90):
+        log, screen = terminal()
+        log.ended(7, [report(*STABLE, name="w" + " w" * length)])
+        lines = screen.getvalue().splitlines()
+        assert all(cells(line) <= 80 for line in lines)
+        assert lines[-1].endswith("  exit 7")
 
 
 @pytest.mark.parametrize(
