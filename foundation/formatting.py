@@ -1,6 +1,6 @@
 """Formatter of problems and differences. Other modules neither format them nor parse the text.
 
-* For users, a problem is ``LOCATION: ENTRY SUBJECT: MESSAGE (did you mean 'NAME'?), wanted EXPECTED; HINT``, and the
+* For users, a problem is ``LOCATION: ENTRY SUBJECT: MESSAGE (did you mean 'NAME'?), expected EXPECTED; HINT``, and the
   excerpt below.
 * For users, differences are ``owner nobody → root, mode 0600 → 0644, content``. Without UTF-8 the arrow is ``->``. A
   checksum appears only without a diff.

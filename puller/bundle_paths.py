@@ -28,7 +28,7 @@ class BundlePathError(HieraError):
 
 
 class FileTree(msgspec.Struct, frozen=True):
-    """A bundle, or one of its libraries."""
+    """A bundle, or a library of a bundle."""
 
     root: str
     """The real path of its directory."""

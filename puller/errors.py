@@ -59,7 +59,7 @@ class PullerError(Exception):
         problems: Sequence[Problem] = (),
         **fields: Unpack[Fields],
     ) -> None:
-        """``fields`` are those of the problem. ``problems`` replaces all other arguments."""
+        """``fields`` has the fields of the problem. ``problems`` replaces all other arguments."""
         super().__init__(*args)
         self.code = code or type(self).code
         self._fields = fields

@@ -1,8 +1,8 @@
-"""The kinds of health checks as manifests write them: a check has one of them, and how often it is tried.
+"""The kinds of health checks in manifests. A check has one kind, and settings for its attempts.
 
-* Types only: what carries a kind out is the module of its name beside this one, imported when a check asks for it.
-* What is wrong with a value is raised when it is read, as a sentence that continues *has an entry at [0].tcp that*.
-* All of them can be hashed: two declarations of one resource may have the same check, which is asked once.
+* This module has only types. The module with the name of a kind runs it, and is imported when a check needs it.
+* A type raises ``ValueError`` for an invalid value. The message continues *has an entry at [0].tcp that*.
+* All types are hashable. Two declarations of one resource may have the same check, which runs once.
 """
 
 import json
@@ -14,7 +14,7 @@ import msgspec
 from foundation.durations import Duration
 from puller.values.file_mode import FileMode
 
-# Not compiled here: most manifests that are read have none of these.
+# Not compiled at import, because most manifests have no such values.
 _URL = r"https?://([^/?#\s@]+)(/\S*|\?\S*)?"
 _ADDRESS = r"(\[[0-9a-fA-F:.%A-Za-z0-9_]+\]|[^\s:\[\]]+):([0-9]{1,5})"
 _HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*"
@@ -282,24 +282,24 @@ class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def kind(self) -> str:
-        """Which of the kinds it is: ``http``."""
+        """The name of its kind: ``http``."""
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
     def wanted(self) -> Any:
-        """The question: a value of the kind's type, or the command."""
+        """The value of its kind, or the command."""
         return getattr(self, self.kind)
 
 
 KINDS = ("command", "http", "tcp", "unix", "service", "process", "file", "disk", "dns", "goss", "goss_rules")
-"""The keys of a check of which it has one."""
+"""The names of all kinds. A check has exactly one."""
 
 _OF_FORMAT = {"nagios": ("command",), "goss": ("goss_rules", "goss")}
 _LONGEST_SOCKET = 107  # bytes; unix(7), without the NUL at the end
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``; raises ``ValueError``."""
+    """Return host and port of ``HOST:PORT``. Raise ``ValueError``."""
     match = re.fullmatch(_ADDRESS, text)
     if match is None or not 0 < int(match[2]) < 65536:
         raise ValueError(f"has address {text!r}, expected HOST:PORT")
@@ -307,7 +307,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_amount(value: str | int) -> tuple[float, bool]:
-    """How much, and whether that is in percent; raises ``ValueError``. ``kB`` is 1000 bytes, ``KiB`` 1024."""
+    """Return the amount, and whether it is a percentage. ``kB`` is 1000 bytes, ``KiB`` 1024. Raise ``ValueError``."""
     if isinstance(value, int):
         if value >= 0:
             return float(value), False

@@ -2,8 +2,8 @@
 
 * The resource is loaded and applied like a manifest with one resource, in the current directory.
 * References in ``require``, ``subscribe`` and ``reload`` refer to events of the session.
-* The API reads one resource as JSON or YAML and returns a response. Its protocols, keys and messages are those of
-  ``docs/shell.md``, so that its clients work unchanged.
+* The API reads one resource as JSON or YAML and returns a response. ``docs/shell.md`` defines its protocols,
+  keys and messages, so that its clients work unchanged.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from puller.values.references import Reference
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A resource as it was asked for; ``properties`` have its name."""
+    """A requested resource. Its name is a property."""
 
     type: str
     properties: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Wanted(msgspec.Struct, frozen=True):
 def ensure(
     wanted: Wanted, inputs: Inputs, settings: Settings, stops: StopRequests, session: Session | None
 ) -> list[Event]:
-    """Apply a resource. Return its event after those of the resources below it. The session records all of them.
+    """Apply a resource. Return its event after the events of its child resources. The session records all events.
 
     1. Remove its references: they refer to events, which a manifest does not have.
     2. Load it as a manifest with one resource, in the current directory.
@@ -180,7 +180,7 @@ def parse_request(text: bytes) -> Wanted:
 
 
 def response(event: Event | None, problems: Sequence[Problem]) -> dict[str, Any]:
-    """Return the response. ``problems`` are those of the request, or the failure of the resource."""
+    """Return the response. ``problems`` has the problems of the request, or the failure of the resource."""
     answer: dict[str, Any] = {"protocol": RESPONSE}
     if problems:
         answer["error"] = ", ".join(map(str, problems))

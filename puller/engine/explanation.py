@@ -255,7 +255,7 @@ def explain_resource(
     explained for each of them.
 
     1. Find the resource by its name or alias.
-    2. Add the values that its conditions and templates use to those of its properties.
+    2. Add the values that its conditions and templates use to the values of its properties.
     3. Show its place and its properties, or why it cannot be applied on this machine.
     4. Show each fact and each key of the data that it has used, with value and source.
     5. Show the record of earlier runs about it.

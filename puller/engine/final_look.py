@@ -22,12 +22,12 @@ class Cause(NamedTuple):
     """The change that may have undone a resource."""
 
     place: int
-    """The place of the other resource in the order. -1 if it is unknown."""
+    """The place of the causing resource in the order. -1 if it is unknown."""
     is_named: bool
     """Whether it has touched a subject of the undone resource. Otherwise its subjects are unknown."""
 
     def sentence(self, events: Sequence[Event]) -> str:
-        """Return the end of a sentence about the other resource."""
+        """Return the end of a sentence about the causing resource."""
         if self.place < 0:
             return ""
         verb = "changed" if self.is_named else "may have changed"

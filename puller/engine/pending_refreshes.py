@@ -56,7 +56,7 @@ class PendingRefreshes:
         """Subscribers whose refresh an earlier run has not done, as ``puller.values.references`` lists them."""
 
     def record(self, subscribers: Iterable[str]) -> frozenset[str]:
-        """Record pending refreshes. Return those that are new."""
+        """Record pending refreshes. Return the new refreshes."""
         new = frozenset(subscribers)
         if not new:  # the usual case
             return new
@@ -80,7 +80,9 @@ class PendingRefreshes:
             self._save()
 
     def keep_only(self, known: Iterable[str], may_be: Callable[[str], bool] = lambda name: False) -> None:
-        """Remove subscribers that the catalog does not declare. ``may_be`` accepts those that it may still declare."""
+        """Remove subscribers that the catalog does not declare. ``may_be`` accepts subscribers
+        that the catalog may still declare.
+        """
         resources = {subscriber_of(name)[0] for name in known}
         names = ((name, subscriber_of(name)[0]) for name in self._names())
         self.clear([name for name, one in names if one not in resources and not may_be(one)])

@@ -136,7 +136,7 @@ class Progress:
         return any(event and event.state is State.FAILED for event in events)
 
     def sum_up_children(self, children: Sequence[int], event: Event) -> None:
-        """Set the event of a child manifest from those of its resources."""
+        """Set the event of a child manifest from the events of its resources."""
         events = [child for index in children if (child := self.events[index]) is not None]
         for child in events:
             event.children[child.state] = event.children.get(child.state, 0) + 1

@@ -449,7 +449,7 @@ class BundleRun(msgspec.Struct):
             )
             decision = self._decide_applied(chosen)
             if self.failure and decision.step is not Step.ROLL_BACK:
-                what = f"{chosen.bundle}: {self.failure}. This host has no other version to roll back to"
+                what = f"{chosen.bundle}: {self.failure}. No other version is available for a rollback"
                 self.context.problems.warn(Problem(code=ProblemCode.ROLLBACK_FAILS, message=what))
             return decision
         return self._decide_applied(chosen)

@@ -225,7 +225,7 @@ class Machine:
                 with open(path, encoding="utf-8", errors="replace") as stream:
                     return stream.read().strip()
             except FileNotFoundError:
-                raise NotCarriedOut(f"the kernel has no parameter {name}") from None
+                raise NotCarriedOut(f"unknown kernel parameter {name}") from None
 
         return {"value": value}
 

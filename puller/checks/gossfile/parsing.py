@@ -116,7 +116,7 @@ def read(text: str, source: str) -> tuple[list[Test], list[Problem]]:
                 if isinstance(attributes, dict):
                     tests.append(_test(kind, str(name), attributes))
     if not found and not any(not test.skip for test in tests):
-        found.append(Problem((), "has no tests to run: all are skipped"))
+        found.append(Problem((), "skips all of its tests"))
     return tests, found
 
 

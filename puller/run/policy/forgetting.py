@@ -26,7 +26,7 @@ def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> 
     """
     store, pins = Store(directories.bundles), Pins.load(directories, warn)
     if not is_bundle_name(name) or (name not in store.names() and pins.find(name) is None):
-        raise UsageError(f"{name}: this host has no records of this bundle")
+        raise UsageError(f"{name}: the bundle is unknown on this host")
     bundle = Unconfigured.load(store, name)
     # The store is last. Until it is empty, the command can be repeated after an interruption.
     Trials(directories, warn, noop=False).close(name)

@@ -63,7 +63,7 @@ def roll_back(
     target = find_fallback_bundle(store, quarantine, name, except_for=current.sha256)
     if target is None:
         raise UsageError(
-            f"{name} {current.version}: this host has no version to roll back to: {_why(store, quarantine, name)}",
+            f"{name} {current.version}: no version is available for a rollback: {_why(store, quarantine, name)}",
             code=ProblemCode.ROLLBACK_FAILS,
         )
     # 2. Quarantine

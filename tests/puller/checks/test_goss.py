@@ -209,7 +209,7 @@ UNSUPPORTED = {
     "http: {'http://a/': {status: 200, method: PUT}}": "expected one of GET, HEAD, OPTIONS",
     "service: {a: {}}": "checks no attribute, expected one of",
     "service: {a: {running: true, runlevels: ['3']}}": "runlevels: is not a supported attribute",
-    "file: {/a: {exists: true, skip: true}}": "all are skipped",
+    "file: {/a: {exists: true, skip: true}}": "skips all of its tests",
     "file: {'{{ .Vars.path }}': {exists: true}}": "line 1 has a template",
     "{}": "must be a mapping of kinds to tests",
     "": "must be a mapping of kinds to tests",
@@ -245,7 +245,7 @@ def test_what_cannot_be_carried_out_hides_nothing_that_is_wrong(tmp_path: Path) 
     text = "kernel-param: {kernel.no_such: {value: a}}\nfile: {/none: {exists: true}}"
     result = asked(tmp_path, text)
     assert_told(
-        result, "exists is False, expected True; kernel-param kernel.no_such: the kernel has no parameter"
+        result, "exists is False, expected True; kernel-param kernel.no_such: unknown kernel parameter"
     )
 
 

@@ -372,7 +372,7 @@ def test_there_is_one_rollback_and_not_a_second(say: Say, settled: Host, publish
     refused = say("rollback", "web")
     assert refused.status == 64
     assert (
-        "puller: web 1.0.0: this host has no version to roll back to: web 1.1.0 has been quarantined since 20"
+        "puller: web 1.0.0: no version is available for a rollback: web 1.1.0 has been quarantined since 20"
         in refused.output
     )
     settled.assert_enforces("1.0.0")
@@ -391,7 +391,7 @@ def test_a_rollback_with_nothing_to_roll_back_to_is_refused(
     refused = say("rollback", "web")
     assert refused.status == 64
     assert (
-        "web 1.0.0: this host has no version to roll back to: no other version was enforced before"
+        "web 1.0.0: no version is available for a rollback: no other version was enforced before"
         in refused.output
     )
     assert quarantine_of(say) == []
@@ -427,7 +427,7 @@ def test_a_rollback_that_is_damaged_is_not_taken(
     remove_tree(before.path)
     refused = say("rollback", "web")
     assert refused.status == 64
-    assert "this host has no version to roll back to: " in refused.output
+    assert "no version is available for a rollback: " in refused.output
     assert "points to a damaged bundle" in refused.output
     assert quarantine_of(say) == []
 

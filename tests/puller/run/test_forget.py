@@ -68,9 +68,9 @@ def test_forgetting_it_frees_the_disk_and_leaves_what_it_made(left: Host) -> Non
     ("name", "said"),
     [
         ("web", "web: is in .*; take it out there first, or the next run brings it again"),
-        ("wbe", "wbe: this host has no records of this bundle"),
-        ("../trust", "this host has no records of this bundle"),
-        (".seals", "this host has no records of this bundle"),
+        ("wbe", "wbe: the bundle is unknown on this host"),
+        ("../trust", "the bundle is unknown on this host"),
+        (".seals", "the bundle is unknown on this host"),
     ],
 )
 def test_what_is_followed_or_not_there_is_not_forgotten(left: Host, name: str, said: str) -> None:

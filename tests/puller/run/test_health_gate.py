@@ -233,7 +233,7 @@ def test_the_first_bundle_of_a_host_stays_whatever_its_checks_say(host: Host, pu
     publisher.publish("1.0.0", checked(2))
     outcome = host.run()
     assert outcome.status == 6
-    host.assert_told("This host has no other version to roll back to", outcome)
+    host.assert_told("No other version is available for a rollback", outcome)
     assert host.problem_codes() == {ProblemCode.ROLLBACK_FAILS}
     host.assert_enforces("1.0.0")
     assert quarantined(host) == []

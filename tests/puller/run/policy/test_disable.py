@@ -104,7 +104,7 @@ def test_a_hold_that_cannot_be_read_is_in_force_until_enabled(
         assert hold is not None
         assert hold.reason.startswith(f"{directories.disabled}: ")
         assert message in hold.reason
-        assert "nothing is applied until `puller enable` removes it" in hold.reason
+        assert "so this host is held until `puller enable` removes the file" in hold.reason
         assert str(hold) == f"disabled: {hold.reason}"
         assert os.lstat(directories.disabled).st_ino == before.st_ino, "it is left where it is"
     assert enable(directories, NOON) == hold
