@@ -169,7 +169,7 @@ def test_two_declarations_agree_as_those_of_our_own_types_do(puller: Puller, tmp
     manifest.write_text(text + again.format("address: 192.0.2.11"))
     ended = puller(*APPLY)
     assert ended.returncode == 13
-    what = "the two do not agree: address is '192.0.2.11' here and '192.0.2.10' there"
+    what = "the two differ: address is '192.0.2.11' here and '192.0.2.10' there"
     assert what in ended.stdout + ended.stderr
 
 

@@ -16,6 +16,7 @@ from bundles.errors import BundleError, StoreError
 from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.problems import Problem, ProblemCode, problems_of
+from foundation.quantities import counted
 from foundation.timestamps import iso_text
 from puller.config.configuration import BundleChoice
 from puller.engine.engine import Settings
@@ -500,9 +501,8 @@ class BundleRun(msgspec.Struct):
             return ""
         runs = trial.failed + 1
         if runs < limit:
-            sentence = (
-                f"resources failed in {runs} consecutive runs, and the version is given up after {limit}"
-            )
+            failed = counted(runs, "consecutive run")
+            sentence = f"resources failed in {failed}, and the version is given up after {limit}"
             self.context.problems.log.notice(f"{self.name} {self.report.version}: {sentence}")
             return ""
         failures = "; ".join(told_failures((event for _, event in outcomes), most=3))

@@ -91,7 +91,7 @@ def test_two_definitions_that_do_not_agree_about_a_secret_do_not_quote_it(load: 
     file = "file: {name: /x, owner: root, group: root, mode: '0600', content: '%s'}"
     with pytest.raises(ManifestError) as caught:
         load(f"{DATA}resources: [{{{file % '{{ data.token }}'}}}, {{{file % 'x'}}}]")
-    assert "the two do not agree: content is (sensitive) here and (sensitive) there" in str(caught.value)
+    assert "the two differ: content is (sensitive) here and (sensitive) there" in str(caught.value)
     assert SECRET not in str(caught.value)
 
 

@@ -122,7 +122,7 @@ def test_failed_resources_show_in_the_exit_status(puller: Puller, tmp_path: Path
             13,
             "puller: nowhere: does not exist\n",
         ),
-        (("apply", ".", *STATE), 13, "puller: ./manifest.yaml: there is no manifest here"),
+        (("apply", ".", *STATE), 13, "puller: ./manifest.yaml: does not exist ("),
         (
             ("apply", "bad.yaml", *STATE),
             13,

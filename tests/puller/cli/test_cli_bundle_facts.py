@@ -63,7 +63,7 @@ def test_a_fact_that_fails_is_said_and_the_others_are_shown(author: Path, execut
 def test_files_that_can_be_no_facts_are_refused_by_every_command(author: Path, execute: Execute) -> None:
     write(author, {"facts.d/openssh.yaml": "{}\n", "data.j2": "x\n", "hiera.yaml": "version: 5\n"})
     sentence = (
-        "facts.d/openssh.yaml: is the fact openssh, which facts.d/openssh.sh is, too: rename one of them"
+        "facts.d/openssh.yaml: defines the fact openssh, as facts.d/openssh.sh does, so rename one of them"
     )
     for words in (
         ("facts", "--bundle", "./web"),

@@ -200,7 +200,7 @@ def test_a_condition_that_is_no_truth_is_the_resources_failure(apply: Apply) -> 
               - "echo c": {}
     """)
     assert states(events) == {"echo a": "failed", "echo b": "failed", "echo c": "changed"}
-    assert events["echo a"].errors == ["control: if 1 + 1 gives 2, expected true or false"]
+    assert events["echo a"].errors == ["control: if 1 + 1 is 2, expected true or false"]
     assert "facts has no key 'nope'" in events["echo b"].errors[0]
 
 

@@ -384,7 +384,7 @@ def test_what_is_always_shown_is_not_made_of_a_secret(tmp_path: Path, execute: E
     status, output = execute("lint", str(tmp_path))
     assert status == 1
     assert (
-        "manifest.yaml:6:9: error: resources[0] exec#{{ data.token }}: name is made of a secret, and would be"
+        "manifest.yaml:6:9: error: resources[0] exec#{{ data.token }}: name contains a secret, and messages always show"
         in output
     )
     assert (

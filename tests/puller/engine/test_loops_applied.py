@@ -270,5 +270,5 @@ def test_templates_of_every_language_see_the_names_of_an_item(
 )
 def test_a_request_for_one_resource_has_no_loop(properties: str) -> None:
     request = f'{{"protocol": "{REQUEST}", "type": "exec", "properties": {properties}}}'
-    with pytest.raises(UsageError, match="a request is for one resource, and has no loop"):
+    with pytest.raises(UsageError, match="a request cannot have a loop"):
         parse_request(request.encode())

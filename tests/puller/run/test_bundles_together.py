@@ -164,7 +164,10 @@ def test_a_release_of_the_first_bundle_does_not_take_the_second_out_of_force(fle
     fleet.publish("a", "1.1.0", file("other", "two"), file("motd", "of a"))
     outcome = fleet.host.run()
     assert outcome.status == 13
-    assert "a 1.1.0 is rejected: no b fits with it: b-1.0.0/manifest.yaml:1: " in outcome.output
+    assert (
+        "a 1.1.0 is rejected, because every version of b conflicts with it: b-1.0.0/manifest.yaml:1: "
+        in outcome.output
+    )
     assert (fleet.read("motd"), fleet.read("other")) == ("of b", "one")
     assert fleet.enforced() == {"a": "1.0.0", "b": "1.0.0"}
     fleet.publish("b", "1.1.0", file("third", "3"))

@@ -455,22 +455,26 @@ def test_a_bundle_whose_resources_fail_as_often_as_it_says_is_given_up(
     healthy: Host, publisher: Publisher
 ) -> None:
     publisher.publish("1.1.0", doomed(3))
-    for run in (1, 2):
+    for run, runs in ((1, "1 consecutive run"), (2, "2 consecutive runs")):
         outcome = healthy.run()
         assert outcome.status in (4, 6)
-        assert f"web 1.1.0: resources failed in {run} of 3 runs in a row" in outcome.output
+        assert f"web 1.1.0: resources failed in {runs}, and the version is given up after 3" in outcome.output
         healthy.assert_enforces("1.1.0")
         assert trials(healthy)["web"]["failed"] == run
     outcome = healthy.run()
     assert outcome.status == 7
-    why = r"web: 1\.1\.0 is given up: resources failed in 3 runs in a row, at last exec#doomed: exit code 1, expected 0"
+    why = (
+        r"web: 1\.1\.0 is given up: resources failed in 3 consecutive runs, most recently: "
+        r"exec#doomed: exit code 1, expected 0"
+    )
     healthy.assert_told(why, outcome)
     healthy.assert_enforces("1.0.0")
     assert (quarantined(healthy), trials(healthy)) == (["1.1.0"], {})
     outcome = healthy.run()
     assert outcome.status == 20
     assert re.search(
-        r"held: web 1\.1\.0 has been quarantined since .*: resources failed in 3 runs", outcome.output
+        r"held: web 1\.1\.0 has been quarantined since .*: resources failed in 3 consecutive runs",
+        outcome.output,
     )
 
 
@@ -522,7 +526,7 @@ def test_runs_that_were_killed_or_stopped_or_dry_neither_count_nor_begin_anew(
     assert trials(healthy)["web"]["failed"] == 1
     outcome = healthy.run("--offline")
     assert outcome.status == 7
-    healthy.assert_told("resources failed in 2 runs in a row", outcome)
+    healthy.assert_told("resources failed in 2 consecutive runs", outcome)
     healthy.assert_enforces("1.0.0")
 
 

@@ -101,7 +101,7 @@ def test_a_pin_to_what_is_not_published_is_a_mistake_on_this_host(settled: Host,
     operate(settled, execute, "pin", "web", "9.9.9")
     outcome = settled.run()
     assert outcome.status == 78
-    settled.assert_told("web: is held at 9.9.9 by this host: .*web 9.9.9 is not published", outcome)
+    settled.assert_told("web: this host is held at 9.9.9: .*web 9.9.9 is not published", outcome)
     settled.assert_enforces("1.0.0")
 
 

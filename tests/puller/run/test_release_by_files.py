@@ -170,7 +170,7 @@ def test_a_file_that_is_not_what_was_signed_for_costs_the_archive_and_nothing_el
     most_is_here.assert_enforces("1.1.0")
     assert len(archives(web)) == 1
     assert re.search(message, outcome.output), outcome.output
-    assert "the archive of web 1.1.0 is fetched in place of files" in outcome.output
+    assert "the archive of web 1.1.0 is fetched instead of single files" in outcome.output
     assert Store(most_is_here.state / "bundles").verify("web") == []
     assert list((most_is_here.state / "downloads").iterdir()) == []
 

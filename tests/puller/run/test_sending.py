@@ -303,7 +303,7 @@ def test_what_may_be_over_keeps_the_report(sender: Sender, status: int) -> None:
 def test_a_document_that_is_refused_is_dropped_and_said(sender: Sender, status: int) -> None:
     sender.server.answer = lambda path: status
     (warning,) = warnings(sender.run())
-    assert "is refused, and dropped" in warning
+    assert "was rejected and is removed" in warning
     assert sender.waiting() == []
 
 
@@ -317,7 +317,7 @@ def test_a_bad_request_drops_a_document_only_where_others_are_taken(sender: Send
     bad = sender.waiting()[0]
     sender.server.answer = lambda path: 400 if bad in path else 201
     (warning,) = warnings(sender.run())
-    assert f"the report of {bad} is refused, and dropped" in warning
+    assert f"the report of {bad} was rejected and is removed" in warning
     assert sender.waiting() == []
     assert len(sender.server.documents) == 2
 
@@ -377,7 +377,7 @@ def test_one_of_two_is_dead_and_the_other_gets_all(sender: Sender, tmp_path: Pat
 
 def test_a_name_that_is_no_name_of_a_directory_is_not_sent(sender: Sender, execute: Any) -> None:
     sender.host.configure(host_name="../../etc")
-    assert "under which no report can be sent" in sender.run(status=78).output
+    assert "which is invalid as the sender of reports" in sender.run(status=78).output
     sender.host.configure(host_name="")
     Path(sender.host.settings["facts_directory"], "name.json").write_text('{"networking": {"fqdn": "../x"}}')
     (warning,) = warnings(sender.run())

@@ -259,7 +259,7 @@ def test_a_path_that_somebody_replaced_stays_and_fails_no_run(story: Story) -> N
     (story.machine / "T").mkdir()
     (story.machine / "T/precious").touch()
     outcome = story.host.puller("rollback", "web")
-    assert "somebody else has changed it since" in outcome.output
+    assert "it has been changed outside Puller since then" in outcome.output
     story.settle(20)
     assert (story.machine / "T/precious").exists()
 

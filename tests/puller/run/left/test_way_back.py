@@ -152,9 +152,7 @@ def test_what_is_too_large_is_named_before_the_change(
     monkeypatch.setattr("puller.run.leftovers.trial_observer.LARGEST", 10)
     publisher.publish("2.0.0", story(2, ANYTHING), files=PAGES)
     outcome = settled.run()
-    assert (
-        f"{settled.machine}/theirs: has 16 bytes, and copies of more than 10 are not kept" in outcome.output
-    )
+    assert f"{settled.machine}/theirs: has 16 bytes, and copies over 10 bytes are not kept" in outcome.output
     assert "cannot be undone: " in outcome.output
     assert not (settled.machine / "new").exists()
 

@@ -65,8 +65,8 @@ def test_a_pin_that_differs_from_the_configuration_is_an_error_that_names_both(
     with pytest.raises(ConfigurationError) as error:
         pins.version_for("web", "1.5.0")
     assert str(error.value) == (
-        "web: `puller pin` holds it at 1.4.0, its version in the configuration is 1.5.0; "
-        "`puller unpin web` leaves it to the configuration"
+        "web: is pinned to 1.4.0, but the configuration has version 1.5.0; "
+        "run `puller unpin web` to use the configuration"
     )
 
 

@@ -41,7 +41,7 @@ def test_a_condition_that_gives_neither_true_nor_false_is_told(execute: Execute,
         "data: {wanted: tue}\nresources:\n  - exec: [{a: {control: {if: data.wanted}}}]\n"
     )
     _, output = execute("lint", "web")
-    assert "control: if data.wanted gives 'tue', expected true or false" in output
+    assert "control: if data.wanted is 'tue', expected true or false" in output
 
 
 def test_a_template_that_is_wrong_on_every_host_is_told_once(execute: Execute, web: Path) -> None:
