@@ -11,26 +11,26 @@ _FAMILIES = {None: socket.AF_UNSPEC, "A": socket.AF_INET, "AAAA": socket.AF_INET
 _NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
-def ask(wanted: Dns, deadline: Deadline) -> Answer:
+def ask(check: Dns, deadline: Deadline) -> Answer:
     """Resolve the name.
 
     Raises ``NotCarriedOut`` if the resolver does not answer, which differs from an unknown name.
     """
     del deadline
-    what = wanted.type or "address"
+    record = check.type or "address"
     try:
-        found = socket.getaddrinfo(wanted.name, None, _FAMILIES[wanted.type], socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(check.name, None, _FAMILIES[check.type], socket.SOCK_STREAM)
     except socket.gaierror as error:
         if error.errno in _NO_SUCH_NAME:
-            return Answer([f"{wanted.name} has no {what}: {error.strerror}"])
-        raise NotCarriedOut(f"{wanted.name}: {error.strerror}") from error
+            return Answer([f"{check.name} has no {record}: {error.strerror}"])
+        raise NotCarriedOut(f"{check.name}: {error.strerror}") from error
     except UnicodeError as error:
-        raise NotCarriedOut(f"{wanted.name}: is not a valid host name: {error}") from error
-    addresses = sorted({_plain(str(entry[4][0])) for entry in found})
-    says = f"{wanted.name} has {', '.join(addresses)}"
-    if wanted.addresses and {*addresses} != (asked := {_plain(address) for address in wanted.addresses}):
-        return Answer([f"{says}, expected {', '.join(sorted(asked))}"])
-    return Answer([], says)
+        raise NotCarriedOut(f"{check.name}: is not a valid host name: {error}") from error
+    addresses = sorted({_plain(str(entry[4][0])) for entry in entries})
+    answer = f"{check.name} has {', '.join(addresses)}"
+    if check.addresses and {*addresses} != (expected := {_plain(address) for address in check.addresses}):
+        return Answer([f"{answer}, expected {', '.join(sorted(expected))}"])
+    return Answer([], answer)
 
 
 def _plain(address: str) -> str:

@@ -23,42 +23,42 @@ _TYPES = {
 }
 
 
-def ask(wanted: File, deadline: Deadline) -> Answer:
+def ask(check: File, deadline: Deadline) -> Answer:
     """Check the file. Raises ``NotCarriedOut``, ``OSError`` and ``DeadlineError``."""
     try:
-        found = os.stat(wanted.path, follow_symlinks=wanted.type != "link")
+        status = os.stat(check.path, follow_symlinks=check.type != "link")
     except (FileNotFoundError, NotADirectoryError):
         return Answer(
-            [f"{wanted.path} does not exist"] if wanted.exists else [], f"{wanted.path} does not exist"
+            [f"{check.path} does not exist"] if check.exists else [], f"{check.path} does not exist"
         )
-    if not wanted.exists:
-        return Answer([f"{wanted.path} exists"])
+    if not check.exists:
+        return Answer([f"{check.path} exists"])
     return Answer(
-        [f"{wanted.path} {sentence}" for sentence in _wrong(wanted, found, deadline)],
-        f"{wanted.path} exists",
+        [f"{check.path} {sentence}" for sentence in _wrong(check, status, deadline)],
+        f"{check.path} exists",
     )
 
 
-def _wrong(wanted: File, found: os.stat_result, deadline: Deadline) -> Iterator[str]:
-    if wanted.type is not None and (kind := kind_of(found.st_mode)) != wanted.type:
-        yield f"is a {kind}, expected a {wanted.type}"
-    if wanted.mode is not None and wanted.mode.over(found.st_mode) != stat.S_IMODE(found.st_mode):
-        yield f"has mode {stat.S_IMODE(found.st_mode):04o}, expected {wanted.mode}"
-    if wanted.owner is not None and found.st_uid != _id(wanted.owner, "user"):
-        yield f"belongs to {owner_name(found.st_uid)}, expected {wanted.owner}"
-    if wanted.group is not None and found.st_gid != _id(wanted.group, "group"):
-        yield f"belongs to group {group_name(found.st_gid)}, expected {wanted.group}"
-    age = time.time() - found.st_mtime
-    if wanted.max_age is not None and age > wanted.max_age:
-        yield f"was written {age:.0f} s ago, expected at most {wanted.max_age:g} s"
-    if wanted.max_age is not None and age < -1:
+def _wrong(check: File, status: os.stat_result, deadline: Deadline) -> Iterator[str]:
+    if check.type is not None and (kind := kind_of(status.st_mode)) != check.type:
+        yield f"is a {kind}, expected a {check.type}"
+    if check.mode is not None and check.mode.over(status.st_mode) != stat.S_IMODE(status.st_mode):
+        yield f"has mode {stat.S_IMODE(status.st_mode):04o}, expected {check.mode}"
+    if check.owner is not None and status.st_uid != _id(check.owner, "user"):
+        yield f"belongs to {owner_name(status.st_uid)}, expected {check.owner}"
+    if check.group is not None and status.st_gid != _id(check.group, "group"):
+        yield f"belongs to group {group_name(status.st_gid)}, expected {check.group}"
+    age = time.time() - status.st_mtime
+    if check.max_age is not None and age > check.max_age:
+        yield f"was written {age:.0f} s ago, expected at most {check.max_age:g} s"
+    if check.max_age is not None and age < -1:
         yield f"was written {-age:.0f} s in the future"
-    if wanted.min_age is not None and age < wanted.min_age:
-        yield f"was written {age:.0f} s ago, expected at least {wanted.min_age:g} s"
-    if wanted.min_size is not None and found.st_size < wanted.min_size:
-        yield f"has {found.st_size} bytes, expected at least {wanted.min_size}"
-    if wanted.contains is not None and not _contains(wanted.path, wanted.contains.encode(), deadline):
-        yield f"does not contain {wanted.contains!r}"
+    if check.min_age is not None and age < check.min_age:
+        yield f"was written {age:.0f} s ago, expected at least {check.min_age:g} s"
+    if check.min_size is not None and status.st_size < check.min_size:
+        yield f"has {status.st_size} bytes, expected at least {check.min_size}"
+    if check.contains is not None and not _contains(check.path, check.contains.encode(), deadline):
+        yield f"does not contain {check.contains!r}"
 
 
 def kind_of(mode: int) -> str:

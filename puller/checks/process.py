@@ -32,23 +32,23 @@ class Running(msgspec.Struct, frozen=True):
         return name.encode()[:_LONGEST_NAME] == self.name.encode() and self.program == name
 
 
-def ask(wanted: Process, deadline: Deadline) -> Answer:
+def ask(check: Process, deadline: Deadline) -> Answer:
     """Read ``/proc``. Raises ``NotCarriedOut`` and ``OSError``."""
     del deadline
-    if wanted.pidfile is not None:
-        found = _of_file(wanted.pidfile)
-        what = f"process of {wanted.pidfile}"
+    if check.pidfile is not None:
+        matches = _of_file(check.pidfile)
+        title = f"process of {check.pidfile}"
     else:
-        found = list(running())
-        what = "process"
-    if wanted.name is not None:
-        found = [process for process in found if process.is_called(wanted.name)]
-        what = f"{what} {wanted.name}"
-    count = len(found)
-    says = f"{what}: {count} running"
-    if wanted.count is None:
-        return Answer([] if count else [f"{says}, expected one or more"], says)
-    return Answer([] if count == wanted.count else [f"{says}, expected {wanted.count}"], says)
+        matches = list(running())
+        title = "process"
+    if check.name is not None:
+        matches = [process for process in matches if process.is_called(check.name)]
+        title = f"{title} {check.name}"
+    count = len(matches)
+    summary = f"{title}: {count} running"
+    if check.count is None:
+        return Answer([] if count else [f"{summary}, expected one or more"], summary)
+    return Answer([] if count == check.count else [f"{summary}, expected {check.count}"], summary)
 
 
 def running() -> Iterator[Running]:
@@ -62,9 +62,9 @@ def running() -> Iterator[Running]:
         if (
             (entry.isascii() and entry.isdecimal())
             and int(entry) != os.getpid()
-            and (found := _look(int(entry))) is not None
+            and (process := _look(int(entry))) is not None
         ):
-            yield found
+            yield process
 
 
 def _of_file(path: str) -> list[Running]:
@@ -80,8 +80,8 @@ def _of_file(path: str) -> list[Running]:
         raise NotCarriedOut(f"{path}: does not contain a process ID")
     if not os.path.exists("/proc/1/comm"):
         raise NotCarriedOut("the processes of other users are hidden, so run this as root")
-    found = _look(int(first[0]))
-    return [] if found is None else [found]
+    process = _look(int(first[0]))
+    return [] if process is None else [process]
 
 
 def _look(number: int) -> Running | None:

@@ -78,23 +78,23 @@ class Unit(msgspec.Struct, frozen=True):
         return self.file_state in _NOT_ENABLED - {"enabled-runtime"}
 
 
-def ask(wanted: Service, deadline: Deadline, system: System) -> Answer:
+def ask(check: Service, deadline: Deadline, system: System) -> Answer:
     """Query systemd. Raises ``NotCarriedOut``, and ``OSError`` if systemctl cannot be started."""
-    unit = look(wanted.unit, deadline, system, wanted.scope)
+    unit = look(check.unit, deadline, system, check.scope)
     wrong = []
     if unit.load in ("error", "bad-setting"):
-        wrong.append(f"{wanted.unit} cannot be loaded: {unit.load}")
-    is_so = unit.is_active if wanted.active else unit.active in ("inactive", "failed")
+        wrong.append(f"{check.unit} cannot be loaded: {unit.load}")
+    is_so = unit.is_active if check.active else unit.active in ("inactive", "failed")
     if not is_so:
-        wrong.append(f"{wanted.unit} is {unit}, expected {'active' if wanted.active else 'inactive'}")
-    if wanted.enabled is not None and not (unit.is_enabled if wanted.enabled else unit.is_disabled):
-        word = "enabled" if wanted.enabled else "disabled"
+        wrong.append(f"{check.unit} is {unit}, expected {'active' if check.active else 'inactive'}")
+    if check.enabled is not None and not (unit.is_enabled if check.enabled else unit.is_disabled):
+        word = "enabled" if check.enabled else "disabled"
         state = unit.file_state or "without a unit file"
         effect = (
-            " and does not start at boot" if wanted.enabled and unit.file_state not in _NOT_ENABLED else ""
+            " and does not start at boot" if check.enabled and unit.file_state not in _NOT_ENABLED else ""
         )
-        wrong.append(f"{wanted.unit} is {state}{effect}, expected {word}")
-    return Answer(wrong, f"{wanted.unit} is {unit}")
+        wrong.append(f"{check.unit} is {state}{effect}, expected {word}")
+    return Answer(wrong, f"{check.unit} is {unit}")
 
 
 def look(name: str, deadline: Deadline, system: System, scope: str = "system") -> Unit:

@@ -6,13 +6,13 @@ from puller.checks.kinds import Tcp, parse_address
 from puller.checks.streams import NoConnectionError, closing, connect, greeting
 
 
-def ask(wanted: Tcp, deadline: Deadline) -> Answer:
+def ask(check: Tcp, deadline: Deadline) -> Answer:
     """Connect, and read the greeting if the check needs it. Raises ``NotCarriedOut`` and ``DeadlineError``."""
     try:
-        stream = connect(*parse_address(wanted.address), deadline)
+        stream = connect(*parse_address(check.address), deadline)
     except NoConnectionError as error:
         return Answer([str(error)])
     with closing(stream):
-        if wanted.greets is not None and (wrong := greeting(stream, wanted.greets, deadline)):
-            return Answer([f"{wanted.address} {wrong}"])
-    return Answer([], f"{wanted.address} accepts connections")
+        if check.greets is not None and (wrong := greeting(stream, check.greets, deadline)):
+            return Answer([f"{check.address} {wrong}"])
+    return Answer([], f"{check.address} accepts connections")

@@ -9,18 +9,18 @@ from puller.checks.streams import closing, greeting
 from puller.errors import reason
 
 
-def ask(wanted: Unix, deadline: Deadline) -> Answer:
+def ask(check: Unix, deadline: Deadline) -> Answer:
     """Connect, and read the greeting if the check needs it. Raises ``NotCarriedOut`` and ``DeadlineError``."""
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with closing(stream):
         stream.settimeout(deadline.at_most(deadline.seconds))
         try:
-            stream.connect(wanted.path)
+            stream.connect(check.path)
         except PermissionError as error:
-            raise NotCarriedOut(f"{wanted.path}: {reason(error)}") from error
+            raise NotCarriedOut(f"{check.path}: {reason(error)}") from error
         except OSError as error:
             deadline.verify()
-            return Answer([f"{wanted.path} accepts no connection: {reason(error)}"])
-        if wanted.greets is not None and (wrong := greeting(stream, wanted.greets, deadline)):
-            return Answer([f"{wanted.path} {wrong}"])
-    return Answer([], f"{wanted.path} accepts connections")
+            return Answer([f"{check.path} accepts no connection: {reason(error)}"])
+        if check.greets is not None and (wrong := greeting(stream, check.greets, deadline)):
+            return Answer([f"{check.path} {wrong}"])
+    return Answer([], f"{check.path} accepts connections")

@@ -289,7 +289,7 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
 
 def _problems_of_locations(configuration: Configuration) -> Iterator[tuple[str, str]]:
     if not configuration.mirrors:
-        yield "site", "names no location"
+        yield "site", "is empty, expected at least one location"
     for mirror in configuration.mirrors:
         if not mirror.startswith(("http://", "https://", "/")):
             yield "site", f"is {mask_location(mirror)!r}, expected a URL or the absolute path of a directory"
@@ -306,10 +306,9 @@ def _problems_of_locations(configuration: Configuration) -> Iterator[tuple[str, 
 
 def _problems_of_reports(reports: ReportOptions) -> Iterator[tuple[str, str]]:
     if reports.keep < 1:
-        yield "reports", f"keeps {reports.keep} reports, expected at least 1"
+        yield "reports", f"has keep: {reports.keep}, expected at least 1"
     if reports.most < reports.keep:
-        what = f"keeps the newest {reports.keep} and has most: {reports.most}"
-        yield "reports", f"{what}, expected at least as many"
+        yield "reports", f"has most: {reports.most}, expected at least keep: {reports.keep}"
     if reports.textfile is not None and not os.path.isabs(reports.textfile):
         yield "reports", f"has textfile: {reports.textfile!r}, expected an absolute path"
     if reports.most_bytes < 1:
@@ -337,7 +336,7 @@ def _problems_of_sending(configuration: Configuration) -> Iterator[tuple[str, st
 
 def _problems_of_bundles(bundles: Sequence[BundleChoice]) -> Iterator[tuple[str, str]]:
     if not bundles:
-        yield "bundles", "names no bundle"
+        yield "bundles", "is empty, expected at least one bundle"
     for choice in bundles:
         for parse, value in (
             (parse_name, choice.name),

@@ -30,7 +30,7 @@ class Days(frozenset[int]):
         if not isinstance(value, list):
             raise ValueError(f"is {value!r}, expected a list of days such as [mon-fri, sun]")
         if not value:
-            raise ValueError("names no day")
+            raise ValueError("is empty, expected at least one day")
         return cls(day for item in value for day in _range(item))
 
 

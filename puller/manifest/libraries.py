@@ -141,7 +141,7 @@ class _Search(msgspec.Struct):
         if directory != inside and (self.is_packed or FileTree(self.root).holds(directory)):
             return f"leads to {directory}, expected {PACKED}/{name} or a directory outside of the bundle"
         if directory != inside and os.path.lexists(inside):
-            return f"is {directory}, and the bundle has {PACKED}/{name} too, so remove one of them"
+            return f"is {directory}, and the bundle has {PACKED}/{name} too, so remove either"
         if not os.path.isdir(directory):
             whole = ", so the bundle is incomplete" if self.is_packed else ""
             return f"{directory} is not a directory{whole}"

@@ -218,7 +218,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         """Record a problem if a child manifest declares libraries. Only the top manifest declares them."""
         if _LIBRARIES in self.value:
             message = "a child manifest cannot declare libraries"
-            hint = "declare them in the top manifest, or those of a library in its library.yaml"
+            hint = "declare them in the top manifest, or in the library.yaml of a library"
             self.problems.add((_LIBRARIES,), message, code=ProblemCode.INVALID_LIBRARY, hint=hint)
 
     def unheard_messages(self) -> list[Problem]:

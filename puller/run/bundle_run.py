@@ -502,7 +502,7 @@ class BundleRun(msgspec.Struct):
         runs = trial.failed + 1
         if runs < limit:
             failed = counted(runs, "consecutive run")
-            sentence = f"resources failed in {failed}, and the version is given up after {limit}"
+            sentence = f"resources failed in {failed}, and the limit is {limit}"
             self.context.problems.log.notice(f"{self.name} {self.report.version}: {sentence}")
             return ""
         failures = "; ".join(told_failures((event for _, event in outcomes), most=3))

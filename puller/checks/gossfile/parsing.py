@@ -187,7 +187,7 @@ def _option_problem(kind: str, key: str, value: Any) -> str:
         is_list = isinstance(value, list) and all(isinstance(one, str) and ":" in one for one in value)
         return "" if is_list else "must be a list of 'Name: value'"
     if key == "method" and value not in _MODES:
-        return f"is not supported: {value!r}, expected one of {', '.join(_MODES)}"
+        return f"is not supported: {value!r}, expected {' or '.join(_MODES)}"
     if key in _TEXTS and not isinstance(value, str) and not (kind == "port" and isinstance(value, int)):
         return "must be text"
     return ""

@@ -219,7 +219,7 @@ class TrialObserver:
         if not lost and self._copies.size + size > LARGEST:
             lost = f"has {size} bytes, and copies over {LARGEST} bytes are not kept"
         if lost and self._began.back:
-            self._warn(f"{path}: {lost}, so it cannot be restored if {self._began.version} is given up")
+            self._warn(f"{path}: {lost}, so a rollback of {self._began.version} cannot restore it")
         return lost
 
     def _keep_edits_of_others(

@@ -206,7 +206,7 @@ UNSUPPORTED = {
     "dns: {'MX:example.org': {resolvable: true}}": "cannot query a DNS server for one record type",
     "dns: {a: {resolvable: true, server: 8.8.8.8}}": "server: is not a supported attribute",
     "http: {'http://a/': {status: 200, allow-insecure: true}}": "allow-insecure: is not a supported attribute",
-    "http: {'http://a/': {status: 200, method: PUT}}": "expected one of GET, HEAD, OPTIONS",
+    "http: {'http://a/': {status: 200, method: PUT}}": "expected GET or HEAD or OPTIONS",
     "service: {a: {}}": "checks no attribute, expected one of",
     "service: {a: {running: true, runlevels: ['3']}}": "runlevels: is not a supported attribute",
     "file: {/a: {exists: true, skip: true}}": "skips all of its tests",

@@ -58,7 +58,7 @@ def test_a_list_of_sites_is_a_list_of_mirrors(tmp_path: Path) -> None:
         ),
         ("site: https://a/\nbundles:\n  - name: 5\n", "config.yaml:3: name is 5, expected text; quote it"),
         ("site: https://a/\n", "bundles is missing"),
-        ("site: https://a/\nbundles: []\n", "config.yaml:2: bundles names no bundle"),
+        ("site: https://a/\nbundles: []\n", "config.yaml:2: bundles is empty, expected at least one bundle"),
         ("site: https://a/\nbundles: [{name: a}, {name: a}]\n", "config.yaml:2: bundles names 'a' twice"),
         (
             "site: ftp://a/\nbundles: [{name: a}]\n",
@@ -72,8 +72,8 @@ def test_a_list_of_sites_is_a_list_of_mirrors(tmp_path: Path) -> None:
             "site: https://a/\nbundles: [{name: a, give_up_after: -1}]\n",
             "config.yaml:2: bundles has 'a' with give_up_after: -1, expected a number of runs",
         ),
-        (MINIMAL + "reports: {keep: 0}\n", "config.yaml:3: reports keeps 0 reports, expected at least 1"),
-        (MINIMAL + "reports: {most: 9}\n", "config.yaml:3: reports keeps the newest 20 and has most: 9"),
+        (MINIMAL + "reports: {keep: 0}\n", "config.yaml:3: reports has keep: 0, expected at least 1"),
+        (MINIMAL + "reports: {most: 9}\n", "config.yaml:3: reports has most: 9, expected at least keep: 20"),
         (MINIMAL + "reports: {most_bytes: 0}\n", "config.yaml:3: reports has most_bytes: 0"),
         (
             MINIMAL + "reports: {quiet_for: 100d}\n",

@@ -132,7 +132,7 @@ TIME = "expected a time such as '22:00'"
             "{days: [mon], from: 24:00, to: 4:00}",
             "config.yaml:4: goes from 24:00 to 04:00 (write 00:00 to 24:00",
         ),
-        ("{days: []}", "config.yaml:4: days names no day"),
+        ("{days: []}", "config.yaml:4: days is empty, expected at least one day"),
         (
             "{days: mon-fri}",
             "config.yaml:4: days is 'mon-fri', expected a list of days such as [mon-fri, sun]",

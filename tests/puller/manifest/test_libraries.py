@@ -309,7 +309,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "inside and outside": (
         {**declaring("{common: ../../libraries/common}"), "bundles/web/libraries/common/x": "x"},
-        "is REPO/libraries/common, and the bundle has libraries/common too, so remove one of them",
+        "is REPO/libraries/common, and the bundle has libraries/common too, so remove either",
     ),
     "inside and outside, of a library": (
         {**declaring("{common: ../../libraries/common}"), "bundles/web/libraries/base/x": "x"},
@@ -362,7 +362,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "a child that declares": (
         {"bundles/web/roles/web.yaml": f"libraries: {{a: ../../x}}\n{EMPTY}"},
         "web/roles/web.yaml:1: a child manifest cannot declare libraries; "
-        "declare them in the top manifest, or those of a library in its library.yaml",
+        "declare them in the top manifest, or in the library.yaml of a library",
     ),
     "a library that is the library's": (
         {"bundles/web/roles/web.yaml": "resources: [{apply: {name: 'base:base.yaml'}}]"},

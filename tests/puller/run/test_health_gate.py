@@ -458,7 +458,7 @@ def test_a_bundle_whose_resources_fail_as_often_as_it_says_is_given_up(
     for run, runs in ((1, "1 consecutive run"), (2, "2 consecutive runs")):
         outcome = healthy.run()
         assert outcome.status in (4, 6)
-        assert f"web 1.1.0: resources failed in {runs}, and the version is given up after 3" in outcome.output
+        assert f"web 1.1.0: resources failed in {runs}, and the limit is 3" in outcome.output
         healthy.assert_enforces("1.1.0")
         assert trials(healthy)["web"]["failed"] == run
     outcome = healthy.run()
