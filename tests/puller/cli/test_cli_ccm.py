@@ -100,7 +100,7 @@ def test_plain_archive_is_applied_only_on_request(execute: Execute, tmp_path: Pa
     ("members", "link", "message"),
     [
         ({"../manifest.yaml": ""}, "", "web.tgz: "),
-        ({"a/manifest.yaml": ""}, "", "there is no manifest here"),
+        ({"a/manifest.yaml": ""}, "", "web.tgz:manifest.yaml"),
         ({"manifest.yaml": "resources: []\n"}, "b.yaml", "contains the link b.yaml"),
         ({"manifest.yaml": "", "./manifest.yaml": ""}, "", "web.tgz: cannot be unpacked"),
     ],
