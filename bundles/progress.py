@@ -1,8 +1,11 @@
-"""Progress of transfers: reported where bytes pass, and sent to a watcher.
+"""Progress of transfers: reported where bytes pass, and sent to a watcher. Notes of a refresh.
 
 * A file that is downloaded or packed within ``transfer`` counts towards that transfer. Several files add up. Without a
   transfer, nothing is reported.
 * By default there is no watcher. Watchers are called in the thread that moves the bytes, and must be fast.
+* Notes are sentences for users. A plain ``str`` is a warning that requires an action.
+* A `RoutineNote` reports an expected event that hosts cannot fix: another mirror has helped for some days, or the
+  publisher has rotated keys. As warnings, such notes would affect the monitoring of the whole fleet at once.
 """
 
 from __future__ import annotations
@@ -197,3 +200,9 @@ def advance(count: int) -> None:
 def _tell(current: Transfer) -> None:
     if _watcher is not None:
         _watcher.moved(current)
+
+
+class RoutineNote(str):
+    """A note that needs no action."""
+
+    __slots__ = ()

@@ -14,7 +14,7 @@ import pytest
 
 from bundles.confined.current import confined
 from bundles.confined.network import Network
-from bundles.publisher.new_site import make_site
+from bundles.publisher.lifecycle import make_site
 from tests.support.stories import Execute, Host, Publisher, Web, WebServer, execute_here
 from tests.support.sweeps import Sweep
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bundles.publisher.versions import next_version
+from bundles.publisher.published import next_version
 
 PAGE = (Path(__file__).parents[1] / "docs/publishing.md").read_text()
 (SESSION,) = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hiera.text.yaml_text import load
+from hiera.text.parsing import load_yaml
 from tests import security_table
 
 TESTS = Path(__file__).parent
@@ -51,7 +51,7 @@ def test_writing_the_table_leaves_the_rest_of_the_page() -> None:
 
 
 def test_no_case_is_there_twice() -> None:
-    load(
+    load_yaml(
         (TESTS / "attacks.yaml").read_text(), "attacks.yaml"
     )  # which rejects duplicate keys, unlike the table's loader
     attacks = {case.id.partition(".")[0]: case.attack for case in security_table.all_cases()}

@@ -17,13 +17,7 @@ from types import MappingProxyType
 from typing import BinaryIO
 
 from bundles import progress
-from bundles.archive.canonical_tar import (
-    END_OF_ARCHIVE,
-    description_header,
-    file_header,
-    padding,
-)
-from bundles.archive.compression import gzipped
+from bundles.archive.canonical_tar import END_OF_ARCHIVE, description_header, file_header, gzipped, padding
 from bundles.errors import FormatError, PublishError
 from bundles.filesystem.atomic import replace_file
 from bundles.filesystem.output import open_parent, require_replaceable

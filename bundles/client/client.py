@@ -18,7 +18,6 @@ from typing import Any
 from tuf.api.exceptions import DownloadError, RepositoryError
 
 from bundles.client.mirror_backoff import MEMORY, MirrorMemory
-from bundles.client.notes import RoutineNote
 from bundles.client.partial_downloads import discard_left
 from bundles.client.targets import SiteWorkflow, explained, fetch_file, fetch_indexes, fetch_target, is_target
 from bundles.client.trust import Anchor, TrustDirectory, document_file, index_file
@@ -39,6 +38,7 @@ from bundles.format.release import Release
 from bundles.format.site_data import SiteDocument, data_path, read_custom
 from bundles.format.size_limits import LARGEST_STORED
 from bundles.format.tuf import Metadata, Root, SuccinctRoles, TargetFile, Targets
+from bundles.progress import RoutineNote
 from bundles.transport.mirror import Mirror
 
 # Comparison of the mirrors' answers: mirrors that are behind, and the failure to report.

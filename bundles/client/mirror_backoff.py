@@ -15,7 +15,7 @@ from typing import Annotated
 
 import msgspec
 
-from bundles.client.notes import RoutineNote
+from bundles.progress import RoutineNote
 from foundation.timestamps import zulu_text
 
 MEMORY = "mirrors.json"

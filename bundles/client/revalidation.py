@@ -26,7 +26,7 @@ from bundles.deadline import Deadline, aside
 from bundles.digests import sha256
 from bundles.errors import BundleError
 from bundles.filesystem.atomic import read_limited
-from bundles.format import bins
+from bundles.format import metadata
 from bundles.format.index import Index, Indexes, index_path
 from bundles.format.release import Release
 from bundles.format.site_data import SiteDocument, data_path, read_custom
@@ -133,19 +133,19 @@ def _is_unchanged(
 def _glance(
     location: Location, settings: TransportSettings, asked: tuple[str, str, int], deadline: Deadline
 ) -> tuple[int, bytes]:
-    """Return the response of ``bundles.transport.glance``. Raises ``OSError``, ``ValueError`` and `TransportError`."""
+    """Return the response of ``bundles.transport.plain``. Raises ``OSError``, ``ValueError`` and `TransportError`."""
     parts = urlsplit(location.base)
     headers = request_headers(location, settings)
     times = (settings.connect_timeout, settings.read_timeout)
     place = (parts.scheme, parts.netloc, parts.path, headers, *times, settings.ca_bundle)
     if (network := current()) is not None:
-        connection = network.open("bundles.transport.glance:open_glance", place, str(location))
+        connection = network.open("bundles.transport.plain:open_glance", place, str(location))
         try:
             status, content = connection.call((*asked, deadline.left), deadline)
         finally:
             connection.close()
         return int(status), content
-    from bundles.transport.glance import open_glance
+    from bundles.transport.plain import open_glance
 
     return aside(lambda: open_glance(place).take(*asked, deadline), deadline)
 
@@ -187,7 +187,7 @@ class _Stored:
 
     def _find(self, path: str) -> Mapping[str, Any] | None:
         """Return the target at ``path`` from its bin."""
-        return self._targets_of(bins.bin_of(path, self._bits)).get(path)
+        return self._targets_of(metadata.bin_of(path, self._bits)).get(path)
 
     def _verified(self, name: str, info: Mapping[str, Any]) -> bytes:
         data = self._read(name)
@@ -196,7 +196,7 @@ class _Stored:
 
     def _targets_of(self, name: str) -> Mapping[str, Any]:
         signed = self._signed(self._followed(self._snapshot, f"{name}.json"), "targets")
-        _require(signed[bins.NAME] == name)
+        _require(signed[metadata.BIN_NAME] == name)
         targets: Mapping[str, Any] = signed["targets"]
         return targets
 

@@ -22,10 +22,9 @@ from bundles.deadline import Deadline, aside
 from bundles.errors import FormatError, OversizeError, SignatureError, StoreError, TransportError
 from bundles.filesystem.free_space import check_free_space
 from bundles.filesystem.trees import open_regular
-from bundles.format import bins
 from bundles.format.compressed_file import file_path, longest_compressed, verify
 from bundles.format.index import Digest, Index, Indexes, index_path
-from bundles.format.metadata import digest_of, target_path
+from bundles.format.metadata import BIN_NAME, BIN_PREFIX, digest_of, target_path
 from bundles.format.site_data import SiteDocument, data_path, read_custom
 from bundles.format.size_limits import LARGEST_INDEX, LARGEST_SITE_DATA
 from bundles.format.tuf import Metadata, Root, TargetFile, Targets
@@ -214,7 +213,7 @@ class SiteWorkflow(Workflow):
 
 def check_bin(metadata: Metadata[Targets], name: str, root: Root, where: str) -> None:
     """Raise `SignatureError` for another bin, or a bin that is not signed as ``root`` requires for targets."""
-    if (found := metadata.signed.unrecognized_fields.get(bins.NAME)) != name:
+    if (found := metadata.signed.unrecognized_fields.get(BIN_NAME)) != name:
         raise SignatureError(where, f"is signed as {str(found)[:40]!r}", expected=name)
     signatures = root.get_verification_result(Targets.type, metadata.signed_bytes, metadata.signatures)
     if not signatures:
@@ -250,7 +249,7 @@ def fetch_indexes(
 def check_layout(targets: Targets, where: str) -> None:
     """Raise `FormatError` for targets without delegation to bins."""
     roles = targets.delegations.succinct_roles if targets.delegations else None
-    if roles is None or roles.name_prefix != bins.PREFIX:
+    if roles is None or roles.name_prefix != BIN_PREFIX:
         raise FormatError(where, "has no index of each bundle: is it a site of this version of Puller?")
 
 

@@ -27,7 +27,6 @@ from typing import Any
 
 from tuf.api.exceptions import RepositoryError, UnsignedMetadataError
 
-from bundles.client.notes import RoutineNote
 from bundles.errors import BundleError, SettingsError
 from bundles.filesystem.atomic import (
     forget_oldest,
@@ -38,12 +37,12 @@ from bundles.filesystem.atomic import (
     sync_directory,
     write_file,
 )
-from bundles.format.bins import is_bin_file
 from bundles.format.index import index_path
-from bundles.format.metadata import check_metadata
+from bundles.format.metadata import check_metadata, is_bin_file
 from bundles.format.site_data import data_path
 from bundles.format.size_limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.format.tuf import Metadata, Root, Snapshot, Targets, Timestamp
+from bundles.progress import RoutineNote
 from foundation.timestamps import zulu_text
 
 # The trust anchor.

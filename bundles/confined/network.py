@@ -19,10 +19,11 @@ from typing import Any, BinaryIO
 import bundles
 from bundles import progress
 from bundles.confined import worker
-from bundles.confined.frames import (
+from bundles.confined.worker import (
     ANSWER,
     BEGIN,
     DATA,
+    DESCRIPTOR,
     ERROR,
     LOG,
     TRUNCATE,
@@ -31,7 +32,6 @@ from bundles.confined.frames import (
     Messages,
     order,
 )
-from bundles.confined.worker import DESCRIPTOR
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import (
     NotFoundError,

@@ -13,8 +13,7 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-from bundles.confined.frames import read_order
-from bundles.confined.worker import DESCRIPTOR, import_operation, settle, work
+from bundles.confined.worker import DESCRIPTOR, import_operation, read_order, settle, work
 
 
 def serve() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from bundles.errors import KeyFileError, PublishError, SignatureError
 from bundles.filesystem.atomic import write_file
-from bundles.format.bins import BITS, PREFIX, bin_of
+from bundles.format.metadata import BIN_BITS, BIN_PREFIX, bin_of
 from bundles.format.size_limits import LARGEST_METADATA
 from bundles.format.tuf import (
     Delegations,
@@ -32,9 +32,9 @@ from bundles.format.tuf import (
     TargetFile,
     Targets,
 )
-from bundles.publisher.expiry import Lifetimes
 from bundles.publisher.keys import Keyring, Signer, is_verified
 from bundles.publisher.published import ROLES, Published
+from bundles.publisher.settings import Lifetimes
 
 _HASH = "sha256"
 _VERSIONED = re.compile(r"([0-9]+)\.([A-Za-z0-9_-]+)\.json")
@@ -170,12 +170,12 @@ class Edition:
     def _delegate(self) -> None:
         """Delegate from the targets to their own keys, and temporarily to the keys of the previous root.
 
-        Bins are verified against the root (``bundles.format.bins``). Hosts with the previous root read them, too.
+        Bins are verified against the root (``bundles.format.metadata``). Hosts with the previous root read them, too.
         """
         roots = [self.published.root, *([self.former_root] if self.former_root else [])]
         keys = {key_id: root.get_key(key_id) for root in roots for key_id in root.roles[Targets.type].keyids}
         threshold = min(root.roles[Targets.type].threshold for root in roots)
-        roles = SuccinctRoles(list(keys), threshold, BITS, PREFIX)
+        roles = SuccinctRoles(list(keys), threshold, BIN_BITS, BIN_PREFIX)
         self.published.targets.delegations = Delegations(keys, succinct_roles=roles)
 
     def _delegates_to(self, root: Root) -> bool:

@@ -25,9 +25,8 @@ from bundles.publisher import channels
 from bundles.publisher.channels import AT_ONCE, RolloutRequest, Statement
 from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning.prune import announce, outdated_by_rule
-from bundles.publisher.published import Published, Record
+from bundles.publisher.published import AUTO, Changes, Published, Record, next_version
 from bundles.publisher.site import NewArchive, Site
-from bundles.publisher.versions import AUTO, Changes, next_version
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 

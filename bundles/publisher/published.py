@@ -1,4 +1,4 @@
-"""Published metadata and records of a site, verified with the site's own root.
+"""Published metadata and records of a site, verified with the site's own root, and the versions of its bundles.
 
 * Metadata that the root does not verify is rejected. Otherwise the next `puller site refresh` would sign a change
   that the publisher did not make.
@@ -7,9 +7,15 @@
   statement of each channel. The history also contains the times.
 * The index offers the versions of all channels and the latest other versions, for hosts that are pinned to one of
   them. Its size is therefore bounded. To pin hosts to a version for a long time, name the version in a channel.
+* The order of versions is for display only, because hosts never compare versions. It is the order of Debian packages
+  and of ``sort -V``.
+* The next version (``--version auto``) sorts after every published version. It depends on the published versions only,
+  so it is the same on every machine and at any time.
+* `Changes` lists the files of two versions that differ in contents, mode or existence.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,10 +28,11 @@ from tuf.api.exceptions import RepositoryError
 
 from bundles.errors import FormatError, PublishError, SignatureError
 from bundles.filesystem.atomic import read_limited
-from bundles.format import bins
+from bundles.format.description import BundleDescription
 from bundles.format.history import History
+from bundles.format.identity import parse_version
 from bundles.format.index import Artifact, Index
-from bundles.format.metadata import check_metadata
+from bundles.format.metadata import BIN_BITS, BIN_NAME, BIN_PREFIX, check_metadata
 from bundles.format.release import Release
 from bundles.format.size_limits import LARGEST_STORED
 from bundles.format.tuf import Metadata, Root, Signed, Snapshot, SuccinctRoles, Targets, Timestamp
@@ -59,7 +66,7 @@ class Published:
         published = cls(directory, root, Targets(), Snapshot(meta={}), Timestamp())
         for role in ROLES:
             published.of(role).version = 0
-        names = SuccinctRoles([], 1, bins.BITS, bins.PREFIX).get_roles()
+        names = SuccinctRoles([], 1, BIN_BITS, BIN_PREFIX).get_roles()
         published.documents = {name: Metadata(_empty_bin(name)) for name in names}
         return published
 
@@ -99,7 +106,7 @@ class Published:
         if name not in self.documents:
             path = self._file_of(name)
             self.documents[name] = _load(Targets, path, self._read_under)
-            if self.documents[name].signed.unrecognized_fields.get(bins.NAME) != name:
+            if self.documents[name].signed.unrecognized_fields.get(BIN_NAME) != name:
                 raise SignatureError(str(path), f"is another bin than {name}", hint="restore it from a copy")
         signed: Targets = self.documents[name].signed
         return signed
@@ -124,7 +131,7 @@ class Published:
 
 
 def _empty_bin(name: str) -> Targets:
-    empty = Targets(unrecognized_fields={bins.NAME: name})
+    empty = Targets(unrecognized_fields={BIN_NAME: name})
     empty.version = 0
     return empty
 
@@ -216,3 +223,104 @@ class Record:
         offered = {*index.named(), *there[-OFFERED:]}
         releases = {name: history.versions[name].artifact for name in there if name in offered}
         return type(self)(Index(index.bundle, index.channels, MappingProxyType(releases)), history)
+
+
+AUTO = "auto"
+"""Placeholder for the next version of a changed bundle."""
+FIRST = "1.0.0"
+
+_PARTS = re.compile(r"([^0-9]*)([0-9]*)")
+_FIRST_NUMBERS = re.compile(r"([^0-9]*(?:[0-9]+\.)*)([0-9]+)")
+"""Matches ``v1.4.0-rc1``: the prefix, and the last of the first numbers."""
+
+_Order = tuple[tuple[tuple[int, ...], int], ...]
+
+
+def order(version: str) -> _Order:
+    """Return the sort key of a version: text and numbers in turn, numbers by value.
+
+    In text, ``~`` comes before the end, the end before letters, and letters before other characters:
+    https://www.debian.org/doc/debian-policy/ch-controlfields.html#version.
+    """
+    return tuple(((*map(_weight, text), 0), int(number or 0)) for text, number in _PARTS.findall(version))
+
+
+def next_version(published: Iterable[str]) -> str:
+    """Return a version that sorts after all of these. Raises `PublishError` if it would be too long.
+
+    Increments the last of the first numbers of the newest version, and drops the rest: ``1.4.0`` and ``1.4.0-rc2`` give
+    ``1.4.1``, which is also last in tools with other rules for ``-rc2``.
+    """
+    newest = max(published, key=lambda version: (order(version), version), default=None)
+    if newest is None:
+        return FIRST
+    numbers = _FIRST_NUMBERS.match(newest)
+    following = f"{newest.removesuffix('.')}.1" if numbers is None else numbers[1] + _one_more(numbers[2])
+    try:
+        return parse_version(following)
+    except FormatError:
+        raise PublishError(
+            newest,
+            "has no next version that is short enough",
+            code=ProblemCode.INVALID_NAME,
+            expected="one by --version",
+        ) from None
+
+
+def _one_more(digits: str) -> str:
+    """Increment with the same width, so that ``2026.09`` follows ``2026.08``."""
+    return str(int(digits) + 1).zfill(len(digits))
+
+
+def _weight(character: str) -> int:
+    if character == "~":
+        return -1
+    return ord(character) + (0 if character.isalpha() else 256)
+
+
+# Changes between two versions.
+
+_LIBRARIES = "libraries"
+"""Directory of a packed bundle with a subdirectory for each library."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Sorted paths of files. Files of a library, which other bundles may contain, start with ``libraries/NAME/``."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    @classmethod
+    def between(cls, before: BundleDescription, after: BundleDescription) -> Self:
+        """Compare the files of two descriptions, regardless of their versions."""
+        old = {path.text: entry for path, entry in before.files.items()}
+        new = {path.text: entry for path, entry in after.files.items()}
+        return cls(
+            added=tuple(sorted(new.keys() - old.keys())),
+            removed=tuple(sorted(old.keys() - new.keys())),
+            changed=tuple(sorted(path for path in old.keys() & new.keys() if old[path] != new[path])),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Return the names of changed libraries."""
+        names = map(_library_of, (*self.added, *self.removed, *self.changed))
+        return tuple(sorted({name for name in names if name is not None}))
+
+    def own(self) -> "Changes":
+        """Return the changes outside of libraries."""
+        return Changes(_own(self.added), _own(self.removed), _own(self.changed))
+
+
+def _own(paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(path for path in paths if _library_of(path) is None)
+
+
+def _library_of(path: str) -> str | None:
+    directory, *rest = path.split("/")
+    return rest[0] if directory == _LIBRARIES and len(rest) > 1 else None

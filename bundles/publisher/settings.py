@@ -1,4 +1,4 @@
-"""Settings of a site, ``site.yaml`` in its directory, and the strict YAML reader for it.
+"""Settings of a site: ``site.yaml`` in its directory, the lifetimes and rules in it, and its strict YAML reader.
 
 ::
 
@@ -11,11 +11,28 @@
 * The file belongs to the publisher and is not published.
 * `load` rejects duplicate keys, aliases and second documents, and keeps every scalar as text. It bounds size and depth
   before any recursion, because PyYAML's own loader crashes the process on deeply nested brackets.
+
+The timestamp has a short lifetime, which limits how long a mirror can withhold new content unnoticed. The root has a
+long lifetime, because its key should be kept where access requires a person.
+
+Pruning keeps a version of a bundle if one of these holds:
+
+* A channel names it: for all hosts, in a running or halted rollout, or for the hosts outside a rollout (the version of
+  `puller site back`).
+* It is the previous version of a channel.
+* It is among the latest published versions of its bundle.
+* A channel named it until recently, or it was published recently.
+
+The limits of the rule that halts a rollout apply to all hosts with the release, and to the hosts of each kind of
+machine. Otherwise a problem on one in twenty machines of a kind that makes up a tenth of the fleet would only count as
+half a percent.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 import yaml
@@ -23,10 +40,222 @@ from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from bundles.errors import PublishError
-from bundles.publisher.expiry import Lifetimes, parse_duration
-from bundles.publisher.pruning.rule import PruningRule
-from bundles.publisher.watch_rule import WatchRule, parse_rule
+from bundles.format.history import History, Version
+from bundles.format.index import named_by
+from bundles.publisher.published import Record
+from foundation.durations import Duration
 from foundation.problems import ProblemCode
+
+DEFAULT_LIFETIMES = {"root": "365d", "targets": "90d", "snapshot": "30d", "timestamp": "7d"}
+"""By role. ``puller site init`` writes them into ``site.yaml``. They are also the defaults for missing roles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """Time from signing to expiry, by role."""
+
+    root: timedelta
+    targets: timedelta
+    snapshot: timedelta
+    timestamp: timedelta
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str], where: str) -> "Lifetimes":
+        """Parse ``{"timestamp": "7d"}`` and the like. Other roles have their defaults. Raises `PublishError`."""
+        for role in texts:
+            if role not in DEFAULT_LIFETIMES:
+                roles = ", ".join(DEFAULT_LIFETIMES)
+                what = f"unknown role {role!r}"
+                raise PublishError(where, what, code=ProblemCode.UNKNOWN_KEY, expected=roles)
+        all_texts = {**DEFAULT_LIFETIMES, **texts}
+        return cls(**{role: parse_duration(text, f"{where}: {role}") for role, text in all_texts.items()})
+
+    def of(self, role: str) -> timedelta:
+        """Return the lifetime of one role."""
+        value: timedelta = getattr(self, role)
+        return value
+
+
+def parse_duration(text: object, where: str) -> timedelta:
+    """Parse a duration of more than zero. Raises `PublishError`."""
+    try:
+        return Duration.parse_text(text, above_zero=True).delta
+    except ValueError as error:
+        raise PublishError(where, str(error), code=ProblemCode.INVALID_VALUE) from None
+
+
+@dataclass(frozen=True, slots=True)
+class PruningRule:
+    """The versions to keep in addition to those that channels name."""
+
+    versions: int = 20
+    """The latest of each bundle."""
+    after: timedelta = timedelta(days=90)
+    """How long other versions stay after the last channel stopped naming them."""
+    automatic: bool = True
+    """Whether each publication and each refresh also prunes."""
+
+    def outdated(self, record: Record, now: datetime) -> list[Version]:
+        """Return the versions of a bundle to prune now, in the order of publication."""
+        there = [version for version in record.history.versions.values() if version.pruned is None]
+        stay = {*record.index.named(), *_named_before(record.history)}
+        stay |= {version.version for version in there[-self.versions :]}
+        since = unnamed_since(record)
+        old = (version for version in there if version.version not in stay)
+        return [version for version in old if now - since[version.version] >= self.after]
+
+    def applied(self, record: Record, now: datetime) -> Record:
+        """Return ``record`` with outdated versions pruned."""
+        outdated = self.outdated(record, now)
+        return record.without_files([version.version for version in outdated], now) if outdated else record
+
+
+def unnamed_since(record: Record) -> dict[str, datetime]:
+    """Return since when no channel names each version. Excludes versions that channels name now."""
+    since = {name: version.published for name, version in record.history.versions.items()}
+    for version, until in _endings(record.history):
+        since[version] = max(until, since.get(version, until))
+    return {version: when for version, when in since.items() if version not in record.index.named()}
+
+
+def _endings(history: History) -> Iterator[tuple[str, datetime]]:
+    """Yield each version that a channel stopped naming, with the time."""
+    named: dict[str, set[str]] = {}
+    for said in history.statements:
+        following = {release.version for release in named_by(said.release)} if said.release else set()
+        for version in named.get(said.channel, set()) - following:
+            yield version, said.at
+        named[said.channel] = following
+
+
+def _named_before(history: History) -> set[str]:
+    """Return the previous version of each channel."""
+    versions: dict[str, list[str]] = {}
+    for said in history.statements:
+        named = versions.setdefault(said.channel, [])
+        if said.release is not None and named[-1:] != [said.release.version]:
+            named.append(said.release.version)
+    return {named[-2] for named in versions.values() if len(named) > 1}
+
+
+WATCH_KEYS = (
+    "failed",
+    "silent",
+    "at_least",
+    "silent_after",
+    "kinds",
+    "may",
+    "grow",
+    "each",
+    "tell",
+    "prometheus",
+)
+_TELL = ("command", "url")
+_PROMETHEUS = ("url", "query")
+
+
+class May(StrEnum):
+    """The statement that may be signed automatically."""
+
+    NOTHING = "nothing"
+    """Only report the problem."""
+    HALT = "halt"
+    BACK = "back"
+    """Halt by a return to the previous release, for all hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRule:
+    """The settings ``watch`` in site.yaml."""
+
+    failed: float = 2.0
+    """Limit for failed hosts or rollbacks, in percent of the hosts with the release."""
+    silent: float = 5.0
+    """Limit for silent hosts, in percent."""
+    at_least: int = 3
+    """Minimal number of affected hosts for a halt: one host of two would already be half of them."""
+    silent_after: timedelta | None = None
+    """Time after which a host counts as silent. ``None``: the setting of the store."""
+    kinds: tuple[str, ...] = ("os.name", "os.release.major")
+    """Facts that define the kind of a host."""
+    may: May = May.HALT
+    grow: float = 0.0
+    """Percentage of all hosts by which a healthy rollout without a schedule grows at each check."""
+    each: timedelta = timedelta(minutes=30)
+    """Minimal time since the last statement about the rollout."""
+    command: tuple[str, ...] = ()
+    """Command that is called on a halt, with a sentence as its last argument."""
+    url: str = ""
+    """URL that receives the same sentence by POST, as JSON."""
+    prometheus: str = ""
+    """URL of a Prometheus server that also judges the rollout."""
+    query: str = ""
+    """Query of Prometheus. It holds if the result is not empty and contains only numbers other than 0."""
+
+
+def parse_rule(written: Any, where: str) -> WatchRule:
+    """Parse the rule in site.yaml. Raises `PublishError`."""
+    fields = _mapping(written, where, WATCH_KEYS)
+    tell = _mapping(fields.get("tell", {}), f"{where}: tell", _TELL)
+    prometheus = _mapping(fields.get("prometheus", {}), f"{where}: prometheus", _PROMETHEUS)
+    if prometheus and set(prometheus) != set(_PROMETHEUS):
+        raise PublishError(
+            f"{where}: prometheus", "expected both 'url' and 'query'", code=ProblemCode.INVALID_VALUE
+        )
+    if "each" in fields and "grow" not in fields:
+        raise PublishError(
+            f"{where}: each", "is for 'grow', which is not given", code=ProblemCode.INVALID_VALUE
+        )
+    rule = WatchRule()
+    return WatchRule(
+        _percent(fields["failed"], f"{where}: failed") if "failed" in fields else rule.failed,
+        _percent(fields["silent"], f"{where}: silent") if "silent" in fields else rule.silent,
+        _count(fields["at_least"], f"{where}: at_least", "hosts") if "at_least" in fields else rule.at_least,
+        parse_duration(fields["silent_after"], f"{where}: silent_after")
+        if "silent_after" in fields
+        else None,
+        _texts(fields["kinds"], f"{where}: kinds") if "kinds" in fields else rule.kinds,
+        _may(fields["may"], f"{where}: may") if "may" in fields else rule.may,
+        _percent(fields["grow"], f"{where}: grow") if "grow" in fields else rule.grow,
+        parse_duration(fields["each"], f"{where}: each") if "each" in fields else rule.each,
+        _texts(tell["command"], f"{where}: tell: command") if "command" in tell else (),
+        _url(tell["url"], f"{where}: tell: url") if "url" in tell else "",
+        _url(prometheus["url"], f"{where}: prometheus: url") if prometheus else "",
+        str(prometheus["query"]) if prometheus else "",
+    )
+
+
+def _percent(text: Any, where: str) -> float:
+    if not isinstance(text, str) or not (found := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,2})?)%", text)):
+        raise PublishError(
+            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="a part of the hosts such as 2%"
+        )
+    if (percent := float(found[1])) > 100:
+        raise PublishError(where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="at most 100%")
+    return percent
+
+
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise PublishError(where, "expected a list of texts", code=ProblemCode.INVALID_VALUE)
+    return tuple(value)
+
+
+def _may(text: Any, where: str) -> May:
+    if text not in set(May):
+        raise PublishError(
+            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected=f"{' or '.join(May)}"
+        )
+    return May(text)
+
+
+def _url(text: Any, where: str) -> str:
+    if not isinstance(text, str) or not text.startswith(("http://", "https://")):
+        raise PublishError(
+            where, "expected a URL that begins with https:// or http://", code=ProblemCode.INVALID_VALUE
+        )
+    return text
+
 
 # The YAML reader.
 
@@ -131,7 +360,9 @@ class SiteSettings:
 def _pruning(written: Mapping[str, Any], where: str) -> PruningRule:
     rule = PruningRule()
     return PruningRule(
-        _count(written["versions"], f"{where}: versions") if "versions" in written else rule.versions,
+        _count(written["versions"], f"{where}: versions", "versions")
+        if "versions" in written
+        else rule.versions,
         parse_duration(written["after"], f"{where}: after") if "after" in written else rule.after,
         _switch(written.get("automatic", "true"), f"{where}: automatic"),
     )
@@ -154,9 +385,9 @@ def _switch(text: Any, where: str) -> bool:
     return _SWITCHES[text]
 
 
-def _count(text: Any, where: str) -> int:
+def _count(text: Any, where: str, unit: str) -> int:
     if not isinstance(text, str) or not re.fullmatch(r"[1-9][0-9]{0,5}", text):
         raise PublishError(
-            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="a number of versions from 1 on"
+            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected=f"a number of {unit} from 1 on"
         )
     return int(text)

@@ -14,7 +14,7 @@ from bundles.errors import FormatError
 from bundles.format.description import BundleDescription, FileEntry, worth_asking_for
 from bundles.format.index import Artifact, Digest
 from bundles.format.size_limits import LIMITS
-from bundles.store.verify import read_description
+from bundles.store.contents import read_description
 
 REQUEST = 16 * 1024
 """Cost of one more request in bytes. Requests are sequential, and a line of 10 Mbit/s with a round trip of 13 ms

@@ -6,8 +6,9 @@
 * A fingerprint shows whether a bundle has changed since the last full comparison. It is a digest of the name, inode,
   size, mode, owner and times of each file, including the change time, which only the kernel sets. Reading these takes
   five microseconds per file.
-* A bundle without a matching fingerprint is compared byte by byte. So is a bundle whose last comparison is more than
-  a day old, because disks can lose data silently.
+* A bundle without a matching fingerprint is compared with its description byte by byte. So is a bundle whose last
+  comparison is more than a day old, because disks can lose data silently. The differences are sentences. An empty list
+  means that exactly the listed files exist, with their contents and modes.
 * Fingerprints protect from accidents only, because a user who can write to the store can also write fingerprints.
   They can be deleted without harm.
 """
@@ -15,6 +16,7 @@
 import contextlib
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
@@ -25,10 +27,53 @@ import msgspec
 from bundles.digests import sha256
 from bundles.errors import FormatError, StoreError
 from bundles.filesystem.atomic import forget_oldest, read_limited, remove_any, sync_directory, write_file
-from bundles.filesystem.trees import walk
+from bundles.filesystem.trees import kind_of, measure, walk
+from bundles.format.description import BundleDescription, FileEntry
 from bundles.format.identity import DESCRIPTION, SHA256, parse_identity, parse_name
-from bundles.format.member_paths import shown
+from bundles.format.member_paths import MemberPath, shown
 from bundles.format.size_limits import LIMITS
+
+
+def read_description(directory: Path) -> bytes:
+    """Return the ``bundle.json`` of an unpacked bundle. Raises ``OSError``, and ``ValueError`` if it is too large."""
+    return read_limited(directory / DESCRIPTION, LIMITS.description)
+
+
+def differences(directory: Path, *, unlisted: bool = True) -> list[str]:
+    """Return the differences of an unpacked bundle from its ``bundle.json``. Raises ``FormatError`` and ``OSError``.
+
+    Without ``unlisted``, additional files are ignored.
+    """
+    description = BundleDescription.parse(read_description(directory))
+    found = dict(walk(directory))
+    del found[DESCRIPTION]
+    wanted = {path.text for path in description.files} | description.directories
+    added = [name for name in found if name not in wanted] if unlisted else []
+    sentences = [f"{shown(name)} is not listed in bundle.json" for name in added]
+    for path, entry in description.files.items():
+        sentences += [
+            f"{shown(path.text)} {what}" for what in _of_file(directory, path, entry, found.get(path.text))
+        ]
+    return sentences
+
+
+def _of_file(
+    directory: Path, path: MemberPath, entry: FileEntry, status: os.stat_result | None
+) -> Iterator[str]:
+    if status is None:
+        yield "is missing"
+        return
+    if not stat.S_ISREG(status.st_mode):
+        yield f"is {kind_of(status.st_mode)}, expected a regular file"
+        return
+    if (mode := stat.S_IMODE(status.st_mode)) != entry.mode.unpacked:
+        yield f"has the mode {mode:04o}, expected {entry.mode.unpacked:04o}"
+    contents = measure(directory / path.text)
+    if contents.size != entry.size:
+        yield f"has {contents.size} bytes, expected {entry.size}"
+    elif contents.sha256 != entry.sha256:
+        yield f"has the sha256 {contents.sha256}, expected {entry.sha256}"
+
 
 # Fingerprints.
 
@@ -145,8 +190,7 @@ class Contents:
         return bundle
 
     def differences(self, bundle: Installed, *, unlisted: bool = True) -> list[str]:
-        """Return differences between a bundle and its ``bundle.json``, in sentences. See ``bundles.store.verify``."""
-        from bundles.store.verify import differences
+        """Return differences between a bundle and its ``bundle.json``, in sentences. See ``bundles.store.contents``."""
 
         with explained(bundle.path):
             return differences(bundle.path, unlisted=unlisted)

@@ -1,8 +1,13 @@
-"""Clients of a web server in an unprivileged worker. The worker runs `bundles.transport.web`."""
+"""Clients of a web server in an unprivileged worker, and downloads of URLs outside of sites.
+
+* The worker runs `bundles.transport.web`.
+* Downloads raise the errors of `bundles.transport.mirror.Mirror.download`, and `SettingsError` for an invalid URL.
+"""
 
 from typing import BinaryIO
 from urllib.parse import quote
 
+from bundles.confined.current import current
 from bundles.confined.network import Connection, Network
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import TransportError
@@ -13,10 +18,10 @@ from bundles.transport.settings import (
     TransportSettings,
     Validators,
     deadline_of,
+    handed_over,
     require_files,
     too_late,
 )
-from bundles.transport.worker_arguments import handed_over
 
 _SESSIONS = "bundles.transport.sessions"
 
@@ -91,7 +96,7 @@ def fetch_file(
     settings: TransportSettings,
     common: Deadline | None,
 ) -> Received | None:
-    """Download a URL like ``bundles.transport.download.download_if_changed``. Raises the same errors."""
+    """Download a URL like ``bundles.transport.confined_web.download_if_changed``. Raises the same errors."""
     require_files(settings)
     deadline = deadline_of(url, settings, common)
     base = url.partition("#")[0].partition("?")[0]
@@ -108,3 +113,36 @@ def fetch_file(
         return None
     etag, date, is_whole = (field.decode("ascii", "replace")[: LONGEST_VALIDATOR + 1] for field in fields)
     return Received(Validators.of({"ETag": etag, "Last-Modified": date}), is_whole == "1")
+
+
+def download_url(
+    url: str,
+    limit: int,
+    into: BinaryIO,
+    settings: TransportSettings | None = None,
+    deadline: Deadline | None = None,
+) -> bool:
+    """Download an http or https URL to the empty ``into``. Raises like `Mirror.download`.
+
+    Returns whether the server has stated where the file ends. Credentials in the URL are sent to its origin only.
+    ``settings`` must not contain the credentials of a site.
+    """
+    received = download_if_changed(url, limit, into, Validators(), settings, deadline)
+    return received is not None and received.is_whole
+
+
+def download_if_changed(
+    url: str,
+    limit: int,
+    into: BinaryIO,
+    known: Validators,
+    settings: TransportSettings | None = None,
+    deadline: Deadline | None = None,
+) -> Received | None:
+    """Download like `download_url`, or return ``None`` if the server still has the version ``known``."""
+    settings = settings or TransportSettings()
+    if (network := current()) is not None:
+        return fetch_file(network, url, limit, into, known, settings, deadline)
+    from bundles.transport.web_transfers import WebFile  # requests takes 80 % of an idle run
+
+    return WebFile(url, settings).download(limit, into, known, deadline)

@@ -14,11 +14,10 @@ from bundles.confined.worker import AgentsFile
 from bundles.deadline import Deadline
 from bundles.errors import BundleError
 from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings, Validators
+from bundles.transport.settings import TransportSettings, Validators, taken_over
 from bundles.transport.uploads import open_uploads_here
 from bundles.transport.web import WebMirror, authorities, certificate
 from bundles.transport.web_transfers import WebFile
-from bundles.transport.worker_arguments import taken_over
 
 # Copies in memory of files that only the agent may read, made before the process drops its privileges.
 

@@ -3,12 +3,14 @@
 * Contradictory settings are rejected when the object is created, before the first request.
 * Credentials belong to the first location and to other locations of the same origin. Another mirror gets only the
   credentials in its own URL, because its operator is not trusted with the passwords of the first mirror.
+* A worker receives settings and locations as built-in types, and converts them back.
 * This module does not use the network or import an HTTP library, so a run without news does not need one.
 """
 
 import base64
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -187,3 +189,40 @@ def request_headers(location: Location, settings: TransportSettings) -> dict[str
 
 def _basic(username: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
+
+
+class Clear(str):
+    """A secret in the process that needs it."""
+
+    __slots__ = ()
+
+    def reveal(self) -> str:
+        """Return the text itself."""
+        return str(self)
+
+
+def handed_over(location: Location, settings: TransportSettings) -> tuple[Any, ...]:
+    """Convert location and settings, including their secrets, to built-in types."""
+    return msgspec.structs.astuple(location), {
+        name: _bare(value) for name, value in msgspec.structs.asdict(settings).items()
+    }
+
+
+def taken_over(arguments: tuple[Any, ...]) -> tuple[Location, TransportSettings]:
+    """Return the location and the settings from the result of `handed_over`."""
+    location, values = arguments
+    headers = {name: Clear(value) for name, value in values.pop("headers").items()}
+    hidden: Any = {
+        name: Clear(value)
+        for name in ("proxy", "password", "token")
+        if (value := values.pop(name)) is not None
+    }
+    return Location(*location), TransportSettings(**values, **hidden, headers=headers)
+
+
+def _bare(value: Any) -> Any:
+    if hasattr(value, "reveal"):
+        return value.reveal()
+    if hasattr(value, "items"):
+        return {name: _bare(each) for name, each in value.items()}
+    return value

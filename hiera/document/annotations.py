@@ -22,7 +22,7 @@ from foundation.suggestions import nearest
 from hiera.errors import HieraError
 from hiera.expressions.checks import CHECKS, matches
 from hiera.expressions.jinja import compile_check
-from hiera.values.data_paths import MISSING, path_text, step
+from hiera.values.plain import MISSING, path_text, step
 from hiera.values.secrets import EACH, Secret
 
 # Comments at the keys of ``data`` and of ``overrides`` that look like annotations. The path of a comment has ``EACH``

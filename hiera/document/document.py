@@ -42,9 +42,8 @@ from hiera.document.layers import (
 from hiera.errors import DocumentError, ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.expressions import Scope, has_expression, parse, resolve
 from hiera.limits import total
-from hiera.text import yaml_text
-from hiera.values.data_paths import MISSING, find, parse_path, path_text
-from hiera.values.plain import described, merge_deep
+from hiera.text import parsing
+from hiera.values.plain import MISSING, described, find_value, merge_deep, parse_path, path_text
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
@@ -160,16 +159,16 @@ class Document:
         text: str | bytes,
         source: str,
         *,
-        limit: int = yaml_text.SIZE_LIMIT,
+        limit: int = parsing.SIZE_LIMIT,
     ) -> Document:
         """Read a separate document, YAML or JSON.
 
         Raises DocumentError and LimitError.
         """
         # 1.
-        value = yaml_text.load(text, source, limit=limit)
+        value = parsing.load_yaml(text, source, limit=limit)
         decoded = text.decode() if isinstance(text, bytes) else text
-        locate = functools.partial(yaml_text.locate, decoded)
+        locate = functools.partial(parsing.locate, decoded)
         shape = _Shape(source, locate)
         document = shape.mapping((), value)
         shape.verify_keys((), document, KEYS)
@@ -418,7 +417,7 @@ class _Shape:
                 path = parse_path(key) if isinstance(key, str) else ()
             except HieraError as error:
                 raise error.at(_location(self.source, self.locate, ("replace", index))) from None
-            if not path or all(find(section, path) is MISSING for section in sections):
+            if not path or all(find_value(section, path) is MISSING for section in sections):
                 raise self.error(("replace", index), f"is {key!r}, and this document has no value for it")
             paths.add(tuple(map(str, path)))
         return frozenset(paths)

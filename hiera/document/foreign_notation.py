@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from hiera.errors import HieraError
-from hiera.text import yaml_text
+from hiera.text import parsing
 
 Path = tuple[str | int, ...]
 
@@ -44,13 +44,13 @@ def find_foreign(text: str) -> Iterator[Foreign]:
     if "${" not in text:
         return
     try:
-        value = yaml_text.load(text, "")
+        value = parsing.load_yaml(text, "")
     except HieraError:
         return
     is_of_ccm = isinstance(value, dict) and SECTION in value
     for path, expression in _walk(value, ()):
         is_evaluated = is_of_ccm or _is_in_order(path)
-        line = yaml_text.locate(text, path)[0]
+        line = parsing.locate(text, path)[0]
         replacement = re.sub(" {2,}", " ", _replacement(expression))
         yield Foreign(line, _shown(expression), _shown(replacement), is_evaluated)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from foundation.problems import Location, ProblemCode
 from hiera.errors import ExpressionError, HieraError
-from hiera.values.data_paths import path_text
+from hiera.values.plain import path_text
 from hiera.values.secrets import hidden_below
 
 Path = tuple[str | int, ...]

@@ -18,7 +18,7 @@ import yaml
 
 from hiera.errors import DocumentError, ExpressionError
 from hiera.expressions.texts import as_text
-from hiera.text import json_text, yaml_text
+from hiera.text import parsing
 from hiera.values import sizes
 from hiera.values.plain import plain
 
@@ -100,7 +100,7 @@ def to_nice_yaml(
 
 def from_json(text: str) -> Any:
     """Return the value of a JSON text, with the strict rules of facts in JSON."""
-    return json_text.load(as_text(text, "from_json"), "the text given to from_json")
+    return parsing.load_json(as_text(text, "from_json"), "the text given to from_json")
 
 
 def from_yaml_all(text: str) -> list[Any]:
@@ -117,13 +117,14 @@ def from_yaml_all(text: str) -> list[Any]:
         raise DocumentError("the text given to from_yaml_all", f"is no YAML: {error}") from None
     parts = [text[start:end] for start, end in pairwise([*starts, len(text)])]
     return [
-        yaml_text.load(part, f"document {n} given to from_yaml_all") for n, part in enumerate(parts, start=1)
+        parsing.load_yaml(part, f"document {n} given to from_yaml_all")
+        for n, part in enumerate(parts, start=1)
     ]
 
 
 def from_yaml(text: str) -> Any:
     """Return the value of a YAML text, with the strict rules of a manifest."""
-    return yaml_text.load(as_text(text, "from_yaml"), "the text given to from_yaml")
+    return parsing.load_yaml(as_text(text, "from_yaml"), "the text given to from_yaml")
 
 
 def b64encode(text: str, encoding: str = "utf-8", urlsafe: bool = False) -> str:

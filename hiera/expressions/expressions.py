@@ -25,8 +25,16 @@ from typing import Any, Final
 from foundation.problems import DependsOn, ProblemCode
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.limits import total
-from hiera.values.data_paths import MISSING, find, first_missing, parse_path, path_text
-from hiera.values.plain import TYPES, described, plain
+from hiera.values.plain import (
+    MISSING,
+    TYPES,
+    described,
+    find_value,
+    first_missing,
+    parse_path,
+    path_text,
+    plain,
+)
 from hiera.values.secrets import Secret
 from hiera.values.sizes import TEXT_LIMIT
 
@@ -84,7 +92,7 @@ class Scope:
         steps = parse_path(path)
         # A path reaches data and loop variables only, no functions.
         is_value = steps and (steps[0] in ROOTS or not callable(self.names.get(steps[0])))
-        value = find(self.names, steps) if is_value else MISSING
+        value = find_value(self.names, steps) if is_value else MISSING
         if value is not MISSING:
             return value
         if steps and steps[0] not in ROOTS:
@@ -141,7 +149,7 @@ def depends_of_value(value: Any) -> DependsOn:
 
 
 def _depends_of(source: str) -> DependsOn:
-    from hiera.expressions.reads import depends_of  # Jinja2, and only for a message
+    from hiera.expressions.jinja import depends_of  # Jinja2, and only for a message
 
     return depends_of(source)
 
@@ -340,7 +348,7 @@ class Name(Expression):
         return self.steps[0]
 
     def raw(self, scope: Scope) -> Any:
-        value = find(scope.names, self.steps)
+        value = find_value(scope.names, self.steps)
         if value is MISSING:
             raise scope.missing(self.steps)
         return value

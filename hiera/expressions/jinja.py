@@ -2,6 +2,7 @@
 
 * As in Jinja2, a false condition without ``else`` is the empty text.
 * Every failure is an error of ``hiera.errors``. If a secret was used, its message quotes nothing.
+* The syntax tree of an expression shows its sources: facts, data, or only constants.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jinja2 import (
 )
 from jinja2.parser import Parser
 
-from foundation.problems import ProblemCode
+from foundation.problems import DependsOn, ProblemCode
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.checks import CHECKS
 from hiera.expressions.filters import table
@@ -135,3 +136,29 @@ def translated(error: Exception, source: str = "", names: Mapping[str, Any] | No
         return ExpressionError("", f"fails on a secret value ({type(error).__name__})")
     kind = "" if isinstance(error, (TemplateError, TypeError, ValueError)) else f"{type(error).__name__}: "
     return ExpressionError("", f"cannot be evaluated: {kind}{error}")
+
+
+_FACTS = frozenset({"facts", "Facts", "environ", "Environ"})
+_SAME = frozenset(
+    {"read_file", "readFile", "file", "range", "dict", "namespace", "cycler", "joiner", "value"}
+)
+"""Names with the same meaning on every host."""
+_LOOKUPS = frozenset({"lookup", "hiera"})
+
+
+def depends_of(source: str) -> DependsOn:
+    """Return why an expression may differ on another host. ``source`` is its text, without braces.
+
+    Names of loops count as data. An expression that cannot be parsed depends on nothing.
+    """
+    try:
+        tree, _ = tree_of(source)
+    except HieraError:
+        return DependsOn.NOTHING
+    names = {node.name for node in (tree, *tree.find_all(nodes.Name)) if isinstance(node, nodes.Name)}
+    paths = [node.value for node in (tree, *tree.find_all(nodes.Const)) if isinstance(node, nodes.Const)]
+    roots = {str(path).partition(".")[0] for path in paths} if names & _LOOKUPS else set()
+    # A template can read all facts.
+    if (names | roots) & (_FACTS | {"template"}):
+        return DependsOn.FACTS
+    return DependsOn.DATA if names - _SAME else DependsOn.NOTHING

@@ -7,7 +7,7 @@ from typing import Any
 
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Constant, Expression, Lookup, Name, Scope, joined, parse
-from hiera.values.data_paths import parse_path
+from hiera.values.plain import parse_path
 from hiera.values.secrets import Secret
 
 

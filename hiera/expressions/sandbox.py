@@ -40,15 +40,21 @@ from jinja2.utils import Cycler, Joiner, Namespace
 
 from hiera import limits
 from hiera.expressions.builtins import percent, replace
-from hiera.expressions.columns import place_of, with_columns
 from hiera.expressions.filters import FILTERS, TESTS, qualified, table
 from hiera.expressions.refused import refused
 from hiera.expressions.template_code import code_of
-from hiera.expressions.undefined import FILTERS_OF_MISSING, TESTS_OF_MISSING, ExplainedUndefined, callers
+from hiera.expressions.undefined import (
+    FILTERS_OF_MISSING,
+    TESTS_OF_MISSING,
+    ExplainedUndefined,
+    callers,
+    place_of,
+    with_columns,
+)
 from hiera.expressions.versions_and_dates import TIME_PARTS, TIMES
 from hiera.limits import SCALARS, meter
 from hiera.values import sizes
-from hiera.values.data_paths import MISSING, step
+from hiera.values.plain import MISSING, step
 from hiera.values.secrets import Secret
 
 MAPPING_METHODS: Final = frozenset({"get", "items", "keys", "values"})

@@ -1,20 +1,31 @@
-"""Layers and their levels: global, environment, and one for each module.
+"""Layers of a tree and their levels: the global layer, the environment, and one layer for each module with data.
 
 * A layer is a ``hiera.yaml``. Its levels are created with the facts when the layer is first used.
 * Levels are searched in order (step 7 of ``lookup``), and in a level its files in order (7a). The strategy merges
   several values in both steps.
+* The global layer always exists. Its default is one level, ``common.yaml``. A layer with a data provider of Puppet 4
+  also exists without a ``hiera.yaml``.
+* Data providers are ``environment_data_provider`` in ``environment.conf`` and ``data_provider`` in ``metadata.json``.
+  Puppet 7 reads both, and ignores them beside a ``hiera.yaml`` of version 5.
+* The module path of the environment determines the directory of each module.
 """
 
-from collections.abc import Iterator
+import json
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from hiera.errors import HieraError, LimitError, LookupFailure
+from hiera.errors import ConfigError, HieraError, LimitError, LookupFailure
 from hiera.tree import backends
 from hiera.tree.backends import DataFunction, Tools
-from hiera.tree.config.documents import Kind
-from hiera.tree.config.locations import Location, Resolver
-from hiera.tree.config.schema import Config, LevelConfig
+from hiera.tree.config.load import load_config
+from hiera.tree.config.locations import Documents, Kind, Location, Resolver, join
+from hiera.tree.config.schema import ENVIRONMENT, GLOBAL, MODULE, Config, LevelConfig
 from hiera.tree.context.explain import ABSENT, SILENT, Absent, Key, Step
+from hiera.tree.context.interpolation import Warn, warning
 from hiera.tree.context.invocation import Invocation, Place
 from hiera.tree.strategies import Strategy
 
@@ -158,3 +169,187 @@ class Layer:
             function = backends.function(config, options, self._where, self._module, self._tools)
             levels.append(Level(config.name, function, locations))
         return levels
+
+
+# Data providers: ``none``, ``hiera`` (the existing ``hiera.yaml``, or the default) or ``function`` (``NAME::data``,
+# written in Ruby or Puppet).
+
+NONE, HIERA, FUNCTION = "none", "hiera", "function"
+
+
+class Provider:
+    """A data provider setting: ``setting``, in the file at ``path``, has the value ``name``."""
+
+    def __init__(self, setting: str, name: str, path: str) -> None:
+        self.setting = setting
+        self.name = name
+        self.path = path
+
+    def warn(self, warn: Warn, beside: int | None) -> None:
+        """Warn that the setting is ignored or deprecated beside a ``hiera.yaml`` of this version."""
+        is_ignored = beside is not None and beside >= 5
+        what = "is ignored, as there is a 'hiera.yaml' of version 5" if is_ignored else "is deprecated"
+        advice = "; a 'hiera.yaml' of version 5 should be used instead" if beside is None else ""
+        warn(warning(f"{self.setting} '{self.name}' {what}{advice}", self.path))
+
+    def function(self, owner: str) -> Config:
+        """Return the only level of an owner with its own data function."""
+        function = f"{owner}::data"
+        name = f"Legacy function '{function}'"
+        level = LevelConfig(name, "v4_data_hash", function, posixpath.dirname(self.path), None, (), {})
+        return Config(self.path, 5, (level,))
+
+    def unknown(self, owner: str) -> ConfigError:
+        """Return the error for an unknown provider name."""
+        return ConfigError("", f"{owner}, cannot find {self.setting} '{self.name}' (file: {self.path})")
+
+
+def of_environment(directory: str, documents: Documents) -> Provider | None:
+    """Return the provider in ``environment.conf``, or ``None``."""
+    path = posixpath.join(directory, "environment.conf")
+    if documents.kind(path) is not Kind.FILE:
+        return None
+    # Only this setting matters here. Invalid bytes in other settings are ignored.
+    text = documents.read(path).decode(errors="replace")
+    found = re.search(r"^[ \t]*environment_data_provider[ \t]*=[ \t]*(.*?)[ \t\r]*$", text, re.MULTILINE)
+    name = found[1].strip("'\"") if found else ""
+    return Provider("environment_data_provider", name, path) if name else None
+
+
+def of_module(directory: str, documents: Documents, warn: Warn) -> Provider | None:
+    """Return the provider in ``metadata.json``, or ``None``. An unreadable file causes a warning."""
+    path = posixpath.join(directory, "metadata.json")
+    if documents.kind(path) is not Kind.FILE:
+        return None
+    try:
+        metadata = json.loads(documents.read(path))
+    except (ValueError, RecursionError) as error:
+        warn(warning(f"is not JSON, so a data_provider in it is not known: {error}", path))
+        return None
+    name = metadata.get("data_provider") if isinstance(metadata, dict) else None
+    return None if name is None else Provider("data_provider", str(name), path)
+
+
+# The module path.
+
+# The last directories of Puppet's own module path. Missing directories are harmless.
+BASE = ("/etc/puppetlabs/code/modules", "/opt/puppetlabs/puppet/modules")
+
+
+def module_path(environment: str, documents: Documents) -> list[str]:
+    """Return the directories of modules: ``modulepath`` of ``environment.conf``, or ``modules``."""
+    config = posixpath.join(environment, "environment.conf")
+    if documents.kind(config) is Kind.FILE:
+        text = documents.read(config).decode(errors="replace")
+        found = re.search(r"^\s*modulepath\s*=\s*(.*?)\s*$", text, re.MULTILINE)
+        if found:
+            said = found[1]
+            if len(said) > 1 and said[0] == said[-1] and said[0] in "'\"":
+                said = said[1:-1]
+            return [path for part in said.split(":") for path in _directories(part, environment)]
+    return [posixpath.join(environment, "modules"), *BASE]
+
+
+def _directories(part: str, environment: str) -> list[str]:
+    if part.strip() in ("$basemodulepath", "${basemodulepath}"):
+        return list(BASE)
+    known = {"environment": posixpath.basename(environment), "codedir": "/etc/puppetlabs/code"}
+    part = re.sub(r"\$\{?(\w+)\}?", lambda found: known.get(found[1], found[0]), part.strip())
+    return [join(environment, part)] if part else []
+
+
+def find(name: str, path: list[str], documents: Documents) -> str | None:
+    """Return the directory of the module ``name``, from the first matching entry of ``path``."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        return None
+    candidates = (posixpath.join(directory, name) for directory in path)
+    return next((found for found in candidates if documents.kind(found) is Kind.DIRECTORY), None)
+
+
+class Layout:
+    """The layers by name. Each ``hiera.yaml`` is read when its layer is first used."""
+
+    def __init__(
+        self,
+        environment: str | None,
+        config_path: str | None,
+        global_config: str | None,
+        module_path: Sequence[str],
+        tools: Tools,
+    ) -> None:
+        """``config_path`` is the environment's configuration if it is not its ``hiera.yaml``."""
+        self._environment = environment and os.path.abspath(environment)
+        self._config_path = config_path and os.path.abspath(config_path)
+        self._global_config = global_config and os.path.abspath(global_config)
+        self._given_modules = [os.path.abspath(path) for path in module_path]
+        self._tools = tools
+        self._documents = tools.files.documents
+        self._layers: dict[str, Layer | None] = {}
+        self._environment_layer: Layer | Absent | None = ABSENT
+        self._module_layers: dict[str, Layer | None] = {}
+
+    def global_layer(self) -> Layer | None:
+        """Return the highest layer, if there is a global ``hiera.yaml``."""
+        return self._layer(GLOBAL, self._global_config) if self._global_config else None
+
+    def environment_layer(self) -> Layer | None:
+        """Return the layer of the environment, if it has a ``hiera.yaml``, or a data provider of Puppet 4."""
+        if self._environment_layer is ABSENT:
+            self._environment_layer = self._find_environment_layer()
+        return self._environment_layer
+
+    def _find_environment_layer(self) -> Layer | None:
+        directory = self._environment
+        path = self._config_path or (directory and posixpath.join(directory, "hiera.yaml"))
+        provider = of_environment(directory, self._documents) if directory else None
+        return self._provided(ENVIRONMENT, path, provider, None) if path else None
+
+    def _provided(self, place: str, path: str, provider: Provider | None, module: str | None) -> Layer | None:
+        """Return the layer of the ``hiera.yaml`` at ``path``. A provider counts unless the file has version 5."""
+        exists = path in self._layers or self._documents.kind(path) is not Kind.NOTHING
+        layer = self._layer(place, path, module) if exists else None
+        if provider is None:
+            return layer
+        provider.warn(self._tools.warn, layer.version if layer else None)
+        # A hiera.yaml of version 5 overrides every provider. The provider hiera also uses an older file.
+        if (layer is not None and layer.version >= 5) or provider.name == HIERA:
+            return layer or self._layer(place, path, module)
+        if provider.name == NONE:
+            return None
+        if provider.name == FUNCTION:
+            made = provider.function(module or place.lower())
+            return Layer(place, made, self._tools, provider.path, module)
+        raise provider.unknown(f"{place} '{module or posixpath.basename(self._environment or '')}'")
+
+    def module_layer(self, module: str, step: Step) -> Layer | None:
+        """Return the layer of ``module``. If it is missing, ``step`` records the reason."""
+        directory = find(module, self._module_path, self._documents)
+        if directory is None:
+            step.add("module", module).skipped("module_not_found")
+            return None
+        if module not in self._module_layers:
+            provider = of_module(directory, self._documents, self._tools.warn)
+            path = posixpath.join(directory, "hiera.yaml")
+            self._module_layers[module] = self._provided(MODULE, path, provider, module)
+        layer = self._module_layers[module]
+        if layer is None:
+            step.add("module", module).skipped("module_provider_not_found")
+        return layer
+
+    def all_layers(self) -> list[Layer]:
+        """Return every existing layer, with modules sorted by name."""
+        names = (entry.name for path in self._module_path for entry in self._documents.entries(path))
+        of_modules = [self.module_layer(name, SILENT) for name in sorted(set(names))]
+        layers = [self.global_layer(), self.environment_layer(), *of_modules]
+        return [layer for layer in layers if layer is not None]
+
+    @cached_property
+    def _module_path(self) -> list[str]:
+        found = module_path(self._environment, self._documents) if self._environment else []
+        return self._given_modules + found
+
+    def _layer(self, place: str, path: str, module: str | None = None) -> Layer | None:
+        if path not in self._layers:
+            loaded = load_config(path, self._documents, place, self._tools.warn)
+            self._layers[path] = Layer(place, loaded, self._tools, path, module) if loaded else None
+        return self._layers[path]

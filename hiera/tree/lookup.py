@@ -40,17 +40,16 @@ from hiera import regex
 from hiera.errors import HieraError, KeyNotFound, LimitError, LookupFailure
 from hiera.tree import strategies
 from hiera.tree.backends import DataFiles, Tools
-from hiera.tree.config.documents import Documents, Files
+from hiera.tree.config.locations import Documents, Files
 from hiera.tree.context import explain
 from hiera.tree.context.explain import ABSENT, SILENT, Absent, Key, Step
 from hiera.tree.context.interpolation import Given, Interpolator, Scope, Warn
 from hiera.tree.context.invocation import Invocation, Outer, Place, deep_recursion
-from hiera.tree.layers import Holder, Layer
-from hiera.tree.layout import Layout
+from hiera.tree.layers import Holder, Layer, Layout
 from hiera.tree.puppet import convert, types
 from hiera.tree.ruby import values
 from hiera.tree.strategies import HASH, Merge, Strategy
-from hiera.values.data_paths import MISSING
+from hiera.values.plain import MISSING
 
 # ``lookup_options``: how a key is merged and converted, as defined in the data.
 #

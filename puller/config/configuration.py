@@ -20,7 +20,7 @@ from foundation.durations import Duration
 from foundation.masking import mask_location, mask_urls
 from foundation.problems import KeyPath, Location, replaced
 from hiera.errors import HieraError
-from hiera.text import yaml_text
+from hiera.text import parsing
 from hiera.values.secrets import Secret
 from puller.config.destinations import DestinationOptions, find_destination_problem
 from puller.config.maintenance_windows import Window, find_problem
@@ -228,7 +228,7 @@ def _load(path: Path, kind: type[Configuration]) -> Configuration:
     option = " --as-user" if kind.as_user else ""
     try:
         data = read_limited(trusted(path), _SIZE_LIMIT)
-        value = yaml_text.load(data, str(path))
+        value = parsing.load_yaml(data, str(path))
     except FileNotFoundError:
         hint = f"create it from the output of `puller config sample{option}`"
         location = Location(str(path))
@@ -261,7 +261,7 @@ def _decode(value: dict[str, Any], text: str, path: Path, kind: type[Configurati
     if wrong := find_destination_problem(configuration.reports.to):
         index, sentence = wrong
         raise _invalid(path, text, ("reports", "to", index), f"reports.to[{index}] {sentence}")
-    original = partial(yaml_text.original, text)
+    original = partial(parsing.original, text)
     if found := find_problem(configuration.windows, value.get("windows", ()), original):
         place, sentence = found
         raise _invalid(path, text, place, sentence)
@@ -273,7 +273,7 @@ def _invalid(path: Path, text: str, keys: KeyPath, message: str) -> Configuratio
 
 
 def _location(path: Path, text: str, keys: KeyPath) -> Location:
-    return Location(str(path), *yaml_text.locate(text, keys), tuple(keys))
+    return Location(str(path), *parsing.locate(text, keys), tuple(keys))
 
 
 def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:

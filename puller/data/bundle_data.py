@@ -18,7 +18,7 @@ import msgspec
 
 from foundation.problems import DependsOn, Problem
 from hiera.errors import ExpressionError, HieraError
-from hiera.values.data_paths import MISSING
+from hiera.values.plain import MISSING
 from hiera.values.secrets import hidden_at
 from puller.data.hiera_tree import TREE, ask_tree
 from puller.data.sources import DataSource, Origin, Surroundings, merged

@@ -12,8 +12,7 @@ from hiera.errors import ExpressionError, UndefinedError
 from hiera.tree import strategies
 from hiera.tree.context import explain
 from hiera.tree.context.explain import ABSENT, SILENT, Key, Step
-from hiera.values.data_paths import MISSING
-from hiera.values.plain import described
+from hiera.values.plain import MISSING, described
 from hiera.values.secrets import hidden_at, hidden_below
 from puller.data.bundle_data import BundleData
 

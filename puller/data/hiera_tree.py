@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foundation.problems import Problem
 from hiera.errors import HieraError, KeyNotFound
-from hiera.values.data_paths import MISSING
+from hiera.values.plain import MISSING
 
 if TYPE_CHECKING:
     from hiera.tree.context.explain import Step
@@ -48,7 +48,7 @@ def ask_tree(
     whole key outside of the tree for ``%{lookup('…')}``, or ``MISSING``.
     """
     from hiera.tree.context.explain import SILENT
-    from hiera.tree.ruby.printable import printable
+    from hiera.tree.ruby.values import printable
 
     try:
         value = tree.lookup(name, merge=merge, step=SILENT if step is None else step, outer=outer)

@@ -17,9 +17,8 @@ from hiera.document.document import Document, Resolved
 from hiera.errors import HieraError, KeyNotFound
 from hiera.tree.context import explain
 from hiera.tree.context.explain import SILENT, literal, recorder
-from hiera.values import data_paths
-from hiera.values.data_paths import MISSING
-from hiera.values.plain import merge_sources
+from hiera.values import plain
+from hiera.values.plain import MISSING, merge_sources
 from hiera.values.secrets import hidden, hidden_at
 from puller.data.bundle_data import BundleData
 from puller.data.sources import Origin, Surroundings
@@ -174,11 +173,11 @@ class DocumentAnswers:
 
     def ask(self, key: str, question: Question) -> Answer:
         try:
-            steps = data_paths.parse_path(key)
-            value = data_paths.find(self._resolved().data, steps)
+            steps = plain.parse_path(key)
+            value = plain.find_value(self._resolved().data, steps)
         except HieraError as error:
             return Answer(key, error=str(error))
-        if value is data_paths.MISSING:
+        if value is plain.MISSING:
             return self._answer(key, steps[0], question.has_default, question.default)
         return self._answer(key, steps[0], True, value)
 
@@ -189,7 +188,7 @@ class DocumentAnswers:
         if annotations is None or not self._is_checked:
             return {}
         problems = annotations.failures(self._resolved().data)
-        return {data_paths.parse_path(problem.name)[1]: text_of(problem) for problem in reversed(problems)}
+        return {plain.parse_path(problem.name)[1]: text_of(problem) for problem in reversed(problems)}
 
     def _answer(self, key: str, root: str, found: bool, value: Any) -> Answer:
         if error := self._violations.get(root):

@@ -18,9 +18,8 @@ from foundation.problems import DependsOn
 from hiera.document.document import Chosen, Document
 from hiera.document.layers import Explanation
 from hiera.errors import HieraError, UndefinedError
-from hiera.text import yaml_text
-from hiera.values.data_paths import parse_path
-from hiera.values.plain import merge_deep, merge_sources
+from hiera.text import parsing
+from hiera.values.plain import merge_deep, merge_sources, parse_path
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.system.trusted_files import trusted
 
@@ -203,7 +202,7 @@ def _assigned(pair: str) -> DataSource:
         raise UsageError("--set has a value without '='", expected="KEY=VALUE or KEY.KEY=VALUE")
     try:
         steps = parse_path(key) if key else ()
-        value: Any = yaml_text.load(text, f"--set {key}")
+        value: Any = parsing.load_yaml(text, f"--set {key}")
     except HieraError as error:
         raise UsageError(problems=error.problems) from error
     if not steps:

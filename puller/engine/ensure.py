@@ -14,7 +14,7 @@ import msgspec
 from foundation.formatting import json_values, plain
 from foundation.problems import Problem
 from hiera.errors import HieraError
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.sessions import Recorded, Session, change_since, latest
@@ -164,7 +164,7 @@ _HEALTH = {Health.OK: 0, Health.WARNING: 1, Health.CRITICAL: 2, Health.UNKNOWN: 
 def parse_request(text: bytes) -> Wanted:
     """Return the resource of a request in YAML or JSON. Raise ``UsageError``."""
     try:
-        request = yaml_text.load(text, "request")
+        request = parsing.load_yaml(text, "request")
     except HieraError as error:
         raise UsageError(problems=error.problems) from error
     if not isinstance(request, dict):

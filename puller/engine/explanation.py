@@ -19,8 +19,8 @@ from hiera.errors import HieraError, UndefinedError
 from hiera.expressions.expressions import Scope, evaluate, has_expression, resolve
 from hiera.tree.context import explain
 from hiera.tree.context.explain import ABSENT, SILENT, Key, recorder
-from hiera.tree.ruby.printable import printable
-from hiera.values.data_paths import MISSING, path_text
+from hiera.tree.ruby.values import printable
+from hiera.values.plain import MISSING, path_text
 from hiera.values.secrets import hidden_at
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_function import look_up

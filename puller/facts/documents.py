@@ -15,8 +15,8 @@ from math import isfinite
 from typing import Any
 
 from hiera.errors import ExpressionError, HieraError
-from hiera.text import json_text, yaml_text
-from hiera.values.data_paths import parse_path
+from hiera.text import parsing
+from hiera.values.plain import parse_path
 from puller.facts.fact_values import FactError, merged, nested
 
 _FORMS = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".txt": "txt"}
@@ -134,7 +134,7 @@ def _lines(text: bytes, source: str) -> Any:
 
 def _yaml(text: bytes, source: str) -> Any:
     try:
-        value = yaml_text.load(text, source, limit=SIZE_LIMIT)
+        value = parsing.load_yaml(text, source, limit=SIZE_LIMIT)
     except HieraError as error:
         raise FactError(error.where, error.what) from error
     return {} if value is None else value
@@ -142,7 +142,7 @@ def _yaml(text: bytes, source: str) -> Any:
 
 def _json(text: bytes, source: str) -> Any:
     try:
-        return json_text.load(text, source)
+        return parsing.load_json(text, source)
     except HieraError as error:
         raise FactError(error.where, error.what) from error
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from foundation.masking import HIDDEN, mask_urls
-from hiera.tree.ruby.printable import printable
+from hiera.tree.ruby.values import printable
 from puller.manifest.declaration import Declaration
 
 _LONGEST = 60  # characters of the value of one key

@@ -23,7 +23,7 @@ from bundles.format.identity import DESCRIPTION
 from foundation.problems import Location, Problem, ProblemCode
 from foundation.suggestions import meant
 from hiera.errors import HieraError
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.bundle_paths import BUNDLE, LIBRARY_NAME, BundleFiles, FileTree
 from puller.data.library_data import DATA
 from puller.errors import ManifestError, SourceError, file_problem
@@ -187,7 +187,7 @@ def _why_malformed(name: object, path: object) -> str:
 def _read(path: str, name: str) -> tuple[Problems, Mapping[str, Any]]:
     try:
         text = read_limited(path, _SIZE_LIMIT).decode("utf-8")
-        value = yaml_text.load(text, name)
+        value = parsing.load_yaml(text, name)
     except OSError as error:
         raise SourceError(file_problem(error, "cannot be read", where=name)) from error
     except HieraError as error:

@@ -20,7 +20,7 @@ from foundation.problems import KeyPath, Problem, ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, depends_of_value, has_expression, resolve_tree
 from hiera.limits import total
-from hiera.text import yaml_text
+from hiera.text import parsing
 from hiera.values.secrets import has_secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
@@ -277,7 +277,7 @@ def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
         if rendered.is_secret:
             problems.mask = mask = Masks().of(home.data.all)
         family.texts.append(problems)
-        value = text.converted(yaml_text.load(rendered.text, problems.source))
+        value = text.converted(parsing.load_yaml(rendered.text, problems.source))
     except (HieraError, ResourceError) as error:
         text.refuse_error("resources_template", error, mask)
         return _List([], (), text.problems)

@@ -13,7 +13,7 @@ import msgspec
 
 from foundation.masking import mask_urls
 from foundation.problems import NOWHERE, KeyPath, Location, Problem, ProblemCode
-from hiera.text import yaml_text
+from hiera.text import parsing
 from hiera.values.secrets import Secret
 from puller.errors import Fields, ManifestError
 from puller.resources.base import Properties, PropertyError, ResourceType
@@ -40,8 +40,8 @@ class Problems(msgspec.Struct):
         """Return a collector for a YAML text."""
         return cls(
             source,
-            lambda path: yaml_text.locate(text, path),
-            lambda path: yaml_text.original(text, path),
+            lambda path: parsing.locate(text, path),
+            lambda path: parsing.original(text, path),
             text,
         )
 

@@ -19,8 +19,8 @@ from hiera.document.document import Document, annotations_of
 from hiera.document.foreign_notation import converted
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
-from hiera.text import yaml_text
-from hiera.values.data_paths import MISSING
+from hiera.text import parsing
+from hiera.values.plain import MISSING
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
@@ -82,7 +82,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         """
         text = _read(path, name)
         try:
-            value = yaml_text.load(text, name)
+            value = parsing.load_yaml(text, name)
         except HieraError as error:
             raise ManifestError(error.problems) from error
         problems = Problems.of_text(name, text)

@@ -11,7 +11,7 @@ from typing import Any
 
 from foundation.problems import KeyPath
 from hiera.expressions.expressions import Scope
-from hiera.values.data_paths import MISSING
+from hiera.values.plain import MISSING
 from puller.bundle_paths import BundleFiles
 from puller.templates.functions import bundle_functions
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bundles.client.notes import RoutineNote
 from bundles.confined.current import missing_protections
 from bundles.deadline import Deadline
+from bundles.progress import RoutineNote
 from bundles.store.store import Store
 from foundation.problems import Problem, ProblemCode
 from foundation.timestamps import iso_text

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from bundles import progress
-from bundles.client.notes import RoutineNote
 from bundles.client.partial_downloads import FILES
 from bundles.client.revalidation import revalidate
 from bundles.deadline import Deadline
@@ -21,6 +20,7 @@ from bundles.errors import BundleError, FormatError, SettingsError, StoreError
 from bundles.filesystem.atomic import remove_any
 from bundles.format.index import Artifact, Digest, Indexes
 from bundles.format.release import Release
+from bundles.progress import RoutineNote
 from bundles.store.contents import Installed
 from bundles.store.store import Store
 from bundles.transport.mirror import open_mirrors

@@ -28,11 +28,10 @@ from bundles.filesystem.atomic import read_limited
 from foundation.problems import problems_of
 from hiera import limits
 from hiera.errors import LimitError as HieraLimitError
-from hiera.expressions.columns import place_of
 from hiera.expressions.expressions import Scope
 from hiera.expressions.jinja import for_templates, translated
 from hiera.expressions.sandbox import Sandbox
-from hiera.expressions.undefined import callers
+from hiera.expressions.undefined import callers, place_of
 from hiera.limits import meter
 from puller.bundle_paths import BundleFiles
 from puller.templates.bundle_files import BundleFunction

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from bundles.publisher.new_site import make_site
+from bundles.publisher.lifecycle import make_site
 from bundles.publisher.publication import publish_bundle
 from tests.simulators.authority import Authority
 from tests.support.nginx import Nginx

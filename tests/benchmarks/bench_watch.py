@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bundles.format.release import Release, Rollout
-from bundles.publisher.watch_rule import WatchRule
+from bundles.publisher.settings import WatchRule
 from puller.fleet.conditions import condition_of
 from puller.fleet.host_document import Document
 from puller.fleet.store.database import Store

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from bundles.errors import PublishError
-from bundles.publisher.expiry import Lifetimes
-from bundles.publisher.settings import SiteSettings
+from bundles.publisher.settings import Lifetimes, SiteSettings
 from foundation.durations import Duration
 from foundation.timestamps import parse_until
 from hiera.expressions.checks import CHECKS

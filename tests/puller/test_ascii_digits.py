@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bundles.publisher.push.contents import _METADATA, _ROOT
+from bundles.publisher.push.plan import _METADATA, _ROOT
 from foundation.durations import Duration
 from puller.delivery.spool import _NAME as SPOOLED
 from puller.fleet.receiving import _RUN

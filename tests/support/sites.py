@@ -25,12 +25,11 @@ from tuf.api.metadata import (
 )
 
 from bundles.client.client import TrustClient
-from bundles.format.bins import bin_of
 from bundles.format.index import Indexes, index_path
+from bundles.format.metadata import bin_of
 from bundles.publisher.keys import Signer, load_signer
-from bundles.publisher.new_site import make_site
+from bundles.publisher.lifecycle import make_site, refresh_site
 from bundles.publisher.publication import Publication, publish_bundle
-from bundles.publisher.renewal import refresh_site
 from bundles.publisher.site import Site
 from bundles.transport.mirror import Mirror
 

@@ -26,9 +26,8 @@ import yaml
 
 from bundles.publisher.channels import AT_ONCE, Channels, RolloutRequest
 from bundles.publisher.keys import make_key
-from bundles.publisher.new_site import make_site
+from bundles.publisher.lifecycle import make_site, refresh_site
 from bundles.publisher.publication import publish_bundle
-from bundles.publisher.renewal import refresh_site
 from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
 from bundles.publisher.web_server import SiteHandler, SiteServer

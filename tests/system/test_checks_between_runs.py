@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bundles.publisher.new_site import make_site
+from bundles.publisher.lifecycle import make_site
 from bundles.publisher.publication import publish_bundle
 from foundation.durations import Duration
 from puller.checks.kinds import HealthCheck, Http, Process, Tcp, Unix

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bundles.publisher.new_site import make_site
+from bundles.publisher.lifecycle import make_site
 from bundles.publisher.publication import publish_bundle
 
 if TYPE_CHECKING:

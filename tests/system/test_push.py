@@ -16,13 +16,10 @@ from pathlib import Path
 import pytest
 
 from bundles.errors import PublishError
-from bundles.publisher.new_site import make_site
+from bundles.publisher.lifecycle import make_site, refresh_site
 from bundles.publisher.publication import publish_bundle
-from bundles.publisher.push.contents import files_of
-from bundles.publisher.push.locations import open_destination
-from bundles.publisher.push.plan import Plan
-from bundles.publisher.push.push import Push
-from bundles.publisher.renewal import refresh_site
+from bundles.publisher.push.plan import Plan, files_of
+from bundles.publisher.push.push import Push, open_destination
 from bundles.publisher.site import Site
 from tests.support.nginx import free_port
 

@@ -29,10 +29,9 @@ from bundles.format.tuf import Metadata, TargetFile, Timestamp
 from bundles.progress import transfer
 from bundles.publisher.mirroring.mirror_state import Files, Record, Selection, State, Wanted
 from bundles.publisher.mirroring.source import Source
-from bundles.publisher.push.contents import TIMESTAMP, Kind, files_of, kind_of_file
-from bundles.publisher.push.contents import Source as CopiedFile
 from bundles.publisher.push.destination import Directory
-from bundles.publisher.push.plan import Edition, plan
+from bundles.publisher.push.plan import TIMESTAMP, Edition, Kind, files_of, kind_of_file, plan
+from bundles.publisher.push.plan import Source as CopiedFile
 from bundles.transport.mirror import Mirror
 from foundation.problems import ProblemCode
 

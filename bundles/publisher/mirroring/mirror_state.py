@@ -37,7 +37,7 @@ from bundles.format.compressed_file import verified
 from bundles.format.index import Archive, Digest
 from bundles.format.metadata import target_path
 from bundles.format.tuf import TargetFile
-from bundles.publisher.push.contents import FILES
+from bundles.publisher.push.plan import FILES
 from bundles.transport.mirror import Mirror
 from foundation.problems import ProblemCode
 

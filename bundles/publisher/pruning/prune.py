@@ -15,9 +15,9 @@ from bundles.filesystem.atomic import open_directory, remove_leftovers
 from bundles.format.history import Version
 from bundles.publisher.edition import Edition
 from bundles.publisher.keys import Passphrase
-from bundles.publisher.pruning.rule import PruningRule
 from bundles.publisher.pruning.sweep import Sweep, Swept, target_directories
 from bundles.publisher.published import Record
+from bundles.publisher.settings import PruningRule
 from bundles.publisher.site import NewArchive, Site, explained
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import tenacity
 from bundles.errors import PublishError
 from bundles.filesystem.output import OutputTree
 from bundles.filesystem.trees import open_regular, pieces_of
-from bundles.publisher.push.contents import Source, files_of
+from bundles.publisher.push.plan import Source, files_of
 from bundles.publisher.site import explained
 
 _T = TypeVar("_T")

@@ -6,12 +6,22 @@
 * Unrelated files at the destination are never touched.
 * The publisher keeps a `Record` of each destination in ``pushes/NAME.json`` in the site's directory. ``NAME`` is a
   digest of the location.
+
+Locations of destinations:
+
+===================================  =============================================================
+``/srv/www/puller``                  a directory
+``www:/srv/www/puller``              a machine by SSH, configured for ``ssh``; or ``ssh://user@www:22/srv/www``
+``https://dav.example.com/puller``   a web server with WebDAV
+``s3://bucket/prefix``               an object store with the S3 API, with the extra ``s3``
+===================================  =============================================================
 """
 
 import contextlib
 import fcntl
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,10 +33,24 @@ from bundles.errors import PublishError
 from bundles.filesystem.atomic import read_limited, write_file
 from bundles.format.size_limits import LARGEST_STORED
 from bundles.publisher.published import Published
-from bundles.publisher.push.contents import TIMESTAMP, Kind, Source, files_of, kind_of_file, verify_source
-from bundles.publisher.push.destination import Destination, Sending
-from bundles.publisher.push.plan import Edition, Plan, plan
+from bundles.publisher.push.destination import Destination, Directory, Sending
+from bundles.publisher.push.plan import (
+    TIMESTAMP,
+    Edition,
+    Kind,
+    Plan,
+    Source,
+    files_of,
+    kind_of_file,
+    plan,
+    verify_source,
+)
+from bundles.publisher.push.s3 import ObjectStoreDestination
+from bundles.publisher.push.ssh import Remote
+from bundles.publisher.push.webdav import WebDav
 from bundles.publisher.site import Site, explained
+from foundation.masking import mask_location
+from foundation.object_store import SCHEME
 from foundation.problems import ProblemCode
 from foundation.timestamps import minute_text
 
@@ -367,3 +391,29 @@ class Push:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+_SSH = re.compile(r"(?P<host>(?:[^/@:\s]+@)?(?:\[[0-9a-fA-F:.]+\]|[^/@:\s-][^/@:\s]*)):(?P<path>/.*)")
+_SSH_URL = re.compile(
+    r"ssh://(?P<host>(?:[^/@:\s]+@)?(?:\[[0-9a-fA-F:.]+\]|[^/@:\s-][^/@:\s]*))(?::(?P<port>[0-9]+))?(?P<path>/.*)"
+)
+
+
+def open_destination(location: str) -> Destination:
+    """Return the destination of a location, without connecting. Raises `PublishError`."""
+    if any(not character.isprintable() for character in location):
+        what = "is no destination: it has control characters"
+        raise PublishError(mask_location(ascii(location)), what, code=ProblemCode.INVALID_COMMAND)
+    if location.startswith(SCHEME):
+        return ObjectStoreDestination.open(location)
+    if location.startswith(("http://", "https://")):
+        return WebDav(location)
+    if "://" in location and not location.startswith("ssh://"):
+        scheme = location.partition("://")[0]
+        what = "is no kind of destination, expected a directory, ssh://, https:// or s3://"
+        raise PublishError(f"{scheme}://", what, code=ProblemCode.INVALID_COMMAND)
+    if found := _SSH_URL.fullmatch(location) or _SSH.fullmatch(location):
+        fields = found.groupdict()
+        return Remote(fields["host"], fields["path"], fields.get("port"))
+
+    return Directory(location)

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from bundles.errors import PublishError
-from bundles.publisher.push.contents import TIMESTAMP, Source, kind_of_file
 from bundles.publisher.push.destination import PassingError, Sending, retried
+from bundles.publisher.push.plan import TIMESTAMP, Source, kind_of_file
 from foundation.object_store import SCHEME, Failure, Location, ObjectStore, ObjectStoreError
 from foundation.problems import ProblemCode
 

@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import IO, Final
 
 from bundles.errors import PublishError
-from bundles.publisher.push.contents import Source, kind_of_file
 from bundles.publisher.push.destination import PassingError, Sending, retried
+from bundles.publisher.push.plan import Source, kind_of_file
 from foundation.problems import ProblemCode
 
 _MOST_BYTES: Final = 32 * 1024 * 1024

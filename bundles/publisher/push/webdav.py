@@ -21,8 +21,8 @@ import urllib3.exceptions as urllib3
 
 from bundles.adapter import session as new_session
 from bundles.errors import PublishError, SettingsError
-from bundles.publisher.push.contents import Source
 from bundles.publisher.push.destination import PassingError, Sending, retried
+from bundles.publisher.push.plan import Source
 from bundles.publisher.site import explained
 from bundles.transport.location import Location
 from bundles.transport.settings import TransportSettings

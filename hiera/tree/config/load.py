@@ -11,7 +11,7 @@ from typing import Any
 
 from hiera.errors import ConfigError
 from hiera.tree.config import schema
-from hiera.tree.config.documents import Documents, Kind, join
+from hiera.tree.config.locations import Documents, Kind, join
 from hiera.tree.config.schema import ENVIRONMENT, GLOBAL, MODULE, Config, LevelConfig, verify_shape
 from hiera.tree.context.interpolation import Warn, warning
 from hiera.tree.ruby import psych, values

@@ -1,4 +1,4 @@
-"""Values with the semantics of Ruby: printing, equality, sorting and regular expressions.
+"""Values with the semantics of Ruby: printing, equality, sorting, regular expressions, and conversion for JSON, YAML.
 
 * ``to_s`` and ``inspect`` return exactly the text that Ruby 3.1 prints.
 * ``identity`` follows Ruby's ``eql?``: ``1``, ``1.0``, ``true`` and ``"1"`` are four different values.
@@ -6,7 +6,7 @@
 """
 
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import cmp_to_key, lru_cache
 from typing import Any
 from unicodedata import category
@@ -302,3 +302,39 @@ def _translated(found: re.Match[str]) -> str:
 def _flags(text: str) -> str:
     """Return Python's flags. Ruby's ``m``, with which a dot matches a newline, is ``s`` in Python."""
     return text.replace("m", "s")
+
+
+def printable(value: Any, secret: Callable[[Secret], Any] = str) -> Any:
+    """Return ``value`` made of plain Python values. ``secret`` converts a secret, by default to the mask.
+
+    Raises ``LookupFailure`` for numbers that JSON does not support.
+    """
+    if isinstance(value, dict):
+        return {_name(name, secret): printable(item, secret) for name, item in value.items()}
+    if isinstance(value, list):
+        return [printable(item, secret) for item in value]
+    if isinstance(value, Secret):
+        return secret(value)
+    # As Puppet prints the two symbols that data may contain, undef and default.
+    if isinstance(value, Symbol):
+        return value.name
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        raise LookupFailure("", f"the number {inspect(value)} cannot be written")
+    return value
+
+
+def _name(name: Any, secret: Callable[[Secret], Any]) -> Any:
+    """Return a key. JSON converts the key 1 to text later, which keeps it apart from "1" here."""
+    if isinstance(name, OddKey):
+        return printable(name.value, secret) if isinstance(name.value, Secret) else to_s(name)
+    return inspect(name) if isinstance(name, float) else name
+
+
+def with_decrypted(secret: Secret) -> Any:
+    """Return a secret as ``puppet lookup`` shows it: decrypted texts in clear, ``Sensitive`` values masked."""
+    return printable(secret.reveal(), with_decrypted) if isinstance(secret, Decrypted) else str(secret)
+
+
+def revealed(secret: Secret) -> Any:
+    """Return a secret with all its content in clear."""
+    return printable(secret.reveal(), revealed)

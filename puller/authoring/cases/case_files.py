@@ -17,7 +17,7 @@ from foundation.formatting import did_you_mean, prefixed
 from foundation.problems import KeyPath, Problem, ProblemCode
 from foundation.suggestions import meant
 from hiera.errors import HieraError
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.authoring.cases.matchers import TAGS, Absent, has_matcher, read_as, shown
 from puller.data.sources import read
 from puller.errors import ConfigurationError, ManifestError
@@ -134,7 +134,7 @@ def load_case(file: CaseFile) -> LoadedCase:
     """
     text = read(file.path)
     try:
-        value = yaml_text.load(text, file.shown, tags=TAGS)
+        value = parsing.load_yaml(text, file.shown, tags=TAGS)
     except HieraError as error:
         raise ManifestError(error.problems) from None
     problems = Problems.of_text(file.shown, text)

@@ -204,7 +204,7 @@ TAGS: Final[Mapping[str, Callable[[Any], Matcher]]] = MappingProxyType(
         )
     }
 )
-"""For ``hiera.text.yaml_text.load``."""
+"""For ``hiera.text.parsing.load``."""
 
 
 def fits(wanted: Any, found: Any) -> bool:

@@ -22,7 +22,7 @@ from bundles.filesystem.trees import walk
 from foundation.problems import Location, ProblemCode, replaced
 from foundation.suggestions import Meant, meant
 from hiera.errors import HieraError
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.authoring.lint.findings import RULES, Finding, Severity, may_be_switched_off
 from puller.authoring.lint.refusals import finding
 from puller.authoring.lint.subject import Subject
@@ -153,7 +153,7 @@ def _of_file(subject: Subject, found: list[Finding]) -> tuple[frozenset[str], _P
         found.append(_wrong(Location(name), f"cannot be read: {error}"))
         return frozenset(), ()
     try:
-        value = yaml_text.load(text, name)
+        value = parsing.load_yaml(text, name)
     except HieraError as error:
         problem = replaced(error.problems[0], code=ProblemCode.SUPPRESSION)
         found.append(finding(problem, subject))

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from hiera.errors import HieraError
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.authoring.lint.subject import read_text
 from puller.facts import custom, legacy
 from puller.facts.fact_tree import BUILT_IN
@@ -205,6 +205,6 @@ def _of_file(path: str) -> Shape:
         return ANY if path.endswith(".txt") else RUN
     text = read_text(path)
     try:
-        return ANY if text is None else of_value(yaml_text.load(text, path), mark="\0")
+        return ANY if text is None else of_value(parsing.load_yaml(text, path), mark="\0")
     except HieraError:
         return ANY

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from hiera.errors import HieraError
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.checks.gossfile.matchers import Path, problems
 
 LARGEST = 1 << 20
@@ -98,7 +98,7 @@ def read(text: str, source: str) -> tuple[list[Test], list[Problem]]:
             Problem((), f"line {line} has a template ({{{{ … }}}}) of goss, and templates are not supported")
         ]
     try:
-        value = yaml_text.load(text, source, limit=LARGEST)
+        value = parsing.load_yaml(text, source, limit=LARGEST)
     except HieraError as error:
         return [], [Problem((), str(error))]
     if not isinstance(value, dict) or not value:

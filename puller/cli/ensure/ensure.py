@@ -23,7 +23,7 @@ from bundles.progress import watched_by
 from foundation.formatting import text_of
 from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.cli.options import Decorator, data_options, fact_options, job_options, together
 from puller.cli.output import show, warn, with_colour_option
 from puller.engine import sessions
@@ -252,7 +252,7 @@ def _pair(text: str, read: typing.Callable[[str], Any]) -> tuple[str, Any]:
 
 def _yaml(text: str) -> Any:
     try:
-        return yaml_text.load(text, "value")
+        return parsing.load_yaml(text, "value")
     except HieraError:
         raise ValueError from None
 

@@ -18,7 +18,7 @@ from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from hiera.errors import HieraError
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.cli.author.preview_releases import open_release, open_site
 from puller.cli.fleet.fleet_options import (
     open_reader,
@@ -219,7 +219,7 @@ def _read(read: Callable[[], bytes]) -> str:
 def _count(text: str) -> int:
     """Return the number of hosts in a file of this command, or 0 for any other file."""
     try:
-        found = yaml_text.load(text, "exports")
+        found = parsing.load_yaml(text, "exports")
     except HieraError:
         return 0
     if isinstance(found, list):

@@ -15,10 +15,10 @@ import click
 from bundles.filesystem.atomic import read_limited
 from hiera.document.document import Document, annotations_of
 from hiera.errors import HieraError
-from hiera.text import yaml_text
+from hiera.text import parsing
 from hiera.tree.context.interpolation import verify_complete
 from hiera.tree.lookup import Tree
-from hiera.tree.ruby.printable import printable, revealed, with_decrypted
+from hiera.tree.ruby.values import printable, revealed, with_decrypted
 from puller.cli.output import show, warn
 from puller.data.queries import Answer, Answers, BundleAnswers, BundleTogether, DocumentAnswers, TreeAnswers
 from puller.errors import UsageError
@@ -124,12 +124,12 @@ def _tree(
 def _document(path: str, name: str, facts: Mapping[str, Any], *, is_checked: bool = False) -> DocumentAnswers:
     """Return the document in a separate file, or in a manifest, whose other keys are ignored."""
     try:
-        text = read_limited(path, yaml_text.SIZE_LIMIT).decode("utf-8", "surrogateescape")
+        text = read_limited(path, parsing.SIZE_LIMIT).decode("utf-8", "surrogateescape")
     except ValueError as error:
         raise UsageError(str(error)) from error
-    value = yaml_text.load(text, name)
+    value = parsing.load_yaml(text, name)
     if isinstance(value, dict) and not value.keys() <= {"data", "hierarchy", "overrides"}:
-        locate = functools.partial(yaml_text.locate, text)
+        locate = functools.partial(parsing.locate, text)
         document = Document.from_value(value, name, locate, annotations_of(text, name))
     else:
         document = Document.parse(text, name)

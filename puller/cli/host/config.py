@@ -7,7 +7,7 @@ import click
 
 from foundation.masking import mask_location
 from foundation.problems import Location, Problem
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.cli.options import as_user_option, configuration_option, text_format_option
 from puller.cli.output import say
 from puller.cli.results import print_result_of
@@ -20,10 +20,10 @@ from puller.run.readiness import Keys, Unready, find_unready
 def _located(path: str, problems: Sequence[Unready]) -> Iterator[Problem]:
     """Yield the problems with their lines. A missing key has the line of its parent, or none."""
     text = Path(path).read_text(encoding="utf-8")
-    written = yaml_text.load(text.encode(), path)
+    written = parsing.load_yaml(text.encode(), path)
     for problem in problems:
         is_written = isinstance(written, dict) and problem.keys[0] in written
-        line = yaml_text.locate(text, problem.keys)[0] if is_written else 0
+        line = parsing.locate(text, problem.keys)[0] if is_written else 0
         yield Problem(
             code=ConfigurationError.code,
             message=problem.sentence,

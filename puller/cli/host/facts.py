@@ -14,8 +14,8 @@ from foundation.formatting import did_you_mean
 from foundation.problems import ProblemCode
 from foundation.suggestions import meant
 from hiera.errors import ExpressionError, HieraError
-from hiera.values import data_paths
-from hiera.values.data_paths import first_missing, parse_path, path_text
+from hiera.values import plain
+from hiera.values.plain import first_missing, parse_path, path_text
 from puller.cli.host.common import chosen, load_host, state_in_use
 from puller.cli.options import configuration_option, fact_options, format_option
 from puller.cli.output import show, warn
@@ -171,10 +171,10 @@ def _of_enforced(name: str, path: str, options: Mapping[str, Any]) -> Mapping[st
 def _show_at(path: str, found: Any, output_format: str) -> ExitStatus:
     steps = _steps(path)
     try:
-        value = data_paths.find(found, steps)
+        value = plain.find_value(found, steps)
     except HieraError:  # reported with the other problems
         return ExitStatus.NO
-    if value is data_paths.MISSING:
+    if value is plain.MISSING:
         warn(_missing(found, steps))
         return ExitStatus.NO
     show(_plain_text(value) if output_format == "yaml" else value, output_format)

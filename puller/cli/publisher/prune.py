@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from bundles.format.history import History, Said, Version
-    from bundles.publisher.pruning.rule import PruningRule
     from bundles.publisher.published import Record
+    from bundles.publisher.settings import PruningRule
 
 _HEAD = ("BUNDLE", "VERSION", "PUBLISHED", "SIZE", "CHANNELS", "FILES")
 

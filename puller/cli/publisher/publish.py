@@ -12,8 +12,8 @@ import click
 from bundles.first_few import first_few
 from bundles.progress import watched_by
 from bundles.publisher.publication import Progress, Publication, Wish, plan_bundles, publish_bundles
+from bundles.publisher.published import AUTO, Changes
 from bundles.publisher.site import Site
-from bundles.publisher.versions import AUTO, Changes
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from puller.authoring.cases.results import text_lines

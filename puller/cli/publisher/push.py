@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bundles.publisher.push.locations import open_destination
-from bundles.publisher.push.push import Push
+from bundles.publisher.push.push import Push, open_destination
 from bundles.publisher.site import Site
 from foundation.quantities import counted, size_text
 from puller.cli.completing import files

@@ -25,8 +25,8 @@ from puller.cli.publisher.key_sources import KEYS_VARIABLE, PIN_FILE, PIN_VARIAB
 
 if TYPE_CHECKING:
     from bundles.publisher.publication import Publication
+    from bundles.publisher.published import Changes
     from bundles.publisher.roles import Outcome
-    from bundles.publisher.versions import Changes
 
 
 site_directory: Decorator = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))

@@ -10,8 +10,8 @@ import click
 from bundles.errors import BundleError
 from bundles.format.release import Release, shown_percent
 from bundles.publisher.channels import Channels, reached_by
+from bundles.publisher.settings import May, WatchRule
 from bundles.publisher.site import Site
-from bundles.publisher.watch_rule import May, WatchRule
 from puller.cli.fleet.fleet_options import opened_store, store_option
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show, warn

@@ -10,9 +10,8 @@ import click
 from bundles.errors import SettingsError
 from bundles.publisher.channels import reached_by
 from bundles.publisher.data_publication import PublishedData, published_data
-from bundles.publisher.expiry import DEFAULT_LIFETIMES
-from bundles.publisher.new_site import make_site
-from bundles.publisher.renewal import refresh_site
+from bundles.publisher.lifecycle import make_site, refresh_site
+from bundles.publisher.settings import DEFAULT_LIFETIMES
 from bundles.publisher.site import Listed, RoleStatus, Site
 from bundles.publisher.verification import verify_site
 from bundles.publisher.web_server import open_server

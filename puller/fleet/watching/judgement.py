@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from bundles.format.release import Release
-from bundles.publisher.watch_rule import WatchRule
+from bundles.publisher.settings import WatchRule
 from foundation.quantities import counted
 from puller.fleet.conditions import Condition
 

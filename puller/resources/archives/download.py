@@ -21,8 +21,7 @@ from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import BundleError, TransportError
 from bundles.filesystem.trees import Counted, pieces_of
 from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings, too_late
-from bundles.transport.worker_arguments import handed_over
+from bundles.transport.settings import TransportSettings, handed_over, too_late
 from foundation.masking import Hidden
 from foundation.problems import ProblemCode
 from foundation.quantities import size_text

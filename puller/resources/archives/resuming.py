@@ -10,9 +10,8 @@ from bundles.errors import TransportError
 from bundles.format.member_paths import shown
 from bundles.transport.location import Location
 from bundles.transport.sessions import HttpSession
-from bundles.transport.settings import END_UNKNOWN, TransportSettings
+from bundles.transport.settings import END_UNKNOWN, TransportSettings, taken_over
 from bundles.transport.web import WebMirror
-from bundles.transport.worker_arguments import taken_over
 from puller.resources.archives.members import Kind
 
 _STARTS = {Kind.TAR_GZ: (b"\x1f\x8b",), Kind.ZIP: (b"PK\3\4", b"PK\5\6")}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles.archive.compression import deflated, shrinks
+from bundles.archive.canonical_tar import deflated, shrinks
 from bundles.archive.pack import build_bundle
 from bundles.archive.unpack import inspect, unpack
 

@@ -12,9 +12,9 @@ import pytest
 
 from bundles.deadline import Deadline
 from bundles.errors import SignatureError, TransportError
-from bundles.transport.download import download_if_changed
-from bundles.transport.glance import Glance, Place
+from bundles.transport.confined_web import download_if_changed
 from bundles.transport.mirror import open_mirrors
+from bundles.transport.plain import Glance, Place
 from bundles.transport.settings import TransportSettings, Validators
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from bundles.client.mirror_backoff import (
     WARNED_AFTER_FAILURES,
     MirrorMemory,
 )
-from bundles.client.notes import RoutineNote
 from bundles.errors import BundleError, NotFoundError, RollbackError, TransportError, TrustError
 from bundles.filesystem.atomic import write_file
-from bundles.format.bins import bin_of
+from bundles.format.metadata import bin_of
+from bundles.progress import RoutineNote
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import MOST_RETRIES_OF_SEVERAL, TransportSettings
 

@@ -16,8 +16,8 @@ import pytest
 from bundles import progress
 from bundles.confined import confinement
 from bundles.confined.current import confined, current, missing_protections
-from bundles.confined.frames import DATA, ERROR, LOG, UNPROTECTED, message
 from bundles.confined.network import Connection, Network
+from bundles.confined.worker import DATA, ERROR, LOG, UNPROTECTED, message
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import OversizeError, SettingsError, TransportError
 from foundation.problems import ProblemCode

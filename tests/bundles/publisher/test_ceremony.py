@@ -15,7 +15,7 @@ from tuf.api.metadata import Metadata, Root
 from bundles.errors import BundleError, FormatError, KeyFileError, PublishError, SignatureError
 from bundles.publisher.ceremony import Proposal
 from bundles.publisher.keys import NewKey, make_key
-from bundles.publisher.renewal import refresh_site
+from bundles.publisher.lifecycle import refresh_site
 from bundles.publisher.roles import RoleKeys
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from bundles.errors import BundleError, KeyFileError, PublishError, SignatureErr
 from bundles.format.release import Release
 from bundles.publisher.channels import AT_ONCE, Channels, RolloutRequest
 from bundles.publisher.publication import Publication, Wish, plan_bundles, publish_bundles
+from bundles.publisher.published import AUTO, Changes
 from bundles.publisher.site import Site
 from bundles.publisher.verification import verify_site
-from bundles.publisher.versions import AUTO, Changes
 
 if TYPE_CHECKING:
     from tests.support.sites import Clock, Host, Publisher, Survives

@@ -33,8 +33,7 @@ from bundles.publisher.keys import (
     make_key,
     token_key,
 )
-from bundles.publisher.new_site import make_site
-from bundles.publisher.renewal import refresh_site
+from bundles.publisher.lifecycle import make_site, refresh_site
 from bundles.publisher.roles import Outcome, RoleKeys
 from bundles.publisher.site import Site
 from bundles.publisher.tokens import signer_of

@@ -13,12 +13,12 @@ from bundles.errors import FormatError, PublishError, SignatureError
 from bundles.format.site_data import data_name, data_path
 from bundles.format.size_limits import LARGEST_SITE_DATA
 from bundles.publisher.data_publication import plan_data, publish_data, published_data, withdraw_data
+from bundles.publisher.lifecycle import refresh_site
 from bundles.publisher.mirroring.copy import SiteCopy
 from bundles.publisher.mirroring.mirror_state import Selection
 from bundles.publisher.pruning.prune import prune_site
-from bundles.publisher.pruning.rule import PruningRule
-from bundles.publisher.push.contents import files_of
-from bundles.publisher.renewal import refresh_site
+from bundles.publisher.push.plan import files_of
+from bundles.publisher.settings import PruningRule
 from bundles.publisher.site import Site
 from bundles.publisher.verification import verify_site
 from bundles.transport.mirror import DirectoryMirror

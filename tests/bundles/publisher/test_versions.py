@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from bundles.errors import PublishError
 from bundles.format.identity import parse_version
-from bundles.publisher.versions import next_version, order
+from bundles.publisher.published import next_version, order
 
 SORTED = [
     *("0.9", "1", "1.4.0~rc1", "1.4.0", "1.4.0-rc1", "1.4.0-rc2", "1.4.1", "1.4.02", "1.4.10", "1.10"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bundles.archive.compression import gzipped
+from bundles.archive.canonical_tar import gzipped
 from bundles.archive.pack import BuiltBundle, build_bundle
 from bundles.errors import StoreError, UnpackError
 from bundles.filesystem.trees import walk

@@ -10,7 +10,7 @@ import pytest
 
 from bundles.archive.pack import BuiltBundle
 from bundles.errors import StoreError
-from bundles.store import verify
+from bundles.store import contents
 from bundles.store.contents import LONGEST_TRUSTED
 from bundles.store.store import Store
 
@@ -36,13 +36,13 @@ def take_away(path: Path) -> None:
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Return the bundles that were compared byte by byte."""
     seen: list[Path] = []
-    differences = verify.differences
+    differences = contents.differences
 
     def watch(directory: Path, *, unlisted: bool) -> list[str]:
         seen.append(directory)
         return differences(directory, unlisted=unlisted)
 
-    monkeypatch.setattr(verify, "differences", watch)
+    monkeypatch.setattr(contents, "differences", watch)
     return seen
 
 

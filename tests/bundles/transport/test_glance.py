@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bundles.deadline import Deadline, DeadlineError
-from bundles.transport.glance import Glance, Place
+from bundles.transport.plain import Glance, Place
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\n"

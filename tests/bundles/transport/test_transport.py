@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from bundles.errors import NotFoundError, OversizeError, SettingsError, TransportError
-from bundles.transport.download import download_url
+from bundles.transport.confined_web import download_url
 from bundles.transport.location import Location
 from bundles.transport.mirror import Mirror, open_mirrors
 from bundles.transport.settings import TransportSettings

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hiera.document.annotations import Annotations, find_annotations
 from hiera.errors import HieraError
-from hiera.text.yaml_text import load
+from hiera.text.parsing import load_yaml
 from hiera.values.secrets import EACH, Secret, hidden_at
 
 DOCUMENT = """\
@@ -67,7 +67,7 @@ def test_a_comment_belongs_to_the_key_beside_or_below_it() -> None:
 
 
 def test_all_failures_are_told_in_the_order_of_the_file() -> None:
-    problems = find_annotations(DOCUMENT, "web.yaml").failures(load(DOCUMENT, "f")["data"])
+    problems = find_annotations(DOCUMENT, "web.yaml").failures(load_yaml(DOCUMENT, "f")["data"])
     assert list(map(str, problems)) == [
         "web.yaml:6: data.port is 80, which does not satisfy: value is int and value > 1024",
         "web.yaml:8: data.host is 'a', which does not satisfy: isIPv4(value)",
@@ -236,7 +236,7 @@ def test_a_secret_is_not_shown(expression: str) -> None:
 def test_annotations_are_found_in_whatever_can_be_loaded(text: str) -> None:
     text = f"data:\n  a: 1 # @require\n{text}"
     try:
-        load(text, "f")
+        load_yaml(text, "f")
     except HieraError:
         return
     assert find_annotations(text, "f").rules

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hiera.document.document import Document
 from hiera.errors import DocumentError, HieraError, LimitError, UndefinedError
-from hiera.text import yaml_text
+from hiera.text import parsing
 from hiera.values.secrets import Secret
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/documents.yaml").read_text(), yaml.CSafeLoader)
@@ -42,8 +42,8 @@ def test_a_document_may_be_bytes_and_has_a_limit() -> None:
 
 def test_a_document_inside_a_manifest_leaves_the_other_keys_to_it() -> None:
     text = "resources: []\ndata:\n  a: x{{ facts.nope }}\n"
-    value = yaml_text.load(text, "manifest.yaml")
-    document = Document.from_value(value, "manifest.yaml", lambda path: yaml_text.locate(text, path))
+    value = parsing.load_yaml(text, "manifest.yaml")
+    document = Document.from_value(value, "manifest.yaml", lambda path: parsing.locate(text, path))
     with pytest.raises(
         UndefinedError, match=r"^manifest.yaml:3:3: data.a: {{ facts.nope }}: facts has no key 'nope'"
     ):

@@ -23,7 +23,7 @@ from foundation.problems import DependsOn, ProblemCode
 from hiera.errors import DocumentError, EnvelopeError, HieraError
 from hiera.eyaml.eyaml import Decryptor, encrypt, is_encrypted, key_reader
 from hiera.eyaml.pkcs7 import create_key_pair, open_envelope, seal
-from hiera.tree.config.documents import Texts
+from hiera.tree.config.locations import Texts
 from hiera.tree.context.explain import recorder
 from hiera.tree.lookup import Tree
 from hiera.values.secrets import Decrypted

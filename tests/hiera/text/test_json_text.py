@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import HieraError
-from hiera.text.json_text import load
+from hiera.text.parsing import load_json
 
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -20,13 +20,13 @@ VALUES = st.recursive(
 @given(VALUES, st.booleans())
 def test_what_is_written_is_read(value: object, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
-    assert load(text, "f") == load(text.encode(), "f") == value
+    assert load_json(text, "f") == load_json(text.encode(), "f") == value
 
 
 @given(st.text(alphabet='{}[]",:\\ \n01.e-tu', max_size=40))
 def test_any_text_is_a_value_or_an_error_of_ours(text: str) -> None:
     try:
-        assert load(text, "f") == json.loads(text)
+        assert load_json(text, "f") == json.loads(text)
     except HieraError as error:
         assert str(error).startswith("f")
 
@@ -54,15 +54,15 @@ def test_any_text_is_a_value_or_an_error_of_ours(text: str) -> None:
 )
 def test_what_is_not_to_be_trusted_is_refused(text: str, message: str) -> None:
     with pytest.raises(HieraError) as refused:
-        load(text, "f")
+        load_json(text, "f")
     assert str(refused.value) == message
 
 
 def test_bytes_that_are_not_utf8_are_refused_with_their_line() -> None:
     with pytest.raises(HieraError, match=r"^f:2: is not UTF-8 text$"):
-        load(b'{"a":\n"\xff"}', "f")
+        load_json(b'{"a":\n"\xff"}', "f")
 
 
 def test_brackets_in_text_are_no_nesting() -> None:
-    assert load(json.dumps(["[" * 500, '"' + "{" * 500]), "f") == ["[" * 500, '"' + "{" * 500]
-    assert load("[" * 100 + "]" * 100, "f")
+    assert load_json(json.dumps(["[" * 500, '"' + "{" * 500]), "f") == ["[" * 500, '"' + "{" * 500]
+    assert load_json("[" * 100 + "]" * 100, "f")

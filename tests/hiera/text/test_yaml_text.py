@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hiera.errors import DocumentError, HieraError, LimitError
 from hiera.text import yaml_reading
+from hiera.text.parsing import load_yaml, locate, original
 from hiera.text.yaml_reading import Places
-from hiera.text.yaml_text import load, locate, original
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/yamltext.yaml").read_text(), yaml.CSafeLoader)
 
@@ -42,21 +42,21 @@ VALUES = st.recursive(
 
 @pytest.mark.parametrize("case", cases(broken=False))
 def test_a_text_becomes_a_value(case: dict[str, Any]) -> None:
-    value = load(case["text"], "f")
+    value = load_yaml(case["text"], "f")
     assert (value, json.dumps(value)) == (case["value"], json.dumps(case["value"]))
 
 
 @pytest.mark.parametrize("case", cases(broken=True))
 def test_a_broken_text_is_refused_with_its_place(case: dict[str, Any]) -> None:
     with pytest.raises(DocumentError) as caught:
-        load(case["text"], "f")
+        load_yaml(case["text"], "f")
     assert str(caught.value) == case["error"]
 
 
 @given(VALUES)
 def test_what_is_dumped_is_loaded(value: object) -> None:
     text = yaml.safe_dump(value)
-    assert load(text, "f") == load(text.encode(), "f") == value
+    assert load_yaml(text, "f") == load_yaml(text.encode(), "f") == value
 
 
 @given(st.dictionaries(st.text("aé/\\\"'\n\t: #"), VALUES.map(lambda value: json.loads(json.dumps(value)))))
@@ -64,7 +64,7 @@ def test_json_is_yaml(value: object) -> None:
     text = json.dumps(value, ensure_ascii=False)
     # In two respects JSON is not YAML 1.1: some control characters, and an exponent without a point.
     if text.isprintable() and not re.search(r"\de[-+]?\d", text):
-        assert load(text, "f") == value
+        assert load_yaml(text, "f") == value
 
 
 @given(st.text(alphabet="ab01 :-{}[],&*!|>'\"\n#%@\t<?~._\\é", max_size=60))
@@ -73,7 +73,7 @@ def test_json_is_yaml(value: object) -> None:
 @example("&a &b c")
 def test_any_text_is_a_value_or_an_error_of_ours(text: str) -> None:
     try:
-        load(text, "f")
+        load_yaml(text, "f")
     except HieraError as error:
         assert str(error).startswith("f:")
 
@@ -81,7 +81,7 @@ def test_any_text_is_a_value_or_an_error_of_ours(text: str) -> None:
 @given(st.text(alphabet="ab01 :-{}[],&*'\"\n#yno._~", max_size=40))
 def test_what_pyyaml_reads_is_the_same_or_refused(text: str) -> None:
     try:
-        value = load(text, "f")
+        value = load_yaml(text, "f")
     except HieraError:
         return
     assert value == yaml.load(text, yaml.CSafeLoader)
@@ -89,76 +89,76 @@ def test_what_pyyaml_reads_is_the_same_or_refused(text: str) -> None:
 
 def test_text_that_is_not_utf8_is_refused_with_its_line() -> None:
     with pytest.raises(DocumentError, match=r"^f:2: is not UTF-8 text$"):
-        load(b"a: 1\nb: \xff", "f")
+        load_yaml(b"a: 1\nb: \xff", "f")
     with pytest.raises(DocumentError, match=r"^f:1: is not UTF-8 text$"):
-        load("a: '\udc80'", "f")
+        load_yaml("a: '\udc80'", "f")
 
 
 @pytest.mark.attack("input.large")
 def test_a_text_longer_than_the_limit_is_not_read() -> None:
-    assert load("a: bcd", "f", limit=6) == {"a": "bcd"}
+    assert load_yaml("a: bcd", "f", limit=6) == {"a": "bcd"}
     with pytest.raises(LimitError, match="f: is longer than the 5 characters that are read"):
-        load("a: bcd", "f", limit=5)
+        load_yaml("a: bcd", "f", limit=5)
 
 
 @pytest.mark.attack("input.nesting")
 @pytest.mark.parametrize("text", ["[" * 101 + "]" * 101, "{a: " * 101 + "}" * 101, "- " * 101, "[" * 100_000])
 def test_deep_nesting_is_refused(text: str) -> None:
     with pytest.raises(LimitError, match="is nested more than 100 deep"):
-        load(text, "f")
+        load_yaml(text, "f")
 
 
 def test_nesting_up_to_the_limit_is_read() -> None:
-    assert load("[" * 100 + "]" * 100, "f")
+    assert load_yaml("[" * 100 + "]" * 100, "f")
 
 
 @pytest.mark.attack("input.alias-bomb")
 def test_an_alias_bomb_is_refused_before_it_is_built() -> None:
     levels = [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     with pytest.raises(LimitError, match=r"^f:7:\d+: aliases make this more than 1000000 values$"):
-        load("\n".join(["a0: &a0 [x]", *levels]), "f")
+        load_yaml("\n".join(["a0: &a0 [x]", *levels]), "f")
 
 
 @pytest.mark.crash
 def test_so_many_values_that_they_fill_the_memory_are_refused() -> None:
     with pytest.raises(LimitError, match=r"^f:1:\d+: more than 1000000 values are not read$"):
-        load(f"[{'[],' * 1_000_001}]", "f")
+        load_yaml(f"[{'[],' * 1_000_001}]", "f")
 
 
 @pytest.mark.parametrize("item", ["[]", "{}", "x", "''", "&a 1", "{a: 1}"])
 def test_every_kind_of_value_counts(item: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yaml_reading, "VALUES_LIMIT", 1000)
     with pytest.raises(LimitError, match=r"^f:1:\d+: more than 1000 values are not read$"):
-        load(f"[{f'{item},' * 1001}]", "f")
+        load_yaml(f"[{f'{item},' * 1001}]", "f")
 
 
 def test_empty_aliases_count_as_values() -> None:
     with pytest.raises(LimitError, match="aliases make this more than 1000000 values"):
-        load(f"a: &a [{'[],' * 2000}]\nb: [{'*a,' * 1000}]", "f")
+        load_yaml(f"a: &a [{'[],' * 2000}]\nb: [{'*a,' * 1000}]", "f")
 
 
 @pytest.mark.attack("input.alias-bomb")
 def test_aliases_of_a_long_text_are_a_bomb_too() -> None:
     with pytest.raises(LimitError, match="aliases make this longer"):
-        load(f"a: &a {'x' * 100_000}\nb: [{','.join(['*a'] * 1000)}]", "f")
+        load_yaml(f"a: &a {'x' * 100_000}\nb: [{','.join(['*a'] * 1000)}]", "f")
 
 
 @pytest.mark.attack("input.alias-bomb", "input.nesting")
 def test_aliases_that_nest_too_deep_are_refused() -> None:
     chain = [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 200)]
     with pytest.raises(LimitError, match="nested more than 100 deep"):
-        load("\n".join(["a0: &a0 [x]", *chain]), "f")
+        load_yaml("\n".join(["a0: &a0 [x]", *chain]), "f")
 
 
 def test_an_aliased_value_is_shared() -> None:
-    value = load("a: &x [1]\nb: *x", "f")
+    value = load_yaml("a: &x [1]\nb: *x", "f")
     assert value["a"] is value["b"]
 
 
 @pytest.mark.parametrize("text", ["9" * 2000, "1" + ":59" * 2000, "0x" + "f" * 2000, "0." + "9" * 2000])
 def test_a_number_that_nobody_writes_is_refused(text: str) -> None:
     with pytest.raises(DocumentError, match=r"^f:1:4: .* is not a usable (int|float): quote it$"):
-        load(f"a: {text}", "f")
+        load_yaml(f"a: {text}", "f")
 
 
 MANIFEST = """\
@@ -211,7 +211,7 @@ def test_a_scalar_is_known_as_it_was_written(path: tuple[str | int, ...], text: 
 
 def test_a_text_in_which_an_anchor_is_given_again_has_places() -> None:
     text = "a: &x {b: 1}\nc: &x\n  d: 0644\ne: *x\n"
-    assert load(text, "f")["e"] == {"d": 420}
+    assert load_yaml(text, "f")["e"] == {"d": 420}
     assert (locate(text, ("c", "d")), original(text, ("e", "d"))) == ((3, 3), "0644")
 
 
@@ -246,17 +246,17 @@ TAGS = {"!same": lambda value: ("same", value), "!refusing": _refusing}
 def test_a_tag_of_the_caller_is_made_what_the_caller_says(text: str, value: Any) -> None:
     if value is None:
         with pytest.raises(DocumentError):
-            load(text, "x", tags=TAGS)
+            load_yaml(text, "x", tags=TAGS)
         return
-    assert load(text, "x", tags=TAGS) == value
+    assert load_yaml(text, "x", tags=TAGS) == value
     with pytest.raises(DocumentError, match="as a tag it is not supported"):
-        load(text, "x")
+        load_yaml(text, "x")
 
 
 def test_a_tag_that_is_refused_or_not_known_is_told_with_its_place() -> None:
     with pytest.raises(DocumentError, match=r"^x:2:4: !refusing wants nothing like 5$"):
-        load("a: 1\nb: !refusing 5", "x", tags=TAGS)
+        load_yaml("a: 1\nb: !refusing 5", "x", tags=TAGS)
     with pytest.raises(DocumentError, match=r"as a tag it is not known, expected !same, !refusing$"):
-        load("b: !other 5", "x", tags=TAGS)
+        load_yaml("b: !other 5", "x", tags=TAGS)
     with pytest.raises(DocumentError, match=r"!!python/name:os\.system is not supported"):
-        load("b: !!python/name:os.system", "x", tags=TAGS)
+        load_yaml("b: !!python/name:os.system", "x", tags=TAGS)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hiera.errors import HieraError, KeyNotFound, LimitError, LookupFailure
-from hiera.tree.config.documents import Entry, Files, Kind, Texts
+from hiera.tree.config.locations import Entry, Files, Kind, Texts
 from hiera.tree.context import invocation
 from hiera.tree.lookup import Tree
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hiera.errors import HieraError
-from hiera.tree.config.documents import Texts
+from hiera.tree.config.locations import Texts
 from hiera.tree.context.explain import recorder
 from hiera.tree.lookup import Tree
 

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import HieraError, LookupFailure
+from hiera.tree import strategies
 from hiera.tree.context.explain import ABSENT, SILENT
-from hiera.tree.ruby import deep_merge
-from hiera.tree.ruby.deep_merge import Options
-from hiera.tree.strategies import strategy
+from hiera.tree.strategies import Options, strategy
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", "--a", "--", ""])
 values = st.recursive(
@@ -24,14 +23,14 @@ hashes = st.dictionaries(st.sampled_from("abc"), values, max_size=3)
 @given(values, values)
 def test_merging_changes_neither_value(high: Any, low: Any) -> None:
     before = copy.deepcopy((high, low))
-    deep_merge.merge(high, low, Options(knockout_prefix="--"))
+    strategies.deep_merge(high, low, Options(knockout_prefix="--"))
     assert (high, low) == before
 
 
 @given(hashes)
 def test_nothing_over_a_mapping_is_the_mapping(value: dict[str, Any]) -> None:
-    assert deep_merge.merge({}, value, Options()) == value
-    assert deep_merge.merge(None, value, Options()) == value
+    assert strategies.deep_merge({}, value, Options()) == value
+    assert strategies.deep_merge(None, value, Options()) == value
     assert strategy("hash").merge({}, value) == value
 
 
@@ -64,7 +63,7 @@ def test_a_unique_merge_holds_every_value_once(high: list[Any], low: list[Any]) 
     ],
 )
 def test_deep_merging(high: Any, low: Any, merged: Any) -> None:
-    assert deep_merge.merge(high, low, Options()) == merged
+    assert strategies.deep_merge(high, low, Options()) == merged
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,7 @@ def test_deep_merging(high: Any, low: Any, merged: Any) -> None:
     ],
 )
 def test_knocking_out(high: Any, low: Any, merged: Any) -> None:
-    assert deep_merge.merge(high, low, Options(knockout_prefix="--")) == merged
+    assert strategies.deep_merge(high, low, Options(knockout_prefix="--")) == merged
 
 
 @pytest.mark.parametrize(
@@ -98,7 +97,7 @@ def test_knocking_out(high: Any, low: Any, merged: Any) -> None:
     ],
 )
 def test_options_of_deep_merging(options: Options, high: Any, low: Any, merged: Any) -> None:
-    assert deep_merge.merge(high, low, options) == merged
+    assert strategies.deep_merge(high, low, options) == merged
 
 
 def test_a_single_place_is_neither_merged_nor_checked() -> None:
@@ -134,4 +133,4 @@ def test_a_strategy_that_does_not_exist_is_refused(merge: Any, message: str) -> 
 
 def test_an_empty_prefix_is_refused() -> None:
     with pytest.raises(LookupFailure, match="knockout_prefix cannot be an empty string"):
-        deep_merge.options({"knockout_prefix": ""})
+        strategies.options({"knockout_prefix": ""})

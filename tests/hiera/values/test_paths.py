@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import ExpressionError
-from hiera.values.data_paths import MISSING, find, parse_path, path_text
+from hiera.values.plain import MISSING, find_value, parse_path, path_text
 from hiera.values.secrets import Secret
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/paths.yaml").read_text(), yaml.CSafeLoader)
@@ -56,11 +56,11 @@ def test_any_key_can_be_written(keys: list[str]) -> None:
     ],
 )
 def test_a_path_finds_a_value_or_nothing(path: str, value: object) -> None:
-    assert find(VALUE, parse_path(path)) is value or find(VALUE, parse_path(path)) == value
+    assert find_value(VALUE, parse_path(path)) is value or find_value(VALUE, parse_path(path)) == value
 
 
 def test_a_part_of_a_secret_is_a_secret() -> None:
-    found = find({"db": Secret({"user": ["x"]})}, ("db", "user", "0"))
+    found = find_value({"db": Secret({"user": ["x"]})}, ("db", "user", "0"))
     assert isinstance(found, Secret)
     assert found.reveal() == "x"
 

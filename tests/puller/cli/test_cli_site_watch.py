@@ -16,9 +16,8 @@ import responses
 
 from bundles.publisher.channels import AT_ONCE, Channels, RolloutRequest
 from bundles.publisher.publication import publish_bundle
-from bundles.publisher.settings import SiteSettings
+from bundles.publisher.settings import SiteSettings, WatchRule
 from bundles.publisher.site import Site
-from bundles.publisher.watch_rule import WatchRule
 from tests.simulators import fleet as simulated
 
 if TYPE_CHECKING:

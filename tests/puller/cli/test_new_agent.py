@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hiera.text import yaml_text
+from hiera.text import parsing
 from tests.support.stories import Execute
 
 NAMES = (
@@ -46,7 +46,7 @@ def test_a_machine_gets_its_package_or_fails(packages: list[str], execute: Execu
         assert execute("facts", "--of", system, "--save", f"{system}.json")[0] == 0
         status, output = execute("render", "agent", "--no-system-facts", "--facts", f"{system}.json")
         assert status == 0, output
-        properties = yaml_text.load(output, "")["resources"][0]["package"][0]["puller"]
+        properties = parsing.load_yaml(output, "")["resources"][0]["package"][0]["puller"]
         assert (properties["ensure"], properties["source"]) == (ensure, f"files/{source}")
         assert '"puller, version 1.10"' in properties["health_checks"][0]["command"]
     assert execute("facts", "--of", "ubuntu-24.04", "--save", "ubuntu.json")[0] == 0

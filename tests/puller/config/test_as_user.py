@@ -170,7 +170,7 @@ def test_every_command_that_reads_a_host_s_configuration_takes_it() -> None:
 def test_a_run_of_a_user_keeps_to_the_places_of_the_user(
     home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bundles.publisher.new_site import make_site
+    from bundles.publisher.lifecycle import make_site
     from bundles.publisher.publication import publish_bundle
 
     monkeypatch.undo()

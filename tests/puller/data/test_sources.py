@@ -19,7 +19,7 @@ from hiera.errors import HieraError, UndefinedError
 from hiera.expressions.expressions import Scope, evaluate
 from hiera.eyaml.eyaml import encrypt
 from hiera.eyaml.pkcs7 import create_key_pair
-from hiera.tree.config.documents import Texts
+from hiera.tree.config.locations import Texts
 from hiera.tree.context.explain import literal
 from hiera.tree.lookup import Tree
 from hiera.values.plain import merge_sources

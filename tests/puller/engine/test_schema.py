@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.engine.ensure import REQUEST
 from puller.engine.manifest_schema import manifest_schema, request_schema
 from puller.resources.registry import find_type, type_names
@@ -39,7 +39,7 @@ def test_a_schema_is_one(schema: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
 def test_every_example_of_the_documents_is_valid(name: str, example: str) -> None:
     if "/library.yaml" not in example:  # the only document in the pages that is not a manifest
-        assert problems(manifest_schema(), yaml_text.load(example, name)) == []
+        assert problems(manifest_schema(), parsing.load_yaml(example, name)) == []
 
 
 def test_the_request_of_the_documents_is_valid() -> None:

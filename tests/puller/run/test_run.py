@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.format.bins import bin_of
-from bundles.publisher.new_site import make_site
+from bundles.format.metadata import bin_of
+from bundles.publisher.lifecycle import make_site
 from foundation.problems import ProblemCode
 
 if TYPE_CHECKING:

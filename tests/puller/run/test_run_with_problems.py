@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.publisher.new_site import make_site
+from bundles.publisher.lifecycle import make_site
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher

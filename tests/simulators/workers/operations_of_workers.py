@@ -9,7 +9,7 @@ import socket
 import time
 from typing import Any
 
-from bundles.confined.frames import DATA, LOG, TRUNCATE, message
+from bundles.confined.worker import DATA, LOG, TRUNCATE, message
 from bundles.deadline import Deadline, aside
 from bundles.errors import TransportError
 from foundation.problems import ProblemCode

@@ -18,7 +18,7 @@ import msgspec
 from bundles.filesystem.trees import walk_directories
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.authoring.lint import value_shapes
 from puller.authoring.lint.names.expression_names import constants_of, follow, parse_condition, parse_text
 from puller.authoring.lint.names.hiera_trees import tree_shape
@@ -235,7 +235,7 @@ class Bundle:
     def _read(self, path: str, files: BundleFiles) -> ManifestFile | None:
         text = read_text(path)
         try:
-            value = None if text is None else yaml_text.load(text, path)
+            value = None if text is None else parsing.load_yaml(text, path)
         except HieraError:
             return None
         if text is None or not isinstance(value, Mapping):
@@ -261,7 +261,7 @@ class Bundle:
 
     def _of_rendered(self, text: Problems, of: ManifestFile) -> ManifestFile:
         try:
-            value = yaml_text.load(text.text, text.source)
+            value = parsing.load_yaml(text.text, text.source)
         except HieraError:
             value = None
         ignored = Problems("", lambda _: (0, 0), lambda _: None)
@@ -284,7 +284,7 @@ class Bundle:
 def _data_file(path: str, name: str, *, is_given: bool) -> Iterator[DataFile]:
     text = read_text(path)
     try:
-        value = None if text is None else yaml_text.load(text, path)
+        value = None if text is None else parsing.load_yaml(text, path)
     except HieraError:
         return
     if text is not None and isinstance(value, Mapping):

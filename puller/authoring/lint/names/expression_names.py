@@ -17,7 +17,7 @@ from hiera.errors import HieraError
 from hiera.expressions import expressions
 from hiera.expressions.expressions import Constant, Expression, Lookup, Name
 from hiera.expressions.jinja import tree_of
-from hiera.values.data_paths import MISSING, parse_path
+from hiera.values.plain import MISSING, parse_path
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.jinja_guards import note
 from puller.authoring.lint.names.jinja_values import JinjaValues, Used, looked_up

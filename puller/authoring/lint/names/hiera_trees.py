@@ -15,12 +15,12 @@ from typing import Any, Final
 from bundles.filesystem.trees import walk_directories
 from foundation.problems import Problem
 from hiera.errors import HieraError
-from hiera.text import yaml_text
-from hiera.tree.config.documents import Files
+from hiera.text import parsing
 from hiera.tree.config.load import load_config
+from hiera.tree.config.locations import Files
 from hiera.tree.config.schema import ENVIRONMENT, MODULE, Config, LevelConfig
 from hiera.tree.context import explain
-from hiera.tree.layout import module_path
+from hiera.tree.layers import module_path
 from puller.authoring.lint.findings import Finding
 from puller.authoring.lint.names.known_names import Guards, Judge
 from puller.authoring.lint.names.places import YamlText
@@ -151,7 +151,7 @@ def _files(directory: str) -> Iterator[str]:
 def _shape(path: str) -> Shape:
     text = read_text(path)
     try:
-        value = None if text is None else yaml_text.load(text, path)
+        value = None if text is None else parsing.load_yaml(text, path)
     except HieraError:
         return ANY
     if text is None:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import nodes
 
 from hiera.errors import HieraError
-from hiera.values.data_paths import parse_path
+from hiera.values.plain import parse_path
 from puller.authoring.lint.names.known_names import Guards
 from puller.authoring.lint.names.places import Path
 

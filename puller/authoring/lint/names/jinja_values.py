@@ -20,7 +20,7 @@ from hiera.errors import HieraError
 from hiera.expressions.refused import refused
 from hiera.expressions.sandbox import MAPPING_METHODS, TEXT_METHODS
 from hiera.tree.context import explain
-from hiera.values.data_paths import parse_path
+from hiera.values.plain import parse_path
 from puller.authoring.lint.names.jinja_guards import DEFAULTS, DEFINED, called, path_of
 from puller.authoring.lint.names.known_names import UNKNOWN_FUNCTION, UNKNOWN_NAME, Judge, Known
 from puller.authoring.lint.names.places import Path

@@ -16,7 +16,7 @@ from foundation.problems import ProblemCode
 from foundation.suggestions import ALMOST_EQUAL, VERY_SIMILAR, Meant, meant, nearest
 from hiera.errors import HieraError
 from hiera.expressions.refused import ABSENT
-from hiera.values.data_paths import MISSING, find
+from hiera.values.plain import MISSING, find_value
 from puller.authoring.lint import value_shapes
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.places import Path, TextPart
@@ -237,7 +237,7 @@ class Judge:
 def _at(facts: Mapping[str, Any], steps: Path) -> Any:
     """Return an available fact, or ``MISSING``, also if reading it fails."""
     try:
-        return find(facts, steps)
+        return find_value(facts, steps)
     except HieraError:
         return MISSING
 

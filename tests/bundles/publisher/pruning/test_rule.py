@@ -8,8 +8,8 @@ import pytest
 from bundles.format.history import History
 from bundles.format.index import Archive, Artifact, Digest, Index
 from bundles.format.release import Release, Rollout
-from bundles.publisher.pruning.rule import PruningRule, unnamed_since
 from bundles.publisher.published import Record
+from bundles.publisher.settings import PruningRule, unnamed_since
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

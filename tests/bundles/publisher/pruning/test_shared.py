@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.publisher.pruning.prune import Pruned, plan_pruning, prune_site
-from bundles.publisher.pruning.rule import PruningRule
 from bundles.publisher.pruning.sweep import NOTES
+from bundles.publisher.settings import PruningRule
 from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bundles.publisher.push.destination import Destination
-from bundles.publisher.push.locations import open_destination
 from bundles.publisher.push.plan import Plan
+from bundles.publisher.push.push import open_destination
 
 SSH = """#!/bin/sh
 # What a server does with the last argument, without one; -O exit is asked of a master that there is not.

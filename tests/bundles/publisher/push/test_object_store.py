@@ -13,9 +13,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from bundles.errors import PublishError
-from bundles.publisher.push.contents import files_of
-from bundles.publisher.push.locations import open_destination
-from bundles.publisher.push.push import Push
+from bundles.publisher.push.plan import files_of
+from bundles.publisher.push.push import Push, open_destination
 from tests.bundles.publisher.push.conftest import Silent
 
 if TYPE_CHECKING:

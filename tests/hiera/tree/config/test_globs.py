@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from hiera.errors import DocumentError, LimitError
-from hiera.tree.config.documents import Documents, Files, Kind, Texts, join
-from hiera.tree.config.locations import expand
+from hiera.tree.config.locations import Documents, Files, Kind, Texts, expand, join
 
 PATHS = (
     *(

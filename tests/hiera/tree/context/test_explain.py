@@ -10,7 +10,7 @@ from foundation.masking import VALUE_MASK
 from hiera.errors import HieraError, KeyNotFound
 from hiera.tree.context.explain import Step, recorder
 from hiera.tree.lookup import Tree
-from hiera.tree.ruby.printable import printable
+from hiera.tree.ruby.values import printable
 
 MakeTree = Callable[..., Tree]
 

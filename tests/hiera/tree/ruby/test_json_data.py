@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import DocumentError, HieraError
-from hiera.tree.ruby import json_data
+from hiera.tree import backends
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from hiera.tree.ruby import json_data
     ],
 )
 def test_what_ruby_accepts(text: str, value: Any) -> None:
-    assert json_data.load(text.encode(), "x.json") == value
+    assert backends.load_json(text.encode(), "x.json") == value
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_ruby_accepts(text: str, value: Any) -> None:
 )
 def test_what_ruby_refuses(text: str, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
-        json_data.load(text.encode(), "x.json")
+        backends.load_json(text.encode(), "x.json")
     assert str(caught.value).startswith("Unable to parse (x.json): ")
     assert message in str(caught.value)
 
@@ -49,6 +49,6 @@ def test_what_ruby_refuses(text: str, message: str) -> None:
 @given(st.text(alphabet='{}[]":,/*\\utrue 019.eE-\n', max_size=40) | st.binary(max_size=20))
 def test_any_text_is_read_or_refused_by_an_error_of_ours(text: str | bytes) -> None:
     try:
-        json_data.load(text.encode() if isinstance(text, str) else text, "x.json")
+        backends.load_json(text.encode() if isinstance(text, str) else text, "x.json")
     except HieraError as error:
         assert "x.json" in str(error)

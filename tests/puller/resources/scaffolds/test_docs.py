@@ -9,7 +9,7 @@ import pytest
 from hiera import limits as bounds
 from hiera.expressions.filters import OWN_FILTERS, OWN_TESTS
 from hiera.expressions.refused import REFUSED_FILTERS, REFUSED_TESTS
-from hiera.text.yaml_text import load
+from hiera.text.parsing import load_yaml
 from hiera.values.sizes import TEXT_LIMIT
 from puller.cli import main
 from puller.errors import ResourceError
@@ -70,7 +70,7 @@ def test_what_stands_side_by_side_comes_out_the_same(bench: Any, row: list[str])
 def test_what_is_odd_about_jet_is_as_the_page_says(bench: Any, row: list[str]) -> None:
     template, result = row[0][1:-1], row[1].strip()
     data = PAGE.split("\n## Jet\n")[1].split("```yaml\n")[1].split("```")[0]
-    bench.data = load(data, "templates.md")
+    bench.data = load_yaml(data, "templates.md")
     bench.template("out", template)
     if result == "an error":
         with pytest.raises(ResourceError):
@@ -125,8 +125,8 @@ def test_the_example_can_be_applied_and_its_templates_tried_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     example = ROOT / "examples" / "scaffold"
-    manifest = load((example / "manifest.yaml").read_text(), "manifest.yaml")
-    data = load((example / "data.yaml").read_text(), "data.yaml")
+    manifest = load_yaml((example / "manifest.yaml").read_text(), "manifest.yaml")
+    data = load_yaml((example / "data.yaml").read_text(), "data.yaml")
     assert data["data"].items() <= manifest["data"].items()
     options = (
         "--set",

@@ -26,10 +26,10 @@ CASES = ROOT / "tests" / "cases" / "templates"
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_example_of_the_design_documents_gives_the_documented_result(bench: Any, engine: str) -> None:
     """One line more than the document's listing, which lacks its blank line."""
-    from hiera.text.yaml_text import load
+    from hiera.text.parsing import load_yaml
 
     example = ROOT / "examples" / "scaffold"
-    bench.data = load((example / "data.yaml").read_text(), "data.yaml")["data"]
+    bench.data = load_yaml((example / "data.yaml").read_text(), "data.yaml")["data"]
     bench.apply(source=str(example / "templates" / engine), engine=engine)
     documented = [
         "log_level = info",

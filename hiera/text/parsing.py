@@ -1,6 +1,6 @@
-"""Parser of YAML to plain values, with file, line and column in errors.
+"""Parsers of YAML and JSON to plain values, with file, line and column in errors.
 
-The rules are in ``yaml_reading``, which is imported when a text is read.
+``yaml_reading`` has the rules for YAML, and ``foundation/strict_json.py`` has the rules for JSON.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from foundation import strict_json
 from foundation.problems import Location
 from hiera.errors import DocumentError, LimitError
 from hiera.text import yaml_reading
@@ -20,7 +21,7 @@ SIZE_LIMIT: Final = 16 << 20
 NO_TAGS: Final[Tags] = MappingProxyType({})
 
 
-def load(
+def load_yaml(
     text: str | bytes,
     source: str,
     *,
@@ -55,3 +56,21 @@ def _decoded(text: str | bytes, source: str, limit: int) -> str:
         before = text[: error.start]
         line = 1 + (before.count("\n") if isinstance(before, str) else before.count(b"\n"))
         raise DocumentError(Location(source, line), "is not UTF-8 text") from None
+
+
+DEPTH_LIMIT: Final = 100
+"""Maximum depth of nested objects and arrays."""
+
+
+def load_json(text: str | bytes, source: str) -> Any:
+    """Return the value of a text. ``source`` is its name in messages. The caller must limit its length.
+
+    Raises DocumentError and LimitError.
+    """
+    try:
+        return strict_json.load(text, depth=DEPTH_LIMIT)
+    except strict_json.NestingError as error:
+        raise LimitError(source, str(error)) from None
+    except strict_json.StrictJsonError as error:
+        location = Location(source, error.line, error.column, is_exact=bool(error.column))
+        raise DocumentError(location, str(error)) from None
