@@ -107,7 +107,9 @@ def _end(until: str | None, now: datetime) -> datetime | None:
 def _tell_of_run(directories: Directories, consequence: str) -> None:
     doing = load_status(directories)
     if doing and doing.state == "running":
-        say(f"a run is at work since {doing.since} (process {doing.process}) and finishes; {consequence}")
+        say(
+            f"a run has been active since {doing.since} (process {doing.process}) and finishes; {consequence}"
+        )
 
 
 # ``puller pin`` and ``puller unpin``: hold a bundle at a version.

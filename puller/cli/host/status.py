@@ -281,13 +281,13 @@ def _say(sentence: object, colour: str | None = None) -> None:
 
 def _print(found: dict[str, Any]) -> None:
     if found["running_since"]:
-        _say(f"a run is at work since {found['running_since']}")
+        _say(f"a run has been active since {found['running_since']}")
     if found["fetching"]:
         _say(f"  {found['fetching']['says']}")
     for line in found["holds"]["lines"]:
         _say(line)
     if found["cut_short"]:
-        _say(f"the run that began {found['cut_short']} did not come to its end")
+        _say(f"the run that began {found['cut_short']} did not finish")
     for bundle in found["bundles"]:
         _print_bundle(bundle)
     for left in found["left"]:

@@ -101,7 +101,7 @@ def test_a_host_that_is_described_must_say_what_executables_would(author: Path, 
     assert status == 0
     assert (
         "unchecked: exec#say: command: {{ facts.openssh.version }}: facts.d/openssh.sh: is not run"
-        " where this machine's facts are left out: give its value by --fact or --facts [depends-on-facts]\n"
+        " without the facts of this machine, so pass its value with --fact or --facts [depends-on-facts]\n"
     ) in output
     given = say(execute, "lint", "web", "--no-system-facts", "--fact", "openssh.version=9")
     assert given == (0, "web: 1 resource, 0 errors, 0 warnings\n")

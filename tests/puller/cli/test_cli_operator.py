@@ -84,7 +84,10 @@ def test_without_sudo_it_is_the_user_of_the_process(
         ((), "--reason"),
         (("--reason", " "), "--reason is ' ', expected words that people can read"),
         (("--reason", "a\x1b[2Jb"), "expected words that people can read"),
-        (("--reason", "x", "--until", "2026-01-01"), "puller: --until is 2026-01-01 00:00 UTC, and it is 20"),
+        (
+            ("--reason", "x", "--until", "2026-01-01"),
+            "puller: --until is 2026-01-01 00:00 UTC, which is not after the current time 20",
+        ),
         (("--reason", "x", "--until", "soon"), "puller: --until is 'soon', expected a time such as"),
     ],
 )
@@ -278,8 +281,8 @@ def test_quarantined_versions_of_the_past_are_only_counted(
         settled.run()
         say("rollback", "web", "--reason", "logins fail")
     shown = settled.puller("status").output
-    assert "\nweb 1.2.0 is quarantined" in shown
-    assert "1.1.0 is quarantined" not in shown
+    assert "\nweb 1.2.0 has been quarantined" in shown
+    assert "1.1.0 has been quarantined" not in shown
     publisher.publish("1.3.0")
     assert settled.run().status == 0
     shown = settled.puller("status").output

@@ -52,7 +52,7 @@ def test_what_an_exit_status_comes_to(status: ExitStatus) -> None:
         (
             Records(report(minutes=600), running_since=NOW - timedelta(minutes=300)),
             "CRITICAL",
-            "a run has been active since 2026-11-22 07:00 UTC",
+            "a run is at work since 2026-11-22 07:00 UTC",
         ),
         (
             Records(report(minutes=-60)),

@@ -374,7 +374,7 @@ def test_that_the_running_value_stays_is_said_once(machine: Machine) -> None:
         ("sysctl: {name: net/../vm, value: 1}", "which has a part without a name"),
         ("sysctl: {name: vm.swappiness, value: 1, path: sysctl.conf}", "expected an absolute path"),
         ("sysctl: {name: vm.swappiness, value: 1, ensure: latest}", "expected present or absent"),
-        ("sysctl: [{vm.swappiness: {value: 1}}, {vm.swappiness: {value: 2}}]", "the two do not agree"),
+        ("sysctl: [{vm.swappiness: {value: 1}}, {vm.swappiness: {value: 2}}]", "the two differ: "),
         (
             "sysctl: [{vm.swappiness: {value: 1}}, {vm/swappiness: {value: 2}}]",
             "as sysctl#vm.swappiness, and the two differ: ",
