@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from puller.fleet.conditions import Condition
+from puller.fleet.views import Condition
 from tests.simulators import fleet as simulated
 
 if TYPE_CHECKING:

@@ -34,9 +34,8 @@ from puller.manifest.graph.catalog import Catalog
 from puller.manifest.manifest import Manifest
 from puller.manifest.recording import Recorder, Recording, Uses
 from puller.reporting.report import Event
-from puller.templates.engine_choice import choose_engine
 from puller.templates.functions import over_data
-from puller.templates.rendering import render_file
+from puller.templates.rendering import choose_engine, render_file
 from puller.values.references import Refresh, subscriber_of
 
 # Explanations of keys: the value of each source, for ``puller explain KEY``.

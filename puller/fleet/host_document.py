@@ -1,18 +1,26 @@
-"""The document of a host as received. The parser is strict, since a host may send any content.
+"""The document of a host as received, and equal problems of several hosts.
 
+* The parser is strict, since a host may send any content.
 * A document describes only the host that its directory is named after.
 * Its texts contain only characters that databases and pages can hold.
+* Equal problems have the same code, bundle, resource, property and name. No message is compared, because it contains
+  values of one host or one moment, such as the output of a tool. The name of the reporting host is replaced in the
+  values that are compared: ``file#/srv/web1`` on the host ``web1`` equals ``file#/srv/web2`` on ``web2``.
 """
 
 import gzip
+import hashlib
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from foundation.problems import Problem
 from puller.delivery.report_document import LARGEST, LARGEST_JSON, unpack
-from puller.fleet.conditions import Condition, condition_of
+from puller.fleet.views import Condition, condition_of
 from puller.reporting.sent_report import SentReport
 from puller.values.host_name import WANTED, is_host_name
 
@@ -159,3 +167,26 @@ def _time(text: str, name: str) -> datetime:
     if not 2000 <= found.year < 9000:
         raise ValueError(f"has {name}: {text[:40]!r}, expected a time of this millennium")
     return found.astimezone(UTC)
+
+
+_LONGEST = 1000
+
+
+def general_problem(problem: Problem, host: str) -> Problem:
+    """Return a problem without the name of its host."""
+    return problem.map_texts(partial(without_host, host=host))
+
+
+def without_host(text: str, host: str) -> str:
+    """Return a text without the name of ``host``, of a bounded size."""
+    text = " ".join(text[: 4 * _LONGEST].split())
+    for name in sorted({host, host.partition(".")[0]}, key=len, reverse=True):
+        if len(name) > 2:
+            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "<host>", text)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def key_of(bundle: str, reference: str, problem: Problem) -> str:
+    """Return the identity of a problem in a fleet. ``reference`` and ``problem`` are without the name of their host."""
+    values = "\0".join((bundle, reference, problem.code, problem.subject, problem.property, problem.name))
+    return hashlib.sha256(values.encode("utf-8", "replace")).hexdigest()[:16]

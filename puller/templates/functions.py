@@ -51,8 +51,7 @@ def bundle_functions(files: BundleFiles, scope: Scope) -> Mapping[str, Callable[
 
 
 def _rendered(path: str, scope: Scope, files: BundleFiles) -> str | Secret:
-    from puller.templates.engine_choice import choose_engine
-    from puller.templates.rendering import render_file
+    from puller.templates.rendering import choose_engine, render_file
 
     try:
         rendered = render_file(files.find(path), choose_engine(path), scope, files)

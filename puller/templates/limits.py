@@ -1,11 +1,11 @@
-"""Limits on the time of a template and on its amount of text.
+"""The source text of a template, and limits on its time and its amount of text.
 
 * An endless loop or recursion stops at a time or depth limit. Gigantic text stops before it is built.
 * The clock is checked where work repeats: in the first round of a loop and at intervals after it, and at each call of a
   block or partial.
 * Only long texts count, when a template makes or writes them, so that short values cost nothing. A value that is
   written twice counts twice.
-* This module does not depend on an engine. Errors are sentences, to which the engine adds the place.
+* This module does not depend on an engine. Errors are sentences, to which the source text adds the position.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from puller.templates.template_errors import FunctionError
+from puller.templates.template_errors import FunctionError, LimitError, TemplateError
 
 LONG_TEXT: Final = 4096
 """Texts from this length on count: code that makes or writes one calls ``Budget.spend``."""
@@ -130,3 +130,25 @@ class Pieces:
             self._budget.spend(length)
         self._parts.append("".join(self._pieces))
         self._pieces.clear()
+
+
+class TemplateSource:
+    """Name and text of a template."""
+
+    __slots__ = ("name", "text")
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+
+    def error(self, position: int, message: str, kind: type[TemplateError] = TemplateError) -> TemplateError:
+        """Return an error with line and column of an offset into the text, and that line."""
+        start = self.text.rfind("\n", 0, position) + 1
+        end = self.text.find("\n", position)
+        source_line = self.text[start:] if end < 0 else self.text[start:end]
+        line = self.text.count("\n", 0, position) + 1
+        return kind(self.name, line, position - start + 1, message, source_line.rstrip("\r"))
+
+    def limit(self, position: int, exceeded: Exceeded | str) -> TemplateError:
+        """Return an error for a limit that was exceeded at this place."""
+        return self.error(position, str(exceeded), LimitError)

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from puller.authoring.preview.differences import compare
-from puller.authoring.preview.groups import preview
-from puller.authoring.preview.machines import FactFiles, Machine
+from puller.authoring.preview.groups import FactFiles, Machine, preview
 from puller.authoring.preview.resolvers import Given, OneByOne, Shared
 from puller.facts.systems import facts_of
 from puller.manifest.manifest import ManifestSource

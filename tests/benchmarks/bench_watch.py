@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 from bundles.format.release import Release, Rollout
 from bundles.publisher.settings import WatchRule
-from puller.fleet.conditions import condition_of
 from puller.fleet.host_document import Document
 from puller.fleet.store.database import Store
 from puller.fleet.store.queries import Reader
 from puller.fleet.store.writing import put
-from puller.fleet.watching.judgement import judge, outcomes_of
+from puller.fleet.views import condition_of
+from puller.fleet.watching import judge, outcomes_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

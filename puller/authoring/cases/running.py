@@ -38,8 +38,8 @@ from puller.authoring.cases.expectations import (
     stale_snapshots,
 )
 from puller.authoring.cases.results import Failure, Result
+from puller.authoring.cases.trial import Trial, run_trial
 from puller.authoring.resolution import Resolution, resolve
-from puller.authoring.trials.trial import Trial, run_trial
 from puller.data.sources import DataSource, Origin
 from puller.errors import ConfigurationError, ManifestError, PullerError, UsageError, file_problem
 from puller.facts.fact_tree import described

@@ -18,8 +18,7 @@ import msgspec
 
 from foundation.problems import KeyPath, Location, Problem, ProblemCode, replaced
 from puller.authoring.lint.findings import UNPACKABLE, Finding, Severity
-from puller.authoring.lint.refusals import refusal
-from puller.authoring.lint.subject import Check, Subject
+from puller.authoring.lint.subject import Check, Subject, refusal
 from puller.authoring.lint.suppressions import Suppressions
 from puller.errors import ManifestError
 from puller.manifest.graph.host_catalog import load_together
@@ -124,23 +123,14 @@ def _file(place: Location) -> str:
 
 
 _CHECKS: Final[tuple[str, ...]] = (
-    "annotations",
-    "called_files",
+    "unused_data",
     "commands",
-    "exports",
-    "failures",
+    "host_problems",
     "files",
     "health_checks",
-    "hiera_files",
-    "host_warnings",
-    "libraries",
-    "members",
     "names",
     "notations",
-    "properties",
-    "reach",
     "rendering",
-    "secret_commands",
     "templates",
 )
 """The modules below ``checks``. Each is imported when it runs."""

@@ -24,8 +24,7 @@ from foundation.suggestions import Meant, meant
 from hiera.errors import HieraError
 from hiera.text import parsing
 from puller.authoring.lint.findings import RULES, Finding, Severity, may_be_switched_off
-from puller.authoring.lint.refusals import finding
-from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.subject import Subject, finding
 from puller.manifest.problems import Problems
 
 _SIZE_LIMIT: Final = 1024 * 1024  # bytes of a file that may have comments

@@ -20,7 +20,7 @@ from bundles.archive.unpack import inspect
 from bundles.filesystem.output import write_output
 from foundation.problems import ProblemCode
 from puller.authoring.preview import groups, preview_formats
-from puller.authoring.preview.machines import FactFiles, Machine, Machines, Several
+from puller.authoring.preview.groups import FactFiles, Machine, Machines, Several
 from puller.authoring.preview.preview_formats import as_json, as_text
 from puller.authoring.preview.resolvers import (
     Given,

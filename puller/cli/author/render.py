@@ -43,9 +43,8 @@ from puller.resources.scaffolds.scaffold import Scaffold, ScaffoldProperties
 from puller.resources.scaffolds.scaffold_tree import RenderRequest, render_source
 from puller.run.host import CommandInputs, load_inputs
 from puller.system.local import LocalSystem
-from puller.templates.engine_choice import choose_engine, named_engine
 from puller.templates.functions import bundle_functions
-from puller.templates.rendering import render_file
+from puller.templates.rendering import choose_engine, named_engine, render_file
 from puller.values.file_mode import FileMode
 
 # Templates and directories of templates, without a manifest.

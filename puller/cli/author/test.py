@@ -22,7 +22,7 @@ from puller.authoring.cases.running import (
     suite_of,
     update_snapshots,
 )
-from puller.authoring.trials.trial import verify_allowed
+from puller.authoring.cases.trial import verify_allowed
 from puller.cli.completing import files
 from puller.cli.output import warn
 from puller.errors import ConfigurationError, UsageError, file_problem

@@ -22,7 +22,7 @@ def forget(hosts: tuple[str, ...], location: str) -> int:
     Exit status: 0; 1 when a host is not known.
     """
     with opened_store(location) as store:
-        from puller.fleet.store.retention import forget_hosts  # needs the extra fleet
+        from puller.fleet.store.importer import forget_hosts  # needs the extra fleet
 
         with store.writing() as connection:
             known = forget_hosts(connection, hosts)

@@ -20,7 +20,7 @@ from puller.cli.fleet.fleet_options import (
 )
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import print_table, say, show
-from puller.fleet.conditions import Condition
+from puller.fleet.views import Condition
 
 if TYPE_CHECKING:
     from puller.fleet.store.queries import Reader

@@ -19,9 +19,16 @@ from puller.cli.publisher.key_sources import passphrase_of_keys
 from puller.cli.publisher.site_options import next_step, passphrase_option, site_directory
 from puller.errors import PullerError
 from puller.exit_status import ExitStatus
-from puller.fleet.watching.judgement import Verdict, blindness, judge, last_heard, outcomes_of
-from puller.fleet.watching.notifications import tell_command, tell_url
-from puller.fleet.watching.prometheus import doubt_of
+from puller.fleet.watching import (
+    Verdict,
+    blindness,
+    doubt_of,
+    judge,
+    last_heard,
+    outcomes_of,
+    tell_command,
+    tell_url,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,8 +27,7 @@ from foundation.problem_pages import address_of
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from foundation.timestamps import minute_text
-from puller.fleet.conditions import Condition
-from puller.fleet.views import Series
+from puller.fleet.views import Condition, Series
 from puller.values.visible import visible, visible_json
 
 # Charts, drawn by matplotlib. It does not support variables of style sheets, so each colour is drawn as a unique

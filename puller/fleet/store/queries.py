@@ -15,7 +15,6 @@ from foundation.differences import Difference
 from foundation.problems import Problem, ProblemCode
 from puller.delivery.report_document import unpack
 from puller.errors import SourceError
-from puller.fleet.conditions import Condition
 from puller.fleet.store import database
 from puller.fleet.store.database import Store
 from puller.fleet.store.series import Period, counted
@@ -30,6 +29,7 @@ from puller.fleet.store.writing import (
 )
 from puller.fleet.views import (
     BundleView,
+    Condition,
     EventView,
     FailureView,
     FleetView,

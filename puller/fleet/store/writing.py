@@ -18,10 +18,9 @@ from foundation.formatting import json_values
 from foundation.problems import Problem, ProblemCode, replaced
 from foundation.timestamps import parse_moment
 from puller.exit_status import ExitStatus
-from puller.fleet.conditions import conditions_of_bundles
-from puller.fleet.host_document import Document, plain
-from puller.fleet.problem_groups import general_problem, key_of, without_host
+from puller.fleet.host_document import Document, general_problem, key_of, plain, without_host
 from puller.fleet.store import database
+from puller.fleet.views import conditions_of_bundles
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.retention import is_eventful
 

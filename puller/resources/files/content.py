@@ -114,8 +114,10 @@ def bundled_content(properties: FileProperties, context: Context) -> Content | N
 
 
 def _of_template(template: str, properties: FileProperties, context: Context) -> Content:
-    from puller.templates.engine_choice import choose_engine  # engines import many modules
-    from puller.templates.rendering import render_file
+    from puller.templates.rendering import (
+        choose_engine,  # engines import many modules
+        render_file,
+    )
 
     engine = choose_engine(template, properties.engine)
     path, sensitive = resolved(template, context), properties.sensitive

@@ -181,7 +181,7 @@ def _check_tree(properties: FileProperties) -> Iterator[PropertyError]:
 
 
 def _check_engine(template: str, engine: str) -> Iterator[PropertyError]:
-    from puller.templates.engine_choice import ENGINES, choose_engine
+    from puller.templates.rendering import ENGINES, choose_engine
 
     if engine not in ENGINES:
         yield PropertyError("engine", f"is {engine!r}", expected="jinja, jet or go")

@@ -14,8 +14,7 @@ from puller.errors import ResourceError
 from puller.resources.base import PropertyError
 from puller.resources.files.file_properties import CONTENT_SOURCES, FileProperties
 from puller.resources.property_agreement import Rule, agree
-from puller.templates.engine_choice import choose_engine
-from puller.templates.rendering import Rendered
+from puller.templates.rendering import Rendered, choose_engine
 
 _KEYS = ("contents", "type", "permission-mask")
 _ENSURE = {"contents": "present", "removed": "absent"}

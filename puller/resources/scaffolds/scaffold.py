@@ -42,8 +42,8 @@ from puller.resources.scaffolds.scaffold_tree import (
 )
 from puller.system.mounts import refuse_mounted_among
 from puller.system.protocol import Attributes, requires_new_file
-from puller.templates.engine_choice import ENGINES, choose_engine
 from puller.templates.functions import over_data
+from puller.templates.rendering import ENGINES, choose_engine
 from puller.values.file_mode import FileMode
 from puller.values.removal_policy import ABSENT
 

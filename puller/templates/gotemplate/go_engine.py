@@ -21,10 +21,10 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from puller.templates.gotemplate.calls import Evaluate
 from puller.templates.gotemplate.go_functions import complaint_about, find_function
 from puller.templates.gotemplate.pipelines import Expressions, FindFunction
 from puller.templates.gotemplate.rendering_state import Frame, Rendering
+from puller.templates.gotemplate.signature import Evaluate
 from puller.templates.gotemplate.syntax.nodes import (
     Action,
     Body,
@@ -39,10 +39,9 @@ from puller.templates.gotemplate.syntax.nodes import (
 from puller.templates.gotemplate.syntax.parser import parse
 from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.types import MISSING, is_integer, map_keys
-from puller.templates.limits import PIECES_AT_ONCE, Budget, Exceeded
+from puller.templates.limits import PIECES_AT_ONCE, Budget, Exceeded, TemplateSource
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import FunctionError
-from puller.templates.template_text import TemplateSource
 
 # The compiler. It counts loop rounds and calls, because a rendering could continue forever there.
 

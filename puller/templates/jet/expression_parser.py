@@ -34,7 +34,7 @@ from puller.templates.jet.nodes import (
     Ternary,
     Underscore,
 )
-from puller.templates.template_text import TemplateSource
+from puller.templates.limits import TemplateSource
 
 _LEVELS: Final = {
     "&&": 1, "||": 1,

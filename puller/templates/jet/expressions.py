@@ -35,9 +35,8 @@ from puller.templates.jet.nodes import (
     Underscore,
 )
 from puller.templates.jet.values import is_true, to_text
-from puller.templates.limits import LONG_TEXT, Exceeded
+from puller.templates.limits import LONG_TEXT, Exceeded, TemplateSource
 from puller.templates.template_errors import FunctionError, similar_names
-from puller.templates.template_text import TemplateSource
 
 _T = TypeVar("_T")
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {

@@ -27,9 +27,8 @@ from puller.templates.jet.functions import BUILTINS, external
 from puller.templates.jet.nodes import Reference
 from puller.templates.jet.parser import parse
 from puller.templates.jet.statements import StatementCompiler
-from puller.templates.limits import Budget, Exceeded
+from puller.templates.limits import Budget, Exceeded, TemplateSource
 from puller.templates.scope import Function
-from puller.templates.template_text import TemplateSource
 
 Loader = Callable[[str], str | None]
 """Returns the text of the template at a path such as ``lib/page.jet``, or ``None``."""

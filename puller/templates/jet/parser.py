@@ -52,7 +52,7 @@ from puller.templates.jet.nodes import (
     Yield,
     YieldContent,
 )
-from puller.templates.template_text import TemplateSource
+from puller.templates.limits import TemplateSource
 
 
 class _Mark(NamedTuple):

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from puller.exit_status import ExitStatus
-from puller.fleet.conditions import Condition, condition_of, conditions_of_bundles
+from puller.fleet.views import Condition, condition_of, conditions_of_bundles
 from puller.reporting.report import BundleReport, HeldBecause
 from puller.reporting.sent_report import SentReport
 from tests.simulators.fleet import sent

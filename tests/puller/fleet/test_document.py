@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from puller.delivery.report_document import pack
-from puller.fleet.conditions import Condition
 from puller.fleet.host_document import plain, read_document
+from puller.fleet.views import Condition
 from tests.simulators.fleet import json_of, sent
 
 _AT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)

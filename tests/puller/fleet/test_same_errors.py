@@ -3,7 +3,7 @@
 import time
 
 from foundation.problems import Location, ProblemCode
-from puller.fleet.problem_groups import general_problem, key_of, without_host
+from puller.fleet.host_document import general_problem, key_of, without_host
 from tests.puller.problems import failure
 
 MESSAGES = [

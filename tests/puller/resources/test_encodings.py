@@ -17,7 +17,7 @@ from puller.resources.packages.layouts import parse_entries
 from puller.resources.scaffolds.scaffold_tree import RenderRequest, read_source, render_source
 from puller.resources.services.unit_links import _settings
 from puller.system.local import LocalSystem
-from puller.templates.engine_choice import ENGINES
+from puller.templates.rendering import ENGINES
 
 Make = Callable[..., Any]
 MARK = b"\xef\xbb\xbf"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puller.templates.engine_choice import load_engine
 from puller.templates.gotemplate.go_engine import GoEngine
 from puller.templates.limits import Budget, Limits
+from puller.templates.rendering import load_engine
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import FunctionError, TemplateError
 from puller.templates.template_tree import render_tree

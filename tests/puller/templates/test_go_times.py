@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.templates.gotemplate.time.clock import UTC_ZONE, LocalZone, find_zone
-from puller.templates.gotemplate.time.durations import format_duration, parse_duration, round_duration
+from puller.templates.gotemplate.time.clock import (
+    UTC_ZONE,
+    LocalZone,
+    find_zone,
+    format_duration,
+    parse_duration,
+    round_duration,
+)
 from puller.templates.gotemplate.time.times import ZERO_TIME, Time, parse_time
 from puller.templates.template_errors import FunctionError
 

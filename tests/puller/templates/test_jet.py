@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puller.templates.engine_choice import load_engine
 from puller.templates.jet.jet_engine import JetEngine
 from puller.templates.limits import Budget, Limits
+from puller.templates.rendering import load_engine
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import TemplateError
 from puller.templates.template_tree import render_tree

@@ -34,7 +34,7 @@ from puller.cli.output import print_table, say, show, warn
 from puller.delivery.report_document import pack, unpack
 from puller.errors import PullerError
 from puller.fleet.pages.environment import as_script_data, make_environment, shares_over_time
-from puller.fleet.watching.notifications import tell_command, tell_url
+from puller.fleet.watching import tell_command, tell_url
 from puller.reporting import metrics
 from puller.reporting.history import save_report
 from puller.reporting.log import Log

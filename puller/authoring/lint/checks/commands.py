@@ -1,24 +1,26 @@
-"""Command lines with an unintended meaning.
+"""Command lines with an unintended meaning, or with secrets.
 
 * ``command-syntax``: the command cannot be split into words.
 * ``shell-operator``: a redirection, a pipe or another shell word in a command without a shell. The program would get it
   as an argument, or a program of that name is missing.
 * ``relative-program``: the path of a program has no starting point: neither / nor a ``cwd``.
 * ``shell-syntax``: a character that a shell would replace, but that stays unchanged here.
+* ``secret-on-command-line``: a secret that the process list would show.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from foundation.problems import ProblemCode
+from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import ManifestFile, bundle_of
-from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.subject import Subject, of_resource
+from puller.checks.kinds import HealthCheck
 from puller.manifest.entries import Entry
 from puller.system.commands import split_words
 
@@ -67,7 +69,7 @@ _LITERAL: Final = frozenset({"find", "grep", "sed", "awk", "systemd-run"})
 """Programs with their own use of such characters."""
 
 
-def check(subject: Subject) -> Iterator[Finding]:
+def _mistaken(subject: Subject) -> Iterator[Finding]:
     """Yield the findings in all commands of resources and health checks."""
     for manifest in bundle_of(subject).manifests.values():
         for entry in manifest.resources:
@@ -162,3 +164,27 @@ def _raw_words(text: str) -> list[str]:
     """Return the words without their quoted parts, which a shell would not expand."""
     kept = re.sub(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", _STAND_IN, text, flags=re.DOTALL)
     return kept.split()
+
+
+def _secret(subject: Subject) -> Iterator[Finding]:
+    """Yield a finding for each command line that contains a secret."""
+    for declaration in subject.manifest.declarations if subject.manifest else ():
+        for name in sorted(declaration.secret & declaration.type.command_lines):
+            if name == "health_checks" and not _has_commands(declaration.properties.health_checks):
+                continue
+            what = f"{name} is made of a secret, which the process list shows while the command runs"
+            advice = "hand it over in the environment, or in a file"
+            code = ProblemCode.SECRET_ON_COMMAND_LINE
+            problem = Problem(code=code, message=what, property=name, hint=advice)
+            yield of_resource(declaration, problem, subject)
+
+
+def _has_commands(checks: Iterable[HealthCheck]) -> bool:
+    """Return whether a check starts a program of the manifest. Other checks have no command line."""
+    return any(check.command is not None for check in checks)
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Yield the findings in command lines."""
+    yield from _mistaken(subject)
+    yield from _secret(subject)

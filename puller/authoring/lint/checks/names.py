@@ -27,7 +27,7 @@ from puller.authoring.lint.names.templates import Delimiters, Templates, Use
 from puller.authoring.lint.subject import Subject, read_text
 from puller.authoring.lint.value_shapes import ANY, Shape
 from puller.manifest.entries import DEFAULTS, FOR, Entry
-from puller.templates.engine_choice import ENGINES, choose_engine, named_engine
+from puller.templates.rendering import ENGINES, choose_engine, named_engine
 
 _CONDITIONS: Final = ("if", "unless")
 _OF_TREES: Final = ("render", "write")

@@ -10,8 +10,7 @@ from typing import Final
 
 from foundation.problems import DependsOn, Location, ProblemCode
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.refusals import failure
-from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.subject import Subject, failure
 from puller.authoring.resolution import Failing
 
 _MOST: Final = 20  # maximum files to render, in a few tenths of a second

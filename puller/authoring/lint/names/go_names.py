@@ -34,8 +34,8 @@ from puller.templates.gotemplate.syntax.nodes import (
     Variable,
 )
 from puller.templates.gotemplate.syntax.parser import parse
+from puller.templates.limits import TemplateSource
 from puller.templates.template_errors import TemplateError
-from puller.templates.template_text import TemplateSource
 
 _LENIENT: Final = frozenset(
     {

@@ -50,8 +50,8 @@ from puller.templates.jet.nodes import (
     YieldContent,
 )
 from puller.templates.jet.parser import parse
+from puller.templates.limits import TemplateSource
 from puller.templates.template_errors import TemplateError
-from puller.templates.template_text import TemplateSource
 
 _HOST: Final = ("file", "hiera", "lookup", "readFile", "render", "write")
 Render = Callable[[str, Shape], None]

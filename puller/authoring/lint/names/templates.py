@@ -29,8 +29,8 @@ from puller.authoring.lint.names.places import template_part
 from puller.authoring.lint.subject import read_text
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, union
 from puller.bundle_paths import BundleFiles
-from puller.templates.engine_choice import named_engine
 from puller.templates.jinja import JinjaEngine, read_header
+from puller.templates.rendering import named_engine
 
 
 class JinjaNames(JinjaValues):

@@ -12,16 +12,15 @@ _GROUPS: Final = {
     "typeIsLike typeOf",
     "dicts": "dict dig get hasKey keys merge mergeOverwrite mustMerge mustMergeOverwrite omit pick pluck set unset "
     "values",
-    "encoding": "adler32sum b32dec b32enc b64dec b64enc sha1sum sha256sum sha512sum",
-    "jsons": "fromJson mustFromJson mustToJson mustToPrettyJson mustToRawJson toJson toPrettyJson toRawJson",
+    "encoding": "adler32sum b32dec b32enc b64dec b64enc fromJson mustFromJson mustToJson mustToPrettyJson "
+    "mustToRawJson sha1sum sha256sum sha512sum toJson toPrettyJson toRawJson",
     "lists": "append chunk compact concat first has initial last list mustAppend mustChunk mustCompact mustFirst "
     "mustHas mustInitial mustLast mustPrepend mustPush mustRest mustReverse mustSlice mustUniq mustWithout prepend "
     "push rest reverse slice tuple uniq without",
     "numbers": "add add1 add1f addf atoi biggest ceil div divf float64 floor int int64 max maxf min minf mod mul mulf "
     "round seq sub subf toDecimal until untilStep",
-    "passwords": "bcrypt decryptAES derivePassword encryptAES htpasswd",
-    "paths": "base clean dir ext isAbs osBase osClean osDir osExt osIsAbs",
-    "randoms": "randAlpha randAlphaNum randAscii randBytes randInt randNumeric shuffle uuidv4",
+    "passwords": "bcrypt decryptAES derivePassword encryptAES htpasswd randAlpha randAlphaNum randAscii randBytes "
+    "randInt randNumeric shuffle uuidv4",
     "regexes": "mustRegexFind mustRegexFindAll mustRegexMatch mustRegexReplaceAll mustRegexReplaceAllLiteral "
     "mustRegexSplit regexFind regexFindAll regexMatch regexQuoteMeta regexReplaceAll regexReplaceAllLiteral regexSplit",
     "semvers": "semver semverCompare",
@@ -29,7 +28,7 @@ _GROUPS: Final = {
     "text": "abbrev abbrevboth cat contains hasPrefix hasSuffix hello indent initials join lower nindent nospace "
     "plural quote repeat replace sortAlpha split splitList splitn squote substr toString toStrings trim trimAll "
     "trimPrefix trimSuffix trimall trunc upper wrap wrapWith",
-    "urls": "urlJoin urlParse",
+    "urls": "base clean dir ext isAbs osBase osClean osDir osExt osIsAbs urlJoin urlParse",
 }
 
 GROUP_OF: Final = {name: group for group, names in _GROUPS.items() for name in names.split()}

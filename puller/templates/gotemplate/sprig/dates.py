@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from puller.templates.gotemplate.time.clock import UTC_ZONE, LocalZone, find_zone
-from puller.templates.gotemplate.time.durations import (
+from puller.templates.gotemplate.time.clock import (
     DAY,
     HOUR,
     MINUTE,
     SECOND,
+    UTC_ZONE,
+    LocalZone,
+    find_zone,
     format_duration,
     parse_duration,
     round_duration,

@@ -15,10 +15,12 @@ from puller.templates.gotemplate.signature import Struct, define_type
 from puller.templates.gotemplate.time.clock import (
     DAY_SECONDS,
     MONTHS,
+    SECOND,
     UTC_ZONE,
     WEEKDAYS,
     YEAR_1,
     Clock,
+    Duration,
     FixedZone,
     LocalZone,
     Zone,
@@ -27,7 +29,6 @@ from puller.templates.gotemplate.time.clock import (
     days_in_month,
     days_since_epoch,
 )
-from puller.templates.gotemplate.time.durations import SECOND, Duration
 from puller.templates.govalue.types import Int64
 from puller.templates.template_errors import FunctionError
 

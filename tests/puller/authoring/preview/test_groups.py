@@ -2,8 +2,7 @@
 
 from foundation.problems import Problem, ProblemCode
 from puller.authoring.preview.differences import Outcome, Refusal
-from puller.authoring.preview.groups import Preview, Resolver, preview
-from puller.authoring.preview.machines import Machine
+from puller.authoring.preview.groups import Machine, Preview, Resolver, preview
 from puller.authoring.preview.preview_formats import MARKDOWN_LIMIT, as_text
 from puller.authoring.preview.preview_formats import as_markdown as markdown
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource

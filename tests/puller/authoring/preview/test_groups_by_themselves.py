@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from puller.authoring.preview.differences import Comparison, compare
-from puller.authoring.preview.groups import Preview, preview
-from puller.authoring.preview.machines import Machine
+from puller.authoring.preview.groups import Machine, Preview, preview
 from puller.authoring.preview.resolvers import Given, OneByOne, Shared
 from puller.facts.fact_tree import described
 from puller.manifest.manifest import ManifestSource

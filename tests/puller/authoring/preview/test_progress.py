@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from puller.authoring.preview.machines import Machine
+from puller.authoring.preview.groups import Machine
 from puller.cli.author import preview
 
 MACHINES = [Machine("a", {}), Machine("b", {})]

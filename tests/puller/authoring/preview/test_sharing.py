@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from puller.authoring.preview.machines import Machine
-from puller.authoring.preview.reads import Read, Reads, Watched
-from puller.authoring.preview.resolvers import Given, OneByOne, Shared
+from puller.authoring.preview.groups import Machine
+from puller.authoring.preview.resolvers import Given, OneByOne, Read, Reads, Shared, Watched
 from puller.facts.fact_tree import described
 from puller.manifest.manifest import ManifestSource
 

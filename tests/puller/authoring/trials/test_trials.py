@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from puller.authoring.trials.trial import Trial, TrialOutcome, run_trial
+from puller.authoring.cases.trial import Trial, TrialOutcome, run_trial
 from puller.errors import UsageError
 from puller.facts.systems import facts_of
 from puller.reporting.report import State
@@ -325,8 +325,8 @@ def command_of(trial: Trial) -> list[str]:
     """Return a command line that makes a trial and prints its outcome."""
     code = (
         "import sys, msgspec\n"
-        "from puller.authoring.trials.trial import Trial\n"
-        "from puller.authoring.trials.trial import run_trial\n"
+        "from puller.authoring.cases.trial import Trial\n"
+        "from puller.authoring.cases.trial import run_trial\n"
         "outcome = run_trial(msgspec.json.decode(sys.argv[1], type=Trial))\n"
         "sys.stdout.buffer.write(msgspec.json.encode(outcome))\n"
     )

@@ -171,7 +171,7 @@ def test_pages_that_are_gone_go_and_no_file_of_anybody_else_does(make: Make, tmp
     (pages / "theirs.html").write_text("theirs")
     store = Store.open(str(tmp_path / "fleet.db"))
     with store.writing() as connection:
-        from puller.fleet.store.retention import forget_hosts
+        from puller.fleet.store.importer import forget_hosts
 
         assert forget_hosts(connection, ["silent.example.com"]) == ["silent.example.com"]
     made = make_pages(Reader(store, datetime.now(UTC)), pages)

@@ -18,9 +18,8 @@ from puller.errors import PullerError, SourceError
 from puller.fleet.store import database, import_sources, importer
 from puller.fleet.store.database import Store
 from puller.fleet.store.import_sources import DirectorySource, Found, Refused
-from puller.fleet.store.importer import import_documents, refused_files
+from puller.fleet.store.importer import forget_beyond, forget_hosts, import_documents, refused_files
 from puller.fleet.store.queries import Reader
-from puller.fleet.store.retention import forget_beyond, forget_hosts
 from puller.reporting.report import HeldBecause
 from puller.reporting.sent_report import SentReport
 from tests.puller.fleet.conftest import Import, ago, empty, imported, rows

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from puller.fleet.watching.notifications import tell_command, tell_url
-from puller.fleet.watching.prometheus import doubt_of
+from puller.fleet.watching import doubt_of, tell_command, tell_url
 
 
 @contextmanager

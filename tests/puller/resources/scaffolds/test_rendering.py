@@ -14,7 +14,7 @@ from puller.facts.fact_tree import gather
 from puller.resources.scaffolds import scaffold_tree as sources
 from puller.resources.scaffolds.scaffold_tree import RenderRequest, render_source
 from puller.system.local import LocalSystem
-from puller.templates.engine_choice import ENGINES
+from puller.templates.rendering import ENGINES
 
 ROOT = Path(__file__).parents[4]
 CASES = ROOT / "tests" / "cases" / "templates"

@@ -1,24 +1,34 @@
-"""Data that no host can use.
+"""Data without effect: keys, overrides and files that no host can use, and comments that look like annotations.
 
 * ``unreachable-override``: an override section that no entry of the hierarchy's order produces, with any facts.
 * ``unused-data``: a key of data whose name occurs nowhere else in the bundle. This check is skipped if data is used as
   a whole, or by a computed name.
+* ``unused-file``: a data file of the Hiera tree that no level names, with any interpolated values. Levels without files
+  are valid, because sites or hosts may add files. This check requires that all data is in files of the bundle.
+* A misspelt ``@sensitive``, ``@require`` or ``@validate``, or an annotation that belongs to no key, is an error,
+  because the value is shown or unchecked. Any other ``@word`` may be for another program.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from foundation.problems import ProblemCode
+import yaml
+
+from foundation.problems import Location, ProblemCode
 from foundation.suggestions import nearest
+from hiera.document.annotations import find_annotations
 from hiera.document.foreign_notation import ORDER, converted
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
+from hiera.tree.config.schema import LevelConfig
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of
-from puller.authoring.lint.subject import Subject, read_text
+from puller.authoring.lint.names.hiera_trees import levels_of
+from puller.authoring.lint.subject import Subject, finding, read_text
 
 _DEFAULT_ORDER: Final = ("default",)
 _WHOLE: Final = re.compile(
@@ -28,7 +38,7 @@ _WHOLE: Final = re.compile(
 _WORD: Final = re.compile(r"\w+")
 
 
-def check(subject: Subject) -> Iterator[Finding]:
+def _unreachable(subject: Subject) -> Iterator[Finding]:
     """Yield the findings in all manifests of the bundle."""
     bundle = bundle_of(subject)
     for manifest in bundle.manifests.values():
@@ -123,3 +133,63 @@ def _values(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _values(item)
+
+
+_INTERPOLATION: Final = re.compile(r"%\{[^}]*\}")
+_SPECIAL: Final = re.compile(r"[*?\[{\\]|%\{")
+
+
+def _unreachable_files(subject: Subject) -> Iterator[Finding]:
+    """Yield the findings in the tree of the environment and its modules."""
+    bundle = bundle_of(subject)
+    trees = list(levels_of(bundle.root))
+    patterns = [pattern for levels, _ in trees for level in levels for pattern in _patterns(level)]
+    for _, files in trees:
+        unused = [one for one in files if not any(pattern.fullmatch(one) for pattern in patterns)]
+        for one in unused:
+            if not _is_named(one, bundle):
+                what = "no level of the Hiera tree can lead to this file"
+                yield Finding.of(
+                    ProblemCode.UNUSED_FILE, Severity.WARNING, Location(bundle.name_of(one)), what
+                )
+
+
+def _is_named(path: str, bundle: Bundle) -> bool:
+    """Return whether a manifest contains the name of a file, and may use it otherwise."""
+    name = os.path.basename(path)
+    return any(name in manifest.yaml.text for manifest in bundle.manifests.values())
+
+
+def _patterns(level: LevelConfig) -> Iterator[re.Pattern[str]]:
+    """Yield patterns of all paths that a level may have."""
+    places = level.places[-1:] if level.location == "mapped_paths" else level.places
+    if level.location is None:
+        yield re.compile(re.escape(os.path.join(level.datadir, "")) + ".*", re.DOTALL)
+    for place in places:
+        written = os.path.normpath(os.path.join(level.datadir, place))
+        if not written.endswith(level.extension):
+            written += level.extension
+        if level.location in ("glob", "globs"):
+            texts = [_SPECIAL.split(written, maxsplit=1)[0], ""]
+        else:
+            texts = _INTERPOLATION.split(written)
+        yield re.compile(".*".join(map(re.escape, texts)), re.DOTALL)
+
+
+def _annotations(subject: Subject) -> Iterator[Finding]:
+    """Yield the findings in all texts of authors."""
+    written = [(text.text, text.source) for text in subject.texts if not text.is_rendered]
+    written += [(file.yaml.text, file.yaml.name) for file in bundle_of(subject).data_files]
+    for text, source in written:
+        try:
+            problems = find_annotations(text, source).warnings
+        except (HieraError, yaml.YAMLError):
+            continue  # reading the manifest reports the mistake
+        yield from (finding(problem, subject) for problem in problems)
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Yield the findings in annotations, Hiera files and data."""
+    yield from _annotations(subject)
+    yield from _unreachable_files(subject)
+    yield from _unreachable(subject)

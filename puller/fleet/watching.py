@@ -1,14 +1,20 @@
-"""The judgement of a rollout by the outcomes of its release on the hosts.
+"""Supervision of rollouts by the reports of hosts: the judgement, notifications, and queries of Prometheus.
 
 * ``judge`` compares outcomes with the rule of the rollout. It does no I/O. ``outcomes_of`` reads the outcomes from
   the store.
 * A host that failed before it had the release, and still fails, does not count against the release.
 * A host counts as silent if it should have the release by now, has reported before, and has sent nothing since. This
   detects a release that disconnects the network, even if no host could report that it had the release.
+* A notification of a halt is a command or a URL. A failed notification does not prevent the halt.
+* A Prometheus query must hold (HTTP API, `/api/v1/query`).
 """
 
+import contextlib
 import json
 import math
+import os
+import signal
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +22,20 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import requests
+import urllib3
+
+from bundles.adapter import session
+from bundles.deadline import Deadline, aside
 from bundles.format.release import Release
 from bundles.publisher.settings import WatchRule
 from foundation.quantities import counted
-from puller.fleet.conditions import Condition
+from puller.fleet.views import Condition
+from puller.values.visible import visible, visible_line
 
 if TYPE_CHECKING:
     from puller.fleet.store.queries import Reader  # needs the extra fleet
+
 
 _NAMED = 3
 _CHANCE = 1e-5
@@ -208,3 +221,132 @@ def _texts(facts: Mapping[str, Any], kinds: Sequence[str]) -> Iterator[str]:
             value = value.get(step) if isinstance(value, Mapping) else None
         if isinstance(value, str | int) and value != "":
             yield value if isinstance(value, str) else json.dumps(value)
+
+
+_SECONDS = 20
+
+
+def tell_command(command: Sequence[str], sentence: str, seconds: float = _SECONDS) -> str:
+    """Call ``command`` with the sentence as its last argument. Return the reason for a failure, or an empty text.
+
+    After ``seconds`` it is ended, together with its children.
+    """
+    try:
+        # A sentence contains texts of hosts. It must stay one line, without control sequences for terminals or mail
+        # headers.
+        called = subprocess.Popen(
+            [*command, visible_line(sentence)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        return f"{command[0]}: cannot be called: {error}"
+    with called:
+        try:
+            _, errors = called.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(called.pid, signal.SIGKILL)
+            return f"{command[0]}: has not ended within {seconds:g} s"
+    if called.returncode:
+        last = errors.strip().splitlines()[-1:]
+        return f"{command[0]}: ended with status {called.returncode}{''.join(f': {line}' for line in last)}"
+    return ""
+
+
+def tell_url(url: str, message: Mapping[str, object], seconds: float = _SECONDS) -> str:
+    """POST ``message`` as JSON to ``url``. Return the reason of a failure, without the URL: it may have a token."""
+    try:
+        shown = {key: _visible(value) for key, value in message.items()}
+        status = aside(lambda: _post(url, shown, seconds), Deadline(seconds))
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        return f"the URL of watch: tell cannot be reached: {type(error).__name__}"
+    return "" if 200 <= status < 300 else f"the URL of watch: tell answers with status {status}"
+
+
+def _visible(value: object) -> object:
+    """Return a value whose texts are safe to display."""
+    if isinstance(value, Mapping):
+        return {visible(str(key)): _visible(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_visible(item) for item in value]
+    return visible(value) if isinstance(value, str) else value
+
+
+def _post(url: str, message: Mapping[str, object], seconds: float) -> int:
+    with (
+        session() as opened,
+        opened.post(url, json=dict(message), timeout=seconds, allow_redirects=False, stream=True) as response,
+    ):
+        return response.status_code
+
+
+_PROMETHEUS_SECONDS = 20
+_MOST_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """The reason for which a query does not hold."""
+
+    why: str
+    is_told: bool = False
+    """Whether the response shows the problem. False for a missing response."""
+
+
+def doubt_of(url: str, query: str, seconds: float = _PROMETHEUS_SECONDS) -> Doubt | None:
+    """Return why ``query`` does not hold at the server ``url``, or ``None`` if it holds.
+
+    It holds if its response has at least one number, and all numbers differ from 0. An unreachable server, or no
+    response within ``seconds``, is also a reason, because an unknown state is not in order.
+    """
+    try:
+        status, data = aside(lambda: _fetch(url, query, seconds), Deadline(seconds))
+        if status != 200:
+            return Doubt(f"Prometheus answers with status {status} to {query}")
+        if len(data) > _MOST_BYTES:
+            return Doubt(f"Prometheus answers with more than {_MOST_BYTES} bytes to {query}")
+        values = _values(json.loads(data))
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        return Doubt(f"Prometheus cannot be asked: {type(error).__name__}")
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return Doubt(f"the answer of Prometheus is not understood, to {query}")
+    if not values:
+        return Doubt(f"the query of Prometheus gives nothing: {query}")
+    if not (wrong := sum(not value for value in values)):
+        return None
+    return Doubt(
+        f"the query of Prometheus does not hold for {wrong} of {len(values)} series: {query}", is_told=True
+    )
+
+
+def _fetch(url: str, query: str, seconds: float) -> tuple[int, bytes]:
+    """Return the status and the body."""
+    with (
+        session() as opened,
+        opened.get(
+            f"{url.rstrip('/')}/api/v1/query",
+            params={"query": query},
+            timeout=seconds,
+            stream=True,
+            allow_redirects=False,
+        ) as response,
+    ):
+        return response.status_code, response.raw.read(_MOST_BYTES + 1, decode_content=True)
+
+
+def _values(answer: dict[str, object]) -> list[bool]:
+    """Return whether each number of a response differs from 0. Raises ``ValueError`` and the like."""
+    if answer["status"] != "success":
+        raise ValueError
+    data = answer["data"]
+    if not isinstance(data, dict):
+        raise ValueError
+    kind, result = data["resultType"], data["result"]
+    pairs = [result] if kind == "scalar" else [one["value"] for one in result]
+    numbers = [float(pair[1]) for pair in pairs]
+    return [number != 0 and number == number for number in numbers]  # NaN does not hold

@@ -132,7 +132,7 @@ def _command() -> list[str]:
         *("setpriv", "--pdeathsig", "KILL"),
         *("unshare", "--mount", "--propagation", "private", "--net", "--pid"),
         *("--fork", "--kill-child=KILL"),
-        *(sys.executable, "-P", "-m", "puller.authoring.trials.inside"),
+        *(sys.executable, "-P", "-m", "puller.authoring.cases.trial_process"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The trial process: ``python -m puller.authoring.trials.inside``, the first process in its namespaces.
+"""The trial process: ``python -m puller.authoring.cases.trial_process``, the first process in its namespaces.
 
 1. Read the trial from standard input, and load the bundle from this machine twice. Each run needs its own catalog.
 2. Import all code that a resource may need, since the tree may have no Python.
@@ -26,7 +26,7 @@ import msgspec
 
 from foundation.problems import ProblemCode
 from hiera.errors import HieraError
-from puller.authoring.trials.trial import Trial, TrialOutcome
+from puller.authoring.cases.trial import Trial, TrialOutcome
 from puller.data.sources import DataSource, Origin
 from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings

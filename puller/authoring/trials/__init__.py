@@ -1,1 +1,0 @@
-"""Real application of a bundle, twice, in a temporary private root."""

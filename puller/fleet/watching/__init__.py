@@ -1,1 +1,0 @@
-"""Supervision of rollouts by the reports of hosts."""
