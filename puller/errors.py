@@ -6,6 +6,7 @@ PullerError
 * BusyError             no action: another run is active (75)
 * ManifestError         the author of a bundle: all problems of a manifest at once (13)
 * SourceError           the user who named an unreadable manifest, directory or bundle (13)
+  - MissingSourceError    the user who named a source that does not exist (64)
 * ResourceError         only the affected resource: its failure in the report
   - StoppedDownload       no action: a signal stopped a download before any change
   - StoppedCommand        no action: the user stopped a command by a second signal
@@ -107,6 +108,12 @@ class SourceError(PullerError):
 
     exit_status = ExitStatus.REJECTED
     code = ProblemCode.UNREADABLE_SOURCE
+
+
+class MissingSourceError(SourceError):
+    """A manifest, directory, bundle or store that does not exist."""
+
+    exit_status = ExitStatus.USAGE
 
 
 class ManifestError(PullerError):

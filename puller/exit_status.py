@@ -43,7 +43,7 @@ class ExitStatus(IntEnum):
     HELD = 20
     """Held or disabled by the operator."""
     USAGE = 64
-    """The command line is invalid."""
+    """The command line is invalid, or names a bundle, site, store or file that does not exist."""
     BUSY = 75
     """Another run holds the lock."""
     CONFIGURATION = 78

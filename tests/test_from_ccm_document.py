@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hiera.text import yaml_text
+from hiera.text import parsing
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 
@@ -44,7 +44,7 @@ def test_lint_reports_the_line_of_the_page(
 def test_replaced_manifest_has_no_errors(execute: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     """The steps of the page: replace the expressions, and move the keys of ``ccm`` to the top."""
     text = re.sub(r"\$\{ (.*?) \}", r"{{ \1 }}", MANIFESTS[0])
-    value = yaml_text.load(text, "")
+    value = parsing.load_yaml(text, "")
     assert value["ccm"].keys() == {"resources"}
     section = re.search(r"ccm:\n((?:  .*\n)+)", text)
     assert section is not None

@@ -100,7 +100,7 @@ def test_the_ceremonies_of_the_page_can_be_typed(
             if "publish" in line:
                 assert host.version()
             elif "import" in line:
-                assert "in force; signed anew: root" in said, line
+                assert "in force, signed again: root" in said, line
                 assert str(host.version()) == "web 1.0.0", line
     listed = execute("site", "keys", "list", "site")[1]
     assert listed.count("2 of 3     not here") == 3
@@ -136,5 +136,5 @@ def test_the_commands_for_tokens_can_be_typed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "in force; signed anew: root" in done.stdout.split("next-root.json: 1 new signature")[1]
+    assert "in force, signed again: root" in done.stdout.split("next-root.json: 1 new signature")[1]
     assert done.stdout.count("hsm:2?label=publisher (site/keys/timestamp-") == 1

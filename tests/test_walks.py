@@ -138,8 +138,8 @@ def add_a_key(walk: Walk, tmp_path: Path) -> None:
 
 def add_a_command(walk: Walk, tmp_path: Path) -> None:
     walk.add("puller/cli/host/greet.py", GREET)
-    entry = '_COMMANDS = {\n    "greet": ("puller.cli.host.greet:greet", "Say hello."),\n'
-    walk.edit("puller/cli/command_table.py", "_COMMANDS = {\n", entry)
+    entry = '    "Host": {\n        "greet": ("puller.cli.host.greet:greet", "Say hello."),\n'
+    walk.edit("puller/cli/command_table.py", '    "Host": {\n', entry)
     assert walk.puller("greet") == (0, "hello\n")
     assert "greet" in walk.puller("--help")[1]
 

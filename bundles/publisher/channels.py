@@ -241,11 +241,15 @@ Rule = Callable[[Record, Edition], Release | None]
 
 
 class Channels:
-    """The channels of ``site``. Each method raises `PublishError` for an invalid statement."""
+    """The channels of ``site``. Each method raises `PublishError` for an invalid statement.
 
-    def __init__(self, site: Site, passphrase: Passphrase) -> None:
+    With ``noop``, the methods return the statements without signing or writing anything.
+    """
+
+    def __init__(self, site: Site, passphrase: Passphrase, *, noop: bool = False) -> None:
         self._site = site
         self._passphrase = passphrase
+        self._noop = noop
 
     def promote(self, bundle: str, source: str, channel: str, request: RolloutRequest = AT_ONCE) -> Statement:
         """Publish the release of ``bundle`` in channel ``source`` in ``channel`` also."""
@@ -364,19 +368,28 @@ class Channels:
 
     def _say(self, bundles: Sequence[str], channel: str, rule: Rule) -> list[Statement]:
         """Publish the statements about all ``bundles`` in one signed step, or none of them."""
+        if self._noop:  # the lock is a file
+            return self._plan(self._site.edition(self._passphrase), bundles, channel, rule)[0]
         with self._site.locked():
             edition = self._site.edition(self._passphrase)
-            said: list[Record] = []
-            statements: list[Statement] = []
-            for bundle in dict.fromkeys(bundles):
-                record = self._site.record_of(edition.published, parse_name(bundle))
-                after = rule(record, edition)
-                statements.append(Statement(channel, record.index.find(channel), after, edition.now))
-                if statements[-1].changed:
-                    said.append(record.with_statement(channel, after, edition.now))
-            if said:  # otherwise neither a key nor a passphrase is needed
-                announce(self._site, edition, said)
+            statements, records = self._plan(edition, bundles, channel, rule)
+            if records:  # otherwise neither a key nor a passphrase is needed
+                announce(self._site, edition, records)
             return statements
+
+    def _plan(
+        self, edition: Edition, bundles: Sequence[str], channel: str, rule: Rule
+    ) -> tuple[list[Statement], list[Record]]:
+        """Return the statements, and the records with the changed statements."""
+        records: list[Record] = []
+        statements: list[Statement] = []
+        for bundle in dict.fromkeys(bundles):
+            record = self._site.record_of(edition.published, parse_name(bundle))
+            after = rule(record, edition)
+            statements.append(Statement(channel, record.index.find(channel), after, edition.now))
+            if statements[-1].changed:
+                records.append(record.with_statement(channel, after, edition.now))
+        return statements, records
 
 
 def _said(record: Record, channel: str) -> Release:

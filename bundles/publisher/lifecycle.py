@@ -142,8 +142,7 @@ def refresh_site(site: Site, passphrase: Passphrase) -> Renewal:
         # 2.
         edition = site.edition(passphrase)
         # 3. All due roles are selected before the first is signed, because signing the targets also signs the snapshot.
-        expiries = {status.role: status.expires for status in statuses(edition.published)}
-        soon = [role for role in ROLES[:-1] if _left(expiries[role], role, edition) < 1 / _RENEW_BEFORE]
+        soon = _expiring(edition)
         due = {role: why for role in soon if (why := _why_not_renewed(site, role, edition))}
         # 4.
         edition.sign_timestamp()
@@ -154,18 +153,39 @@ def refresh_site(site: Site, passphrase: Passphrase) -> Renewal:
         return Renewal([*(role for role in soon if role not in due), "timestamp"], due)
 
 
+def plan_refresh(site: Site, passphrase: Passphrase) -> Renewal:
+    """Return the roles that `refresh_site` would sign. Raises the same errors, and uses no key."""
+    edition = site.edition(passphrase)
+    soon = _expiring(edition)
+    due = {role: why for role in soon if (why := _why_not_renewable(site, role, edition))}
+    return Renewal([*(role for role in soon if role not in due), "timestamp"], due)
+
+
+def _expiring(edition: Edition) -> list[str]:
+    """Return the roles except the timestamp that are in the last third of their lifetime."""
+    expiries = {status.role: status.expires for status in statuses(edition.published)}
+    return [role for role in ROLES[:-1] if _left(expiries[role], role, edition) < 1 / _RENEW_BEFORE]
+
+
 def _why_not_renewed(site: Site, role: str, edition: Edition) -> str | None:
     """Sign a role that expires soon. If that fails, return the reason, because the timestamp must not be delayed."""
+    if why := _why_not_renewable(site, role, edition):
+        return why
+    try:
+        _renew(role, edition)
+    except KeyFileError as error:
+        return str(error)
+    return None
+
+
+def _why_not_renewable(site: Site, role: str, edition: Edition) -> str | None:
+    """Return why a role cannot be signed here, as far as that is known without opening its keys."""
     root = edition.published.root
     if role == Root.type and _is_root_pending(site, root):
         return f"a change of it is pending: puller site root show {site.directory}"
     if not edition.keyring.holds(role, root):
         renew = f"its keys are not in {site.keys}: puller site root renew {site.directory}"
         return renew if role == Root.type else f"not enough of its keys are in {site.keys}"
-    try:
-        _renew(role, edition)
-    except KeyFileError as error:
-        return str(error)
     return None
 
 

@@ -29,6 +29,7 @@ from bundles.publisher.keys import (
     find_key_file,
     key_file,
     load_uri,
+    make_key,
     shown_id,
 )
 from bundles.publisher.published import ROLES
@@ -70,6 +71,18 @@ class Outcome:
     """Signatures of the pending change that this change has invalidated."""
     failures: list[str] = field(default_factory=list)
     """Available tokens that failed to sign, with the reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class RotationPlan:
+    """The effects of a rotation: the ids of replaced keys, and the roles that are signed again.
+
+    Without ``is_signed_here``, the change waits for signatures of other root keys.
+    """
+
+    replaced: list[str]
+    signed: list[str]
+    is_signed_here: bool
 
 
 class RoleKeys:
@@ -136,6 +149,20 @@ class RoleKeys:
                 root.add_key(made[-1].public, role)
 
         return self._change(change, {role: made})
+
+    def plan_rotation(self, role: str, key: str | None = None) -> RotationPlan:
+        """Return the effects of `rotate`, without opening, making or saving any key."""
+        pending, edition = self._pending(), self._edition()
+        following = edition.following_root(pending.root if pending else self.site.root()).signed
+        replaced = self._replaced(following, role, key)
+        for key_id in replaced:
+            stand_in = make_key(None)  # the new key, as far as the plan depends on it
+            edition.keyring.add(stand_in)
+            following.revoke_key(key_id, role)
+            following.add_key(stand_in.public, role)
+        check_thresholds(following, str(self.site.directory))
+        is_signed_here = edition.keyring.holds(Root.type, edition.published.root)
+        return RotationPlan(replaced, ["root", *edition.stale_under(following)], is_signed_here)
 
     def set_threshold(self, role: str, threshold: int) -> Outcome:
         """Set the number of keys that must sign for ``role``."""

@@ -6,6 +6,7 @@
     require: {tests: true}      # bundles are published only when their tests pass
     prune: {versions: 20, after: 90d, automatic: true}    # versions kept in addition to those in channels
     watch: {failed: 2%, silent: 5%}     # limits for problem reports of hosts before a rollout is halted
+    push: {destination: www:/srv/www/puller}    # the server that hosts read
 
 * Unknown keys are rejected, so that a misspelt rule is never silently ignored.
 * The file belongs to the publisher and is not published.
@@ -317,7 +318,7 @@ def _yaml_mapping(node: MappingNode) -> dict[str, Any]:
     return values
 
 
-_KEYS = ("expiry", "require", "prune", "watch")
+_KEYS = ("expiry", "require", "prune", "watch", "push")
 _PRUNE = ("versions", "after", "automatic")
 _SWITCHES = {"true": True, "false": False}
 
@@ -338,6 +339,8 @@ class SiteSettings:
     required: Required
     pruning: PruningRule = field(default_factory=PruningRule)
     watching: WatchRule = field(default_factory=WatchRule)
+    destination: str = ""
+    """The destination of pushes. Empty: pushes need an argument."""
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> "SiteSettings":
@@ -354,7 +357,20 @@ class SiteSettings:
             Required(_switch(required.get("tests", "false"), f"{where}: require: tests")),
             _pruning(_mapping(settings.get("prune", {}), f"{where}: prune", _PRUNE), f"{where}: prune"),
             parse_rule(settings.get("watch", {}), f"{where}: watch"),
+            _destination(_mapping(settings.get("push", {}), f"{where}: push", ("destination",)), where),
         )
+
+
+def _destination(written: Mapping[str, Any], where: str) -> str:
+    destination = written.get("destination", "")
+    if not isinstance(destination, str) or not destination.isprintable():
+        raise PublishError(
+            f"{where}: push: destination",
+            "must be a text",
+            code=ProblemCode.INVALID_VALUE,
+            expected="a directory or URL such as www:/srv/www/puller",
+        )
+    return destination
 
 
 def _pruning(written: Mapping[str, Any], where: str) -> PruningRule:

@@ -1,4 +1,4 @@
-"""A group of commands that imports the module of a command when it is used."""
+"""Groups of commands: suggestions for unknown names, and commands that are imported on first use."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -9,14 +9,39 @@ from click.shell_completion import CompletionItem
 
 from puller.cli.output import with_colour_option
 
+Table = Mapping[str, tuple[str, str]]
+"""``module:attribute`` and the summary of each command, by its name."""
 
-class LazyGroup(click.Group):
+
+class CommandGroup(click.Group):
+    """A group of commands. An unknown command is an error with the right command or similar ones."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command. Raises ``click.UsageError`` for an unknown name."""
+        name = args[0]
+        # click itself suggests no synonyms, and before version 8.4 no similar names either.
+        if not name.startswith("-") and name not in self.list_commands(ctx):
+            from puller.cli.synonyms import unknown_command
+
+            ctx.fail(unknown_command(ctx, name, self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(CommandGroup):
     """A group with a table of its commands, so that help and completion import none of their modules."""
 
-    def __init__(self, *arguments: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
-        """``table`` has ``module:attribute`` and the summary of each command, by its name."""
+    def __init__(self, *arguments: Any, sections: Mapping[str, Table], **options: Any) -> None:
+        """``sections`` has the commands below the headings of ``--help``."""
         super().__init__(*arguments, **options)
-        self._table = table
+        self._sections = sections
+        self._table = {name: entry for table in sections.values() for name, entry in table.items()}
+
+    @property
+    def summaries(self) -> dict[str, str]:
+        """The summary of each command."""
+        return {name: summary for name, (_, summary) in self._table.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the table."""
@@ -31,9 +56,11 @@ class LazyGroup(click.Group):
         return with_colour_option(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and summaries of the table."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in self._table.items()])
+        """Write the names and summaries of the table, aligned across all sections."""
+        width = max(map(len, self._table))
+        for heading, table in self._sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), summary) for name, (_, summary) in table.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the names of commands from the table, and the options of the group."""

@@ -6,12 +6,13 @@
 
 import functools
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
 from foundation.durations import Duration
+from foundation.timestamps import is_time, parse_until
 from puller.cli.completing import resources_of_host
 from puller.state.default_paths import DEFAULT_CONFIGURATION, PRIVATE_KEY, configuration_file
 
@@ -50,10 +51,29 @@ class DurationType(click.ParamType[timedelta]):
 
 DURATION = DurationType()
 
+
+class EndType(click.ParamType["timedelta | datetime"]):
+    """The type of an option that takes a duration or a future time, such as ``tomorrow``."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta | datetime:
+        """Return the duration or the time. Raises ``click.UsageError`` with the name of the option."""
+        now = datetime.now(UTC)
+        if isinstance(value, str) and is_time(value, now):
+            try:
+                return parse_until(value, now)
+            except ValueError as error:
+                raise click.UsageError(f"{param.opts[-1] if param else 'time'} {error}", ctx) from None
+        return DURATION.convert(value, param, ctx)
+
+
 as_user_option: Decorator = click.option(
     "--as-user",
     is_flag=True,
-    help="For this user's own agent, with configuration and state in this user's own places.",
+    help="Use the configuration and state of the current user's own agent.",
 )
 
 
@@ -66,7 +86,9 @@ def configuration_option(help: str, *, name: str = "path", **more: Any) -> Decor
             options[name] = configuration_file(options[name], as_user=as_user)
             return function(*arguments, **options)
 
-        option = click.option("--config", name, show_default=DEFAULT_CONFIGURATION, help=help, **more)
+        option = click.option(
+            "--config", name, metavar="FILE", show_default=DEFAULT_CONFIGURATION, help=help, **more
+        )
         return option(as_user_option(with_file))
 
     return add
@@ -84,6 +106,11 @@ def _format_option(*formats: str, help: str) -> Decorator:  # noqa: A002  click'
     )
 
 
+def noop_option(help: str) -> Decorator:  # noqa: A002  click's word
+    """Return ``--noop`` with its aliases, for the parameter ``noop``."""
+    return click.option("-n", "--noop", "--dry-run", "noop", is_flag=True, help=help)
+
+
 format_option = _format_option("yaml", "json", help="YAML for people, JSON for programs.")
 text_format_option = _format_option("text", "json", help="Text for people, JSON for programs.")
 any_format_option = _format_option("text", "yaml", "json", help="Text for people, YAML or JSON for programs.")
@@ -94,7 +121,7 @@ fact_options = together(
         "fact_pairs",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Set a fact, as text; a dot leads into the tree: os.family=Debian.",
+        help="Set a fact to a text. Dots separate keys: os.family=Debian.",
     ),
     click.option(
         "--facts",
@@ -102,7 +129,7 @@ fact_options = together(
         multiple=True,
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
-        help="Merge facts from a YAML, JSON or NAME=VALUE (*.txt) file over this machine's.",
+        help="Override facts with those of a YAML, JSON or NAME=VALUE (*.txt) file.",
     ),
     click.option(
         "--facts-dir",
@@ -110,7 +137,7 @@ fact_options = together(
         multiple=True,
         type=click.Path(exists=True, file_okay=False),
         metavar="DIR",
-        help="Take custom facts from DIR instead of /etc/puller/facts.d.",
+        help="Read custom facts from DIR instead of /etc/puller/facts.d.",
     ),
 )
 """For ``puller.facts.given_facts.facts_from``, through ``**options``."""
@@ -118,7 +145,7 @@ fact_options = together(
 no_system_facts_option: Decorator = click.option(
     "--no-system-facts",
     is_flag=True,
-    help="Leave this machine's facts out: there are only those of --fact and --facts.",
+    help="Ignore the facts of this machine, and use only --fact and --facts.",
 )
 
 other_machine_options = together(
@@ -127,7 +154,7 @@ other_machine_options = together(
         "--os",
         "of",
         metavar="SYSTEM",
-        help="Take the facts of a known system, such as debian-12, instead of this machine's.",
+        help="Use the facts of a known system such as debian-12.",
     ),
 )
 """For commands that change nothing here: ``puller.facts.given_facts.chosen_facts`` reads both."""
@@ -146,7 +173,7 @@ data_options = together(
         "data_pairs",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Set one value, read as in a data file, over all other data: web.port=8080.",
+        help="Set a value over all other data, in YAML: web.port=8080.",
     ),
     click.option(
         "--private-key",
@@ -163,18 +190,18 @@ before_option = click.option(
     "before",
     multiple=True,
     metavar="SOURCE",
-    help="A bundle that comes before it on its hosts, whose resources it may name.",
+    help="A bundle that precedes SOURCE on its hosts. SOURCE may refer to its resources.",
 )
 
 job_options = together(
-    click.option("--noop", is_flag=True, help="Change nothing; say what would be changed."),
+    noop_option("Show the changes without making them."),
     click.option(
-        "--diff/--no-diff", default=None, help="Show what changes in files.  [default: on a terminal]"
+        "--diff/--no-diff", default=None, help="Show the changes in files.  [default: on a terminal]"
     ),
     click.option(
         "--detailed-exitcodes",
         is_flag=True,
-        help="Exit with 2 after changes, and with --noop if changes are due (6 with failures).",
+        help="Exit with 2 after changes, or with --noop if changes are due, and with 6 after failures.",
     ),
     click.option(
         "--only",
@@ -182,9 +209,9 @@ job_options = together(
         multiple=True,
         metavar="REFERENCE",
         shell_complete=resources_of_host,
-        help="Apply these, such as file#/etc/nginx/*, and what they require; nothing else.",
+        help="Apply only these resources, such as file#/etc/nginx/*, and their requirements.",
     ),
-    click.option("-v", "--verbose", is_flag=True, help="Show stable resources too."),
-    click.option("-q", "--quiet", is_flag=True, help="Show only what failed."),
+    click.option("-v", "--verbose", is_flag=True, help="Show unchanged resources, too."),
+    click.option("-q", "--quiet", is_flag=True, help="Show only failures."),
 )
 """The fields of ``puller.run.jobs.Options``."""

@@ -88,7 +88,7 @@ def with_colour_option(command: click.Command) -> click.Command:
                 expose_value=False,
                 is_eager=True,  # so that it applies to messages about other options
                 callback=_choose,
-                help="Colour for people; auto: on terminals, as NO_COLOR and CLICOLOR say.",
+                help="Use colours. auto: on terminals, unless NO_COLOR or CLICOLOR=0 is set.",
             )
         )
     if isinstance(command, click.Group):

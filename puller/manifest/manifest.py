@@ -18,7 +18,7 @@ from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.sources import DataSource
-from puller.errors import SourceError, UsageError
+from puller.errors import MissingSourceError, SourceError, UsageError
 from puller.manifest.graph.catalog import Catalog
 from puller.manifest.problems import Problems
 from puller.state.default_paths import PRIVATE_KEY
@@ -99,11 +99,15 @@ def open_source(argument: str, *, plain_archive: bool = False) -> Iterator[Manif
 
     ``plain_archive``: a ``tar.gz`` may be made by another program. It is unpacked without verification.
 
-    Raise ``SourceError`` if the argument has no manifest, ``UnpackError`` for an invalid bundle.
+    Raise ``MissingSourceError`` if the manifest is missing, ``SourceError`` for another file, ``UnpackError`` for an
+    invalid bundle.
     """
     path = Path(argument)
     if path.is_dir():
-        yield ManifestSource(path.absolute() / MANIFEST, os.path.join(argument, MANIFEST))
+        manifest, name = path.absolute() / MANIFEST, os.path.join(argument, MANIFEST)
+        if not os.path.lexists(manifest):
+            raise MissingSourceError(f"{name}: does not exist ({manifest})")
+        yield ManifestSource(manifest, name)
     elif argument.endswith(BUNDLE_ENDINGS) and path.exists():
         import tempfile
 
@@ -133,4 +137,4 @@ def open_source(argument: str, *, plain_archive: bool = False) -> Iterator[Manif
             hint="download it first, or follow its site with `puller run`",
         )
     else:
-        raise SourceError(f"{argument}: does not exist")
+        raise MissingSourceError(f"{argument}: does not exist")

@@ -476,11 +476,30 @@ class Resource(ABC, Generic[P, S]):
     @classmethod
     def problems(cls, properties: Any) -> Iterator[PropertyError]:
         """Yield all errors that ``check`` returns or raises."""
+        for error in cls._errors(properties):
+            if error.property == "ensure" and not error.names:
+                error.names = cls._state_meant(properties)
+            yield error
+
+    @classmethod
+    def _errors(cls, properties: Any) -> Iterator[PropertyError]:
         # A check of another distribution may be a plain function that raises and returns nothing.
         try:
             yield from cls.check(properties) or ()
         except PropertyError as error:
             yield error
+
+    @classmethod
+    def _state_meant(cls, properties: Any) -> Meant:
+        """Return the valid state for an ``ensure`` of another tool, such as ``installed``."""
+        from puller.resources.states_of_other_tools import state_meant_by  # most manifests have no such error
+
+        def is_valid(state: str) -> bool:
+            changed = msgspec.structs.replace(properties, ensure=state)
+            return all(error.property != "ensure" for error in cls._errors(changed))
+
+        states = state_meant_by(properties.ensure, is_valid)
+        return {"suggestions": states} if states else {}
 
     @classmethod
     def follows(cls, properties: Any, declared: Declared) -> Iterable[Reference]:

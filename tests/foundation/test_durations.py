@@ -16,7 +16,7 @@ from hiera.expressions.checks import CHECKS
 from puller.checks.kinds import File as FileCheck
 from puller.checks.kinds import HealthCheck
 from puller.cli.command_table import cli
-from puller.cli.options import DurationType
+from puller.cli.options import DurationType, EndType
 from puller.config.configuration import HttpOptions, ReportOptions
 from puller.resources.registry import find_type, type_names
 
@@ -92,7 +92,7 @@ def option_place(option: click.Parameter) -> Place:
 
 def option_places() -> Iterator[tuple[str, Place]]:
     for name, option in OPTIONS.items():
-        if isinstance(option.type, DurationType):
+        if isinstance(option.type, DurationType | EndType):
             yield name, option_place(option)
 
 

@@ -372,6 +372,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "archive http://u:C:archiveuser@WEB/x",
     ),
     "help": NO_INPUT,
+    "version": NO_INPUT,
     "schema manifest": NO_INPUT,
     "schema report": NO_INPUT,
     "schema request": NO_INPUT,

@@ -129,6 +129,6 @@ def test_two_people_sign_the_root_with_their_tokens(run: Command, tmp_path: Path
     run("site", "root", "export", "site", "next.json")
     run("site", "root", "sign", "next.json", "--uri", BOB, "--yes")
     assert "Complete" in run("site", "root", "sign", "next.json", "--uri", ALICE, "--yes")
-    assert "in force; signed anew: root" in run("site", "root", "import", "site", "next.json")
+    assert "in force, signed again: root" in run("site", "root", "import", "site", "next.json")
     assert "root       " in run("site", "keys", "list", "site")
     assert published(tmp_path) == "1.0.0"

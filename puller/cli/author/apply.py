@@ -29,7 +29,7 @@ from puller.run import jobs
 @click.option(
     "--config",
     metavar="FILE",
-    help="This host's configuration, which names its data.  [default: /etc/puller/config.yaml, if there is one]",
+    help="The configuration with the data of this host.  [default: /etc/puller/config.yaml, if it exists]",
 )
 @click.option(
     "--plain-archive",
@@ -38,13 +38,13 @@ from puller.run import jobs
 )
 @click.option("--state-directory", metavar="DIR", help="Keep the lock and pending refreshes in DIR.")
 def apply(output_format: str, **options: Any) -> int:
-    """Apply SOURCE to this machine: a manifest, a directory with a manifest.yaml, or a bundle file.
+    """Apply a manifest or a bundle to this machine.
 
-    A resource is changed only where it differs; a second run changes nothing.
+    SOURCE is a manifest, a directory with a `manifest.yaml`, or a bundle file. Puller changes only resources that
+    differ, so a second run changes nothing.
 
-    The facts and data are those of a run on this host: /etc/puller/facts.d, data.yaml and data.d, and the site data
-    that the last run has kept. Options for facts and data win over them. With --no-system-facts, only the options
-    count.
+    Facts and data are the same as in `puller run`: /etc/puller/facts.d, data.yaml, data.d, and the site data that the
+    last run has stored. The options for facts and data override them. With --no-system-facts, only the options count.
 
     \b
       puller apply web --noop --diff
@@ -52,8 +52,8 @@ def apply(output_format: str, **options: Any) -> int:
       puller apply manifest.yaml --fact role=db --data local.yaml
       puller apply shop --with base
 
-    Exit status: 0 in the desired state, 4 resources failed, 6 some failed and others changed, 13 the manifest is not
-    valid, 75 another run is at work.
+    Exit status: 0 in the desired state, 4 if resources failed, 6 if some failed and others changed, 13 for an invalid
+    manifest, 64 if SOURCE does not exist, 75 if another run is active.
     """
     arguments = jobs.ApplyOptions(**options)
     return _apply_as_json(arguments) if output_format == "json" else jobs.apply(arguments)

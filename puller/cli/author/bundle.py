@@ -26,6 +26,7 @@ from bundles.progress import watched_by
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from puller.authoring.lint.check import Linted, lint_bundle
+from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import text_format_option
 from puller.cli.output import say, warn
 from puller.engine.manifest_schema import manifest_schema
@@ -199,13 +200,12 @@ def files_of(name: str, paths: Sequence[Path]) -> dict[str, bytes]:
 _EXAMPLE = Path(__file__).with_name("example")
 
 
-@click.group("bundle")
+@click.group("bundle", cls=CommandGroup)
 def bundle() -> None:
-    """Begin a bundle, pack it, look into one.
+    """Create, build and inspect bundles.
 
-    A bundle is a directory with a manifest.yaml at its root, and the templates, files and data that the manifest
-    uses. Packed, it is a tar.gz of which every byte follows from the files: who packs the same files gets the same
-    bytes.
+    A bundle is a directory with a `manifest.yaml` and the templates, files and data of this manifest. `build` packs it
+    into a canonical tar.gz: the same files always give the same bytes.
     """
 
 
@@ -213,8 +213,9 @@ def bundle() -> None:
 @click.argument("name")
 @click.option(
     "--directory",
+    metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Where to write it.  [default: NAME in this directory]",
+    help="The directory of the new bundle.  [default: ./NAME]",
 )
 @click.option(
     "--agent",
@@ -222,16 +223,17 @@ def bundle() -> None:
     multiple=True,
     metavar="PACKAGE",
     type=click.Path(path_type=Path),
-    help="Write a bundle that brings this package of Puller to its hosts; once for each system.",
+    help="Create a bundle that installs this package of Puller on its hosts. Repeat it for each "
+    "operating system.",
 )
 def new(name: str, directory: Path | None, packages: tuple[Path, ...]) -> None:
-    """Write a small, commented example to start from, with tests that pass.
+    """Create a small, commented example bundle with tests that pass.
 
-    It manages a directory that no system uses, /opt/NAME-example, so it can be tried on any machine. Beside it is the
-    schema of manifests, against which editors check it; `puller schema manifest` prints the one of this Puller.
+    The example manages the directory /opt/NAME-example, which no system uses, so you can apply it to any machine. It
+    contains the schema of manifests for your editor. `puller schema manifest` prints the current schema.
 
-    With --agent it is no example: the bundle upgrades Puller itself, each host by the package for its system, with a
-    health check that starts the new version.
+    With --agent, the bundle upgrades Puller itself. Each host installs the package for its system, and a health check
+    starts the new version.
 
     \b
     Example:
@@ -253,25 +255,28 @@ def new(name: str, directory: Path | None, packages: tuple[Path, ...]) -> None:
 
 @bundle.command("build")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--name", help="What the bundle is called.  [default: the name of the directory]")
-@click.option("--version", default="0.0.0", show_default=True, help="Its version, such as 1.4.0.")
+@click.option("--name", metavar="NAME", help="The name of the bundle.  [default: the name of the directory]")
+@click.option(
+    "--version", metavar="VERSION", default="0.0.0", show_default=True, help="The version, such as 1.4.0."
+)
 @click.option(
     "-o",
     "--output",
+    metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The archive to write.  [default: NAME-VERSION.tar.gz in this directory]",
+    help="The archive to write.  [default: ./NAME-VERSION.tar.gz]",
 )
 def build(directory: Path, name: str | None, version: str, output: Path | None) -> None:
-    """Pack DIRECTORY into a bundle.
+    """Pack DIRECTORY into a bundle file.
 
-    `puller site publish` does this by itself; a bundle built here can be looked at, compared, and applied without a
-    site. What `puller lint` calls an error on any host is refused.
+    `puller site publish` also packs directories. Build a bundle yourself to inspect it, to compare it, or to apply it
+    without a site. Bundles with errors of `puller lint` are rejected.
 
-    What the manifest names under libraries is packed as libraries/NAME.
+    Libraries of the manifest are packed as libraries/NAME.
 
-    Regular files and directories only: a link or a device is an error that names it. Left out are .git, .hg, .svn,
-    __pycache__, *~, .*.swp, .puller-lint.yaml, and empty directories. Modes become 0755 for files that their owner may
-    execute, 0644 for others; owners and dates are not kept.
+    A bundle contains regular files and directories only. Links and devices are errors. The build skips .git, .hg, .svn,
+    __pycache__, *~, .*.swp, .puller-lint.yaml and empty directories. Modes become 0755 for files that their owner may
+    execute, and 0644 for all other files. Owners and dates are not stored.
 
     \b
     Example:
@@ -302,13 +307,13 @@ def libraries_of(directory: Path) -> Mapping[str, Path]:
 
 
 @bundle.command("inspect")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
 @text_format_option
 def inspect(file: Path, output_format: str) -> None:
-    """Check the bundle FILE and list what is in it.
+    """Check a bundle file and list its contents.
 
-    Checks all that a host checks before it unpacks a bundle, except signatures, and writes nothing. A bundle that
-    a host would refuse is refused here, with the same sentence.
+    This command runs all checks of a host before unpacking, except those of signatures, and reports the same errors. It
+    writes no files.
 
     \b
     Example:

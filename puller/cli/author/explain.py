@@ -129,7 +129,7 @@ def _styled(text: str, **style: Any) -> str:
 @click.argument("subject", metavar="KEY|RESOURCE", shell_complete=resources_of_host)
 @click.argument("source", required=False, shell_complete=files)
 @before_option
-@configuration_option("Explain what is enforced by this configuration.", metavar="FILE")
+@configuration_option("The configuration whose enforced bundles are explained.")
 @text_format_option
 @fact_options
 @other_machine_options
@@ -137,14 +137,14 @@ def _styled(text: str, **style: Any) -> str:
 def explain(
     subject: str, source: str | None, before: tuple[str, ...], path: str, output_format: str, **options: Any
 ) -> int:
-    """Say why a value is what it is, or why a resource is as it is.
+    """Explain the value of a data key or the state of a resource.
 
-    For a KEY of the data: its value, and what each source and each level of a hierarchy has for it, the highest first.
-    For a RESOURCE, written type#name: where it is declared, its properties, the data and facts that went into them, and
-    what the last run did with it, and why.
+    For a KEY of the data, the answer is its value, and the values in each source and level of the hierarchy, highest
+    first. For a RESOURCE such as file#/etc/motd, the answer is the place of its declaration, its properties with their
+    data and facts, and the actions of the last run with their reasons.
 
-    Without SOURCE (a manifest, a directory, a bundle file) it is about the bundles that are enforced on this host, with
-    the site data that the last run has kept. Secrets are masked.
+    SOURCE is a manifest, a directory or a bundle file. By default, Puller reads the enforced bundles of this host and
+    the site data of the last run. Secrets are masked.
 
     \b
       puller explain profile::web::port
@@ -152,7 +152,7 @@ def explain(
       puller explain web.port web --fact role=db
       puller explain service#nginx shop --with base
 
-    Exit status: 0, or 1 when nothing has the key or the resource.
+    Exit status: 0, or 1 for an unknown key or resource.
     """
     explained = [
         {"bundle": about.title, **found}

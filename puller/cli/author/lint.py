@@ -26,15 +26,17 @@ _FORMATS = ("text", "json", "github", "sarif", "junit")
 @fact_options
 @other_machine_options
 @data_options
-@click.option("--strict", is_flag=True, help="Make errors of all warnings.")
-@click.option("-v", "--verbose", is_flag=True, help="List what cannot be checked with these facts.")
+@click.option("--strict", is_flag=True, help="Treat all warnings as errors.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="List the expressions that cannot be checked with these facts."
+)
 @click.option(
     "--format",
     "output_format",
     type=click.Choice(_FORMATS),
     default=_FORMATS[0],
     show_default=True,
-    help="Text for people; JSON for programs; github, sarif and junit for CI services.",
+    help="Text for people, JSON for programs, or github, sarif and junit for CI services.",
 )
 @click.option(
     "--documents",
@@ -42,7 +44,7 @@ _FORMATS = ("text", "json", "github", "sarif", "junit")
     envvar="PULLER_DOCUMENTS",
     show_envvar=True,
     default="",
-    help="Where the documents of Puller are published, for the links of sarif.",
+    help="The URL of Puller's documentation, for links in SARIF files.",
 )
 def lint(
     source: str,
@@ -53,15 +55,15 @@ def lint(
     documents: str,
     **options: Any,
 ) -> int:
-    """Check SOURCE: a manifest, a directory with a manifest.yaml, or a bundle file.
+    """Find errors in a manifest or a bundle.
 
-    All that is wrong is listed at once, each with its place and the name of a rule. Errors cannot work on any host, and
-    are not published; warnings can be switched off, by a comment or in .puller-lint.yaml: docs/lint.md has all
-    rules. What an expression cannot give for these facts is not checked: it may be there on the machines that the
-    manifest is for.
+    SOURCE is a manifest, a directory with a `manifest.yaml`, or a bundle file. Lint reports all problems at once,
+    each with its location and its rule. Errors fail on every host, so a bundle with errors cannot be published. You
+    can disable warnings with a comment or in .puller-lint.yaml. docs/lint.md lists all rules. Expressions without a
+    value for these facts are skipped, because other machines may have a value.
 
-    With --with it is read together with the bundles that come before it in the configuration of its hosts: it may name
-    their resources, and must agree with what they declare.
+    With --with, lint also reads the bundles that precede SOURCE in the configuration of its hosts. SOURCE may refer to
+    their resources and must not contradict them.
 
     \b
       puller lint web
@@ -69,7 +71,7 @@ def lint(
       puller lint web --with base
       puller lint web --strict --format sarif > web.sarif
 
-    Exit status: 0 without errors, 1 with errors, 13 where there is nothing that could be read.
+    Exit status: 0 without errors, 1 with errors, 13 if SOURCE cannot be read, 64 if SOURCE does not exist.
     """
     with contextlib.ExitStack() as opened:
         *others, found = (opened.enter_context(open_source(one)) for one in (*before, source))

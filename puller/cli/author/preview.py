@@ -120,30 +120,40 @@ _FORMATS = ("text", "json", "markdown")
 @click.command()
 @click.argument("source", shell_complete=files)
 @click.argument("more_facts", metavar="[FACTS]...", nargs=-1, type=click.Path(exists=True, path_type=Path))
-@click.option("--from", "old", metavar="OLD", help="What is in force now; with --to, as NAME=VERSION.")
-@click.option("--to", "new", metavar="NAME=VERSION", help="The release in the site SOURCE to go to.")
+@click.option(
+    "--from",
+    "old",
+    metavar="OLD",
+    help="The current release: a directory or a bundle file, or NAME=VERSION with --to.",
+)
+@click.option("--to", "new", metavar="NAME=VERSION", help="The new release in the site SOURCE.")
 @click.option(
     "--site",
     metavar="DIR|URL",
-    help="Compare with what a channel of this site gives now.  [default: the directory site, here or beside SOURCE]",
+    help="Compare with the release in a channel of this site.  [default: $PULLER_SITE, or the "
+    "directory site here or beside SOURCE]",
 )
 @click.option(
     "--root",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The root.json that makes a site at a URL trusted.",
+    help="The root.json to verify a site at a URL.",
 )
-@click.option("--channel", default="stable", show_default=True, help="The channel of --site.")
-@click.option("--name", help="What the bundle is called in --site.  [default: the name of the directory]")
+@click.option(
+    "--channel", metavar="CHANNEL", default="stable", show_default=True, help="The channel of --site."
+)
+@click.option(
+    "--name", metavar="NAME", help="The name of the bundle in --site.  [default: the name of the directory]"
+)
 @click.option(
     "--facts",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
     metavar="FILE|DIR",
-    help="The facts of a machine, or of several by name; a directory of such files.",
+    help="The facts of one machine, of several machines by name, or a directory of such files.",
 )
 @click.option(
-    "--fleet", metavar="FILE|URL", help="A store of `puller fleet`: the facts that its hosts have sent last."
+    "--fleet", metavar="FILE|URL", help="A store of `puller fleet` with the latest facts of its hosts."
 )
 @before_option
 @data_options
@@ -153,10 +163,14 @@ _FORMATS = ("text", "json", "markdown")
     type=click.Choice(_FORMATS),
     default=_FORMATS[0],
     show_default=True,
-    help="Text for people, JSON for programs, markdown for a merge request.",
+    help="Text for people, JSON for programs, or Markdown for a merge request.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file."
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the preview to FILE.",
 )
 def preview(
     source: str,
@@ -168,12 +182,15 @@ def preview(
     output: Path | None,
     **options: Any,
 ) -> int:
-    """Show what the bundle SOURCE changes on every machine whose facts are given, machines with equal changes together.
+    """Show the changes of a new release on each machine.
 
-    What is in force now is what a channel of the site gives, or OLD, a directory or a bundle file. With --from
-    NAME=VERSION and --to NAME=VERSION, SOURCE is a site, and two of its releases are compared. A site is a
-    directory, or a URL with --root. Files of facts may follow one --facts, so that a shell's fleet/*.json works.
-    Nothing of any machine is looked at, and nothing is run.
+    SOURCE is a bundle. Its changes are shown for each machine in --facts or --fleet. Machines with equal changes are
+    grouped.
+
+    The current release comes from a channel of the site, or from --from. With --from NAME=VERSION and --to
+    NAME=VERSION, SOURCE is a site, and the preview compares two of its releases. A site is a directory, or a URL with
+    --root. Several files may follow one --facts, so that you can write fleet/*.json. The preview reads no machine and
+    runs no commands.
 
     \b
       puller preview web --facts fleet/*.json
@@ -183,8 +200,8 @@ def preview(
       puller preview web --fleet fleet.db
       puller preview web --facts fleet --format markdown -o comment.md
 
-    Exit status: 0 when nothing changes, 2 when something changes, 4 when anything fails that did not before, or the
-    bundle is refused before and after; 10 when a site is not as it was signed.
+    Exit status: 0 without changes, 2 with changes, 4 for new failures or if the bundle is rejected before and after, 10
+    if a site does not match its signatures.
     """
     if not facts and fleet is None:
         raise click.UsageError("no machines are given: expected --facts FILE|DIR, or --fleet with a store")

@@ -29,7 +29,7 @@ from puller.cli.options import (
 )
 from puller.cli.output import say, show, warn
 from puller.data.sources import merged
-from puller.errors import ResourceError, SourceError, UsageError
+from puller.errors import MissingSourceError, ResourceError, SourceError, UsageError
 from puller.manifest.applied import applied_as
 from puller.manifest.bundle_facts import need_bundle_facts
 from puller.manifest.declaration import Declaration
@@ -56,23 +56,23 @@ template_options = together(
     click.option(
         "--engine",
         type=click.Choice(_ENGINES),
-        help="Take SOURCE for a template, or a directory of them, in this language.",
+        help="Read SOURCE as a template in this language, or as a directory of such templates.",
     ),
     click.option(
         "--left-delimiter",
         default="",
         metavar="TEXT",
-        help="What begins an action of a template, such as <<.",
+        help="The start of a template action, such as <<.",
     ),
     click.option(
-        "--right-delimiter", default="", metavar="TEXT", help="What ends an action of a template, such as >>."
+        "--right-delimiter", default="", metavar="TEXT", help="The end of a template action, such as >>."
     ),
-    click.option("--skip-empty", is_flag=True, help="Leave out files of a directory that come out blank."),
+    click.option("--skip-empty", is_flag=True, help="Skip files of a directory that render as blank."),
     click.option(
         "-o",
         "--output",
         metavar="PATH",
-        help="Write there instead of printing: a directory for a directory, a file for a file.",
+        help="Write to this file, or to this directory if SOURCE is a directory of templates.",
     ),
 )
 """For ``find_template_options``."""
@@ -121,7 +121,7 @@ def render_templates(
 ) -> None:
     """Render ``source``, and print or write the result. Raises ``SourceError`` if rendering fails."""
     if not os.path.exists(source):
-        raise SourceError(f"{source}: there is no such template or directory of templates")
+        raise MissingSourceError(f"{source}: there is no such template or directory of templates")
     path = Path(os.path.abspath(source))
     home = _home(path)
     scope = _scope(inputs, home)
@@ -231,22 +231,22 @@ def _printable(text: str) -> str:
 @fact_options
 @other_machine_options
 @data_options
-@click.option("--source", "as_text", is_flag=True, help="Show the text that resources_template has made.")
+@click.option("--source", "as_text", is_flag=True, help="Print the text that `resources_template` renders.")
 def render(
     source: str, output_format: str, *, before: tuple[str, ...], as_text: bool, **options: Any
 ) -> None:
-    """Show the data and the resources of SOURCE as they are for this host, in the order in which they would be applied.
+    """Print a manifest or template with its values for this host.
 
-    With --engine SOURCE is a template, rendered as a file's `template` would be, or a directory of templates,
-    rendered as a scaffold would be. A file that ends in .j2, .jet or .tmpl needs no --engine.
+    For a manifest, `render` prints the data and the resources of SOURCE in the order in which a run applies them.
 
-    With --source it is the text that `resources_template` has made, with the lines that errors name, also when what
-    stands there is wrong.
+    With --engine, SOURCE is a template that is rendered like the `template` of a file, or a directory of templates that
+    is rendered like a scaffold. Files that end in .j2, .jet or .tmpl need no --engine.
 
-    With --with it is read together with the bundles that come before it in the configuration of its hosts, as by
-    `puller lint`.
+    With --source, `render` prints the text of `resources_template` with line numbers, even if it is invalid.
 
-    Nothing is looked at on the machine beside its facts. What is sensitive is not shown.
+    With --with, it also reads the bundles that precede SOURCE on its hosts, as `puller lint` does.
+
+    This command reads only the facts of the machine. Sensitive values are masked.
 
     \b
       puller render web

@@ -2,15 +2,19 @@
 
 import click
 
+from puller.cli.lazy_group import CommandGroup
 from puller.cli.output import show
 from puller.engine.manifest_schema import manifest_schema, request_schema
 from puller.reporting.results import result_schema
 from puller.reporting.sent_report import report_schema
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def schema() -> None:
-    """Print a JSON Schema (2020-12), for manifests and requests made from the resource types of this machine.
+    """Print the JSON Schema of a document format.
+
+    The schemas have the version 2020-12. The schemas of manifests and requests contain all resource types of this
+    machine.
 
     \b
       puller schema manifest > manifest.schema.json
@@ -19,19 +23,19 @@ def schema() -> None:
 
 @schema.command()
 def manifest() -> None:
-    """Print the schema of a manifest.yaml."""
+    """Print the schema of a manifest."""
     show(manifest_schema(), "json")
 
 
 @schema.command()
 def request() -> None:
-    """Print the schema of what puller ensure api pipe reads."""
+    """Print the schema of a request to `puller ensure api pipe`."""
     show(request_schema(), "json")
 
 
 @schema.command()
 def report() -> None:
-    """Print the schema of the reports that hosts send to their fleet."""
+    """Print the schema of the reports that hosts send."""
     show(report_schema(), "json")
 
 

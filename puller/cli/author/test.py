@@ -38,12 +38,12 @@ from puller.values.colour import is_wanted
     "--only",
     multiple=True,
     metavar="PATTERN",
-    help="Run the cases with names like this: web01, debian/*.",
+    help="Run only cases whose name matches a pattern such as web01 or debian/*.",
 )
 @click.option(
     "--update",
     is_flag=True,
-    help="Write the snapshots of cases that have `snapshot: true`, and remove those of cases that are gone.",
+    help="Write the snapshots of cases with `snapshot: true`, and delete outdated snapshots.",
 )
 @click.option(
     "--format",
@@ -51,16 +51,21 @@ from puller.values.colour import is_wanted
     type=click.Choice(("text", "json", "junit")),
     default="text",
     show_default=True,
-    help="Text for people, JSON for programs, JUnit XML for CI services.",
+    help="Text for people, JSON for programs, or JUnit XML for CI services.",
 )
 @click.option(
     "-o",
     "--output",
+    metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the results to this file, and show the text for people.",
+    help="Write the results to FILE, and print the text for people.",
 )
 @click.option(
-    "-j", "--jobs", type=click.IntRange(min=1), help="Processes at most.  [default: one for each processor]"
+    "-j",
+    "--jobs",
+    metavar="NUMBER",
+    type=click.IntRange(min=1),
+    help="The maximum number of processes.  [default: one for each processor]",
 )
 @click.option(
     "--private-key",
@@ -72,13 +77,13 @@ from puller.values.colour import is_wanted
 @click.option(
     "--apply",
     is_flag=True,
-    help="Apply each case, too: really, as root, twice, in a private root that goes when it is done.",
+    help="Apply each case twice, as root, in a temporary private root directory.",
 )
 @click.option(
     "--tree",
     type=click.Path(exists=True, file_okay=False),
     metavar="DIR",
-    help="With --apply: the tree of an installed system, for cases that name none.",
+    help="With --apply: the tree of an installed system, for cases that name no tree.",
 )
 def test(
     sources: tuple[str, ...],
@@ -92,11 +97,11 @@ def test(
     apply: bool,
     tree: str | None,
 ) -> int:
-    """Run the cases of each SOURCE: a bundle's directory, or a bundle file.
+    """Run the test cases of bundles.
 
-    A case is a file in its directory `tests`. It says of which machine it tells, by facts of a known system and its
-    own facts and data, and what the bundle must declare there. The bundle is resolved for that machine, with all that
-    its files would hold; nothing of this machine is looked at or changed.
+    SOURCE is a bundle directory or a bundle file. A case is a file in the directory `tests` of the bundle. It
+    describes a machine by a known system, facts and data, and lists the expected resources. Puller resolves the
+    bundle for this machine, including the contents of its files. The machine that runs the tests stays unchanged.
 
     \b
       puller test web
@@ -105,7 +110,7 @@ def test(
       puller test web --apply --tree /srv/trees/debian-12
       puller test bundles/* --format junit -o results.xml
 
-    Exit status: 0 when all cases pass; 1 when one does not, or there is none.
+    Exit status: 0 if all cases pass, 1 if a case fails or a bundle has no cases.
     """
     if apply:
         verify_allowed()

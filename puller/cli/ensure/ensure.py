@@ -24,6 +24,7 @@ from foundation.formatting import text_of
 from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from hiera.text import parsing
+from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import Decorator, data_options, fact_options, job_options, together
 from puller.cli.output import show, warn, with_colour_option
 from puller.engine import sessions
@@ -49,7 +50,7 @@ session_option: Decorator = click.option(
     "session_directory",
     envvar=sessions.VARIABLE,
     metavar="DIR",
-    help=f"Record what happens in this session, and let references mean its events.  [env: {sessions.VARIABLE}]",
+    help=f"Record the events in this session, and let references find them.  [env: {sessions.VARIABLE}]",
 )
 ensure_options = together(job_options, session_option, fact_options, data_options)
 """For ``run_one``."""
@@ -84,23 +85,25 @@ _LIMIT = 16 * 1024 * 1024  # bytes of a request
 _STOPPED = Problem(code=ProblemCode.STOPPED, message="stopped")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def api() -> None:
     """Ensure resources for other programs."""
 
 
 @api.command()
-@click.option("--yaml", "as_yaml", is_flag=True, help="Answer in YAML instead of JSON.")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print the response as YAML instead of JSON.")
 @ensure_options
 def pipe(as_yaml: bool, **options: Any) -> int:
-    """Read one request from standard input, ensure the resource, and answer on standard output.
+    """Ensure the resource of a request, and print the response.
+
+    Puller reads the request from standard input.
 
     \b
       echo '{"protocol": "io.choria.ccm.v1.resource.ensure.request", "type": "file",
              "properties": {"name": "/etc/motd", "ensure": "absent"}}' | puller ensure api pipe
 
-    A request is JSON or YAML. The answer has the protocol, the error if there is one, and the state: what became of
-    the resource. Exit status: as for the other types of puller ensure.
+    A request is JSON or YAML. The response contains the protocol, the error if any, and the state of the resource. The
+    exit status is the same as for the resource types.
     """
     event, status = None, int(ExitStatus.USAGE)
     try:
@@ -175,22 +178,30 @@ def properties_from(resource_type: ResourceType, values: Mapping[str, Any]) -> d
 def _common_options() -> Iterator[click.Option]:
     text: dict[str, Any] = {"default": None, "type": str}
     yield click.Option(
-        ["--control-if"], metavar="EXPRESSION", help="Manage it only when this is true.", **text
+        ["--control-if"],
+        metavar="EXPRESSION",
+        help="Manage the resource only if this expression is true.",
+        **text,
     )
     yield click.Option(
-        ["--control-unless"], metavar="EXPRESSION", help="Manage it only when this is false.", **text
+        ["--control-unless"],
+        metavar="EXPRESSION",
+        help="Manage the resource only if this expression is false.",
+        **text,
     )
     yield click.Option(
         ["--check"],
         multiple=True,
         metavar="COMMAND",
-        help="A command that tells whether it works, with the exit codes of Nagios.",
+        help="A health check: a command with the exit codes of Nagios.",
     )
-    yield click.Option(["--check-tries"], type=int, default=None, help="How often to try each check.")
+    yield click.Option(
+        ["--check-tries"], metavar="NUMBER", type=int, default=None, help="How often to try each check."
+    )
     yield click.Option(
         ["--check-sleep", "check_try_sleep"], metavar="TIME", help="How long to wait between tries.", **text
     )
-    yield click.Option(["--check-timeout"], metavar="TIME", help="The time limit of one try.", **text)
+    yield click.Option(["--check-timeout"], metavar="TIME", help="The timeout of each try.", **text)
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -260,7 +271,7 @@ def _yaml(text: str) -> Any:
 _API = "api"
 
 
-class _Types(click.Group):
+class _Types(CommandGroup):
     """A command for each resource type, with its properties as options."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -281,17 +292,19 @@ class _Types(click.Group):
 
 @click.group("ensure", cls=_Types)
 def ensure_group() -> None:
-    """Bring one resource into a state, as a manifest with only this resource would.
+    """Bring one resource into a state.
+
+    The result is the same as that of a manifest with only this resource.
 
     \b
       puller ensure package nginx
       puller ensure file /etc/motd --content "Hello" --owner root --group root --mode 0644
       puller ensure service nginx running --enable --subscribe file#/etc/motd
 
-    References mean what happened before in the same session; see puller session --help.
+    References find earlier events of the same session. See `puller session --help`.
 
-    Exit status: 0 in the desired state, 2 with --detailed-exitcodes when it was changed, 4 when it failed or what it
-    requires did, 64 when the command line is not valid.
+    Exit status: 0 in the desired state, 2 after changes with --detailed-exitcodes, 4 if the resource or a requirement
+    failed, 64 for an invalid command line.
     """
 
 

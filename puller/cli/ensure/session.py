@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from puller.cli.ensure.ensure import session_option
+from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import any_format_option
 from puller.cli.output import say, show
 from puller.engine import sessions
@@ -16,9 +17,9 @@ from puller.reporting.log import sentence
 from puller.reporting.report import Summary
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def session() -> None:
-    """Let separate puller ensure commands refer to each other, and report on them together.
+    """Share events between `puller ensure` commands.
 
     \b
       eval "$(puller session new)"
@@ -30,22 +31,24 @@ def session() -> None:
 
 @session.command()
 @click.option(
-    "--directory", metavar="DIR", help="Where to keep it; made when missing.  [default: a temporary one]"
+    "--directory",
+    metavar="DIR",
+    help="The directory of the session. Puller creates it.  [default: a temporary directory]",
 )
 def new(directory: str | None) -> None:
-    """Make a session, and print the line that makes a shell use it."""
+    """Create a session, and print the shell command that selects it."""
     made = Session.create(Path(directory) if directory else None)
     say(f"export {sessions.VARIABLE}={shlex.quote(str(made.directory))}")
 
 
 @session.command()
 @session_option
-@click.option("--remove", is_flag=True, help="Remove the session afterwards.")
+@click.option("--remove", is_flag=True, help="Delete the session afterwards.")
 @any_format_option
 def report(session_directory: str | None, remove: bool, output_format: str) -> int:
-    """Show the events of a session in their order, and what they come to.
+    """Show the events of a session and their summary.
 
-    Exit status: 4 when any of them failed, 6 when others changed something, else 0.
+    Exit status: 0, 4 if resources failed, 6 if some failed and others changed.
     """
     if not session_directory:
         raise UsageError(f"no session: set {sessions.VARIABLE}, or give --session")

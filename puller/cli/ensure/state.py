@@ -26,7 +26,7 @@ from puller.system.noop import NoopSystem
 @format_option
 @fact_options
 def state(type_name: str, name: str, output_format: str, **options: Any) -> None:
-    """Show what is there now of the resource NAME of this TYPE. Nothing is changed.
+    """Show the current state of a resource. This command changes nothing.
 
     \b
       puller state file /etc/motd

@@ -55,14 +55,14 @@ class FewHostsError(PullerError):
     required=True,
     multiple=True,
     metavar="NAME",
-    help="The bundle; may be given again.",
+    help="A bundle whose exports are collected. Repeatable.",
 )
 @click.option(
     "--site",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The directory of the site, whose bundles say which types exports have.  [default: ./site]",
+    help="The site with the bundles that declare the types of exports.  [default: ./site]",
 )
-@click.option("--in-order", is_flag=True, help="Only hosts that were heard of and are in order.")
+@click.option("--in-order", is_flag=True, help="Include only hosts that report regularly and are in sync.")
 @where_option
 @silent_option
 @click.option(
@@ -78,12 +78,18 @@ class FewHostsError(PullerError):
     metavar="NAME[:NAME]",
     default="address:port",
     show_default=True,
-    help="The exports that a target of file_sd consists of.",
+    help="The exports that form a target of file_sd.",
 )
 @click.option(
-    "--to", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write into FILE, if it changes."
+    "-o",
+    "--output",
+    "--to",
+    "file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write to FILE if the contents change.",
 )
-@click.option("--force", is_flag=True, help="Write FILE also when fewer than half of its hosts are left.")
+@click.option("--force", is_flag=True, help="Write FILE even if fewer than half of its hosts remain.")
 def exports(
     location: str,
     bundles: tuple[str, ...],
@@ -97,15 +103,14 @@ def exports(
     file: Path | None,
     force: bool,
 ) -> None:
-    """Collect the values that hosts export by a bundle, as a data document, or as targets for Prometheus.
+    """Collect the values that hosts export, as data for other hosts.
 
-    `puller site data` publishes the document, signed; hosts then read `data.exports['web']`, a mapping from the
-    names of hosts to their values. Each host speaks for itself, and each value is held to the type that the
-    manifest of the version on that host states; a host that does not keep to it is left out, and named on
-    standard error.
+    `puller site data` publishes the document with a signature. Hosts then read `data.exports['web']`, a mapping from
+    host names to values. Each host exports values for itself only. Each value must have the type that the manifest of
+    the version on that host declares. A host with an invalid value is skipped, with a warning on standard error.
 
-    FILE is replaced as a whole, and only when something has changed. When fewer than half of the hosts are left
-    that it has, it stays as it is: reports that do not arrive look like hosts that are gone.
+    FILE is replaced atomically, and only if the contents change. If fewer than half of its hosts remain, FILE stays
+    unchanged, because missing reports look like removed hosts.
 
     \b
     Example:
@@ -113,7 +118,7 @@ def exports(
       puller site data site exports.yaml
       puller fleet exports --bundle node --format file_sd --to /etc/prometheus/targets/node.json
 
-    Exit status: 0 when the values are written, 20 when FILE stays as it is for want of hosts.
+    Exit status: 0 if the values are written, 20 if FILE stays unchanged because hosts are missing.
     """
     wanted = parse_conditions(conditions)
     address, _, port = target.partition(":")

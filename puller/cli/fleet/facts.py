@@ -23,13 +23,20 @@ from puller.errors import SourceError, file_problem
 @store_option
 @where_option
 @click.option(
-    "--to", "directory", required=True, type=click.Path(path_type=Path), help="The directory of the files."
+    "-o",
+    "--output",
+    "--to",
+    "directory",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The directory for the files.",
 )
 def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
-    """Write the facts of hosts, as they last sent them, to HOST.json in a directory.
+    """Write the latest facts of each host to a file HOST.json.
 
-    These are the facts that `reports: facts` in the configuration of the hosts names. `puller preview` reads
-    them from there, or from the store itself.
+    Hosts send the facts that `reports: facts` in their configuration names. `puller preview` reads these files, or the
+    store itself.
 
     \b
     Example:

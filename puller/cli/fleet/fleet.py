@@ -5,28 +5,25 @@ import click
 from puller.cli.lazy_group import LazyGroup
 
 _COMMANDS = {
-    "import": (
-        "puller.cli.fleet.importing:import_reports",
-        "Bring reports that have arrived into the store.",
+    "import": ("puller.cli.fleet.importing:import_reports", "Import reports from SOURCE into the store."),
+    "status": ("puller.cli.fleet.status:status", "Show the state of the fleet."),
+    "page": ("puller.cli.fleet.page:page", "Create static pages of the fleet."),
+    "exports": (
+        "puller.cli.fleet.exports:exports",
+        "Collect the values that hosts export, as data for other hosts.",
     ),
-    "status": ("puller.cli.fleet.status:status", "Say how the fleet is, and list hosts."),
-    "page": ("puller.cli.fleet.page:page", "Make static pages of the fleet."),
-    "exports": ("puller.cli.fleet.exports:exports", "Collect what hosts export, as data for other hosts."),
-    "facts": ("puller.cli.fleet.facts:facts", "Write the facts of hosts into files."),
-    "serve-reports": (
-        "puller.cli.fleet.serve_reports:serve_reports",
-        "Take the reports that hosts send, for a start and for tests.",
-    ),
-    "forget": ("puller.cli.fleet.forget:forget", "Forget hosts that are gone."),
+    "facts": ("puller.cli.fleet.facts:facts", "Write the latest facts of each host to a file HOST.json."),
+    "serve-reports": ("puller.cli.fleet.serve_reports:serve_reports", "Receive reports of hosts, for tests."),
+    "forget": ("puller.cli.fleet.forget:forget", "Delete decommissioned hosts from the store."),
 }
 
 
-@click.group("fleet", cls=LazyGroup, table=_COMMANDS)
+@click.group("fleet", cls=LazyGroup, sections={"Commands": _COMMANDS})
 def fleet() -> None:
-    """Look at all hosts, by the reports that they send.
+    """Show all hosts, based on their reports.
 
-    Hosts send a report after each run to where `reports: to` in their configuration says. What has arrived
-    is brought into a store, which answers what is asked of the fleet, and of which pages are made.
+    Hosts send a report after each run to the destinations in `reports: to` of their configuration. `puller fleet
+    import` reads these reports into a store. The other commands query the store, or create pages from it.
 
     \b
     Example:

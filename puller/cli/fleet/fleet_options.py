@@ -19,27 +19,29 @@ if TYPE_CHECKING:
 
 Condition = Callable[[Mapping[str, Any]], bool]
 
+STORE_VARIABLE = "PULLER_FLEET_STORE"
 store_option = click.option(
     "--store",
     "location",
     default="fleet.db",
     show_default=True,
-    envvar="PULLER_FLEET_STORE",
+    envvar=STORE_VARIABLE,
     show_envvar=True,
     metavar="FILE|URL",
-    help="The store: a file of SQLite's, or a URL of SQLAlchemy's, such as postgresql+psycopg://host/name.",
+    help="The store: an SQLite file, or an SQLAlchemy URL such as postgresql+psycopg://host/name.",
 )
 silent_option = click.option(
     "--silent-after",
     type=DURATION,
-    help="How long a host may send nothing: 2h.  [default: what the store was told, else 2h]",
+    help="Time without reports until a host is silent, such as 2h.  [default: the setting of the "
+    "store, else 2h]",
 )
 where_option = click.option(
     "--where",
     "conditions",
     multiple=True,
     metavar="FACT=VALUE",
-    help="Only hosts with this fact: os.release.major=12; several must all hold.",
+    help="Only hosts with this fact, such as os.release.major=12. Repeated conditions must all match.",
 )
 
 

@@ -11,15 +11,15 @@ from puller.exit_status import ExitStatus
 @click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
 @store_option
 def forget(hosts: tuple[str, ...], location: str) -> int:
-    """Forget hosts that are gone: their last report, their runs, and what they had when.
+    """Delete decommissioned hosts from the store.
 
-    A host that sends again is known again.
+    Their reports and runs are deleted, too. If a host sends another report, it reappears.
 
     \b
     Example:
       puller fleet forget web7.example.com
 
-    Exit status: 0; 1 when a host is not known.
+    Exit status: 0, or 1 for an unknown host.
     """
     with opened_store(location) as store:
         from puller.fleet.store.importer import forget_hosts  # needs the extra fleet

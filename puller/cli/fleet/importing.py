@@ -26,17 +26,17 @@ _REDRAWN_AFTER = 0.2
 @click.command("import")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @store_option
-@click.option("--remove", is_flag=True, help="Remove each file when the store has it.")
+@click.option("--remove", is_flag=True, help="Delete each report file after its import.")
 @click.option(
     "--keep",
     type=DURATION,
-    help="From now on, how long the store keeps runs in which something happened: 90d, which is the default.",
+    help="Set how long the store keeps runs with events. The initial setting is 90d.",
 )
 @click.option(
     "--silent-after",
     "silent",
     type=DURATION,
-    help="From now on, how long a host may send nothing before it counts as silent: 2h, which is the default.",
+    help="Set the time without reports until a host is silent. The initial setting is 2h.",
 )
 @text_format_option
 def import_reports(
@@ -48,22 +48,21 @@ def import_reports(
     silent: timedelta | None,
     output_format: str,
 ) -> int:
-    """Bring reports that have arrived in SOURCE into the store, which is made when there is none.
+    """Import reports from SOURCE into the store.
 
-    SOURCE is the directory that hosts send to, with HOST/RUN.json.gz in it, or an object store,
-    s3://BUCKET/PREFIX. What was imported before is not read again; several imports may run at once, and one
-    that is killed is gone on with by the next. The last report of each host is kept whole, earlier ones in
-    which something changed, failed or was refused for the time that --keep says.
+    SOURCE is the directory that hosts send to, with HOST/RUN.json.gz in it, or an object store such as
+    s3://BUCKET/PREFIX. The command creates a missing store and skips reports that it has already imported. Several
+    imports may run at once, and the next import resumes an interrupted one. The store keeps the complete last report of
+    each host. It keeps earlier reports with changes, failures or rejections for the time of --keep.
 
-    Anybody who can send may have sent anything: a host speaks for itself only, and what is no report is told
-    once, and left where it is.
+    Reports are untrusted input. A host can only report about itself. An invalid report is skipped, and reported once.
 
     \b
     Example:
       puller fleet import /srv/reports
       puller fleet import s3://fleet/reports --store postgresql+psycopg://db.example.com/fleet --remove
 
-    Exit status: 0; 4 when there are files that are no reports, and all others are imported.
+    Exit status: 0, or 4 if some files are invalid reports. All valid reports are imported.
     """
     with opened_store(location, make=True) as store:
         from puller.fleet.store.importer import import_documents  # needs the extra fleet

@@ -21,16 +21,25 @@ _REDRAWN_AFTER = 0.2
 @click.command("page")
 @store_option
 @click.option(
-    "--to", "directory", required=True, type=click.Path(path_type=Path), help="The directory of the pages."
+    "-o",
+    "--output",
+    "--to",
+    "directory",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The directory for the pages.",
 )
-@click.option("--name", default="Fleet", show_default=True, help="What the pages call the fleet.")
+@click.option(
+    "--name", metavar="NAME", default="Fleet", show_default=True, help="The name of the fleet on the pages."
+)
 @silent_option
 def page(location: str, directory: Path, name: str, silent_after: timedelta | None) -> None:
-    """Make static pages of the fleet, for any web server, or for none.
+    """Create static pages of the fleet.
 
-    They show the fleet at a glance, each release, failure, host and resource. They load nothing from elsewhere,
-    and their filters need no server. Only what is different is written; DIRECTORY is a new one, an empty one, or
-    one with such pages. Whoever can read them knows what is in the reports: protect them as you protect those.
+    The pages show the state of the fleet, and each release, failure, host and resource. They load no external files,
+    and their filters need no server. Only changed pages are written. DIRECTORY must be new, empty, or contain earlier
+    pages. The pages contain data of the reports, so protect them like the reports.
 
     \b
     Example:

@@ -25,14 +25,16 @@ _DEFAULT = "127.0.0.1:8765"
     default=_DEFAULT,
     show_default=True,
     metavar="ADDRESS:PORT",
-    help="Where to listen; port 0 takes a free one.",
+    help="The address to listen on. Port 0 selects a free port.",
 )
 def serve_reports(directory: Path, listen: str) -> None:
-    """Take the reports that hosts send, and put them into DIRECTORY as HOST/RUN.json.gz.
+    """Receive reports of hosts, for tests.
 
-    Hosts send to http://ADDRESS:PORT/ by PUT, as `reports` of their configuration says. Stop with Ctrl-C.
+    Reports are stored as DIRECTORY/HOST/RUN.json.gz. Hosts send to http://ADDRESS:PORT/ by PUT, as `reports` of
+    their configuration specifies. Stop with Ctrl-C.
 
-    Not for production: it asks nobody who they are. docs/fleet.md has a few lines for nginx that do.
+    Do not use it in production, because it does not authenticate hosts. docs/fleet.md has a configuration for nginx
+    that does.
 
     \b
     Example:

@@ -32,11 +32,9 @@ _SHORT = 110
 
 @click.command("status")
 @store_option
-@click.option(
-    "--bundle", metavar="NAME", help="Only hosts that this bundle is enforced on, or published for."
-)
-@click.option("--failed", is_flag=True, help="Only hosts that failed, gave up a release, or are held back.")
-@click.option("--silent", type=DURATION, help="Only hosts that were not heard of for so long: 2h.")
+@click.option("--bundle", metavar="NAME", help="Only hosts that enforce this bundle, or that should.")
+@click.option("--failed", is_flag=True, help="Only hosts that failed, gave up a release, or are held.")
+@click.option("--silent", type=DURATION, help="Only hosts without a report for this time, such as 2h.")
 @where_option
 @silent_option
 @text_format_option
@@ -50,9 +48,10 @@ def status(
     silent_after: timedelta | None,
     output_format: str,
 ) -> None:
-    """Say how the fleet is: hosts by state, versions of each bundle, what fails where, and who is silent.
+    """Show the state of the fleet.
 
-    With --failed, --silent or --where the hosts are listed instead, a line each; several of these must all hold.
+    The summary has the hosts by state, the versions of each bundle, failures, and silent hosts. With --failed,
+    --silent or --where, the command lists hosts, one a line. Repeated conditions must all match.
 
     \b
     Example:

@@ -28,12 +28,13 @@ _PRIVATE, _PUBLIC = "private_key.pkcs7.pem", "public_key.pkcs7.pem"
     default="keys",
     show_default=True,
     metavar="DIR",
-    help="Where to put them; made if need be.",
+    help="The directory for the keys. Puller creates it.",
 )
 def create_keys(directory: str) -> None:
-    """Create a private key and its certificate, which is the public key, as eyaml makes them.
+    """Create a private key and its certificate.
 
-    The private key belongs on the machines that read the data, and nowhere else. Nothing is overwritten.
+    The certificate is the public key, in the format of eyaml. Keep the private key only on machines that read the data.
+    Existing files are never overwritten.
     """
     paths = [os.path.join(directory, name) for name in (_PRIVATE, _PUBLIC)]
     for path in paths:
@@ -63,13 +64,14 @@ def create_keys(directory: str) -> None:
     multiple=True,
     type=click.Path(exists=True),
     metavar="FILE",
-    help="The public key, keys/public_key.pkcs7.pem if none is given; each of several makes a reader more.",
+    help="A certificate of a reader. Repeatable.  [default: keys/public_key.pkcs7.pem]",
 )
-@click.option("--block", is_flag=True, help="Print a folded block of short lines, for YAML.")
+@click.option("--block", is_flag=True, help="Print a folded YAML block with short lines.")
 def encrypt(certificates: tuple[str, ...], block: bool) -> None:
     """Encrypt a text, and print it as ENC[PKCS7,…] for data files.
 
-    The text is read from standard input, up to its last newline; on a terminal it is asked for, and not shown.
+    Puller reads the text from standard input, without its last newline. On a terminal it prompts for the text without
+    echo.
 
     \b
       puller hiera encrypt < password.txt
@@ -78,7 +80,7 @@ def encrypt(certificates: tuple[str, ...], block: bool) -> None:
     click.echo(_encrypted(_secret_input(), certificates, block=block))
 
 
-@click.command(short_help="Decrypt what is encrypted in a text.")
+@click.command(short_help="Decrypt the encrypted values in a text.")
 @click.argument("file", required=False, type=click.File("rb"))
 @click.option(
     "--private-key",
@@ -89,7 +91,7 @@ def encrypt(certificates: tuple[str, ...], block: bool) -> None:
     help="The private key.",
 )
 def decrypt(file: Any, private_key: str) -> None:
-    """Print FILE, or standard input, with every ENC[PKCS7,…] in it decrypted.
+    """Print FILE, or standard input, with each ENC[PKCS7,…] decrypted.
 
     \b
       puller hiera decrypt data/common.eyaml

@@ -24,6 +24,7 @@ from puller.cli.hiera.lookup_sources import (
     show_values,
     source_of,
 )
+from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import fact_options, format_option, no_system_facts_option, together
 from puller.cli.output import show, warn
 from puller.data.queries import Answer, Question
@@ -109,13 +110,13 @@ _DIRECTORY = click.Path(exists=True, file_okay=False)
 data_place_options = together(
     fact_options,
     click.option(
-        "--hiera", "config", type=_EXISTING, metavar="FILE", help="A hiera.yaml, with its data beside it."
+        "--hiera", "config", type=_EXISTING, metavar="FILE", help="A hiera.yaml with its data beside it."
     ),
     click.option(
         "--environment",
         type=_DIRECTORY,
         metavar="DIR",
-        help="Puppet's: hiera.yaml, data and modules.",
+        help="A Puppet environment with hiera.yaml, data and modules.",
     ),
     click.option("--document", type=_EXISTING, metavar="FILE", help="A single document."),
     click.option(
@@ -127,25 +128,28 @@ data_place_options = together(
         default="production",
         show_default=True,
         metavar="NAME",
-        help="What %{environment} is.",
+        help="The value of %{environment}.",
     ),
     click.option(
-        "--private-key", type=_EXISTING, metavar="FILE", help="The eyaml key for levels that name none."
+        "--private-key",
+        type=_EXISTING,
+        metavar="FILE",
+        help="The eyaml key for levels without a key of their own.",
     ),
     no_system_facts_option,
 )
 """For ``open_answers``."""
 
 
-_reveal_option = click.option("--reveal", is_flag=True, help="Show secrets; only for root, on a terminal.")
+_reveal_option = click.option("--reveal", is_flag=True, help="Show secrets. Requires root and a terminal.")
 _source_argument = click.argument("source", required=False, metavar="[SOURCE]", shell_complete=files)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def hiera() -> None:
-    """Look up hierarchical data, and explain where it comes from.
+    """Look up and encrypt hierarchical data.
 
-    Data is a Hiera 5 tree (as Puppet reads it), a single document, or a bundle, which may have both.
+    Data is a Hiera 5 tree with the semantics of Puppet, a single document, or a bundle, which may have both.
 
     \b
       puller hiera lookup nginx::workers --environment production
@@ -188,14 +192,19 @@ class _KeysMayBeginWithADash(click.Command):
     "--merge",
     type=click.Choice(["first", "unique", "hash", "deep"]),
     metavar="STRATEGY",
-    help="Merge the values of all levels: first, unique, hash or deep. Beats what the data says.",
+    help="Merge the values of all levels: first, unique, hash or deep. Overrides the merge options "
+    "of the data.",
 )
-@click.option("--knock-out-prefix", metavar="PREFIX", help="With --merge deep: values that take others away.")
-@click.option("--sort-merged-arrays", is_flag=True, help="With --merge deep: sort lists that were merged.")
+@click.option(
+    "--knock-out-prefix",
+    metavar="PREFIX",
+    help="With --merge deep: the prefix of values that remove other values.",
+)
+@click.option("--sort-merged-arrays", is_flag=True, help="With --merge deep: sort merged lists.")
 @click.option("--merge-hash-arrays", is_flag=True, help="With --merge deep: merge mappings inside lists.")
-@click.option("--default", "default", metavar="VALUE", help="The answer for a key that is not found.")
-@click.option("--type", "value_type", metavar="TYPE", help="A Puppet type that the answer must have.")
-@click.option("--explain", is_flag=True, help="Show what was looked at, instead of the value.")
+@click.option("--default", "default", metavar="VALUE", help="The value of a missing key.")
+@click.option("--type", "value_type", metavar="TYPE", help="The Puppet type that the value must have.")
+@click.option("--explain", is_flag=True, help="Show the searched levels instead of the value.")
 @_reveal_option
 @format_option
 @data_place_options
@@ -204,16 +213,16 @@ def lookup(
 ) -> int:
     """Print the value of each KEY.
 
-    Where no option names the data, the last of several arguments does: a bundle, a directory, a document; with one
-    argument it is the current directory. With --format json one object is printed, with a member for each key:
-    {"KEY": {"found": true, "value": …}}, {"found": false} or {"error": "…"}.
+    If no option names the data, the last argument does, if there are several: a bundle, a directory or a document. A
+    single argument is a key, and the data is in the current directory. With --format json, the output is one object
+    with a member for each key: {"KEY": {"found": true, "value": …}}, {"found": false} or {"error": "…"}.
 
     \b
       puller hiera lookup nginx::workers --environment /etc/puppetlabs/code/environments/production
       puller hiera lookup data.port web
       puller hiera lookup users --environment . --merge deep --explain
 
-    Exit status: 0 when every key is found, 1 otherwise.
+    Exit status: 0 if all keys are found, otherwise 1.
     """
     return find_values(arguments, output_format, explain=explain, reveal=reveal, options=options)
 
@@ -224,11 +233,11 @@ def lookup(
 @format_option
 @data_place_options
 def resolve(source: str | None, output_format: str, reveal: bool, **options: Any) -> int:
-    """Show all data of SOURCE as one host sees it, key by key.
+    """Show all data of SOURCE for one host.
 
-    Keys that cannot be answered are named on stderr.
+    Keys with errors are reported on standard error.
 
-    Exit status: 0, or 1 when a key cannot be answered.
+    Exit status: 0, or 1 if a key has an error.
     """
     place = _place(source, options)
     secret = secret_printer(reveal, masked=True)
@@ -248,7 +257,7 @@ def _place(source: str | None, options: Mapping[str, Any]) -> str | None:
     return source_of(("", source) if source else ("",), options)[1]
 
 
-class _KeysGroup(click.Group):
+class _KeysGroup(CommandGroup):
     """``keys`` lists keys, and ``keys create`` makes a pair for eyaml. A SOURCE named create needs ``./create``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -257,9 +266,9 @@ class _KeysGroup(click.Group):
         return super().parse_args(ctx, args)
 
 
-@hiera.group(cls=_KeysGroup, short_help="List all keys, or create a pair for encryption.")
+@hiera.group(cls=_KeysGroup, short_help="List all keys, or create a key pair for encryption.")
 def keys() -> None:
-    """Show every key and the levels that hold it, or create a pair of keys for encrypted values.
+    """List all keys and their levels, or create a key pair for encrypted values.
 
     \b
       puller hiera keys web
@@ -278,27 +287,30 @@ hiera.add_command(decrypt)
 @format_option
 @data_place_options
 def list_keys(source: str | None, output_format: str, **options: Any) -> None:
-    """Show every key of SOURCE, and the levels that hold it for this host, the one with priority first."""
+    """List the keys of SOURCE and their levels for this host.
+
+    The level with the highest priority is first.
+    """
     place = _place(source, options)
     with open_answers(options, place, facts_of(options), told) as answers:
         held = answers.holders()
     show({key: held[key] for key in sorted(held)}, output_format)
 
 
-@hiera.command(short_help="Compare two hosts, and name the levels.")
+@hiera.command(short_help="Compare the data of two hosts.")
 @_source_argument
 @_reveal_option
 @format_option
 @data_place_options
 def diff(source: str | None, output_format: str, reveal: bool, **options: Any) -> int:
-    """Show which keys differ between two hosts, and the levels that make it so.
+    """Show the keys that differ between two hosts, with their levels.
 
-    Give --facts twice: once for each host. System facts are left out.
+    Pass --facts twice, once for each host. System facts are ignored.
 
     \b
       puller hiera diff web --facts web01.yaml --facts web02.yaml
 
-    Exit status: 0 when nothing differs, 1 otherwise.
+    Exit status: 0 if all values are equal, otherwise 1.
     """
     files = options["facts_files"]
     if len(files) != 2:

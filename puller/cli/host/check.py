@@ -40,21 +40,20 @@ if TYPE_CHECKING:
 @click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
 @config_option
 @text_format_option
-@click.option(
-    "--run", "repair", is_flag=True, help="Make a run when something is not in order, and ask again."
-)
+@click.option("--run", "repair", is_flag=True, help="If a check fails, start a run, and repeat the checks.")
 def check(bundles: tuple[str, ...], path: str, output_format: str, repair: bool) -> int:
-    """Ask the health checks of what is enforced on this host, of all bundles or of these.
+    """Run the health checks of the enforced bundles.
 
-    Nothing is fetched and nothing is changed; manifests are those of the store, with this host's facts and data.
-    While a run is at work nothing is asked. With --run, a run is made when a check is not in order, unless this host is
-    disabled or outside of its maintenance windows, and what the checks say after it is the answer.
+    By default, the checks of all bundles run. This command fetches and changes nothing. Manifests come from the local
+    store, facts and data from this host. During a run, the command does not check. With --run, a failed check starts a
+    run, unless this host is disabled or outside of its maintenance windows. The result is then that of the checks after
+    the run.
 
     \b
        0  OK        all checks are in order
-       1  WARNING   a check says so
-       2  CRITICAL  a check says so, or what is enforced is damaged
-       3  UNKNOWN   a check cannot be carried out; nothing is enforced; a run is at work; try as root
+       1  WARNING   a check reports a warning
+       2  CRITICAL  a check reports a critical state, or an enforced bundle is damaged
+       3  UNKNOWN   a check cannot run, no bundle is enforced, a run is active, or root is required
     """
     stops = StopRequests(lambda sentence: say(sentence, err=True))
     started = time.monotonic()

@@ -12,9 +12,10 @@ _VARIABLE = "_PULLER_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")), metavar="SHELL")
 def completion(shell: str) -> None:
-    """Print what SHELL (bash, zsh or fish) needs to complete commands, options, bundles, versions and resources.
+    """Print the completion script of a shell.
 
-    Packages have installed it already. Bundles and resources of a host are offered to those who may read its state.
+    SHELL is bash, zsh or fish. The script completes commands, options, bundles, versions and resources. Packages
+    install it automatically. Names of bundles and resources appear only for users who may read the state directory.
 
     \b
     Example:

@@ -8,6 +8,7 @@ import click
 from foundation.masking import mask_location
 from foundation.problems import Location, Problem
 from hiera.text import parsing
+from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import as_user_option, configuration_option, text_format_option
 from puller.cli.output import say
 from puller.cli.results import print_result_of
@@ -37,15 +38,15 @@ def _shown(keys: Keys) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
-    """Check this host's configuration, or print a sample to start from."""
+    """Check the configuration of this host, or print a sample."""
 
 
 @config.command("sample")
 @as_user_option
 def print_sample(as_user: bool) -> None:
-    """Print a configuration with every key, its default and what it means.
+    """Print a sample with all keys, their defaults and descriptions.
 
     \b
       puller config sample > /etc/puller/config.yaml
@@ -57,13 +58,15 @@ def print_sample(as_user: bool) -> None:
 @config.command()
 @configuration_option("The configuration to check.")
 @click.option(
-    "--file-only", is_flag=True, help="Check the text alone, and not what it names on this machine."
+    "--file-only", is_flag=True, help="Check only the text, and not the files and users that it names."
 )
 @text_format_option
 def check(path: str, output_format: str, *, file_only: bool) -> int:
-    """Read the configuration as a run would, and look at the files, directories and users that it names.
+    """Check the configuration and the files that it names.
 
-    Nothing is fetched. Exit status: 0 when a run can work with it, 78 when not; every problem is listed with its line.
+    The command reads the configuration as a run does, and checks its files, directories and users. It fetches nothing.
+
+    Exit status: 0 if a run can use the configuration, otherwise 78. Each problem is printed with its line.
     """
     if output_format == "json":
         return print_result_of(ConfigCheckResult, lambda: _result(path, _valid(path, file_only=file_only)))

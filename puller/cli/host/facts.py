@@ -38,24 +38,25 @@ _PRIVATE = 0o600
 @click.command()
 @click.argument("path", required=False)
 @format_option
-@click.option("--legacy", is_flag=True, help="Show Facter's legacy flat names too.")
+@click.option("--legacy", is_flag=True, help="Include the legacy flat names of Facter.")
 @click.option(
     "--bundle",
     metavar="NAME|DIRECTORY",
-    help="Show the facts that come with a bundle, too: one enforced on this host, or a ./DIRECTORY, or a bundle file.",
+    help="Include the facts of an enforced bundle, of a ./DIRECTORY, or of a bundle file.",
 )
+@click.option("--of", "of", metavar="SYSTEM", help="Show the facts of a known system such as debian-12.")
 @click.option(
-    "--of", "of", metavar="SYSTEM", help="Show those of a known system, such as debian-12, instead."
-)
-@click.option(
+    "-o",
+    "--output",
     "--save",
+    "save",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Write them to FILE, as JSON or (*.yaml) YAML, for --facts, `puller test` and `puller preview`.",
+    help="Write the facts to FILE as JSON or (*.yaml) YAML, for --facts, `puller test` and `puller preview`.",
 )
-@click.option("--anonymous", is_flag=True, help="Leave out what tells which machine it is, and custom facts.")
+@click.option("--anonymous", is_flag=True, help="Leave out custom facts and facts that identify the machine.")
 @click.option("--keep", multiple=True, metavar="NAME", help="Keep this custom fact with --anonymous.")
-@configuration_option("The configuration of the host that enforces the bundle NAME.", name="configuration")
+@configuration_option("The configuration of the host that enforces the bundle.", name="configuration")
 @fact_options
 def facts(
     path: str | None,
@@ -67,9 +68,10 @@ def facts(
     keep: tuple[str, ...],
     **options: Any,
 ) -> int:
-    """Show all facts of this machine, or the one at PATH.
+    """Show the facts of this machine.
 
-    Only what PATH needs is gathered. A single value is printed plain, for scripts.
+    PATH selects one fact. Puller gathers only the facts that PATH needs. A single value is printed without quotes,
+    for scripts.
 
     \b
       puller facts
@@ -81,7 +83,7 @@ def facts(
       puller facts --of debian-12 os
       puller facts --save web01.json --anonymous --keep role
 
-    Exit status: 0, or 1 when there is no fact at PATH. What could not be read is said on stderr.
+    Exit status: 0, or 1 if the fact does not exist. Unreadable facts are reported on standard error.
     """
     if path and (save or anonymous):
         raise UsageError("facts: --save and --anonymous are about all facts, not about one PATH")

@@ -25,6 +25,7 @@ from puller.cli.completing import (
     versions_on_host,
 )
 from puller.cli.host.common import chosen, config_option, load_host, one_line, state_in_use, user
+from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import text_format_option
 from puller.cli.output import say, show, warn
 from puller.cli.results import print_result_of
@@ -47,19 +48,25 @@ from puller.state.lock import only_run
 
 
 @click.command()
-@click.option("--reason", required=True, help="Why, for whoever meets the hold: shown by runs and status.")
+@click.option(
+    "--reason",
+    metavar="REASON",
+    required=True,
+    help="The reason for other operators. Runs and `puller status` print it.",
+)
 @click.option(
     "--until",
     metavar="TIME",
-    help="When it ends by itself: 2026-11-21T06:00 (UTC unless it has an offset), or a duration such as 4h or 2d.",
+    help="The end of the hold: 2026-11-21T06:00 (UTC without an offset), 4h, 2d, 18:00 or tomorrow.",
 )
 @config_option
 @text_format_option
 def disable(reason: str, until: str | None, path: str, output_format: str) -> int:
-    """Apply nothing on this host until `puller enable`, or until the given time.
+    """Stop applying bundles on this host.
 
-    Runs still fetch and verify, so that the host is up to date in an instant afterwards, and end with exit status 20.
-    A run that is at work finishes. Disabling again replaces reason and time.
+    The hold ends with `puller enable`, or at the time of --until. Runs still fetch and verify new releases, so the
+    host is up to date soon after the hold. These runs exit with status 20. An active run continues to its end. If
+    you disable the host again, the new reason and time replace the old ones.
 
     \b
     Examples:
@@ -84,7 +91,7 @@ def disable(reason: str, until: str | None, path: str, output_format: str) -> in
 @click.command()
 @config_option
 def enable(path: str) -> None:
-    """End the hold of `puller disable`: the next run applies again.
+    """Apply bundles again after `puller disable`.
 
     \b
     Example:
@@ -121,10 +128,11 @@ def _tell_of_run(directories: Directories, consequence: str) -> None:
 @config_option
 @text_format_option
 def pin(bundle: str, version: str | None, path: str, output_format: str) -> int:
-    """Hold BUNDLE at VERSION, or at the version that is enforced now, until `puller unpin`.
+    """Hold a bundle at one version on this host.
 
-    The next run brings another VERSION than the enforced one, if the site has it. A pin wins over the channel; where
-    the configuration names another version, one of the two has to go. Exits with status 75 while a run is at work.
+    The hold ends with `puller unpin`. Without VERSION, Puller pins the currently enforced version. Otherwise the
+    next run installs VERSION from the site. A pin overrides the channel. It must not contradict a version in the
+    configuration. The exit status is 75 during a run.
 
     \b
     Examples:
@@ -157,7 +165,9 @@ def _pin(bundle: str, version: str | None, path: str) -> PinResult:
 @click.argument("bundle", shell_complete=bundles_of_host)
 @config_option
 def unpin(bundle: str, path: str) -> None:
-    """Let BUNDLE follow its channel again, or the version of the configuration if that has one.
+    """Let a bundle follow its channel again.
+
+    If the configuration names a version, the bundle follows this version.
 
     \b
     Example:
@@ -200,13 +210,13 @@ def _tell_of_quarantine(directories: Directories, bundle: str, version: str) -> 
 # ``puller quarantine``: versions of bundles that this host does not retry.
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def quarantine() -> None:
-    """Show the bundles that this host does not try again, or let them be tried.
+    """List or clear quarantined versions.
 
-    A bundle comes here when its health checks failed, when runs with it were cut short twice or failed as often as its
-    give_up_after says, or by `puller rollback`.
-    Its digest is what counts: the same files under another version are another bundle.
+    Puller does not retry a quarantined version. A version is quarantined after failed health checks, after two
+    interrupted runs, after as many failed runs as give_up_after permits, or by `puller rollback`. Entries identify
+    versions by digest, so the same files with another version number can be tried.
     """
 
 
@@ -214,7 +224,7 @@ def quarantine() -> None:
 @text_format_option
 @config_option
 def list_entries(output_format: str, path: str) -> None:
-    """List them, oldest first, with the reason.
+    """List the quarantined versions with their reasons, oldest first.
 
     \b
     Example:
@@ -239,12 +249,12 @@ def list_entries(output_format: str, path: str) -> None:
 @quarantine.command()
 @click.argument("bundle", required=False, shell_complete=quarantined_bundles)
 @click.argument("version", required=False, shell_complete=quarantined_versions)
-@click.option("--all", "everything", is_flag=True, help="Clear the bundles of every name.")
+@click.option("--all", "everything", is_flag=True, help="Clear the entries of all bundles.")
 @config_option
 def clear(bundle: str | None, version: str | None, everything: bool, path: str) -> None:
-    """Let the versions of BUNDLE, or one VERSION of it, be tried again by the next run.
+    """Let the next run retry the versions of BUNDLE, or one VERSION.
 
-    A run that is at work writes the same file, so this exits with status 75 while there is one.
+    The exit status is 75 during a run, because runs write the same file.
 
     \b
     Examples:
@@ -267,16 +277,19 @@ def clear(bundle: str | None, version: str | None, everything: bool, path: str) 
 
 @click.command()
 @click.argument("bundle", shell_complete=bundles_of_host)
-@click.option("--reason", default="", help="Why, for whoever looks into the quarantine later.")
-@click.option("--later", is_flag=True, help="Leave it to the next run to apply it.")
+@click.option(
+    "--reason", metavar="REASON", default="", help="The reason, for the list of quarantined versions."
+)
+@click.option("--later", is_flag=True, help="Let the next run apply the earlier version.")
 @config_option
 @text_format_option
 def rollback(bundle: str, reason: str, later: bool, path: str, output_format: str) -> int:
-    """Roll back to the last good version of BUNDLE, or else to the one before, and apply it.
+    """Roll a bundle back to its last good version.
 
-    What is enforced now is quarantined by its digest, so that no run takes it again; something newer from the site is
-    taken as usual. Applying asks no site, and the exit status is that of the run. Refuses when there is nothing to go
-    back to. Exits with status 75 while a run is at work.
+    Puller applies the last good version of BUNDLE. If the current version is the last good one, Puller rolls back
+    to the version before it. The current version is quarantined by its digest, so no run installs it again. Later
+    releases are installed as usual. The command works offline, and its exit status is that of the run. It fails
+    without an earlier version. The exit status is 75 during a run.
 
     \b
     Example:
@@ -344,17 +357,19 @@ def _apply(path: str) -> int:
 @click.command()
 @click.argument("bundle", shell_complete=bundles_with_state)
 @click.argument("references", nargs=-1, metavar="[REFERENCE]...", shell_complete=left_behind)
-@click.option("--left", is_flag=True, help="List no longer what BUNDLE has left behind, or these of it.")
+@click.option(
+    "--left", is_flag=True, help="Remove leftovers of BUNDLE from the list, all or those of the references."
+)
 @config_option
 def forget(bundle: str, references: tuple[str, ...], left: bool, path: str) -> None:
-    """Remove what is kept of BUNDLE, which the configuration does not name any more: its versions, and its pin.
+    """Delete the stored data of an unconfigured bundle.
 
-    What it has put on this machine stays as it is, and what is in quarantine stays there. Until then a bundle that
-    comes back into the configuration is enforced at once, also without the site. Exits with status 75 while a run is at
-    work.
+    Puller deletes the versions and the pin of BUNDLE. Resources of the bundle and quarantine entries stay. If you
+    configure the bundle again before you forget it, the next run enforces the stored version, even offline. The
+    exit status is 75 during a run.
 
-    With --left, which also works for a bundle that is followed, only the list of what it has left behind is made
-    shorter: resources that no version declares any more.
+    With --left, Puller only removes leftovers from the list: resources that no version declares any longer. This also
+    works for configured bundles.
 
     \b
     Examples:

@@ -10,26 +10,26 @@ from puller.run import jobs
 
 @click.command()
 @configuration_option("The configuration to use.")
-@click.option("--offline", is_flag=True, help="Enforce what is here, without asking the site.")
+@click.option("--offline", is_flag=True, help="Enforce the stored bundles without contacting the site.")
 @job_options
 @text_format_option
 def run(path: str, output_format: str, **options: Any) -> int:
-    """Pull what is published for this host, verify it, apply it, and report.
+    """Fetch the published bundles, verify and apply them.
 
-    Whatever goes wrong with the site, the last good bundle is enforced all the same, and the exit status says what
-    it was:
+    Each run ends with a report. If the site fails, the last good bundle stays enforced, and the exit status shows
+    the reason:
 
     \b
        0  in the desired state             12  rollback refused
        2  with --detailed-exitcodes:       13  bundle rejected
           changes were made, or are due    14  fetch failed, the last bundle is enforced
-       4  resources failed                 15  fetch failed, and there is nothing to enforce
-       6  some failed, others changed      16  the installed agent does not start; this is
-       7  new one given up, back on the        the one before it
-          last good bundle                 20  held back, or disabled (puller status says why)
-       8  and rolling back failed, too     75  another run is at work
-      10  signature or checksum is wrong   78  configuration
-      11  metadata has expired
+       4  resources failed                 15  fetch failed, and no bundle is stored
+       6  some failed, others changed      16  the installed agent does not start, and
+       7  new version given up, back           the previous version did the run
+          on the last good version         20  held or disabled (see puller status)
+       8  the rollback failed, too         75  another run is active
+      10  wrong signature or checksum      78  invalid configuration
+      11  expired metadata
     """
     arguments = jobs.RunOptions(config=path, **options)
     return run_as_json(arguments) if output_format == "json" else jobs.run(arguments)

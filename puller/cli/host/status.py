@@ -53,26 +53,25 @@ _MOST_CHECKED = 3
 @click.command()
 @config_option
 @text_format_option
-@click.option(
-    "--check", is_flag=True, help="Judge the host in one line, with the exit status of a Nagios plugin."
-)
+@click.option("--check", is_flag=True, help="Print one line, with the exit status of a Nagios plugin.")
 @click.option(
     "--max-age",
     type=DurationType(above_zero=False),
     default="2h",
     show_default=True,
-    help="With --check: how long ago the last run may have ended, and reports may wait to be sent.",
+    help="With --check: the maximum age of the last run and of unsent reports.",
 )
 def status(path: str, output_format: str, check: bool, max_age: timedelta) -> int:
-    """Show what is enforced on this host and since when, how the last run went, and what is held back and why.
+    """Show the enforced bundles, the last run and held releases.
 
     The first line states whether this host is in sync, when the next run starts, and what to do. The command reads the
-    state directory, and queries systemd for the timer. It contacts no site. The exit status is 0. With --check it is:
+    state directory, and queries systemd for the timer. It does not contact the site. The exit status is 0. With
+    --check, it shows the state of the host:
 
     \b
-       0  OK        the last run is not long ago, and all is as published, or held by the operator
-       1  WARNING   the machine is as it was, and somebody should look
-       2  CRITICAL  resources failed, trust is broken, or no run has ended for too long
+       0  OK        the last run is recent, and its bundles are in sync or held by the operator
+       1  WARNING   the machine is unchanged, and the host needs attention
+       2  CRITICAL  resources failed, trust is broken, or the last run is too old
        3  UNKNOWN   no run has ended yet, or the records cannot be read (try as root)
     """
     if not check:

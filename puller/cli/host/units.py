@@ -54,30 +54,33 @@ _PUBLISHERS_NEXT = (
 
 
 @click.command("install-units")
-@click.option("--root", default="/", show_default=True, help="Install below this directory (for images).")
+@click.option(
+    "--root", metavar="DIR", default="/", show_default=True, help="Install below this directory, for images."
+)
 @click.option("--stdout", is_flag=True, help="Print the files instead of installing them.")
 @click.option(
-    "--publisher", is_flag=True, help="Install what signs sites anew every day, where they are published."
+    "--publisher", is_flag=True, help="Install the units that refresh the signatures of a site each day."
 )
 @click.option("--tight", is_flag=True, help="Install the tight profile: drop-ins for hosts without packages.")
 @click.option(
-    "--user", "as_user", is_flag=True, help="Install the units of this user's own agent, without root."
+    "--user", "as_user", is_flag=True, help="Install the units of a user's own agent, without root."
 )
 def install_units(root: str, stdout: bool, publisher: bool, tight: bool, as_user: bool) -> None:
-    """Install puller.service, puller-check.service, their timers and tmpfiles into /etc.
+    """Install the systemd services and timers.
 
-    With --publisher puller-site-refresh@.service and its timer instead; the instance is the path of a site, as
-    `systemd-escape --path` writes it.
+    The command installs puller.service, puller-check.service, their timers and tmpfiles in /etc. The timer
+    puller-check.timer runs the health checks every minute, and repairs failures by a run. Enable it if you need it.
 
-    puller-check.timer asks the health checks every minute and repairs by a run; it is off until you enable it.
+    --publisher installs puller-site-refresh@.service and its timer instead. Their instance is the path of a site, as
+    `systemd-escape --path` prints it.
 
-    With --tight a drop-in for both services instead, which forbids what hosts without packages do not need
-    (docs/units.md). To take it away: remove 50-tight.conf from puller.service.d and puller-check.service.d.
+    --tight installs a drop-in for both services instead. It forbids all operations that hosts without packages do not
+    need (docs/units.md). To remove it, delete 50-tight.conf from puller.service.d and puller-check.service.d.
 
-    With --user a service and a timer for the systemd of the user who runs this (docs/as-user.md).
+    --user installs a service and a timer for the systemd instance of the current user (docs/as-user.md).
 
-    The services start the command that you are running now, by its absolute path. Local changes belong into drop-ins
-    (`systemctl edit puller.timer`), which are kept. Where a package has brought the units, nothing is installed.
+    The services start the current command by its absolute path. Put local changes into drop-ins (`systemctl edit
+    puller.timer`). The command never overwrites drop-ins. If a package has installed the units, it installs nothing.
 
     \b
       puller install-units

@@ -15,7 +15,7 @@ from foundation.timestamps import zulu_text
 from hiera.document.document import Document
 from hiera.errors import HieraError
 from puller.cli.completing import files
-from puller.cli.options import text_format_option
+from puller.cli.options import noop_option, text_format_option
 from puller.cli.output import say, show
 from puller.cli.publisher.key_sources import passphrase_of_keys
 from puller.cli.publisher.site_options import passphrase_option, site_directory
@@ -26,10 +26,12 @@ from puller.errors import ManifestError, UsageError
 @site_directory
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False), shell_complete=files)
 @click.option(
-    "--name", help="What hosts call the document.  [default: the name of the file without its ending]"
+    "--name",
+    metavar="NAME",
+    help="The name of the document for hosts.  [default: the file name without its ending]",
 )
-@click.option("--withdraw", metavar="NAME", help="Publish this document no more.")
-@click.option("--noop", is_flag=True, help="Write and sign nothing; say what would be published.")
+@click.option("--withdraw", metavar="NAME", help="Withdraw this document.")
+@noop_option("Show the document that would be published, and sign nothing.")
 @passphrase_option
 @text_format_option
 def data(
@@ -42,13 +44,14 @@ def data(
     passphrase_file: Path | None,
     output_format: str,
 ) -> None:
-    """Publish FILE, a data document in YAML or JSON, as signed site data in the site DIR.
+    """Publish a data document as signed site data.
 
-    Hosts that have `site:NAME` under `data:` in their configuration read it with their next run, verified as
-    their bundles are, and keep the last good copy. It is a document as docs/data.md has them. Publishing the
-    same again does nothing. Everybody who can read the site can read it: secrets belong elsewhere.
+    FILE is YAML or JSON, in the format of docs/data.md. Hosts with `site:NAME` below `data:` in their configuration
+    read it in their next run. They verify it like a bundle, and keep the last good copy. If the document is
+    unchanged, the command does nothing. Anyone who can read the site can read the document, so do not publish
+    secrets.
 
-    After --withdraw hosts stay with the copy that they have, and say that it is not published.
+    After --withdraw, hosts keep their copy, and report that the document is not published.
 
     \b
     Example:
@@ -56,8 +59,7 @@ def data(
       puller site data site exports.yaml
       puller site data site --withdraw exports
 
-    Exit status: 0 when it is published, or was before; 64 when the document is not valid: then nothing is
-    published.
+    Exit status: 0 if the document is published, 64 if it is invalid and nothing is published.
     """
     if (file is None) == (withdraw is None):
         raise click.UsageError("expected either FILE or --withdraw NAME")

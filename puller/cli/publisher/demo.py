@@ -57,11 +57,12 @@ kernel  = {{ facts.kernel }}
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave the temporary directory, to look around in.")
+@click.option("--keep", is_flag=True, help="Keep the temporary directory.")
 def demo(keep: bool) -> int:
-    """Publish, pull, apply, override, break and attack: the real commands, in a temporary directory.
+    """Try Puller in a temporary directory.
 
-    Needs no privileges, no network and no set-up; takes a few seconds.
+    The demo publishes, runs, overrides, breaks and attacks with the real commands. It needs no privileges, no
+    network and no setup, and takes a few seconds.
     """
     started = time.monotonic()
     with contextlib.ExitStack() as stack:

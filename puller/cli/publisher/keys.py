@@ -7,10 +7,12 @@ import click
 
 from bundles.errors import KeyFileError
 from bundles.filesystem.output import write_output
-from bundles.publisher.keys import make_key, public_pem
+from bundles.publisher.keys import make_key, public_pem, shown_id
+from bundles.publisher.roles import RotationPlan
 from foundation.problems import ProblemCode
-from puller.cli.options import Decorator, text_format_option, together
+from puller.cli.options import Decorator, noop_option, text_format_option, together
 from puller.cli.output import print_table, say, show
+from puller.cli.publisher.changes import finish_change, finish_key_change, no_push_option
 from puller.cli.publisher.key_sources import (
     NEW_KEYS_VARIABLE,
     changed_passphrase,
@@ -19,7 +21,8 @@ from puller.cli.publisher.key_sources import (
     role_keys,
     signer_of,
 )
-from puller.cli.publisher.site_options import passphrase_option, print_outcome, site_directory, uri_option
+from puller.cli.publisher.site_options import passphrase_option, site_directory, uri_option
+from puller.cli.publisher.site_place import SiteCommands
 
 if TYPE_CHECKING:
     from bundles.publisher.roles import HeldKey
@@ -29,13 +32,16 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _role: Decorator = click.argument("role", type=click.Choice(_ROLES), metavar="ROLE")
 _threshold: Decorator = click.option(
-    "--threshold", type=click.IntRange(min=1), help="From now on, so many keys of the role must sign."
+    "--threshold",
+    metavar="NUMBER",
+    type=click.IntRange(min=1),
+    help="The number of keys of the role that must sign from now on.",
 )
 _no_passphrase: Decorator = click.option(
-    "--no-passphrase", is_flag=True, help="Store the new key unencrypted; who can read it can sign."
+    "--no-passphrase", is_flag=True, help="Store the new key unencrypted. Anyone who can read it can sign."
 )
 _public: Decorator = click.option(
-    "--public", type=_FILE, metavar="FILE", help="Somebody else has the key; this is its public part, in PEM."
+    "--public", type=_FILE, metavar="FILE", help="The public key of another signer, in PEM."
 )
 
 
@@ -43,15 +49,15 @@ _new_key = together(uri_option, _public, _no_passphrase, passphrase_option)
 """Source of a new key: generated here, or ``--uri`` or ``--public``."""
 
 
-@click.group("keys")
+@click.group("keys", cls=SiteCommands)
 def keys() -> None:
-    """Show and change who may sign for a site.
+    """Show and change the keys of a site.
 
-    A site has four roles. root says which keys the others have, and is best kept offline, with several
-    keys; targets signs what hosts run; snapshot and timestamp keep all of it together and fresh.
+    A site has four roles. The role root determines the keys of all roles. Keep several root keys offline. The role
+    targets signs the releases. The roles snapshot and timestamp sign the consistency and the freshness of all metadata.
 
-    Every change is a new root. Hosts follow it by themselves, as it is signed by the keys they know. When
-    the root's keys are not on this machine, the change waits: puller site root export.
+    Each change creates a new root. Hosts accept it automatically, because known keys sign it. If the root keys are on
+    another machine, the change waits for `puller site root export`.
 
     \b
     Example:
@@ -64,7 +70,7 @@ def keys() -> None:
 @site_directory
 @text_format_option
 def list_(directory: Path, output_format: str) -> None:
-    """Show the keys of each role, how many of them must sign, and where their private parts are."""
+    """List the keys and the thresholds of all roles."""
     roles = role_keys(directory)
     if output_format == "json":
         show([_plain(key) for key in roles.held_keys()], "json")
@@ -93,7 +99,7 @@ def add(
     no_passphrase: bool,
     passphrase_file: Path | None,
 ) -> None:
-    """Let one more key sign for ROLE: a new one, made here, or one that is elsewhere.
+    """Add a key to ROLE: a new key, or an existing one.
 
     \b
     Example:
@@ -103,25 +109,29 @@ def add(
     """
     roles = role_keys(directory, passphrase_file)
     key = key_maker(roles, uri, public, no_passphrase, passphrase_file)()
-    print_outcome(directory, roles.add(role, key, threshold))
+    finish_key_change(directory, roles.add(role, key, threshold))
 
 
 @keys.command("remove")
 @site_directory
 @click.argument("key")
-@click.option("--role", type=click.Choice(_ROLES), help="When several roles have keys that begin so.")
+@click.option(
+    "--role", type=click.Choice(_ROLES), help="The role, if several roles have a key with this prefix."
+)
 @_threshold
 @passphrase_option
 def remove(
     directory: Path, key: str, role: str | None, threshold: int | None, passphrase_file: Path | None
 ) -> None:
-    """Take KEY, the start of a key's id, away from its role. Hosts then no longer accept what it signs.
+    """Remove KEY from its role. Hosts then reject its signatures.
+
+    KEY is the start of a key's id.
 
     \b
     Example:
       puller site keys remove site 0d3a
     """
-    print_outcome(directory, role_keys(directory, passphrase_file).remove(key, role, threshold))
+    finish_key_change(directory, role_keys(directory, passphrase_file).remove(key, role, threshold))
 
 
 @keys.command("passphrase")
@@ -129,7 +139,7 @@ def remove(
 @click.option(
     "--new-passphrase-file",
     type=_FILE,
-    help=f"Read the new passphrase from this file.  [default: ${NEW_KEYS_VARIABLE}, else a question]",
+    help=f"Read the new passphrase from FILE.  [default: ${NEW_KEYS_VARIABLE}, else a prompt]",
 )
 @click.option("--no-passphrase", is_flag=True, help="Store the keys unencrypted from now on.")
 @passphrase_option
@@ -138,7 +148,7 @@ def passphrase(
 ) -> None:
     """Encrypt the key files of the site with a new passphrase.
 
-    Copies of the old files still open with the old one: when that has become known, rotate the keys.
+    The old passphrase still opens copies of the old files. If an attacker may know it, rotate the keys.
 
     \b
     Example:
@@ -160,10 +170,10 @@ def passphrase(
 @_no_passphrase
 @passphrase_option
 def new(file: Path, no_passphrase: bool, passphrase_file: Path | None) -> None:
-    """Make a key in FILE, away from any site, and its public part in FILE.pub.
+    """Create a private key in FILE, and its public key in FILE.pub.
 
-    For somebody who is to sign for a site from a machine of their own. The publisher needs only the
-    public part: puller site keys add SITE root --public FILE.pub.
+    Use it for a signer with a separate machine. The publisher needs only the public key: `puller site keys add SITE
+    root --public FILE.pub`.
 
     \b
     Example:
@@ -193,7 +203,7 @@ def new(file: Path, no_passphrase: bool, passphrase_file: Path | None) -> None:
 @uri_option
 @passphrase_option
 def public(file: Path | None, uri: str | None, passphrase_file: Path | None) -> None:
-    """Print the public part of a key, for puller site keys add --public.
+    """Print the public key, for `puller site keys add --public`.
 
     \b
     Example:
@@ -208,32 +218,37 @@ def public(file: Path | None, uri: str | None, passphrase_file: Path | None) -> 
 @click.argument("number", type=click.IntRange(min=1))
 @passphrase_option
 def threshold(directory: Path, role: str, number: int, passphrase_file: Path | None) -> None:
-    """Say that NUMBER keys of ROLE must sign.
+    """Require the signatures of NUMBER keys of ROLE.
 
     \b
     Example:
       puller site threshold site root 2
     """
-    print_outcome(directory, role_keys(directory, passphrase_file).set_threshold(role, number))
+    finish_key_change(directory, role_keys(directory, passphrase_file).set_threshold(role, number))
 
 
 @click.command("rotate")
 @site_directory
 @_role
-@click.option("--key", metavar="KEY", help="Replace only the key whose id begins so.")
+@click.option("--key", metavar="KEY", help="Replace only the key whose id has this prefix.")
 @_new_key
+@noop_option("Show the keys that would be replaced, and sign nothing.")
+@no_push_option
 def rotate(
     directory: Path,
     role: str,
     key: str | None,
+    *,
     uri: str | None,
     public: Path | None,
     no_passphrase: bool,
     passphrase_file: Path | None,
+    noop: bool,
+    no_push: bool,
 ) -> None:
-    """Replace the keys of ROLE by new ones, and sign anew what they signed.
+    """Replace the keys of ROLE, and sign its metadata again.
 
-    Hosts follow by themselves. The files of the old keys are kept in DIR/keys/retired.
+    Hosts accept the new keys automatically. The old key files move to DIR/keys/retired.
 
     \b
     Example:
@@ -243,8 +258,20 @@ def rotate(
     roles = role_keys(directory, passphrase_file)
     if key is None and (uri or public) and sum(one.role == role for one in roles.held_keys()) > 1:
         raise click.UsageError(f"{role} has several keys: say with --key which one is replaced")
+    if noop:
+        _print_rotation(directory, role, roles.plan_rotation(role, key))
+        return
     make = key_maker(roles, uri, public, no_passphrase, passphrase_file)
-    print_outcome(directory, roles.rotate(role, make, key))
+    finish_key_change(directory, roles.rotate(role, make, key), no_push=no_push)
+
+
+def _print_rotation(directory: Path, role: str, plan: RotationPlan) -> None:
+    for key_id in plan.replaced:
+        say(f"{directory}: would replace key {shown_id(key_id)} of {role}")
+    say(f"{directory}: would sign again: {', '.join(plan.signed)}")
+    if not plan.is_signed_here:
+        say(f"{directory}: the change would wait for the signatures of root keys on other machines")
+    finish_change(directory, changed=True, noop=True, no_push=False)
 
 
 def _public_file(file: Path) -> Path:

@@ -12,10 +12,11 @@ from bundles.publisher.mirroring.copy import Copied, SiteCopy
 from bundles.publisher.mirroring.mirror_state import Selection
 from bundles.transport.mirror import open_mirrors
 from foundation.quantities import counted
-from puller.cli.options import text_format_option
+from puller.cli.options import noop_option, text_format_option
 from puller.cli.output import say, show
 from puller.config.configuration import HttpOptions, load_configuration
 from puller.config.transport import settings_for, transport_settings
+from puller.errors import UsageError
 from puller.reporting.fetching import Fetching
 
 if TYPE_CHECKING:
@@ -30,21 +31,27 @@ _SHOWN = 20
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option(
     "--root",
+    metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The root.json of the site, for the first run; it is kept with the copy.",
+    help="The root.json of the site, required for the first run. The copy keeps it.",
 )
-@click.option("--bundle", "bundles", multiple=True, help="Copy this bundle only; may be repeated.")
 @click.option(
-    "--channel", "channels", multiple=True, help="Copy what hosts of this channel run; may be repeated."
+    "--bundle", "bundles", metavar="BUNDLE", multiple=True, help="Copy only this bundle. Repeatable."
+)
+@click.option(
+    "--channel",
+    "channels",
+    metavar="CHANNEL",
+    multiple=True,
+    help="Copy only the releases of this channel. Repeatable.",
 )
 @click.option(
     "--config",
+    metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Reach the site as http of this config.yaml says: proxy, certificates, credentials, times.",
+    help="Use the http settings of this config.yaml: proxy, certificates, credentials, timeouts.",
 )
-@click.option(
-    "--noop", "--dry-run", is_flag=True, help="Say what would be copied and removed, and do neither."
-)
+@noop_option("Show the files that would be copied and deleted, and change nothing.")
 @text_format_option
 def mirror(
     url: str,
@@ -57,21 +64,26 @@ def mirror(
     noop: bool,
     output_format: str,
 ) -> None:
-    """Copy the site at URL to DIRECTORY, verified as a host verifies it.
+    """Copy the site at URL to DIRECTORY, with all checks of a host.
 
-    Hosts read DIRECTORY/public: let a web server give that out, and nothing else of DIRECTORY. URL may be a directory,
-    too. Whatever a host would refuse is refused, and the copy stays as it was. Hosts that read meanwhile see all of
-    what was there before or all of what is new, also when a run is killed; the next one goes on with it. Signatures
-    are the publisher's own: hosts need nothing new.
+    Serve DIRECTORY/public with a web server, and nothing else of DIRECTORY. URL may also be a directory. The copy
+    contains the publisher's own signatures, so hosts need no new settings. If a host would reject the site, the command
+    fails and the copy stays unchanged. Hosts always see a complete old or new copy, even if the command is killed. The
+    next run resumes it.
 
     \b
     Example:
       puller site mirror https://www.example.org/puller /srv/copy --root root.json
       puller site mirror https://www.example.org/puller /srv/copy
 
-    Exit status: 0 when the copy is as the site is; otherwise hosts see there what they saw before.
+    Exit status: 0 if the copy matches the site. Otherwise hosts see the previous copy.
     """
     selection = Selection(tuple(map(parse_name, bundles)), tuple(map(parse_channel, channels)))
+    if "://" not in url and not url.startswith("/"):
+        raise UsageError(
+            f"URL is {url!r}",
+            expected="a URL such as https://www.example.org/puller, or an absolute directory",
+        )
     [site] = open_mirrors([url], _settings(config, url))
     copy = SiteCopy(site, directory, root, selection)
     with watched_by(Fetching()):

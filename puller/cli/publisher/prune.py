@@ -16,7 +16,7 @@ from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text
 from foundation.timestamps import iso_text, minute_text
 from puller.cli.completing import bundles_of_site
-from puller.cli.options import DURATION, text_format_option
+from puller.cli.options import DURATION, noop_option, text_format_option
 from puller.cli.output import print_table, say, show
 from puller.cli.publisher.key_sources import passphrase_of_keys
 from puller.cli.publisher.site_options import passphrase_option, reach, site_directory
@@ -37,14 +37,14 @@ _HEAD = ("BUNDLE", "VERSION", "PUBLISHED", "SIZE", "CHANNELS", "FILES")
     "--versions",
     type=click.IntRange(1),
     metavar="N",
-    help="How many versions of each bundle stay in any case.  [default: prune in site.yaml, else 20]",
+    help="The number of latest versions of each bundle to keep.  [default: prune in site.yaml, else 20]",
 )
 @click.option(
     "--after",
     type=DURATION,
-    help="How long the others stay that no channel names: 12h, 90d.  [default: prune in site.yaml, else 90d]",
+    help="How long to keep unreferenced versions: 12h, 90d.  [default: prune in site.yaml, else 90d]",
 )
-@click.option("--noop", is_flag=True, help="Say what would go, and its size, and change nothing.")
+@noop_option("Show the files that would be deleted, and change nothing.")
 @passphrase_option
 @text_format_option
 def prune(
@@ -56,15 +56,15 @@ def prune(
     passphrase_file: Path | None,
     output_format: str,
 ) -> None:
-    """Remove from the site DIR what no host needs any more.
+    """Delete unneeded versions and files from the site.
 
-    Versions go that no channel and no rollout names, that no channel named before what it names now, that are not
-    among the latest, and that no channel has named for a time. They are said to be pruned first, signed; their
-    archives go when every timestamp has expired that could lead a host to them. Metadata of earlier editions goes
-    then, too, and what killed publishers left. Roots stay for ever. `puller site history` goes on to list what is gone.
+    A version is deleted if no channel and no rollout names it, it is not the previous version of a channel, it is not
+    among the latest versions, and no channel has named it for the time of --after. The command first signs the list of
+    pruned versions. The archives are deleted after all timestamps that lead hosts to them have expired. The command
+    also deletes metadata of earlier editions and files of killed publishers. It keeps all roots. `puller site history`
+    still lists pruned versions.
 
-    Each publication and each refresh does this for what it has at hand, unless `prune` in DIR/site.yaml says
-    `automatic: false`.
+    Each publication and each refresh also prunes, unless `prune` in DIR/site.yaml contains `automatic: false`.
 
     \b
     Example:
@@ -86,9 +86,9 @@ def prune(
 @click.argument("bundle", shell_complete=bundles_of_site)
 @text_format_option
 def history(directory: Path, bundle: str, output_format: str) -> None:
-    """Show what was published of BUNDLE in the site DIR, and what each channel said of it when.
+    """Show the versions of BUNDLE, and when each channel named them.
 
-    Also versions whose files were pruned are listed: none of them can be published with other contents.
+    Pruned versions are listed, too. They cannot be published again with other contents.
 
     \b
     Example:

@@ -3,7 +3,8 @@
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +21,17 @@ from puller.authoring.cases.results import text_lines
 from puller.authoring.cases.running import Settings
 from puller.cli.author.bundle import libraries_of, refuse_broken
 from puller.cli.author.test import open_bundles, run_tests
-from puller.cli.options import text_format_option
+from puller.cli.options import noop_option, text_format_option, together
 from puller.cli.output import say, show
+from puller.cli.publisher.changes import finish_change, next_step, require_destination
 from puller.cli.publisher.key_sources import passphrase_of_keys
+from puller.cli.publisher.push import plain_plan, push_site
+from puller.cli.publisher.reached_hosts import optional_store_option, print_reach, require_store
 from puller.cli.publisher.site_options import (
     channel_option,
     ended_rollout,
-    next_step,
     passphrase_option,
-    print_statement,
+    print_statements,
     publication_line,
     rollout_options,
     rollout_request,
@@ -47,56 +50,74 @@ _MANIFEST = "manifest.yaml"
 _CLEAR_LINE = "\r\x1b[K"
 
 
+@dataclass(frozen=True, slots=True)
+class _Publication:
+    """The options of a publication."""
+
+    sources: tuple[Path, ...]
+    name: str | None
+    version: str | None
+    channel: str
+    percent: float | None
+    over: timedelta | datetime | None
+    start: str | None
+    wave: str | None
+    passphrase_file: Path | None
+    with_tests: bool
+    noop: bool
+    output_format: str
+    location: str | None
+
+
+_publication_options = together(
+    site_directory,
+    click.argument(
+        "sources",
+        metavar="SOURCE...",
+        nargs=-1,
+        required=True,
+        type=click.Path(exists=True, path_type=Path),
+    ),
+    click.option(
+        "--name", metavar="NAME", help="The name of the bundle.  [default: the name of the directory]"
+    ),
+    click.option(
+        "--version",
+        metavar="VERSION",
+        help="The version of all sources, such as 1.4.0, or auto: the next version for changed "
+        "bundles. A bundle file contains its version.",
+    ),
+    channel_option,
+    rollout_options,
+    optional_store_option,
+    passphrase_option,
+    click.option(
+        "--test",
+        "with_tests",
+        is_flag=True,
+        help="Run the tests of all bundles first. Fail if a test fails or a bundle has no tests.",
+    ),
+    noop_option("Show the bundles that would be published, and sign nothing."),
+    text_format_option,
+)
+"""The fields of ``_Publication``, and the site."""
+
+
 @click.command()
-@site_directory
-@click.argument(
-    "sources", metavar="SOURCE...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path)
-)
-@click.option("--name", help="What the bundle is called.  [default: the name of the directory]")
-@click.option(
-    "--version",
-    help="The version of all that are named, such as 1.4.0; or auto: the next one, for those that have changed. "
-    "A built bundle states its own.",
-)
-@channel_option
-@rollout_options
-@passphrase_option
-@click.option(
-    "--test",
-    "with_tests",
-    is_flag=True,
-    help="Run the tests of all bundles first, and publish nothing when one fails or a bundle has none.",
-)
-@click.option("--noop", is_flag=True, help="Write and sign nothing; say what would be published.")
-@text_format_option
-def publish(
-    directory: Path,
-    sources: tuple[Path, ...],
-    name: str | None,
-    version: str | None,
-    channel: str,
-    percent: float | None,
-    over: timedelta | None,
-    start: str | None,
-    wave: str | None,
-    passphrase_file: Path | None,
-    with_tests: bool,
-    noop: bool,
-    output_format: str,
-) -> None:
-    """Publish each SOURCE, a bundle's directory or a built .tar.gz, in the site DIR.
+@_publication_options
+def publish(directory: Path, **options: Any) -> None:
+    """Publish bundles in the site.
 
-    The hosts that follow the channel get these versions with their next run, also when they are older
-    ones: all of them, or with --percent or --over some of them first. The contents of a version never
-    change; publishing the same again writes what the site has lost of it, and nothing else.
+    Each SOURCE is a bundle directory or a bundle file. Hosts of the channel install these versions in their next
+    run, even if they are older. With --percent or --over, a part of the hosts installs them first. The contents of
+    a version never change. If you publish the same files again, only missing files of the site are restored.
 
-    Several bundles are published in one signed step: a host sees all of it or nothing, and what is wrong
-    with one of them, such as what `puller lint` calls an error on any host, is told before anything is
-    published. With --version auto a bundle whose files are
-    those that the channel gives already is left as it is, its rollout too; the others get a version that
-    sorts after all that were ever published of them: 1.4.1 after 1.4.0, and 1.0.0 is the first.
+    Several bundles are published in one signed step, so each host sees all of them or none. If one of them is
+    invalid, no bundle is published. Errors of `puller lint` make a bundle invalid. With --version auto, bundles
+    that match the release in the channel stay unchanged, including their rollout. Changed bundles get the next
+    version: 1.4.1 after 1.4.0. The first version is 1.0.0.
 
-    With --test, or when DIR/site.yaml says `require: {tests: true}`, the cases of `puller test` are run first.
+    With --test, or with `require: {tests: true}` in DIR/site.yaml, the tests of the bundles run first.
 
     \b
     Example:
@@ -108,30 +129,78 @@ def publish(
       puller site publish site bundles/* --version auto --noop
       puller site publish site bundles/* --version auto
 
-    Exit status: 0 when all is published, or was before; 13 and 64 when a bundle cannot be published, and
-    10 when what was published before is not as it was signed: then nothing is published.
+    Exit status: 0 if all bundles are published. 13 or 64 if a bundle is invalid or missing, and 10 if the site does not
+    match its signatures. In these cases, nothing is published.
     """
-    _check_sources(sources, name)
-    request = rollout_request(percent, over, start, wave)
-    wish = Wish(version, channel, request, name, _libraries_of_all(sources))
+    publication = _Publication(**options)
+    publications = _publish(directory, publication)
+    if publication.output_format == "json":
+        show(_document(publication, publications), "json")
+        return
+    _print(publication, publications)
+    if not publication.noop and any(one.changed for one in publications):
+        say(next_step(directory))
+
+
+@click.command()
+@_publication_options
+def release(directory: Path, **options: Any) -> None:
+    """Publish bundles, and push the site.
+
+    This command is `puller site publish` followed by `puller site push`. The destination is `push.destination` in
+    DIR/site.yaml. If the push fails, repeat the command: it publishes nothing again, and resumes the push.
+
+    \b
+    Example:
+      puller site release web --version 1.4.0
+      puller site release bundles/* --version auto --noop
+
+    Exit status: that of the failed step, or 0.
+    """
+    publication = _Publication(**options)
+    require_destination(directory)
+    publications = _publish(directory, publication)
+    if publication.output_format == "json":
+        plan = None if publication.noop else push_site(Site(directory))
+        pushed = (
+            None if plan is None else plain_plan(plan, Site(directory).settings().destination, noop=False)
+        )
+        show(_document(publication, publications) | {"push": pushed}, "json")
+        return
+    _print(publication, publications)
+    finish_change(directory, changed=True, noop=publication.noop, no_push=False)
+
+
+def _publish(directory: Path, options: _Publication) -> list[Publication]:
+    """Publish the sources, or with ``noop`` return the publications without signing them."""
+    sources = options.sources
+    _check_sources(sources, options.name)
+    request = rollout_request(options.percent, options.over, options.start, options.wave)
+    wish = Wish(options.version, options.channel, request, options.name, _libraries_of_all(sources))
     refuse_broken(sources)
+    require_store(options.location)
     site = Site(directory)
-    if with_tests or site.settings().required.tests:
+    if options.with_tests or site.settings().required.tests:
         _check_tests(sources)
     with watched_by(Fetching()), _progress(len(sources)) as progress:
-        if noop:
-            publications = plan_bundles(site, sources, wish, progress)
-        else:
-            publications = publish_bundles(site, sources, wish, passphrase_of_keys(passphrase_file), progress)
-    if output_format == "json":
-        show({"channel": channel, "noop": noop, "bundles": list(map(_plain, publications))}, "json")
-    elif len(publications) == 1 and version != AUTO and not noop:
+        if options.noop:
+            return plan_bundles(site, sources, wish, progress)
+        passphrase = passphrase_of_keys(options.passphrase_file)
+        return publish_bundles(site, sources, wish, passphrase, progress)
+
+
+def _print(options: _Publication, publications: Sequence[Publication]) -> None:
+    if len(publications) == 1 and options.version != AUTO and not options.noop:
         (one,) = publications
-        print_statement(
-            directory, one.statement, f" ({one.size} bytes, sha256 {one.sha256})", more_lines(one)
-        )
+        details = f" ({one.size} bytes, sha256 {one.sha256})"
+        print_statements([one.statement], details, more_lines(one))
     else:
-        _print_all(directory, publications, channel, noop)
+        _print_all(publications, options.channel, options.noop)
+    print_reach(options.location, [one.statement for one in publications])
+
+
+def _document(options: _Publication, publications: Sequence[Publication]) -> dict[str, Any]:
+    return {"channel": options.channel, "noop": options.noop, "bundles": list(map(_plain, publications))}
 
 
 def _check_tests(sources: Sequence[Path]) -> None:
@@ -188,7 +257,7 @@ def _progress(count: int) -> Iterator[Progress]:
             click.echo(_CLEAR_LINE, err=True, nl=False)
 
 
-def _print_all(directory: Path, publications: Sequence[Publication], channel: str, noop: bool) -> None:
+def _print_all(publications: Sequence[Publication], channel: str, noop: bool) -> None:
     for publication in publications:
         say(publication_line(publication))
         for line in ended_rollout(publication.statement):
@@ -203,7 +272,6 @@ def _print_all(directory: Path, publications: Sequence[Publication], channel: st
         say(f"channel {channel}: {count} would be published; nothing was written")
     else:
         say(f"channel {channel}: {count} published, in one signed step")
-        say(next_step(directory))
 
 
 def more_lines(publication: Publication) -> list[str]:

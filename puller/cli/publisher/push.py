@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from bundles.publisher.push.push import Push, open_destination
-from bundles.publisher.site import Site
+from bundles.publisher.site import SETTINGS, Site
+from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text
 from puller.cli.completing import files
-from puller.cli.options import DURATION, text_format_option
+from puller.cli.options import DURATION, noop_option, text_format_option
 from puller.cli.output import say, show
 from puller.cli.publisher.site_options import site_directory
+from puller.errors import UsageError
 from puller.values.colour import can_redraw
 from puller.values.visible import visible
 
@@ -33,23 +35,24 @@ _SHOWN = 20
 
 @click.command("push")
 @site_directory
-@click.argument("destination", shell_complete=files)
+@click.argument("destination", required=False, shell_complete=files)
 @click.option(
     "--keep",
     type=DURATION,
-    help="How long files stay there that are gone here: 12h, 7d.  [default: the lifetime of the timestamp]",
+    help="How long to keep deleted files at the destination: 12h, 7d.  [default: the lifetime of "
+    "the timestamp]",
 )
-@click.option("--replace", is_flag=True, help="Push over an edition that is newer than this one, or damaged.")
+@click.option("--replace", is_flag=True, help="Replace a newer or damaged edition at the destination.")
 @click.option(
     "--compare",
     is_flag=True,
-    help="Look at every file there; somebody else may have changed or removed some.",
+    help="Compare all files at the destination, which others may have changed.",
 )
-@click.option("--noop", is_flag=True, help="Say what would be copied and removed, and do neither.")
+@noop_option("Show the files that would be copied and deleted, and change nothing.")
 @text_format_option
 def push(
     directory: Path,
-    destination: str,
+    destination: str | None,
     keep: timedelta | None,
     *,
     replace: bool,
@@ -57,36 +60,56 @@ def push(
     noop: bool,
     output_format: str,
 ) -> None:
-    """Bring what the site DIR publishes to DESTINATION, from where hosts read it.
+    """Copy the public files of the site to a server.
+
+    Hosts read the site at DESTINATION:
 
     \b
       /srv/www/puller                    a directory
       www:/srv/www/puller                a machine by SSH, or ssh://user@www:22/srv/www/puller
-      https://dav.example.com/puller     a web server that takes files by WebDAV
-      s3://bucket/prefix                 an object store, with boto3's credentials and AWS_ENDPOINT_URL
+      https://dav.example.com/puller     a web server with WebDAV
+      s3://bucket/prefix                 an object store, with the credentials of boto3 and AWS_ENDPOINT_URL
 
-    Only what changed is copied, in an order in which every host that reads meanwhile sees all of what was there before
-    or all of what is new, also when the push is killed; the next one goes on with it. Nothing is pushed that hosts
-    would refuse, and nothing that is older than what is there. Files that are gone from the site go there when no host
-    can be led to them any more. Other files there are left alone.
+    By default, DESTINATION is `push.destination` in DIR/site.yaml. Only changed files are copied. Hosts always see a
+    complete old or new edition, even if the push is killed. The next push resumes it. An edition that hosts would
+    reject, or that is older than that of the destination, is not pushed. Files that were deleted from the site are
+    deleted from the destination when no host can request them. Other files stay.
 
     \b
     Example:
       puller site push site www:/srv/www/puller --noop
+      puller site push
       puller site push site www:/srv/www/puller
 
-    Exit status: 0 when DESTINATION is as the site is; otherwise hosts see there what they saw before.
+    Exit status: 0 if DESTINATION matches the site. Otherwise hosts see the previous edition.
     """
     site = Site(directory)
-    with _closing(open_destination(destination)) as there:
+    with _closing(open_destination(destination_of(site, destination))) as there:
         work = Push(site, there, keep, replace=replace, compare=compare)
         steps = work.plan() if noop else work.run(_Progress(str(there))).plan
         if output_format == "json":
-            show(_plain(steps, str(there), noop=noop), "json")
+            show(plain_plan(steps, str(there), noop=noop), "json")
         elif noop:
             _print_plan(steps, str(there))
         elif steps.is_empty:
             say(f"{there}: {_nothing_to_do(steps)}")
+
+
+def destination_of(site: Site, destination: str | None) -> str:
+    """Return the destination, by default that of the settings. Raises ``UsageError`` if both are missing."""
+    if chosen := destination or site.settings().destination:
+        return chosen
+    raise UsageError(
+        f"{site.directory}: DESTINATION is missing",
+        hint=f"add it, or set push.destination in {site.directory / SETTINGS}",
+        code=ProblemCode.INVALID_COMMAND,
+    )
+
+
+def push_site(site: Site) -> "Plan":
+    """Push a site to the destination of its settings. Raises the errors of the push."""
+    with _closing(open_destination(destination_of(site, None))) as there:
+        return Push(site, there).run(_Progress(str(there))).plan
 
 
 @contextlib.contextmanager
@@ -168,7 +191,8 @@ def _sentence(steps: "Plan") -> str:
     return said + (f"; {len(steps.gone)} stay until no host can ask for them" if steps.gone else "")
 
 
-def _plain(steps: "Plan", destination: str, *, noop: bool) -> dict[str, object]:
+def plain_plan(steps: "Plan", destination: str, *, noop: bool) -> dict[str, object]:
+    """Return a plan for JSON documents."""
     return {
         "destination": destination,
         "noop": noop,

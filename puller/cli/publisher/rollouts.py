@@ -1,27 +1,33 @@
 """``puller site promote``, ``rollout``, ``halt``, ``back`` and ``withdraw``: the releases of hosts."""
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
 
-from bundles.publisher.channels import Channels
+from bundles.publisher.channels import Channels, Statement
 from bundles.publisher.site import Site
 from puller.cli.completing import bundles_of_site
+from puller.cli.options import noop_option, together
 from puller.cli.output import say
+from puller.cli.publisher.changes import finish_change, no_push_option
 from puller.cli.publisher.key_sources import passphrase_of_keys
+from puller.cli.publisher.reached_hosts import optional_store_option, print_reach, require_store
 from puller.cli.publisher.site_options import (
     channel_option,
     over_option,
     passphrase_option,
     percent_option,
-    print_statement,
     print_statements,
     rollout_options,
     rollout_request,
     site_directory,
 )
 
+_change_options = together(
+    noop_option("Show the change, and sign nothing."), no_push_option, passphrase_option
+)
 _bundle = click.argument("bundle", shell_complete=bundles_of_site)
 _bundles = click.argument(
     "bundles", metavar="BUNDLE...", nargs=-1, required=True, shell_complete=bundles_of_site
@@ -31,35 +37,41 @@ _bundles = click.argument(
 @click.command()
 @site_directory
 @_bundle
-@click.option("--from", "source", required=True, metavar="CHANNEL", help="Where the release is now.")
-@click.option("--to", "channel", required=True, metavar="CHANNEL", help="Where it is to be as well.")
+@click.option("--from", "source", required=True, metavar="CHANNEL", help="The channel that has the release.")
+@click.option("--to", "channel", required=True, metavar="CHANNEL", help="The channel that gets the release.")
 @rollout_options
-@passphrase_option
+@optional_store_option
+@_change_options
 def promote(
     directory: Path,
     bundle: str,
     source: str,
     channel: str,
     percent: float | None,
-    over: timedelta | None,
+    over: timedelta | datetime | None,
     start: str | None,
     wave: str | None,
+    location: str | None,
+    *,
+    noop: bool,
+    no_push: bool,
     passphrase_file: Path | None,
 ) -> None:
-    """Give the hosts of one channel the release that another channel has.
+    """Give the release of one channel to another channel.
 
-    Nothing is built or uploaded again: the same signed bytes that were tried in one channel go to the
-    hosts of the other, to all of them or in a rollout.
+    Nothing is built or uploaded again. The hosts of the second channel get the same signed files, all at once or in a
+    rollout.
 
     \b
     Example:
       puller site promote site web --from canary --to stable
       puller site promote site web --from canary --to stable --over 24h
     """
+    require_store(location)
     request = rollout_request(percent, over, start, wave)
-    print_statement(
-        directory, _channels(directory, passphrase_file).promote(bundle, source, channel, request)
-    )
+    statement = _channels(directory, passphrase_file, noop=noop).promote(bundle, source, channel, request)
+    _finish(directory, [statement], noop=noop, no_push=no_push)
+    print_reach(location, [statement])
 
 
 @click.command()
@@ -68,23 +80,28 @@ def promote(
 @channel_option
 @percent_option
 @over_option
-@click.option("--complete", is_flag=True, help="All hosts, now; the rollout is over.")
-@click.option("--resume", is_flag=True, help="Go on after a halt, alone or with one of the others.")
-@passphrase_option
+@click.option("--complete", is_flag=True, help="Give the release to all hosts now, and end the rollout.")
+@click.option("--resume", is_flag=True, help="Resume a halted rollout, with or without another option.")
+@optional_store_option
+@_change_options
 def rollout(
     directory: Path,
     bundles: tuple[str, ...],
     channel: str,
     percent: float | None,
-    over: timedelta | None,
+    over: timedelta | datetime | None,
     complete: bool,
     resume: bool,
+    location: str | None,
+    *,
+    noop: bool,
+    no_push: bool,
     passphrase_file: Path | None,
 ) -> None:
-    """Let a rollout that is going on reach more hosts.
+    """Extend a rollout to more hosts.
 
-    A rollout never shrinks: a host that has got the release keeps it. With --over, the rest of the hosts
-    is reached within that time from now. Several bundles, as those of one wave, are steered in one signed step.
+    A rollout never shrinks: hosts with the release keep it. With --over, the remaining hosts get the release within
+    that time. Several bundles, such as those of a wave, change in one signed step.
 
     \b
     Example:
@@ -98,29 +115,43 @@ def rollout(
         raise click.UsageError("--complete excludes --percent and --over")
     if not (complete or resume) and percent is None and over is None:
         raise click.UsageError("expected one of --percent, --over, --complete and --resume")
+    require_store(location)
     request = rollout_request(100.0 if complete else percent, over)
-    channels = _channels(directory, passphrase_file)
-    print_statements(directory, channels.steer_all(bundles, channel, request, resume=resume))
+    channels = _channels(directory, passphrase_file, noop=noop)
+    statements = channels.steer_all(bundles, channel, request, resume=resume)
+    _finish(directory, statements, noop=noop, no_push=no_push)
+    print_reach(location, statements)
 
 
 @click.command()
 @site_directory
 @_bundles
 @channel_option
-@passphrase_option
-def halt(directory: Path, bundles: tuple[str, ...], channel: str, passphrase_file: Path | None) -> None:
-    """Stop a rollout at once: no host that does not run the release yet gets it.
+@_change_options
+def halt(
+    directory: Path,
+    bundles: tuple[str, ...],
+    channel: str,
+    *,
+    noop: bool,
+    no_push: bool,
+    passphrase_file: Path | None,
+) -> None:
+    """Stop a rollout: no further host gets the release.
 
-    Hosts that run it stay on it. `puller site rollout --resume` goes on, `puller site back` takes it back.
+    Hosts with the release keep it. `puller site rollout --resume` resumes the rollout, and `puller site back`
+    reverts it.
 
     \b
     Example:
       puller site halt site web
     """
-    print_statements(directory, _channels(directory, passphrase_file).halt_all(bundles, channel))
-    names = " ".join(bundles)
-    say(f"Go on:    puller site rollout {directory} {names} --channel {channel} --resume")
-    say(f"Roll back:  puller site back {directory} {names} --channel {channel}")
+    statements = _channels(directory, passphrase_file, noop=noop).halt_all(bundles, channel)
+    _finish(directory, statements, noop=noop, no_push=no_push)
+    if not noop:
+        names = " ".join(bundles)
+        say(f"Resume:     puller site rollout {directory} {names} --channel {channel} --resume")
+        say(f"Roll back:  puller site back {directory} {names} --channel {channel}")
 
 
 @click.command()
@@ -129,45 +160,65 @@ def halt(directory: Path, bundles: tuple[str, ...], channel: str, passphrase_fil
 @channel_option
 @click.option(
     "--version",
-    help="Any version that was published.  [default: the one before the last publication or rollout]",
+    metavar="VERSION",
+    help="Any published version.  [default: the version before the last publication or rollout]",
 )
-@passphrase_option
+@_change_options
 def back(
     directory: Path,
     bundles: tuple[str, ...],
     channel: str,
     version: str | None,
+    *,
+    noop: bool,
+    no_push: bool,
     passphrase_file: Path | None,
 ) -> None:
-    """Give all hosts of a channel an older release, at once.
+    """Roll all hosts of a channel back to an older release.
 
-    This is a new signed statement, so no mirror can undo it, and none can make it.
+    The rollback is a new signed statement. Mirrors can neither forge nor revert it.
 
     \b
     Example:
       puller site back site web
       puller site back site web --version 1.3.0
     """
-    channels = _channels(directory, passphrase_file)
-    print_statements(directory, channels.roll_back_all(bundles, channel, version))
+    statements = _channels(directory, passphrase_file, noop=noop).roll_back_all(bundles, channel, version)
+    _finish(directory, statements, noop=noop, no_push=no_push)
 
 
 @click.command()
 @site_directory
 @_bundle
 @channel_option
-@passphrase_option
-def withdraw(directory: Path, bundle: str, channel: str, passphrase_file: Path | None) -> None:
-    """Take a bundle out of a channel. Hosts that follow it keep what they have.
+@_change_options
+def withdraw(
+    directory: Path,
+    bundle: str,
+    channel: str,
+    *,
+    noop: bool,
+    no_push: bool,
+    passphrase_file: Path | None,
+) -> None:
+    """Remove a bundle from a channel. Its hosts keep their version.
 
-    What was published stays published: other channels, and hosts that pin a version, go on with it.
+    Published versions stay available for other channels and for hosts with a pin.
 
     \b
     Example:
       puller site withdraw site web --channel canary
     """
-    print_statement(directory, _channels(directory, passphrase_file).withdraw(bundle, channel))
+    statement = _channels(directory, passphrase_file, noop=noop).withdraw(bundle, channel)
+    _finish(directory, [statement], noop=noop, no_push=no_push)
 
 
-def _channels(directory: Path, passphrase_file: Path | None) -> "Channels":
-    return Channels(Site(directory), passphrase_of_keys(passphrase_file))
+def _channels(directory: Path, passphrase_file: Path | None, *, noop: bool) -> Channels:
+    return Channels(Site(directory), passphrase_of_keys(passphrase_file), noop=noop)
+
+
+def _finish(directory: Path, statements: Sequence[Statement], *, noop: bool, no_push: bool) -> None:
+    """Print the statements, and push the site."""
+    print_statements(statements, noop=noop)
+    is_changed = any(statement.changed for statement in statements)
+    finish_change(directory, changed=is_changed, noop=noop, no_push=no_push)

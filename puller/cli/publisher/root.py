@@ -9,14 +9,15 @@ from bundles.publisher.ceremony import Proposal
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.cli.output import say
+from puller.cli.publisher.changes import finish_key_change
 from puller.cli.publisher.key_sources import is_terminal, role_keys, signer_of
 from puller.cli.publisher.site_options import (
     passphrase_option,
     print_list,
-    print_outcome,
     site_directory,
     uri_option,
 )
+from puller.cli.publisher.site_place import SiteCommands
 
 _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 _existing_file = click.argument(
@@ -24,13 +25,13 @@ _existing_file = click.argument(
 )
 
 
-@click.group("root")
+@click.group("root", cls=SiteCommands)
 def root() -> None:
-    """Have a change of the root signed where its keys are.
+    """Sign a change of the root on the machines of its signers.
 
-    A change of keys or thresholds that lacks signatures waits in DIR/pending-root.json, and publishing
-    goes on meanwhile. It travels in a file to each signer, one after the other or in copies, in any order;
-    the last import that makes it complete puts it in force.
+    A change of keys or thresholds without enough signatures is stored in DIR/pending-root.json. Publishing
+    continues meanwhile. Send the exported file to each signer, in any order or as copies. The import that completes
+    the signatures activates the change.
 
     \b
     Example, on the publishing machine, on that of a signer, and back:
@@ -45,19 +46,21 @@ def root() -> None:
 @site_directory
 @passphrase_option
 def renew(directory: Path, passphrase_file: Path | None) -> None:
-    """Give the root a new expiry, and change nothing else.
+    """Renew the expiry of the root.
 
     \b
     Example:
       puller site root renew site
     """
-    print_outcome(directory, role_keys(directory, passphrase_file).renew())
+    finish_key_change(directory, role_keys(directory, passphrase_file).renew())
 
 
 @root.command("show")
-@click.argument("place", metavar="DIR|FILE", type=click.Path(exists=True, path_type=Path))
+@click.argument("place", metavar="[DIR|FILE]", type=click.Path(exists=True, path_type=Path))
 def show(place: Path) -> None:
-    """Show the pending change of the site DIR, or that in an exported FILE, and who has signed it.
+    """Show a pending change and its signatures.
+
+    DIR may also be an exported file.
 
     \b
     Example:
@@ -75,7 +78,7 @@ def show(place: Path) -> None:
 @site_directory
 @_file
 def export(directory: Path, file: Path) -> None:
-    """Write the pending change of the site DIR to FILE, for the signers.
+    """Write the pending change to FILE for the signers.
 
     \b
     Example:
@@ -95,15 +98,15 @@ def export(directory: Path, file: Path) -> None:
     "key",
     metavar="KEY.pem",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The file of the private key to sign with.",
+    help="The private key to sign with.",
 )
 @uri_option
-@click.option("--yes", is_flag=True, help="Do not ask; for when FILE was looked at before.")
+@click.option("--yes", is_flag=True, help="Sign without confirmation, if you have checked FILE before.")
 @passphrase_option
 def sign(file: Path, key: Path | None, uri: str | None, yes: bool, passphrase_file: Path | None) -> None:
-    """Sign the change of the root in FILE, after it was shown.
+    """Show the change in FILE, and sign it after confirmation.
 
-    Neither the site nor a network is needed: do this where the key is kept.
+    This command needs neither the site nor a network. Run it on the machine with the key.
 
     \b
     Example:
@@ -130,7 +133,7 @@ def sign(file: Path, key: Path | None, uri: str | None, yes: bool, passphrase_fi
 @_existing_file
 @passphrase_option
 def import_(directory: Path, file: Path, passphrase_file: Path | None) -> None:
-    """Take the signatures in FILE over; with enough of them the change is put in force.
+    """Import the signatures in FILE. Enough of them activate the change.
 
     \b
     Example:
@@ -138,16 +141,16 @@ def import_(directory: Path, file: Path, passphrase_file: Path | None) -> None:
     """
     new, outcome = role_keys(directory, passphrase_file).take_signatures(file)
     say(f"{file}: {counted(new, 'new signature')}")
-    print_outcome(directory, outcome)
+    finish_key_change(directory, outcome)
 
 
 @root.command("discard")
 @site_directory
 def discard(directory: Path) -> None:
-    """Forget the pending change of the site DIR.
+    """Delete the pending change.
 
-    What was signed of it stays valid: when enough keys have signed a copy, that copy can still be put
-    in force by whoever has it and the files of the site.
+    Signatures on exported copies stay valid. If enough keys have signed a copy, anyone with this copy and the files of
+    the site can still activate the change.
 
     \b
     Example:

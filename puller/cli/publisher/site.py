@@ -2,76 +2,59 @@
 
 import click
 
-from puller.cli.lazy_group import LazyGroup
+from puller.cli.publisher.site_place import LazySiteCommands
 
 # Most of these modules import the libraries of TUF and HTTP.
 _COMMANDS = {
-    "back": ("puller.cli.publisher.rollouts:back", "Give all hosts of a channel an older release, at once."),
-    "data": (
-        "puller.cli.publisher.data:data",
-        "Publish FILE, a data document in YAML or JSON, as signed site data in the site DIR.",
-    ),
-    "halt": (
-        "puller.cli.publisher.rollouts:halt",
-        "Stop a rollout at once: no host that does not run the release yet gets it.",
-    ),
+    "back": ("puller.cli.publisher.rollouts:back", "Roll all hosts of a channel back to an older release."),
+    "data": ("puller.cli.publisher.data:data", "Publish a data document as signed site data."),
+    "halt": ("puller.cli.publisher.rollouts:halt", "Stop a rollout: no further host gets the release."),
     "history": (
         "puller.cli.publisher.prune:history",
-        "Show what was published of BUNDLE in the site DIR, and what each channel said of it when.",
+        "Show the versions of BUNDLE, and when each channel named them.",
     ),
-    "init": ("puller.cli.publisher.whole_site:init", "Make a new site in DIR, with new keys."),
-    "keys": ("puller.cli.publisher.keys:keys", "Show and change who may sign for a site."),
+    "init": ("puller.cli.publisher.whole_site:init", "Create a new site in DIR with new keys."),
+    "keys": ("puller.cli.publisher.keys:keys", "Show and change the keys of a site."),
     "list": (
         "puller.cli.publisher.whole_site:list_",
-        "Show what the site DIR tells hosts to run, and how long its signatures last.",
+        "Show the releases of the site, and when its signatures expire.",
     ),
     "mirror": (
         "puller.cli.publisher.mirror:mirror",
-        "Copy the site at URL to DIRECTORY, verified as a host verifies it.",
+        "Copy the site at URL to DIRECTORY, with all checks of a host.",
     ),
     "promote": (
         "puller.cli.publisher.rollouts:promote",
-        "Give the hosts of one channel the release that another channel has.",
+        "Give the release of one channel to another channel.",
     ),
-    "prune": ("puller.cli.publisher.prune:prune", "Remove from the site DIR what no host needs any more."),
-    "publish": (
-        "puller.cli.publisher.publish:publish",
-        "Publish each SOURCE, a bundle's directory or a built .tar.gz, in the site DIR.",
-    ),
-    "push": (
-        "puller.cli.publisher.push:push",
-        "Bring what the site DIR publishes to DESTINATION, from where hosts read it.",
-    ),
+    "prune": ("puller.cli.publisher.prune:prune", "Delete unneeded versions and files from the site."),
+    "publish": ("puller.cli.publisher.publish:publish", "Publish bundles in the site."),
+    "push": ("puller.cli.publisher.push:push", "Copy the public files of the site to a server."),
     "refresh": (
         "puller.cli.publisher.whole_site:refresh",
-        "Sign the metadata of the site DIR anew, before it expires.",
+        "Renew the signatures of the site before they expire.",
     ),
-    "rollout": ("puller.cli.publisher.rollouts:rollout", "Let a rollout that is going on reach more hosts."),
-    "root": ("puller.cli.publisher.root:root", "Have a change of the root signed where its keys are."),
-    "rotate": (
-        "puller.cli.publisher.keys:rotate",
-        "Replace the keys of ROLE by new ones, and sign anew what they signed.",
-    ),
-    "serve": ("puller.cli.publisher.whole_site:serve", "Serve DIR/public over HTTP, to try it out."),
-    "threshold": ("puller.cli.publisher.keys:threshold", "Say that NUMBER keys of ROLE must sign."),
+    "release": ("puller.cli.publisher.publish:release", "Publish bundles, and push the site."),
+    "rollout": ("puller.cli.publisher.rollouts:rollout", "Extend a rollout to more hosts."),
+    "root": ("puller.cli.publisher.root:root", "Sign a change of the root on the machines of its signers."),
+    "rotate": ("puller.cli.publisher.keys:rotate", "Replace the keys of ROLE, and sign its metadata again."),
+    "serve": ("puller.cli.publisher.whole_site:serve", "Serve DIR/public over HTTP for tests."),
+    "threshold": ("puller.cli.publisher.keys:threshold", "Require the signatures of NUMBER keys of ROLE."),
     "verify": (
         "puller.cli.publisher.whole_site:verify",
-        "Check everything in DIR/public as a host would: signatures, expiry, and every published file.",
+        "Check the signatures, the expiry and all files of the site.",
     ),
-    "watch": (
-        "puller.cli.publisher.watch:watch",
-        "Halt the rollouts of the site DIR that hosts report no good of.",
-    ),
-    "withdraw": ("puller.cli.publisher.rollouts:withdraw", "Take a bundle out of a channel."),
+    "watch": ("puller.cli.publisher.watch:watch", "Halt rollouts that fail on hosts."),
+    "withdraw": ("puller.cli.publisher.rollouts:withdraw", "Remove a bundle from a channel."),
 }
 
 
-@click.group("site", cls=LazyGroup, table=_COMMANDS)
+@click.group("site", cls=LazySiteCommands, sections={"Commands": _COMMANDS})
 def site() -> None:
     """Publish signed bundles in a static site.
 
-    A site is a directory. Its part public/ goes to any web server, object store or stick; hosts trust none of
-    these, only the signatures. The keys are in keys/, and stay on the machine that publishes.
+    A site is a directory. Copy its directory public/ to any web server, object store or USB drive. Hosts trust only the
+    signatures. The directory keys/ stays on the publisher's machine. DIR is by default $PULLER_SITE, or ./site.
 
     \b
     Example:

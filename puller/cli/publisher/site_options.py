@@ -5,7 +5,7 @@ step of the publisher.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,22 +18,21 @@ from bundles.format.release import Release, shown_percent
 from bundles.publisher.channels import RolloutRequest, Statement, is_under_way
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
-from foundation.timestamps import minute_text, parse_moment
-from puller.cli.options import DURATION, Decorator, together
+from foundation.timestamps import is_moment, minute_text, parse_moment, parse_until
+from puller.cli.options import Decorator, EndType, together
 from puller.cli.output import say
 from puller.cli.publisher.key_sources import KEYS_VARIABLE, PIN_FILE, PIN_VARIABLE
 
 if TYPE_CHECKING:
     from bundles.publisher.publication import Publication
     from bundles.publisher.published import Changes
-    from bundles.publisher.roles import Outcome
 
 
-site_directory: Decorator = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+site_directory: Decorator = click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path))
 _passphrase_file: Decorator = click.option(
     "--passphrase-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help=f"Read the passphrase of the keys from this file.  [default: ${KEYS_VARIABLE}, else a question]",
+    help=f"Read the passphrase of the keys from FILE.  [default: ${KEYS_VARIABLE}, else a prompt]",
 )
 
 
@@ -46,7 +45,7 @@ pin_option: Decorator = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     expose_value=False,
     callback=_remember_pin_file,
-    help=f"Read the PIN of a hardware token from this file.  [default: ${PIN_VARIABLE}, else a question]",
+    help=f"Read the PIN of a hardware token from FILE.  [default: ${PIN_VARIABLE}, else a prompt]",
 )
 
 
@@ -55,32 +54,37 @@ passphrase_option = together(_passphrase_file, pin_option)
 
 
 uri_option: Decorator = click.option(
-    "--uri", help="The key is in a token or a key service: hsm:2?label=TOKEN, awskms:KEY_ID, hv:KEY, ..."
+    "--uri",
+    metavar="URI",
+    help="The URI of a key in a token or key service: hsm:2?label=TOKEN, awskms:KEY_ID, hv:KEY, ...",
 )
 
 channel_option: Decorator = click.option(
-    "--channel", default="stable", show_default=True, help="Whose hosts are meant."
+    "--channel", metavar="CHANNEL", default="stable", show_default=True, help="The channel of the hosts."
 )
 percent_option: Decorator = click.option(
     "--percent",
     type=click.FloatRange(0, 100),
     metavar="NUMBER",
-    help="Only this part of the hosts, for now; at most two decimals.",
+    help="Give the release to this share of the hosts first, with at most two decimals.",
 )
 over_option: Decorator = click.option(
-    "--over", type=DURATION, help="Evenly more hosts until all are reached after this time: 90m, 24h, 2d."
+    "--over",
+    type=EndType(),
+    help="Extend the rollout evenly to all hosts until this time: 90m, 24h, 2d or tomorrow.",
 )
 start_option: Decorator = click.option(
     "--start",
     metavar="WHEN",
-    help="With --over, when that begins: 2026-11-20T22:00 (UTC unless it has an offset).  [default: now]",
+    help="With --over: the start, such as 2026-11-20T22:00 (UTC without an offset) or tomorrow.  "
+    "[default: now]",
 )
 
 
 wave_option: Decorator = click.option(
     "--wave",
     metavar="NAME",
-    help="With --percent or --over: rollouts of the same wave reach the same hosts, whatever their bundles.",
+    help="With --percent or --over: rollouts of the same wave reach the same hosts.",
 )
 
 rollout_options = together(percent_option, over_option, start_option, wave_option)
@@ -88,7 +92,10 @@ rollout_options = together(percent_option, over_option, start_option, wave_optio
 
 
 def rollout_request(
-    percent: float | None, over: timedelta | None, start: str | None = None, wave: str | None = None
+    percent: float | None,
+    over: timedelta | datetime | None,
+    start: str | None = None,
+    wave: str | None = None,
 ) -> "RolloutRequest":
     """Return the rollout of ``rollout_options``, by default for all hosts at once. Raises ``click.UsageError``."""
     if wave is not None and percent is None and over is None:
@@ -97,13 +104,17 @@ def rollout_request(
         raise click.UsageError("--percent and --over exclude each other")
     if start is not None and over is None:
         raise click.UsageError("--start needs --over, the time from there until all hosts are reached")
-    moment = None if start is None else _start(start)
-    return RolloutRequest(percent, over, moment, None if wave is None else parse_wave(wave))
+    now = datetime.now(UTC)
+    moment = None if start is None else _start(start, now)
+    duration = over - (moment or now) if isinstance(over, datetime) else over
+    if duration is not None and duration <= timedelta():
+        raise click.UsageError(f"--over must be after --start: {minute_text(moment or now)}")
+    return RolloutRequest(percent, duration, moment, None if wave is None else parse_wave(wave))
 
 
-def _start(text: str) -> datetime:
+def _start(text: str, now: datetime) -> datetime:
     try:
-        return parse_moment(text)
+        return parse_moment(text) if is_moment(text) else parse_until(text, now)
     except ValueError as error:
         raise PublishError("--start", str(error), code=ProblemCode.INVALID_COMMAND) from None
 
@@ -114,35 +125,31 @@ _MOST_NAMED = 3
 """Number of files that a sentence names. Others are counted."""
 
 
-def print_statement(
-    directory: Path, statement: Statement, details: str = "", more: Sequence[str] = ()
-) -> None:
-    """Print a statement about a release, and the next step. ``details`` describe the named release."""
-    print_statements(directory, [statement], details, more)
-
-
 def print_statements(
-    directory: Path, statements: Sequence[Statement], details: str = "", more: Sequence[str] = ()
+    statements: Sequence[Statement], details: str = "", more: Sequence[str] = (), *, noop: bool = False
 ) -> None:
-    """Print statements that were signed together, ``more`` lines, and the next step."""
+    """Print statements that were signed together, and ``more`` lines. ``details`` describe the named release.
+
+    With ``noop``, the statements are not signed.
+    """
     for statement in statements:
-        for line in _statement_lines(statement, details):
+        for line in _statement_lines(statement, details, noop=noop):
             say(line)
     for line in more:
         say(line)
-    if any(statement.changed for statement in statements):
-        say(next_step(directory))
 
 
-def _statement_lines(statement: Statement, details: str) -> Iterator[str]:
+def _statement_lines(statement: Statement, details: str, *, noop: bool) -> Iterator[str]:
     before, after, channel, now = statement.before, statement.after, statement.channel, statement.now
+    verb = "would be" if noop else "is"
     if after is None:
-        yield f"{before} is no longer in channel {channel}: its hosts keep what they have"
+        verb = "would leave" if noop else "has left"
+        yield f"{before} {verb} channel {channel}. Its hosts keep their version."
     elif not statement.changed:
-        yield f"{after} is in channel {channel} already, {reach(after, now)}: nothing to do"
+        yield f"{after} is already in channel {channel}, {reach(after, now)}: unchanged"
     else:
         was = f", was {before.version}" if before and before.version != after.version else ""
-        yield f"{after} is in channel {channel}{was}, {reach(after, now)}{details}"
+        yield f"{after} {verb} in channel {channel}{was}, {reach(after, now)}{details}"
         yield from ended_rollout(statement)
 
 
@@ -163,11 +170,6 @@ def reach(release: Release, now: datetime) -> str:
     until = rollout.start + rollout.duration
     growing = f"growing from {minute_text(rollout.start)} to {minute_text(until)}"
     return f"for {hosts}, {growing}; {others}"
-
-
-def next_step(directory: Path) -> str:
-    """Return the advice after every change: push the public part to the web servers."""
-    return f"Next:\n  puller site push {directory} www:/srv/www/puller"
 
 
 def ended_rollout(statement: Statement) -> Iterator[str]:
@@ -214,29 +216,6 @@ def changes_sentence(changes: "Changes") -> str:
     if libraries:
         parts.append(f"because of {'library' if len(libraries) == 1 else 'libraries'} {first_few(libraries)}")
     return "; ".join(parts)
-
-
-def print_outcome(directory: Path, outcome: "Outcome") -> None:
-    """Print the result of a change of keys, and the next step."""
-    if not outcome.changes:
-        say(f"{directory}: is so already: nothing to do")
-        return
-    if outcome.void:
-        count = counted(outcome.void, "signature is", "signatures are")
-        say(f"{directory}: this joins the change that was pending; {count} void: it says more now")
-    if outcome.pending:
-        say(f"{directory}: NOT in force yet; this change of the root waits for signatures:")
-    else:
-        say(f"{directory}: in force; signed anew: {', '.join(outcome.signed)}")
-    print_list(outcome.changes)
-    for sentence in outcome.pending:
-        say(f"Missing: {sentence}")
-    for sentence in dict.fromkeys(outcome.failures):
-        say(sentence, err=True)
-    for path in outcome.retired:
-        say(f"{path}: a key that is not used any more; it is kept, delete it when nothing needs it")
-    exporting = f"Next:\n  puller site root export {directory} next-root.json"
-    say(exporting if outcome.pending else next_step(directory))
 
 
 def print_list(sentences: list[str]) -> None:

@@ -13,10 +13,12 @@ from bundles.publisher.channels import Channels, reached_by
 from bundles.publisher.settings import May, WatchRule
 from bundles.publisher.site import Site
 from puller.cli.fleet.fleet_options import opened_store, store_option
-from puller.cli.options import text_format_option
+from puller.cli.options import noop_option, text_format_option
 from puller.cli.output import say, show, warn
+from puller.cli.publisher.changes import finish_change
 from puller.cli.publisher.key_sources import passphrase_of_keys
-from puller.cli.publisher.site_options import next_step, passphrase_option, site_directory
+from puller.cli.publisher.push import push_site
+from puller.cli.publisher.site_options import passphrase_option, site_directory
 from puller.errors import PullerError
 from puller.exit_status import ExitStatus
 from puller.fleet.watching import (
@@ -39,30 +41,29 @@ if TYPE_CHECKING:
 @click.command("watch")
 @site_directory
 @store_option
-@click.option("--noop", is_flag=True, help="Say what would be halted, and sign nothing.")
+@noop_option("Show the rollouts that would be halted, and sign nothing.")
 @passphrase_option
 @text_format_option
 def watch(
     directory: Path, location: str, *, noop: bool, passphrase_file: Path | None, output_format: str
 ) -> int:
-    """Halt the rollouts of the site DIR that hosts report no good of.
+    """Halt rollouts that fail on hosts.
 
-    Every rollout that is going on, or has come to its end not long ago, is judged by the hosts that have the
-    release, or were to have it by now: how many of them failed, gave it up or were not heard of since. Beyond the
-    limits of `watch` in site.yaml, or when no host at all is heard of any more, it is halted by a signed
-    statement, as by `puller site halt`; or taken back as by `puller site back` where `may: back` says so and hosts
-    have told of failures. A rollout that is halted stays halted until somebody goes on with it, or publishes what
-    mends it. With `grow` in site.yaml, a rollout that has no schedule grows by a step when it is in order. What was
-    published since it was judged is left alone.
+    Puller judges each active or recently completed rollout by its hosts: how many failed, gave up the release, or
+    sent no report since. If a rollout exceeds the limits of `watch` in site.yaml, or no host sends reports, Puller
+    halts it with a signed statement, as `puller site halt` does. With `may: back` in site.yaml, reported failures
+    lead to a rollback, as `puller site back` does. A halted rollout stays halted until you resume it or publish a
+    fix. With `grow` in site.yaml, a rollout without a schedule grows by a step if its hosts are in sync. Releases
+    that were published since then stay unchanged.
 
-    To be run by a timer, after `puller fleet import` and before `puller fleet page`.
+    Run it with a timer, after `puller fleet import` and before `puller fleet page`.
 
     \b
     Example:
       puller fleet import /srv/reports && puller site watch site
       puller site watch site --noop
 
-    Exit status: 0 when every rollout may go on; 4 when one may not, or was halted before.
+    Exit status: 0 if all rollouts may continue, 4 if a rollout is halted.
     """
     site = Site(directory)
     rule = site.settings().watching
@@ -85,7 +86,17 @@ def watch(
         show([one.plain() for one in found], "json")
     else:
         _print(found, directory, noop=noop)
+    if any(one.done for one in found):
+        _push(site, directory, is_json=output_format == "json")
     return ExitStatus.FAILED if any(one.verdict.reasons or one.is_halted for one in found) else ExitStatus.OK
+
+
+def _push(site: Site, directory: Path, *, is_json: bool) -> None:
+    """Push the signed statements. In JSON output, the push prints its progress on standard error only."""
+    if not is_json:
+        finish_change(directory, changed=True, noop=False, no_push=False)
+    elif site.settings().destination:
+        push_site(site)
 
 
 @dataclass
@@ -249,5 +260,3 @@ def _print(found: list[_Watched], directory: Path, *, noop: bool) -> None:
             say(f"  {reason}")
     if not found:
         say(f"{directory}: no rollout is going on")
-    if any(one.done for one in found):
-        say(next_step(directory))

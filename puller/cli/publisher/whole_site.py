@@ -10,19 +10,19 @@ import click
 from bundles.errors import SettingsError
 from bundles.publisher.channels import reached_by
 from bundles.publisher.data_publication import PublishedData, published_data
-from bundles.publisher.lifecycle import make_site, refresh_site
+from bundles.publisher.lifecycle import make_site, plan_refresh, refresh_site
 from bundles.publisher.settings import DEFAULT_LIFETIMES
 from bundles.publisher.site import Listed, RoleStatus, Site
 from bundles.publisher.verification import verify_site
 from bundles.publisher.web_server import open_server
 from foundation.problems import ProblemCode
 from foundation.timestamps import iso_text, minute_text, zulu_text
-from puller.cli.options import text_format_option
+from puller.cli.options import noop_option, text_format_option
 from puller.cli.output import print_table, say, show
+from puller.cli.publisher.changes import finish_change, no_push_option
 from puller.cli.publisher.key_sources import new_passphrase, passphrase_of_keys
 from puller.cli.publisher.prune import plain_history, print_versions
 from puller.cli.publisher.site_options import passphrase_option, reach, site_directory
-from puller.cli.results import print_result_of
 from puller.reporting.results import SiteRole, SiteVerifyResult
 
 _DEFAULTS = ", ".join(f"{role}={lifetime}" for role, lifetime in DEFAULT_LIFETIMES.items())
@@ -32,7 +32,7 @@ _DEFAULTS = ", ".join(f"{role}={lifetime}" for role, lifetime in DEFAULT_LIFETIM
 @site_directory
 @passphrase_option
 @click.option(
-    "--no-passphrase", is_flag=True, help="Store the keys unencrypted; who can read them can publish."
+    "--no-passphrase", is_flag=True, help="Store the keys unencrypted. Anyone who can read them can publish."
 )
 @click.option(
     "--expiry",
@@ -41,13 +41,12 @@ _DEFAULTS = ", ".join(f"{role}={lifetime}" for role, lifetime in DEFAULT_LIFETIM
     help="How long signatures of a role last: timestamp=2d.  [default: " + _DEFAULTS + "]",
 )
 def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, expiry: tuple[str, ...]) -> None:
-    """Make a new site in DIR, with new keys.
+    """Create a new site in DIR with new keys.
 
-    Choose a long passphrase: it protects the keys from whoever gets hold of the files.
+    Choose a long passphrase. It protects the keys if someone copies their files.
 
-    Hosts refuse what has expired, so that nobody can hold them on old content unnoticed. `puller site
-    refresh` signs anew; let a timer run it well within the lifetime of the timestamp. The lifetimes are
-    in DIR/site.yaml.
+    Hosts reject expired metadata, so an attacker cannot hide new releases from them. `puller site refresh` renews the
+    signatures. Run it with a timer before the timestamp expires. The lifetimes are in DIR/site.yaml.
 
     \b
     Example:
@@ -68,15 +67,15 @@ def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, exp
 @click.command("list")
 @site_directory
 @click.option(
-    "--all", "every", is_flag=True, help="Every version that was ever published, and what is still there."
+    "--all", "every", is_flag=True, help="List all versions that were ever published, and their files."
 )
 @text_format_option
 def list_(directory: Path, output_format: str, *, every: bool) -> None:
-    """Show what the site DIR tells hosts to run, and how long its signatures last.
+    """Show the releases of the site, and when its signatures expire.
 
-    With --all, every version of each bundle; `puller site history` says which channel named it when.
+    With --all, list all versions of each bundle. `puller site history` shows when each channel named a version.
 
-    In JSON, `reached` is the part of the hosts in percent, and `rollout` is as in the signed index.
+    In JSON, `reached` is the share of the hosts in percent, and `rollout` has the format of the signed index.
     """
     made, now = Site(directory), datetime.now(UTC)
     if every:
@@ -111,12 +110,14 @@ def list_(directory: Path, output_format: str, *, every: bool) -> None:
 
 @click.command("refresh")
 @site_directory
+@noop_option("Show the roles that would be signed, and sign nothing.")
+@no_push_option
 @passphrase_option
-def refresh(directory: Path, passphrase_file: Path | None) -> None:
-    """Sign the metadata of the site DIR anew, before it expires.
+def refresh(directory: Path, *, noop: bool, no_push: bool, passphrase_file: Path | None) -> None:
+    """Renew the signatures of the site before they expire.
 
-    Always the timestamp; the rest when two thirds of its lifetime have passed. What is published stays
-    the same.
+    The timestamp is always signed again. Other metadata are signed again after two thirds of their lifetime. The
+    releases stay the same.
 
     \b
     Example, daily, by cron or a systemd timer on the machine that publishes:
@@ -124,20 +125,21 @@ def refresh(directory: Path, passphrase_file: Path | None) -> None:
         puller site push site www:/srv/www/puller
     """
     made = Site(directory)
-    renewal = refresh_site(made, passphrase_of_keys(passphrase_file))
-    say(f"{directory}: signed anew: {', '.join(renewal.signed)}")
+    passphrase = passphrase_of_keys(passphrase_file)
+    renewal = plan_refresh(made, passphrase) if noop else refresh_site(made, passphrase)
+    say(f"{directory}: {'would sign' if noop else 'signed'} again: {', '.join(renewal.signed)}")
     for role, why in renewal.due.items():
         say(f"{directory}: {role} expires soon, and {why}", err=True)
     _print_roles(made.roles())
+    if noop or made.settings().destination:
+        finish_change(directory, changed=True, noop=noop, no_push=no_push)
 
 
 @click.command("verify")
 @site_directory
 @text_format_option
 def verify(directory: Path, output_format: str) -> int:
-    """Check everything in DIR/public as a host would: signatures, expiry, and every published file."""
-    if output_format == "json":
-        return print_result_of(SiteVerifyResult, lambda: _verified(directory))
+    """Check the signatures, the expiry and all files of the site."""
     made = Site(directory)
     found = verify_site(made)
     shown = f"{found.targets} published files, {found.size} bytes, and {found.files} of bundles one by one"
@@ -162,18 +164,21 @@ def _verified(directory: Path) -> SiteVerifyResult:
 
 @click.command("serve")
 @site_directory
-@click.option("--address", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="The address to listen on."
+)
 @click.option(
     "--port",
+    metavar="PORT",
     default=8000,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="The port; 0 takes a free one.",
+    help="The port. 0 selects a free port.",
 )
 def serve(directory: Path, address: str, port: int) -> None:
-    """Serve DIR/public over HTTP, to try it out. Stop with Ctrl-C.
+    """Serve DIR/public over HTTP for tests. Stop with Ctrl-C.
 
-    Not for production: any web server that can serve files does that better.
+    Do not use it in production. Any web server for static files is better.
     """
     made = Site(directory)
     try:

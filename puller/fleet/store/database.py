@@ -39,7 +39,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, S
 from bundles.filesystem.output import open_parent
 from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
-from puller.errors import SourceError, UsageError, file_problem
+from puller.errors import MissingSourceError, SourceError, UsageError, file_problem
 
 # Tables.
 
@@ -193,7 +193,7 @@ class Store:
         """
         is_url = "://" in location
         if not is_url and not make and not Path(location).exists():
-            raise SourceError(
+            raise MissingSourceError(
                 f"{location}: there is no store",
                 code=ProblemCode.UNUSABLE_STORE,
                 hint="`puller fleet import` makes one",
@@ -268,7 +268,7 @@ class Store:
             there = inspect(connection).has_table("settings")
         if not there:
             if not make:
-                raise SourceError(
+                raise MissingSourceError(
                     f"{self.name}: there is no store",
                     code=ProblemCode.UNUSABLE_STORE,
                     hint="`puller fleet import` makes one",

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from foundation.object_store import SCHEME, Failure, Location, ObjectStore, ObjectStoreError, StoredObject
-from puller.errors import SourceError, UsageError, file_problem, reason
+from puller.errors import MissingSourceError, SourceError, UsageError, file_problem, reason
 from puller.fleet.host_document import MOST_BYTES, SUFFIXES
 from puller.values.host_name import WANTED, is_host_name
 
@@ -86,6 +86,8 @@ class DirectorySource:
             return cls(
                 os.path.abspath(location), os.open(location, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             )
+        except FileNotFoundError as error:
+            raise MissingSourceError(file_problem(error, "cannot be read", where=location)) from error
         except OSError as error:
             raise SourceError(file_problem(error, "cannot be read", where=location)) from error
 

@@ -119,10 +119,10 @@ def test_failed_resources_show_in_the_exit_status(puller: Puller, tmp_path: Path
     [
         (
             ("apply", "nowhere", *STATE),
-            13,
+            64,
             "puller: nowhere: does not exist\n",
         ),
-        (("apply", ".", *STATE), 13, "puller: ./manifest.yaml: does not exist ("),
+        (("apply", ".", *STATE), 64, "puller: ./manifest.yaml: does not exist ("),
         (
             ("apply", "bad.yaml", *STATE),
             13,
@@ -132,7 +132,7 @@ def test_failed_resources_show_in_the_exit_status(puller: Puller, tmp_path: Path
         (("apply", "bad.yaml", "--data", "bad.yaml", *STATE), 78, "puller: bad.yaml:1:1: resource"),
         (("apply", "bad.yaml", "--fact", "novalue"), 64, "--fact"),
         (("apply",), 64, "Missing argument 'SOURCE'"),
-        (("aply", "web"), 64, "no command 'aply' (did you mean 'apply'?)"),
+        (("aply", "web"), 64, "Unknown command `aply`. Similar: `puller apply`."),
         (
             ("run", "--config", "none.yaml"),
             78,

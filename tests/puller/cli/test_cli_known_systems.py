@@ -74,7 +74,7 @@ def test_a_bundle_is_looked_at_for_a_known_system(run: Run, tmp_path: Path, comm
 
 
 def test_a_machine_is_not_changed_by_the_facts_of_another(run: Run) -> None:
-    assert "No such option" in run("apply", ".", "--os", "debian-12", status=64)
+    assert "Unknown option `--os`" in run("apply", ".", "--os", "debian-12", status=64)
 
 
 def test_saved_facts_are_read_by_the_option_for_facts(run: Run, tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_text_that_is_no_yaml_is_an_error_with_its_place(execute: Execute, web: 
 
 def test_what_is_not_there_ends_as_with_other_commands(execute: Execute) -> None:
     status, output = execute("lint", "nowhere")
-    assert (status, "does not exist" in output) == (13, True)
+    assert (status, "does not exist" in output) == (64, True)
 
 
 @pytest.mark.parametrize(

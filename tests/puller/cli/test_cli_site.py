@@ -64,7 +64,7 @@ def test_a_library_is_published_with_the_bundle(made: Path) -> None:
         "web 1.1.0 is in channel stable, was 1.0.0"
         in run("publish", "site", "web", "--version", "1.1.0").output
     )
-    assert run("publish", "site", "web", "--version", "1.1.0").output.endswith("nothing to do\n")
+    assert run("publish", "site", "web", "--version", "1.1.0").output.endswith("unchanged\n")
     (common / "data.yaml").write_text("data: {a: 1}")
     with pytest.raises(PublishError, match="give it a new version"):
         run("publish", "site", "web", "--version", "1.1.0")
@@ -72,7 +72,7 @@ def test_a_library_is_published_with_the_bundle(made: Path) -> None:
 
 def test_publishing_again_says_what_it_means(made: Path) -> None:
     said = run("publish", "site", "web", "--version", "1.0.0").output
-    assert said == "web 1.0.0 is in channel stable already, for all hosts: nothing to do\n"
+    assert said == "web 1.0.0 is already in channel stable, for all hosts: unchanged\n"
     said = run("publish", "site", "web", "--version", "1.1.0").output
     assert "web 1.1.0 is in channel stable, was 1.0.0, for all hosts (" in said
     (made.parent / "web/more").write_text("other contents")
@@ -102,7 +102,7 @@ def test_an_empty_site_is_listed_as_such() -> None:
 
 
 def test_refresh_says_what_it_signed(made: Path) -> None:
-    assert "site: signed anew: timestamp\n" in run("refresh", str(made)).output
+    assert "site: signed again: timestamp\n" in run("refresh", str(made)).output
 
 
 def test_verify_says_what_it_looked_at(made: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_rollout_is_published_that_grows_from_a_time_on(made: Path) -> None:
 def test_publishing_the_rollout_again_says_how_far_it_is(rollout: Path) -> None:
     said = run("publish", "site", "web", "--version", "1.1.0", "--percent", "10").output
     assert said == (
-        "web 1.1.0 is in channel stable already, for 10 % of the hosts; the others run 1.0.0: nothing to do\n"
+        "web 1.1.0 is already in channel stable, for 10 % of the hosts; the others run 1.0.0: unchanged\n"
     )
     with pytest.raises(PublishError, match=r"is on its way, now at 10 % of the hosts; `puller site rollout`"):
         run("publish", "site", "web", "--version", "1.1.0")
@@ -198,7 +198,7 @@ def test_a_rollout_grows_is_halted_goes_on_and_is_completed(rollout: Path) -> No
         "web 1.1.0 is in channel stable, halted at 50 % of the hosts; the others run 1.0.0",
         "Next:",
         "  puller site push site www:/srv/www/puller",
-        "Go on:    puller site rollout site web --channel stable --resume",
+        "Resume:     puller site rollout site web --channel stable --resume",
         "Roll back:  puller site back site web --channel stable",
     ]
     assert hosts_in_list() == "halted at 50 % of the hosts; the others run 1.0.0"
@@ -213,7 +213,7 @@ def test_a_rollout_grows_is_halted_goes_on_and_is_completed(rollout: Path) -> No
 
 
 def test_the_commands_that_a_halt_names_are_the_right_ones(rollout: Path) -> None:
-    for name in ("Go on", "Roll back"):
+    for name in ("Resume", "Roll back"):
         said = run("halt", "site", "web").output
         (line,) = (line for line in said.splitlines() if line.startswith(f"{name}: "))
         run(*line.split("puller site ")[1].split())
@@ -251,7 +251,7 @@ def test_a_release_is_promoted_in_a_rollout_and_withdrawn_where_it_was(made: Pat
     said = first_line("promote", "site", "web", "--from", "canary", "--to", "stable", "--percent", "1")
     assert said == "web 1.1.0 is in channel stable, was 1.0.0, for 1 % of the hosts; the others run 1.0.0"
     said = first_line("withdraw", "site", "web", "--channel", "canary")
-    assert said == "web 1.1.0 is no longer in channel canary: its hosts keep what they have"
+    assert said == "web 1.1.0 has left channel canary. Its hosts keep their version."
     assert "canary" not in run("list", "site").output
 
 
@@ -302,7 +302,7 @@ def test_a_rollout_that_cannot_be_meant_is_a_usage_error(arguments: list[str], m
             "percent: is 0.001, expected a number from 0 to 100 with at most two decimals",
         ),
         (["--percent", "nan"], "percent: is nan, expected a number from 0 to 100"),
-        (["--over", "1d", "--start", "tomorrow"], "--start: is 'tomorrow', expected a time such as"),
+        (["--over", "1d", "--start", "soon"], "--start: is 'soon', expected a time such as"),
         (["--over", "200y"], "duration: is .*, expected from 1 to"),
     ],
 )

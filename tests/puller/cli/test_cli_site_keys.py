@@ -76,7 +76,7 @@ def test_the_list_shows_roles_thresholds_and_places() -> None:
 def test_a_replaced_key_is_accounted_for() -> None:
     old = key_of("timestamp")
     said = run("rotate", "site", "timestamp", PLAIN)
-    assert "site: in force; signed anew: root, timestamp\n" in said
+    assert "site: in force, signed again: root, timestamp\n" in said
     assert f"  - timestamp: new key {key_of('timestamp')} (ed25519)\n" in said
     assert f"  - timestamp: the key {old} (ed25519) is taken away\n" in said
     assert f"site/keys/retired/timestamp-{old[:12]}.pem: a key that is not used any more; it is kept" in said
@@ -255,7 +255,7 @@ def test_a_change_travels_to_its_signer_and_back(office: Path) -> None:
         "root", "sign", "next.json", "--key", "alice.pem", "--yes"
     )
     said = run("root", "import", "site", "next.json")
-    assert "next.json: 1 new signature\nsite: in force; signed anew: root, timestamp\n" in said
+    assert "next.json: 1 new signature\nsite: in force, signed again: root, timestamp\n" in said
     assert "no change of the root is pending" in run("root", "show", "site")
 
 

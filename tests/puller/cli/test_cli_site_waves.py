@@ -59,7 +59,7 @@ def test_a_wave_is_published_steered_halted_and_taken_back_together() -> None:
     assert said.count("puller site push") == 1
     assert rollouts() == [{"percent": 50, "before": "1.0.0", "wave": "shop-7"}] * 2
     said = run("halt", "site", *NAMES).output
-    assert "Go on:    puller site rollout site app app-conf --channel stable --resume" in said
+    assert "Resume:     puller site rollout site app app-conf --channel stable --resume" in said
     assert rollouts() == [{"percent": 50, "before": "1.0.0", "wave": "shop-7", "halted": True}] * 2
     run("back", "site", *NAMES)
     assert rollouts() == [None, None]

@@ -110,7 +110,7 @@ def test_an_update_without_snapshots_says_how_to_have_some(execute: Execute) -> 
 
 def test_what_is_no_bundle_is_told_as_by_other_commands(execute: Execute) -> None:
     assert execute("test", "nowhere") == (
-        13,
+        64,
         "puller: nowhere: does not exist\n",
     )
     assert execute("test")[0] == 64

@@ -1,0 +1,77 @@
+"""``puller help`` and ``puller version``."""
+
+import click
+from click.shell_completion import CompletionItem
+
+from foundation.problem_pages import load_entries
+from foundation.problems import ProblemCode
+from foundation.suggestions import nearest
+from puller.cli.output import say
+from puller.cli.synonyms import commands_named
+from puller.errors import UsageError
+from puller.version import __version__
+
+_SUGGESTED = 3
+
+
+def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    path = context.params.get("words") or ()
+    root = context.find_root()
+    command = _find_command(root, path)[0]
+    names = command.list_commands(root) if isinstance(command, click.Group) else []
+    if not path:
+        names = [*names, *ProblemCode]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command("help")
+@click.argument("words", metavar="[COMMAND|CODE]...", nargs=-1, shell_complete=_complete)
+@click.pass_context
+def help_command(context: click.Context, words: tuple[str, ...]) -> None:
+    """Explain a command or a problem code.
+
+    COMMAND is a command such as `site publish`. CODE is the code of a problem, as lint and reports print it.
+
+    \b
+    Examples:
+      puller help
+      puller help site publish
+      puller help unknown-property
+    """
+    root = context.find_root()
+    if len(words) == 1 and words[0] in list(ProblemCode):
+        code = ProblemCode(words[0])
+        say(f"{code}: {load_entries()[code].text()}")
+        return
+    command, command_context, unknown = _find_command(root, words)
+    if unknown:
+        raise _unknown_topic(words, unknown, command_context)
+    click.echo(command.get_help(command_context))
+
+
+@click.command()
+def version() -> None:
+    """Print the version of Puller."""
+    say(f"puller, version {__version__}")
+
+
+def _find_command(
+    root: click.Context, words: tuple[str, ...]
+) -> tuple[click.Command, click.Context, tuple[str, ...]]:
+    """Return the command of a path, its context, and the words that name no command."""
+    command, context = root.command, root
+    for number, word in enumerate(words):
+        child = command.get_command(context, word) if isinstance(command, click.Group) else None
+        if child is None:
+            return command, context, words[number:]
+        command, context = child, click.Context(child, info_name=word, parent=context)
+    return command, context, ()
+
+
+def _unknown_topic(words: tuple[str, ...], unknown: tuple[str, ...], context: click.Context) -> UsageError:
+    if len(words) > len(unknown):
+        return UsageError(f"`{context.command_path}` has no command `{unknown[0]}`")
+    group = context.command
+    names = group.list_commands(context) if isinstance(group, click.Group) else []
+    known = commands_named(context, words[0]) or nearest(words[0], [*names, *ProblemCode], _SUGGESTED)
+    return UsageError(f"unknown command or code {words[0]!r}", suggestions=tuple(known))
