@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -106,13 +107,23 @@ def test_links_to_code_lead_to_where_the_code_is_shown(checkout: Path, tmp_path:
     assert 'href="https://git.example.com/puller/blob/1.0/tests/hostile/test_archives.py"' in text
 
 
+SOUGHT = {
+    "quarantine": "holding.html",
+    "lineinfile": "from-ansible.html",
+    "handlers": "from-ansible.html",
+    "exit status 11": "troubleshooting.html",
+}
+"""A page that the search must find for a query."""
+
+
 @pytest.mark.chromium
-def test_the_search_finds_in_pages_that_are_opened_as_files(pages: Path) -> None:
+@pytest.mark.parametrize("query", SOUGHT)
+def test_the_search_works_in_pages_opened_as_files(pages: Path, query: str) -> None:
     """Takes six seconds: a browser starts."""
     arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
     arguments += ["--disable-background-networking", "--virtual-time-budget=8000", "--dump-dom"]
     chromium = shutil.which("chromium") or "chromium"
-    command = [chromium, *arguments, f"{(pages / 'resources/file.html').as_uri()}?q=quarantine"]
+    command = [chromium, *arguments, f"{(pages / 'resources/file.html').as_uri()}?{urlencode({'q': query})}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     results = re.findall(r'href="([^"]+)" class="md-search-result__link"', done.stdout)
-    assert any(".html" in link for link in results)
+    assert any(f"/{SOUGHT[query]}" in link for link in results), results
