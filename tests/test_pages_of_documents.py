@@ -104,6 +104,7 @@ def test_links_to_code_lead_to_where_the_code_is_shown(checkout: Path, tmp_path:
     done = build(tmp_path / "site", "--source", "https://git.example.com/puller/blob/1.0/", root=checkout)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "site/security.html").read_text()
+    assert 'href="https://git.example.com/puller/blob/1.0/docs/security.md"' in text
     assert 'href="https://git.example.com/puller/blob/1.0/tests/hostile/test_archives.py"' in text
 
 

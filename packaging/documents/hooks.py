@@ -33,6 +33,13 @@ _ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _FENCED = re.compile(r"^( *)(```+).*?^\1\2[ ]*$", re.MULTILINE | re.DOTALL)
 
 
+def on_config(config: Any) -> Any:
+    """Link each page to its document below ``PULLER_SOURCE``."""
+    if base := os.environ.get("PULLER_SOURCE"):
+        config.edit_uri = f"{base.rstrip('/')}/docs/"
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the documents outside of ``docs/``, and the files that the pages load."""
     for source, page in _PAGES.items():

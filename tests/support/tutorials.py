@@ -98,7 +98,7 @@ class Terminal:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._run("rm -f /tmp/.shell && cd /root && export -p > /tmp/.shell && echo cd /root >> /tmp/.shell")
+        self._run("cd /root; rm -f /tmp/.shell && export -p > /tmp/.shell && echo cd /root >> /tmp/.shell")
         self.status = 0
 
     def write(self, file: File) -> None:
@@ -114,7 +114,7 @@ class Terminal:
         script = f". /tmp/.shell; stty cols 100 rows 50; {line}\n{keep}"
         in_terminal = shlex.quote(f"bash -c {shlex.quote(script)}")
         terminal = f"script --quiet --return --command {in_terminal} /dev/null </dev/null"
-        wrapped = f"set -o pipefail; {terminal} | tr '\\r' '\\001'"
+        wrapped = f"cd /; set -o pipefail; {terminal} | tr '\\r' '\\001'"
         done = self._machine.run(
             "env", "TERM=xterm", "HOME=/root", "bash", "-c", wrapped, check=False, timeout=600
         )
