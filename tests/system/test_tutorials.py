@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -48,7 +49,7 @@ def test_the_quick_start_works_on_debian_13(
 @contextlib.contextmanager
 def network() -> Iterator[Path]:
     """Yield a new network namespace, in which only loopback is up. All machines of the fleet share it."""
-    name = "puller-fleet"
+    name = f"puller-fleet-{os.getpid()}"
     subprocess.run(["ip", "netns", "add", name], check=True)
     try:
         subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
