@@ -174,3 +174,13 @@ def test_a_refresh_stays_on_record_while_what_a_transaction_has_not_changed_is_t
     events = Engine(manifest, debian, lambda url: b"", pending, Settings()).apply()
     assert [event.state.value for event in events if event.name == "b"] == ["failed"]
     assert records == [True, False], "recorded once, and taken off when it was not changed at all"
+
+
+def test_fail_on_error_with_require_installs_one_by_one(apply: Apply, debian: Debian) -> None:
+    debian.fails = {"b"}
+    required = PACKAGES.replace("b: {}", "b: {require: [package#a]}").replace(
+        "c: {ensure: latest}", "c: {ensure: latest, require: [package#b]}"
+    )
+    events = apply("    fail_on_error: true" + required)
+    assert states(events) == {"a": "changed", "b": "failed", **dict.fromkeys("cde", "skipped")}
+    assert not debian.versions("c")
