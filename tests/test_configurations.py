@@ -1,4 +1,4 @@
-"""``examples/configurations``: nine machines of the shape of real configurations, written with Puller's types."""
+"""``examples/configurations``: twenty machines of the shape of real configurations, written with Puller's types."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_each_is_in_order_as_it_is_written(execute: Execute, facts: str, name: s
 
 def test_all_of_them_need_few_commands_each_with_its_reason(execute: Execute, facts: str) -> None:
     counts = Counter(kind for name in NAMES for kind, _ in rendered(execute, facts, name))
-    assert len(NAMES) == 9
+    assert len(NAMES) == 20
     assert counts.total() >= 450
     assert counts["exec"] <= MOST_COMMANDS
     for path in EXAMPLES.rglob("*.yaml"):
@@ -107,6 +107,9 @@ def test_the_page_of_them_says_how_many_resources_and_commands_each_has(execute:
         name: (len(resources), [kind for kind, _ in resources].count("exec"))
         for name, resources in found.items()
     }
+    commands = sum(commands for _, commands in said.values())
+    total = sum(resources for resources, _ in said.values())
+    assert f"{commands} of the {total} resources are commands, {100 * commands / total:.1f} percent." in page
     reasons = re.findall(r"^\| `(.+?)` \((.+?)\) \|", page, re.MULTILINE)
     assert sorted(reasons) == sorted(
         (command, name) for name, resources in found.items() for kind, command in resources if kind == "exec"

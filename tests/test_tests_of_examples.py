@@ -16,6 +16,21 @@ BUNDLES = sorted(
     )
 )
 BREAKS = {
+    "configurations/alertmanager": (
+        "manifest.yaml",
+        '{{ data.name }}.tar.gz"\n  directory',
+        '{{ data.nam }}"\n  directory',
+    ),
+    "configurations/docker": ("manifest.yaml", "'present' if data.proxy", "'present' if data.users"),
+    "configurations/firewall": ("templates/nftables.conf.j2", "ipaddr('subnet')", "ipaddr('address')"),
+    "configurations/first-boot": ("manifest.yaml", "entry.content | b64decode", "entry.content | b64encode"),
+    "configurations/haproxy": ("templates/haproxy.cfg.j2", "templates/backends.j2", "templates/global.j2"),
+    "configurations/kubernetes-node": ("manifest.yaml", "held: true", "held: false"),
+    "configurations/log-rotation": ("manifest.yaml", "default(true) else", "default(false) else"),
+    "configurations/memcached": ("instance.yaml", "default('127.0.0.1')", "default('0.0.0.0')"),
+    "configurations/postfix": ("templates/map.j2", "dictsort", "dictsort(reverse=true)"),
+    "configurations/postgresql": ("manifest.yaml", "postgresql-{{ data.version }}", "postgresql-15"),
+    "configurations/workstation": ("roles/base.yaml", "'suspend' if", "'suspend' if not"),
     "configurations/local-users": ("templates/sudoers.j2", "{% for", "{% fro"),
     "configurations/nginx": ("manifest.yaml", "worker_connections: 768", "worker_connection: 768"),
     "configurations/node-exporter": ("manifest.yaml", "service: {template", "service: {ensure: absent} #"),

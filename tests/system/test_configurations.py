@@ -1,4 +1,4 @@
-"""The nine configurations of ``examples/configurations`` on freshly booted Debians, applied twice each.
+"""Nine configurations of ``examples/configurations`` on freshly booted Debians, applied twice each.
 
 The second run must find everything in sync. Only values that an operator would set differ from the examples: free
 ports, large packages, and files on foreign servers.
