@@ -121,7 +121,7 @@ class CommandInputs(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, beside=read_beside(directory))
 
     def for_manifest(self) -> Inputs:
-        """Return the facts and data that a manifest is resolved with. Raise ``ConfigurationError`` for an invalid document."""
+        """Return the facts and data for a manifest. Raise ``ConfigurationError`` for an invalid document."""
         here = Surroundings(self.facts, {**os.environ, **self.beside.environ})
         below: Sequence[DataSource] = ()
         private_key = self.options["private_key"]
