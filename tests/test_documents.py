@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from hiera.values.secrets import Secret
 from puller.cli.command_table import cli
@@ -133,3 +134,46 @@ def test_every_table_has_its_header(page: Path) -> None:
     """A blank line within a table turns the rows below it into text."""
     for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
         assert re.match(r".*\n\|(?: -+:? \|)+\n", table), table
+
+
+LONG_TITLES = frozenset(
+    {
+        "adding-a-type.md",
+        "crash-safety.md",
+        "exports.md",
+        "fleet-store.md",
+        "keys.md",
+        "mirroring.md",
+        "publishing.md",
+        "pushing.md",
+        "rollouts.md",
+        "shell.md",
+        "units.md",
+    }
+)
+"""Pages whose titles still have more than three words."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_titles_have_at_most_three_words(page: Path) -> None:
+    title = page.read_text().partition("\n")[0].removeprefix("# ")
+    assert len(title.split()) <= 3 or page.name in LONG_TITLES, title
+
+
+def groups(entries: list[object]) -> Iterator[list[object]]:
+    """Yield every level of the navigation."""
+    yield entries
+    for entry in entries:
+        for value in entry.values() if isinstance(entry, dict) else ():
+            if isinstance(value, list):
+                yield from groups(value)
+
+
+def test_navigation_has_at_most_nine_entries_a_level() -> None:
+    text = (ROOT / "packaging/documents/mkdocs.yml").read_text()
+    navigation = yaml.safe_load(text[text.index("\nnav:") :])["nav"]
+    assert not [group for group in groups(navigation) if len(group) > 9]
+
+
+def test_the_readme_has_at_most_130_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
