@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import cleandoc
 from pathlib import Path
 from types import UnionType
@@ -27,6 +27,7 @@ from manual.commands import commands, summary_of  # noqa: E402  # needs the path
 from foundation.durations import Duration  # noqa: E402
 from hiera.values.secrets import Secret  # noqa: E402
 from puller.cli.command_table import cli  # noqa: E402
+from puller.cli.lazy_group import LazyGroup  # noqa: E402
 from puller.config.configuration import (  # noqa: E402
     BundleChoice,
     Configuration,
@@ -47,6 +48,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "reports.to": DestinationOptions,
     "reports.spool": SpoolOptions,
 }
+Command = tuple[tuple[str, ...], click.Command, click.Context]
 _ENSURE = ("puller", "ensure")
 _IN_EACH = ("--color", "--help")
 """Options of every command, which the head of the page describes."""
@@ -66,14 +68,21 @@ def _commands_page() -> str:
         "This page contains the help of every command, as `puller COMMAND --help` prints it. It is generated.",
         "Every command accepts `--help`, and `--color auto|always|never` for "
         "[colour](operating.md#colour-and-progress). [Exit statuses](exit-statuses.md) apply to all commands.",
-        _table(
-            ("command", "purpose"),
-            ((_link(path), _cell(summary_of(command))) for path, command, _ in listed[1:]),
-        ),
+        _table(("command", "purpose"), _overview(listed)),
     ]
     for path, command, context in listed[1:]:
         parts += [f"## {' '.join(path)}", *_command(path, command, context)]
     return "\n\n".join(parts) + "\n"
+
+
+def _overview(listed: Sequence[Command]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each heading of ``puller --help``, and for each command below it."""
+    headings = cli.headings if isinstance(cli, LazyGroup) else {}
+    for heading, names in headings.items():
+        yield f"**{heading}**", ""
+        for path, command, _ in listed:
+            if path[1:2] and path[1] in names:
+                yield _link(path), _cell(summary_of(command))
 
 
 def _is_of_a_type(path: tuple[str, ...]) -> bool:

@@ -43,6 +43,11 @@ class LazyGroup(CommandGroup):
         """The summary of each command."""
         return {name: summary for name, (_, summary) in self._table.items()}
 
+    @property
+    def headings(self) -> dict[str, list[str]]:
+        """The names of the commands below each heading."""
+        return {heading: list(table) for heading, table in self._sections.items()}
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the table."""
         return list(self._table)
