@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from bundles.filesystem.atomic import read_limited
-from bundles.format import metadata
+from bundles.format.bins import bin_of
 from bundles.format.index import index_path
 from bundles.format.site_data import data_path
 from bundles.format.size_limits import LARGEST_STORED
@@ -53,7 +53,7 @@ def _names(trust: Path, paths: Iterable[str]) -> Iterator[str]:
     targets = _read(trust / "targets.json")
     if targets is not None and targets.delegations is not None:
         bits = targets.delegations.succinct_roles.bit_length
-        yield from {metadata.bin_of(path, bits) for path in paths}
+        yield from {bin_of(path, bits) for path in paths}
 
 
 def _read(path: Path) -> _Signed | None:

@@ -26,7 +26,7 @@ from bundles.deadline import Deadline, aside
 from bundles.digests import sha256
 from bundles.errors import BundleError
 from bundles.filesystem.atomic import read_limited
-from bundles.format import metadata
+from bundles.format.bins import BIN_NAME, bin_of
 from bundles.format.index import Index, Indexes, index_path
 from bundles.format.release import Release
 from bundles.format.site_data import SiteDocument, data_path, read_custom
@@ -187,7 +187,7 @@ class _Stored:
 
     def _find(self, path: str) -> Mapping[str, Any] | None:
         """Return the target at ``path`` from its bin."""
-        return self._targets_of(metadata.bin_of(path, self._bits)).get(path)
+        return self._targets_of(bin_of(path, self._bits)).get(path)
 
     def _verified(self, name: str, info: Mapping[str, Any]) -> bytes:
         data = self._read(name)
@@ -196,7 +196,7 @@ class _Stored:
 
     def _targets_of(self, name: str) -> Mapping[str, Any]:
         signed = self._signed(self._followed(self._snapshot, f"{name}.json"), "targets")
-        _require(signed[metadata.BIN_NAME] == name)
+        _require(signed[BIN_NAME] == name)
         targets: Mapping[str, Any] = signed["targets"]
         return targets
 

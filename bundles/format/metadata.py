@@ -1,21 +1,12 @@
-"""Strict checks of TUF metadata before python-tuf parses it, the paths of targets, and the bins of a site.
+"""Strict checks of TUF metadata before python-tuf parses it, and the paths of targets.
 
 * Metadata must be strict JSON with numeric numbers, so that every parser reads it alike.
 * Each key counts once. python-tuf counts key *ids*, so a root or delegation that lists one key under two ids could
   reach a threshold of two with one key. Such metadata is rejected.
 
 These checks decide nothing about trust. They raise `SignatureError`, because a publisher never signs such bytes.
-
-Bins are the parts into which the targets of a site are divided, so that a host reads only the bins of its bundles:
-
-* They are TUF's succinct hashed bins (TAP 15): the first bits of the SHA-256 of a target's path select its bin.
-* Each bin must be signed with the keys that the *root* assigns to the targets, and with the keys of the delegation. A
-  key that the root revokes can therefore no longer sign bins, even if old targets delegate to it.
-* The signed part of each bin contains its own name. TUF metadata does not contain the name of a role. An attacker with
-  the keys of snapshot and timestamp could otherwise replace a bin by another one.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +16,6 @@ from securesystemslib.exceptions import FormatError as FormatException
 from securesystemslib.formats import encode_canonical
 from tuf.api.exceptions import RepositoryError
 
-from bundles.digests import sha256
 from bundles.errors import FormatError, SignatureError
 from bundles.format.tuf import Root, Signature, Signed, TargetFile, Targets
 from foundation import strict_json
@@ -131,24 +121,3 @@ def hashed_path(info: TargetFile) -> str:
 def digest_of(info: TargetFile) -> str:
     """Return the SHA-256, or another hash for repositories without SHA-256."""
     return info.hashes.get("sha256") or next(iter(info.hashes.values()))
-
-
-BIN_PREFIX = "bin"
-BIN_BITS = 6
-"""64 bins: with 1,000 bundles, each bin has 31 targets in 5 KB, and the snapshot has 8 KB for all of them."""
-
-BIN_NAME = "x-puller-bin"
-"""The field of a bin with its own name."""
-
-_FILE = rf"{BIN_PREFIX}-[0-9a-f]{{1,8}}\.json"
-
-
-def bin_of(path: str, bits: int = BIN_BITS) -> str:
-    """Return the name of the bin for the target ``path``, among two to the power of ``bits``."""
-    first = int.from_bytes(sha256(path.encode()).digest()[:4], "big") >> (32 - bits)
-    return f"{BIN_PREFIX}-{first:0{(bits + 3) // 4}x}"
-
-
-def is_bin_file(name: str) -> bool:
-    """Return whether a file of trusted metadata is a bin, by its name."""
-    return re.fullmatch(_FILE, name) is not None

@@ -50,10 +50,11 @@ from bundles.filesystem.atomic import (
     write_file,
 )
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
+from bundles.format.bins import bin_of
 from bundles.format.description import BundleDescription
 from bundles.format.history import History, history_path
 from bundles.format.index import Archive, Artifact, Index, Indexes, index_path
-from bundles.format.metadata import bin_of, target_path
+from bundles.format.metadata import target_path
 from bundles.format.release import Release
 from bundles.format.site_data import SiteDocument, data_name, data_path, read_custom
 from bundles.format.size_limits import LARGEST_HISTORY, LARGEST_INDEX

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,10 +29,12 @@ from bundles.digests import sha256
 from bundles.errors import FormatError, StoreError
 from bundles.filesystem.atomic import forget_oldest, read_limited, remove_any, sync_directory, write_file
 from bundles.filesystem.trees import kind_of, measure, walk
-from bundles.format.description import BundleDescription, FileEntry
 from bundles.format.identity import DESCRIPTION, SHA256, parse_identity, parse_name
 from bundles.format.member_paths import MemberPath, shown
 from bundles.format.size_limits import LIMITS
+
+if TYPE_CHECKING:
+    from bundles.format.description import FileEntry
 
 
 def read_description(directory: Path) -> bytes:
@@ -44,6 +47,8 @@ def differences(directory: Path, *, unlisted: bool = True) -> list[str]:
 
     Without ``unlisted``, additional files are ignored.
     """
+    from bundles.format.description import BundleDescription  # most runs compare fingerprints only
+
     description = BundleDescription.parse(read_description(directory))
     found = dict(walk(directory))
     del found[DESCRIPTION]
@@ -58,7 +63,7 @@ def differences(directory: Path, *, unlisted: bool = True) -> list[str]:
 
 
 def _of_file(
-    directory: Path, path: MemberPath, entry: FileEntry, status: os.stat_result | None
+    directory: Path, path: MemberPath, entry: "FileEntry", status: os.stat_result | None
 ) -> Iterator[str]:
     if status is None:
         yield "is missing"

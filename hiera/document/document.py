@@ -10,7 +10,7 @@
 
 A document goes through these steps, the first three once, the later steps for each host:
 
-1. The text is read (``yaml_text``), and its structure checked.
+1. The text is read (``hiera.text.parsing``), and its structure checked.
 2. Annotations are read from its comments (``annotations``).
 3. The order of the hierarchy and the merge mode are read. Without a hierarchy, only the base data count.
 4. Each entry of the order is resolved over the facts, and chooses its section of the overrides, or no section.

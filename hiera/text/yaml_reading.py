@@ -1,6 +1,6 @@
 """Values of a YAML text, and their positions in it, read from the events of PyYAML's C parser.
 
-Other modules use this one through ``yaml_text``, because importing PyYAML costs a tenth of a run without changes.
+Other modules use this module through ``hiera.text.parsing``.
 
 * Scalars are typed by YAML 1.1, with PyYAML's own rules, straight from the events of its C parser.
 * The results are text, numbers, booleans, null, lists and mappings. A date stays text, since every use of it here is

@@ -2,7 +2,7 @@
 
 * A template is parsed once and rendered any number of times, without state between renderings.
 * Templates can reach facts, data, environ and their functions, nothing beyond.
-* This module does not depend on an engine. ``engine_choice.py`` chooses and loads engines.
+* This module does not depend on an engine. ``rendering.py`` chooses and loads engines.
 """
 
 from __future__ import annotations

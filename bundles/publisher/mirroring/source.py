@@ -15,10 +15,10 @@ from bundles.client.targets import SiteWorkflow, check_layout, explained
 from bundles.client.trust import Anchor, TrustDirectory, parse_root
 from bundles.client.updater import verdict
 from bundles.errors import FormatError, NotFoundError, SettingsError, SignatureError, StoreError
+from bundles.format.bins import bin_of
 from bundles.format.history import history_path
 from bundles.format.identity import parse_name
 from bundles.format.index import index_path
-from bundles.format.metadata import bin_of
 from bundles.format.site_data import data_name
 from bundles.format.size_limits import LARGEST_METADATA
 from bundles.format.tuf import Metadata, Snapshot, TargetFile, Targets, Timestamp

@@ -19,11 +19,11 @@ import msgspec
 
 from bundles.errors import BundleError, FormatError
 from bundles.filesystem.atomic import read_limited, sync_directory, write_file
+from bundles.format.bins import bin_of
 from bundles.format.compressed_file import file_path
 from bundles.format.history import history_path
 from bundles.format.identity import parse_name
 from bundles.format.index import index_path
-from bundles.format.metadata import bin_of
 from bundles.format.site_data import DIRECTORY, data_path
 from bundles.publisher.files import make_directory
 from bundles.publisher.published import Published, Record

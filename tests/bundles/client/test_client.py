@@ -27,7 +27,7 @@ from bundles.errors import (
     TransportError,
     TrustError,
 )
-from bundles.format.metadata import bin_of
+from bundles.format.bins import bin_of
 from bundles.format.release import Release
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings

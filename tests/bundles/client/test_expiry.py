@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from bundles.client.expiry import first_expiry
-from bundles.format import metadata
+from bundles.format.bins import bin_of
 from bundles.format.index import index_path
 
 BITS = 4
 
 
 def bin_name(bundle: str) -> str:
-    return metadata.bin_of(index_path(bundle), BITS)
+    return bin_of(index_path(bundle), BITS)
 
 
 def store(trust: Path, **days: int) -> None:

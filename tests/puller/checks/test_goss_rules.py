@@ -53,7 +53,10 @@ def test_rules_of_a_manifest_are_checked(load: Load, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("check", "sentence"),
     [
-        ("{goss_rules: {prot: {'tcp:80': {listening: true}}}}", "has a test that goss checks cannot run: prot"),
+        (
+            "{goss_rules: {prot: {'tcp:80': {listening: true}}}}",
+            "has a test that goss checks cannot run: prot",
+        ),
         ("{goss_rules: {}}", "is not a mapping of goss tests"),
         ("{goss_rules: text}", "is not a mapping of goss tests"),
         ("{goss_rules: {file: {/a: {exists: true}}}, command: 'true'}", "has command and goss_rules"),

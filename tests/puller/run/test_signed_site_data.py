@@ -10,7 +10,8 @@ import pytest
 from tuf.api.metadata import Metadata, Targets
 
 from bundles.client.expiry import first_expiry
-from bundles.format.metadata import bin_of, target_path
+from bundles.format.bins import bin_of
+from bundles.format.metadata import target_path
 from bundles.format.site_data import custom_fields, data_path
 from bundles.publisher.data_publication import publish_data, withdraw_data
 from bundles.publisher.keys import make_key
