@@ -101,7 +101,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:
-            raise StrictJsonError(f"the key {_shortened(name)!r} is given twice")
+            raise StrictJsonError(f"the key {_shortened(name)!r} is duplicate")
         seen.add(name)
     return members
 

@@ -112,7 +112,7 @@ def test_the_manifests_of_the_page_on_data_are_valid(tmp_path: Path) -> None:
     assert data_of(document) == {"port": 8080, "workers": 8, "url": f"{url}:8080/"}
     assert data_of(document, port=9090)["url"] == f"{url}:9090/"
     assert str(data_of(derived, version="2.0")["url"]).endswith("app-2.0.tar.gz")
-    with pytest.raises(ManifestError, match=r"data\.server is required and has no value"):
+    with pytest.raises(ManifestError, match=r"data\.server is required, but empty"):
         data_of(rules)
     users = [{"name": "web", "password": Secret("")}, {"name": "db", "password": Secret("")}]
     assert data_of(lists) == {"users": users}

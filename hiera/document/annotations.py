@@ -261,8 +261,8 @@ def _problem(word: str, rest: str, path: Path | None) -> str:
     if path is None:
         return f"@{word} stands above no key of data"
     if word == "validate":
-        return "" if rest.strip() else "@validate wants an expression"
-    return f"@{word} takes nothing after it; write {rest.strip()} on a line of its own" if "@" in rest else ""
+        return "" if rest.strip() else "@validate requires an expression"
+    return f"@{word} takes no argument. Write {rest.strip()} on a separate line" if "@" in rest else ""
 
 
 # -- checking -------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def _places(value: Any, path: Path, above: Path = ()) -> Iterator[tuple[Path, An
 
 def _failure(rule: Annotation, value: Any, sensitive: bool) -> str:
     if rule.kind == "require":
-        return "is required and has no value" if value is MISSING or value in (None, "") else ""
+        return "is required, but empty" if value is MISSING or value in (None, "") else ""
     # Null passes a validation. ``@require`` rejects null.
     if rule.kind != "validate" or value is MISSING or value is None:
         return ""

@@ -249,7 +249,7 @@ class Document:
         for index, text in enumerate(self.order):
             name = self._name(index, text, scope)
             reason = self._refusal(name, len(sections) > 1)
-            entries.append(Entry(text, name, reason or "merged over what is above", merged=not reason))
+            entries.append(Entry(text, name, reason or "merged over the entries above", merged=not reason))
             if name is not None and not reason:
                 sections.append(Layer(self.overrides[name], ("overrides", name), source))
         layers = sections if self.merge == "deep" else _without_replaced(sections)  # 5.
@@ -258,11 +258,11 @@ class Document:
     def _refusal(self, name: str | None, decided: bool) -> str:
         """Return why an entry adds nothing, or empty text if it adds its section."""
         if name is None:
-            return "does not match: what it refers to is missing or empty"
+            return "does not match: its reference is missing or empty"
         if name == "data" and self.data:
             return "is skipped: the base data is always there"
         if name not in self.overrides:
-            return "has no section in overrides"
+            return "lacks a section in overrides"
         return "is not needed: an earlier entry has decided" if decided and self.merge == "first" else ""
 
     def _name(self, index: int, text: str, scope: Scope) -> str | None:
@@ -289,7 +289,7 @@ class _NoData(Mapping[str, Any]):
     """``data`` while the hierarchy is being chosen: every access fails."""
 
     def __getitem__(self, key: str) -> NoReturn:
-        raise ExpressionError("", f"data.{key} is not known yet: the hierarchy decides what the data is")
+        raise ExpressionError("", f"data.{key} is unknown here, because the hierarchy selects the data")
 
     def __iter__(self) -> Iterator[str]:
         return iter(())
@@ -418,7 +418,7 @@ class _Shape:
             except HieraError as error:
                 raise error.at(_location(self.source, self.locate, ("replace", index))) from None
             if not path or all(find_value(section, path) is MISSING for section in sections):
-                raise self.error(("replace", index), f"is {key!r}, and this document has no value for it")
+                raise self.error(("replace", index), f"is {key!r}, but this document lacks that key")
             paths.add(tuple(map(str, path)))
         return frozenset(paths)
 

@@ -117,7 +117,7 @@ def slices(value: Iterable[Any], count: int, fill_with: Any = None) -> list[list
 def rounded(value: float, precision: int = 0, method: str = "common") -> Any:
     """Jinja2's ``round``, up to 100 digits. Raises LimitError beyond."""
     if not -100 <= precision <= 100:
-        raise LimitError("", f"round to {precision} digits is asked for, at most 100 are possible")
+        raise LimitError("", f"round accepts at most 100 digits, not {precision}")
     return JINJA["round"](value, precision, method)
 
 
@@ -145,9 +145,7 @@ def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstr
     sizes.verify_width(wrapstring)
     text = sizes.text_of(value)
     if len(text) > _WRAPPED_LIMIT:
-        raise LimitError(
-            "", f"wordwrap was given {len(text)} characters, at most {_WRAPPED_LIMIT} are wrapped"
-        )
+        raise LimitError("", f"wordwrap accepts at most {_WRAPPED_LIMIT} characters, not {len(text)}")
     lines = [
         textwrap.wrap(
             line, width, expand_tabs=False, replace_whitespace=False, break_long_words=break_long_words

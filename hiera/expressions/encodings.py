@@ -65,7 +65,9 @@ def to_yaml(
     Raises ExpressionError.
     """
     if unknown := sorted(style.keys() - _YAML_STYLES):
-        raise ExpressionError("", f"to_yaml knows no {unknown[0]}, only {', '.join(sorted(_YAML_STYLES))}")
+        raise ExpressionError(
+            "", f"to_yaml does not accept {unknown[0]}, only {', '.join(sorted(_YAML_STYLES))}"
+        )
 
     class Dumper(yaml.CSafeDumper):
         # Shared lists would become anchors, which few readers of configuration files support.
@@ -149,7 +151,7 @@ def digest(text: str, hashtype: str = "sha1") -> str:
         return hashlib.new(hashtype, data, usedforsecurity=False).hexdigest()
     except (TypeError, ValueError):
         known = "md5, sha1, sha224, sha256, sha384, sha512, blake2b"
-        raise ExpressionError("", f"hash knows no {hashtype!r}, only {known} and their like") from None
+        raise ExpressionError("", f"hash does not accept {hashtype!r}, only {known} and their like") from None
 
 
 def sha256(text: str) -> str:
@@ -178,7 +180,7 @@ def to_uuid(text: str, namespace: str = _ANSIBLE) -> str:
     try:
         return str(uuid5(UUID(namespace), as_text(text, "to_uuid")))
     except (AttributeError, ValueError):
-        raise ExpressionError("", f"{namespace!r} is no UUID, which to_uuid wants as namespace") from None
+        raise ExpressionError("", f"to_uuid requires a UUID as namespace, not {namespace!r}") from None
 
 
 def urldecode(text: str) -> str:
@@ -213,9 +215,9 @@ def password_hash(
     """
     hashtype = hashtype.removesuffix("_crypt")
     if hashtype not in _PREFIXES:
-        raise ExpressionError("", f"password_hash knows no {hashtype!r}, only {', '.join(_PREFIXES)}")
+        raise ExpressionError("", f"password_hash does not accept {hashtype!r}, only {', '.join(_PREFIXES)}")
     if salt is None or not re.fullmatch(_SALT, salt):
-        wanted = "wants a salt of up to 22 letters, digits, dots and slashes"
+        wanted = "requires a salt of up to 22 letters, digits, dots and slashes"
         raise ExpressionError(
             "", f"password_hash {wanted}: a new one in every run would change the file each time"
         )
@@ -226,7 +228,7 @@ def password_hash(
 def _cost(hashtype: str, rounds: int | None) -> str:
     most = _MOST_ROUNDS.get(hashtype)
     if rounds is not None and (most is None or not 1 <= rounds <= most):
-        wanted = "none: it has no rounds" if most is None else f"1 to {most}"
+        wanted = "no rounds for this hash" if most is None else f"1 to {most}"
         raise ExpressionError("", f"rounds of {hashtype} is {rounds}, expected {wanted}")
     if hashtype in ("blowfish", "bcrypt"):
         return f"{rounds or 12:02}$"
@@ -248,7 +250,7 @@ def _library() -> Any:
     # Not CDLL: it would let other threads overwrite the result of crypt.
     library = next((found for name in _LIBRARIES if (found := _opened(ctypes.PyDLL, name))), None)
     if library is None:
-        raise ExpressionError("", "password_hash wants the system's libcrypt, which is not installed")
+        raise ExpressionError("", "password_hash requires libcrypt, which is not installed")
     library.crypt.restype = ctypes.c_char_p
     library.crypt.argtypes = (ctypes.c_char_p, ctypes.c_char_p)
     return library

@@ -88,7 +88,9 @@ class Scope:
         Raises UndefinedError if the value and ``default`` are missing, and ExpressionError for an invalid path.
         """
         if not isinstance(path, str):
-            raise ExpressionError("", f"lookup wants a path such as 'data.web.port', not {described(path)}")
+            raise ExpressionError(
+                "", f"lookup requires a path such as 'data.web.port', not {described(path)}"
+            )
         steps = parse_path(path)
         # A path reaches data and loop variables only, no functions.
         is_value = steps and (steps[0] in ROOTS or not callable(self.names.get(steps[0])))
@@ -119,7 +121,7 @@ class Scope:
         if steps[0] not in self.names:
             return UndefinedError(
                 "",
-                f"there is no {steps[0]!r}",
+                f"unknown name {steps[0]!r}",
                 steps[0],
                 [name for name in self.names if name.islower()],
                 code=ProblemCode.UNKNOWN_NAME,
@@ -130,8 +132,8 @@ class Scope:
             return UndefinedError("", what, steps[-1], code=ProblemCode.EXPRESSION_FAILS)
         where, key = path_text(steps[:count]), steps[count]
         if isinstance(parent, Mapping):
-            return UndefinedError("", f"{where} has no key {key!r}", key, parent)
-        what = f"{where} is {described(parent)}: it has no {key!r}"
+            return UndefinedError("", f"unknown key {key!r} in {where}", key, parent)
+        what = f"{where} is {described(parent)}, without the key {key!r}"
         return UndefinedError("", what, key, code=ProblemCode.EXPRESSION_FAILS)
 
 
@@ -474,7 +476,7 @@ def _end(text: str, start: int) -> int:
         elif found in ")]}":
             depth -= 1
         elif len(found) == 1:
-            raise ExpressionError(_excerpt(text, start), f"a quote {found} has no end", code=_SYNTAX)
+            raise ExpressionError(_excerpt(text, start), f"the quote {found} is not closed", code=_SYNTAX)
     what = "there is no }} to this {{; a literal {{ is written {{ '{{' }}"
     raise ExpressionError(_excerpt(text, start), what, code=_SYNTAX)
 

@@ -128,7 +128,7 @@ def translated(error: Exception, source: str = "", names: Mapping[str, Any] | No
         what = "something follows the expression" if "chunk after" in str(error.message) else error.message
         return ExpressionError("", f"is not valid: {what}", code=ProblemCode.EXPRESSION_SYNTAX)
     if isinstance(error, TemplateNotFound):
-        what = f"there is no template {error.name!r}"
+        what = f"unknown template {error.name!r}"
         return UndefinedError("", what, error.name, code=ProblemCode.MISSING_FILE)
     if isinstance(error, (RecursionError, MemoryError)):
         return LimitError("", "is nested too deeply, calls itself without end, or makes too much")

@@ -27,7 +27,7 @@ def combine(base: Any, *others: Any, recursive: bool = False, list_merge: str = 
     """
     if list_merge not in _LIST_MERGES:
         raise ExpressionError(
-            "", f"combine knows no list_merge {list_merge!r}, only {', '.join(_LIST_MERGES)}"
+            "", f"combine does not accept list_merge {list_merge!r}, only {', '.join(_LIST_MERGES)}"
         )
     result: dict[Any, Any] = {}
     for mapping in (item for argument in (base, *others) for item in _mappings(argument)):
@@ -48,7 +48,7 @@ _LIST_MERGES: Final[dict[str, Callable[[list[Any], list[Any]], list[Any]]]] = {
 def _mappings(argument: Any) -> Iterable[Mapping[Any, Any]]:
     for mapping in argument if isinstance(argument, (list, tuple)) else [argument]:
         if not isinstance(mapping, Mapping):
-            raise ExpressionError("", f"combine wants mappings, not {described(plain(mapping))}")
+            raise ExpressionError("", f"combine requires mappings, not {described(plain(mapping))}")
         yield mapping
 
 
@@ -67,7 +67,7 @@ def _combined(old: Any, new: Any, recursive: bool, list_merge: str) -> Any:
 def dict2items(value: Mapping[Any, Any], key_name: str = "key", value_name: str = "value") -> list[Any]:
     """Return a mapping as a list of ``{key, value}``. Raises ExpressionError for other values."""
     if not isinstance(value, Mapping):
-        raise ExpressionError("", f"dict2items wants a mapping, not {described(plain(value))}")
+        raise ExpressionError("", f"dict2items requires a mapping, not {described(plain(value))}")
     return [{key_name: key, value_name: item} for key, item in value.items()]
 
 
@@ -75,9 +75,9 @@ def items2dict(value: Iterable[Any], key_name: str = "key", value_name: str = "v
     """Return a list of ``{key, value}`` as a mapping. Raises ExpressionError for other values."""
     items = plain(value)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise ExpressionError("", "items2dict wants a list of mappings")
+        raise ExpressionError("", "items2dict requires a list of mappings")
     if not all({key_name, value_name} <= item.keys() for item in items):
-        raise ExpressionError("", f"items2dict wants {key_name!r} and {value_name!r} in every item")
+        raise ExpressionError("", f"items2dict requires {key_name!r} and {value_name!r} in every item")
     return {item[key_name]: item[value_name] for item in items}
 
 
@@ -171,9 +171,7 @@ def _items(value: Iterable[Any]) -> list[Any]:
 def product(*lists: Iterable[Any], repeat: int = 1) -> list[list[Any]]:
     """Return every choice of one item of each list. ``repeat`` repeats the lists. Raises LimitError."""
     if len(lists) * repeat > _LONGEST_CHOICE:  # checked before any choice is made
-        raise LimitError(
-            "", f"product of {len(lists) * repeat} lists is asked for, at most {_LONGEST_CHOICE} can be"
-        )
+        raise LimitError("", f"product accepts at most {_LONGEST_CHOICE} lists, not {len(lists) * repeat}")
     return _choices(itertools.product(*map(_items, lists), repeat=repeat))
 
 
@@ -235,18 +233,16 @@ def subelements(value: Any, subelements: Any, skip_missing: bool = False) -> lis
 def _inner(item: Any, path: Sequence[str], skip_missing: bool) -> list[Any]:
     for key in path:
         if not isinstance(item, Mapping):
-            raise ExpressionError(
-                "", f"subelements wants a mapping where it looks for {key!r}, not {described(item)}"
-            )
+            raise ExpressionError("", f"subelements requires a mapping with {key!r}, not {described(item)}")
         if key not in item and skip_missing:
             return []
         if key not in item:
             raise ExpressionError(
-                "", f"subelements finds no key {key!r}; skip_missing=true leaves the item out"
+                "", f"subelements requires the key {key!r} in each item, unless skip_missing=true"
             )
         item = item[key]
     if not isinstance(item, list):
-        raise ExpressionError("", f"subelements wants a list at {'.'.join(path)!r}, not {described(item)}")
+        raise ExpressionError("", f"subelements requires a list at {'.'.join(path)!r}, not {described(item)}")
     return item
 
 
@@ -260,10 +256,11 @@ def rekey_on_member(value: Any, key: str, duplicates: str = "error") -> dict[Any
     found: dict[Any, Any] = {}
     for item in value.values() if isinstance(value, Mapping) else value:
         if not isinstance(item, Mapping) or key not in item:
-            raise ExpressionError("", f"rekey_on_member wants mappings with a key {key!r}")
+            raise ExpressionError("", f"rekey_on_member requires mappings with a key {key!r}")
         if item[key] in found and duplicates == "error":
             raise ExpressionError(
-                "", f"rekey_on_member finds {item[key]!r} twice; duplicates='overwrite' takes the last"
+                "",
+                f"rekey_on_member requires unique keys, but {item[key]!r} is duplicate",
             )
         found[item[key]] = item
     return found
@@ -282,7 +279,7 @@ def random(value: Any, start: int | None = None, step: int | None = None, seed: 
     if isinstance(value, int) and (numbers := range(start or 0, value, step or 1)):
         return chance.choice(numbers)
     if isinstance(value, int) or not (items := _items(value)):
-        raise ExpressionError("", "random was given nothing to choose from")
+        raise ExpressionError("", "random requires an item to choose from")
     return chance.choice(items)
 
 
@@ -298,7 +295,9 @@ def shuffle(value: Iterable[Any], seed: Any = None) -> list[Any]:
 
 def _chance(name: str, seed: Any) -> Random:
     if seed is None:
-        raise ExpressionError("", f"{name} wants a seed, such as {name}(seed=facts.fqdn), so that runs agree")
+        raise ExpressionError(
+            "", f"{name} requires a seed, such as {name}(seed=facts.fqdn), so that runs agree"
+        )
     # As in Ansible, a number and its digits are different seeds.
     return Random(seed if isinstance(seed, (int, float, str)) else str(seed))  # noqa: S311  spreads hosts, keeps no secret
 
@@ -312,7 +311,7 @@ _NO = frozenset({"", "0", "f", "false", "n", "no", "off"})
 def _result(value: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ExpressionError(
-            "", f"{name} wants the result of a task, a mapping, not {described(plain(value))}"
+            "", f"{name} requires the result of a task, a mapping, not {described(plain(value))}"
         )
     return value
 

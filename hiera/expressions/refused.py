@@ -9,16 +9,14 @@ from typing import Final
 
 from hiera.errors import ExpressionError
 
-_DISK: Final = (
-    "asks the disk of the machine, which a text that is to be the same in every run cannot depend on"
-)
+_DISK: Final = "reads the disk of the machine, so runs would differ"
 _FACT: Final = f"{_DISK}: use a fact of your own (facts.d), or control of the resource"
-_VAULT: Final = "knows a password of the controller: secrets of data are encrypted by eyaml"
+_VAULT: Final = "requires a password of the controller: encrypt secrets with eyaml"
 
 REFUSED_FILTERS: Final = {
     "append": "does not exist: a longer list is list + [item]",
     "expanduser": f"{_DISK}: write the home directory, or take it from data",
-    "expandvars": "knows the environment of the controller: write environ.NAME",
+    "expandvars": "reads the environment of the controller: write environ.NAME",
     "fileglob": f"{_DISK}: list the files in data, or use a scaffold",
     "ipsubnet": "does not exist: write the subnet into data, or take a fact of your own (facts.d)",
     "json_query": "is not part of Ansible's core: write an expression, or map and selectattr",
@@ -60,19 +58,19 @@ def refused(name: str, *, is_filter: bool) -> str | None:
 def refuse_lookup(name: str) -> None:
     """Raise ExpressionError for a lookup of Ansible, such as ``lookup('env', 'HOME')``."""
     if instead := LOOKUPS.get(name.removeprefix("ansible.builtin.")):
-        raise ExpressionError(
-            "", f"lookup finds facts and data by a path, and is no lookup {name!r} here: {instead}"
-        )
+        raise ExpressionError("", f"lookup takes a path of facts or data, not the plugin {name!r}: {instead}")
 
 
 ABSENT: Final = {
     **dict.fromkeys(
         ("query", "q"), "lookup(path, default) finds facts and data, and filters take them apart"
     ),
-    **dict.fromkeys(("hostvars", "groups", "group_names"), "no machine knows another: put it into data"),
+    **dict.fromkeys(
+        ("hostvars", "groups", "group_names"), "Puller has no data of other hosts: put it into data"
+    ),
     "ansible_facts": "facts are facts.name",
     "inventory_hostname": "it is facts.networking.fqdn, or data",
-    "now": "the present would be another in every run: use a time of data",
+    "now": "the current time differs in every run: use a time of data",
     "omit": "leave the property out, or use control",
     "playbook_dir": "paths start at the manifest's directory",
     "role_path": "paths start at the manifest's directory",

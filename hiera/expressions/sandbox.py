@@ -434,7 +434,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def undef(self, hint: str | None = None) -> Undefined:
         """Return an undefined value with a message: ``data.port | default(undef('set a port'))``."""
-        return self.undefined(hint or "undef() is used: there is no value")
+        return self.undefined(hint or "undef() makes the value undefined")
 
     def reach(self, value: Any, names: tuple[str, ...]) -> Any:
         """``value.a.b.c`` in an expression."""

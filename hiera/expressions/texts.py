@@ -27,7 +27,7 @@ def as_text(value: Any, name: str) -> str:
     """Return a text or a number as text. Raises ExpressionError with the filter's name for other types."""
     if isinstance(value, str) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         return str(value)
-    raise ExpressionError("", f"{name} wants text, not {described(value)}")
+    raise ExpressionError("", f"{name} requires text, not {described(value)}")
 
 
 def quote(value: Any) -> str:
@@ -42,9 +42,11 @@ def comment(text: Any, style: str = "plain", **parts: Any) -> str:
     a comment that is too long.
     """
     if style not in _COMMENTS:
-        raise ExpressionError("", f"comment knows no style {style!r}, only {', '.join(_COMMENTS)}")
+        raise ExpressionError("", f"comment does not accept style {style!r}, only {', '.join(_COMMENTS)}")
     if unknown := sorted(parts.keys() - _COMMENT_PARTS):
-        raise ExpressionError("", f"comment knows no {unknown[0]}, only {', '.join(sorted(_COMMENT_PARTS))}")
+        raise ExpressionError(
+            "", f"comment does not accept {unknown[0]}, only {', '.join(sorted(_COMMENT_PARTS))}"
+        )
     return _commented(as_text(text, "comment"), {**_COMMENT_PARTS, **_COMMENTS[style], **parts})
 
 
@@ -111,14 +113,14 @@ def human_to_bytes(size: Any, default_unit: str | None = None, isbits: bool = Fa
     """
     match = re.fullmatch(_AMOUNT, as_text(size, "human_to_bytes")[:100], re.ASCII)
     if match is None:
-        raise ExpressionError("", f"human_to_bytes wants text such as '10 MB', not {str(size)[:100]!r}")
+        raise ExpressionError("", f"human_to_bytes requires text such as '10 MB', not {str(size)[:100]!r}")
     unit = match[2] or default_unit or "B"
     power, base = _UNITS.find(unit[0].upper()), "b" if isbits else "B"
     prefix = "" if power == 0 else _UNITS[power]
     word = f"{_PREFIXES[power]}{'bit' if isbits else 'byte'}"
     if power < 0 or (len(unit) > 1 and unit != prefix + base and unit.lower() != word):
         raise ExpressionError(
-            "", f"human_to_bytes knows no unit {unit!r}, only B, K{base}, M{base} and so on"
+            "", f"human_to_bytes does not accept unit {unit!r}, only B, K{base}, M{base} and so on"
         )
     return round(float(match[1]) * (1 << 10 * power))
 
@@ -144,13 +146,13 @@ def _pattern(pattern: str, ignorecase: bool, multiline: bool) -> re.Pattern[str]
     try:
         return re.compile(pattern, (re.IGNORECASE if ignorecase else 0) | (re.MULTILINE if multiline else 0))
     except (re.error, RecursionError, OverflowError) as error:
-        raise ExpressionError("", f"{pattern!r} is no regular expression: {error}") from None
+        raise ExpressionError("", f"invalid regular expression {pattern!r}: {error}") from None
 
 
 def _subject(value: Any, name: str) -> str:
     text = as_text(value, name)
     if len(text) > REGEX_LIMIT:
-        raise LimitError("", f"{name} was given {len(text)} characters, at most {REGEX_LIMIT} are searched")
+        raise LimitError("", f"{name} accepts at most {REGEX_LIMIT} characters, not {len(text)}")
     return text
 
 
@@ -207,10 +209,12 @@ def _group(text: Any, pattern: re.Pattern[str]) -> int | str:
     """Return the group that an argument names. Raises ExpressionError."""
     named = re.fullmatch(r"\\(?:(\d{1,3})|g<(\w+)>)", text, re.ASCII) if isinstance(text, str) else None
     if named is None:
-        raise ExpressionError("", f"regex_search knows no group {text!r}, only '\\\\1' and '\\\\g<name>'")
+        raise ExpressionError(
+            "", f"regex_search does not accept group {text!r}, only '\\\\1' and '\\\\g<name>'"
+        )
     group: int | str = named[2] or int(named[1])
     if (group not in pattern.groupindex) if isinstance(group, str) else group > pattern.groups:
-        raise ExpressionError("", f"the pattern of regex_search has no group {group!r}")
+        raise ExpressionError("", f"the pattern of regex_search lacks the group {group!r}")
     return group
 
 
@@ -230,7 +234,7 @@ def regex_escape(value: Any, re_type: str = "python") -> str:
     if re_type == "posix_basic":
         return re.sub(r"[].[^$*\\]", r"\\\g<0>", text)
     if re_type != "python":
-        raise ExpressionError("", f"regex_escape knows no {re_type!r}, only python and posix_basic")
+        raise ExpressionError("", f"regex_escape does not accept {re_type!r}, only python and posix_basic")
     return re.escape(text)
 
 
@@ -242,7 +246,7 @@ def matches(
     Raises ExpressionError.
     """
     if match_type not in ("fullmatch", "match", "search"):
-        raise ExpressionError("", f"regex knows no {match_type!r}, only search, match and fullmatch")
+        raise ExpressionError("", f"regex does not accept {match_type!r}, only search, match and fullmatch")
     compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex")
     return regex.bounded(compiled, text, lambda: getattr(compiled, match_type)(text) is not None)
 
@@ -327,7 +331,7 @@ def urlsplit(value: str, query: str = "") -> Any:
     except ValueError as error:
         raise ExpressionError("", f"urlsplit cannot read the URL: {error}") from None
     if query and query not in found:
-        raise ExpressionError("", f"urlsplit knows no {query!r}, only {', '.join(_PARTS)}")
+        raise ExpressionError("", f"urlsplit does not accept {query!r}, only {', '.join(_PARTS)}")
     return found[query] if query else found
 
 

@@ -129,39 +129,37 @@ class ExplainedUndefined(StrictUndefined):
     def _error(self, _message: str) -> UndefinedError:
         owner, name = self._undefined_obj, self._undefined_name
         if self.is_hidden:
-            what = f"there is no {name!r} here, only {_HIDDEN}"
+            what = f"{name!r} is undefined in the macro. It exists {_HIDDEN}"
             return UndefinedError("", what, name, [], code=ProblemCode.UNKNOWN_NAME)
         if self._undefined_hint or owner is missing:
             advice = f": {ABSENT[name]}" if name in ABSENT else ""
-            what = self._undefined_hint or f"there is no {name!r}{advice}"
+            what = self._undefined_hint or f"unknown name {name!r}{advice}"
             return UndefinedError("", what, name, code=ProblemCode.UNKNOWN_NAME)
         if isinstance(owner, Mapping):
-            return UndefinedError("", f"there is no key {name!r}{_advice(owner, name)}", name, owner)
+            return UndefinedError("", f"unknown key {name!r}{_advice(owner, name)}", name, owner)
         what = f"{described(owner)} has no {name!r}{_advice(owner, name)}"
         return UndefinedError("", what, name, code=ProblemCode.EXPRESSION_FAILS)
 
 
-_HIDDEN: Final = "where this was called, and a macro sees what it is handed: hand it in as an argument"
+_HIDDEN: Final = "where the macro is called. Pass it as an argument"
 _INSTEAD: Final[dict[type, Mapping[str, str]]] = {
     list: {
-        **dict.fromkeys(("append", "insert"), "values are not changed; a longer list is list + [item]"),
-        "extend": "values are not changed; a longer list is list + other",
+        **dict.fromkeys(("append", "insert"), "values cannot change. Write list + [item]"),
+        "extend": "values cannot change. Write list + other",
         **dict.fromkeys(
             ("remove", "pop", "clear"),
             "values are not changed; a shorter list is list | reject('equalto', item) | list",
         ),
         "sort": "values are not changed; a sorted list is list | sort",
         "reverse": "values are not changed; the other way round is list | reverse | list",
-        "index": "whether it is there is item in list",
+        "index": "write item in list",
         "count": "how many are alike is list | select('equalto', item) | list | length",
         "get": "an item is list[0], or list[0] | default(…)",
     },
     dict: {
-        **dict.fromkeys(
-            ("update", "setdefault"), "values are not changed; a larger mapping is a | combine(b)"
-        ),
-        **dict.fromkeys(("pop", "popitem", "clear"), "values are not changed; a key is read with .get"),
-        "has_key": "whether it is there is key in mapping",
+        **dict.fromkeys(("update", "setdefault"), "values cannot change. Write a | combine(b)"),
+        **dict.fromkeys(("pop", "popitem", "clear"), "values cannot change. Read a key with .get"),
+        "has_key": "write key in mapping",
     },
     str: {
         "format": "write 'a {} b' as 'a ' ~ value ~ ' b'",

@@ -54,10 +54,10 @@ def version(
     Raises ExpressionError for an unknown comparison, or an invalid version.
     """
     if comparison not in _OPERATORS:
-        raise ExpressionError("", f"version knows no {comparison!r}, only {' '.join(_OPERATORS)}")
+        raise ExpressionError("", f"version does not accept {comparison!r}, only {' '.join(_OPERATORS)}")
     kind = version_type or ("strict" if strict else "loose")
     if kind not in _KINDS:
-        raise ExpressionError("", f"version knows no version_type {kind!r}, only {', '.join(_KINDS)}")
+        raise ExpressionError("", f"version does not accept version_type {kind!r}, only {', '.join(_KINDS)}")
     key = _KINDS[kind]
     return bool(_OPERATORS[comparison](key(_text(value)), key(_text(other))))
 
@@ -70,7 +70,7 @@ def _text(value: Any) -> str:
         or isinstance(value, bool)
         or not isinstance(value, (str, int, float))
     ):
-        raise ExpressionError("", f"{text[:_LONGEST]!r} is no version")
+        raise ExpressionError("", f"invalid version {text[:_LONGEST]!r}")
     return text
 
 
@@ -109,7 +109,7 @@ def _semantic(text: str) -> Any:
 
 def _matched(pattern: str, text: str, example: str) -> re.Match[str]:
     if (match := re.fullmatch(pattern, text, re.ASCII)) is None:
-        raise ExpressionError("", f"{text!r} is no version of this type, such as {example}")
+        raise ExpressionError("", f"{text!r} is not a version of this type, such as {example}")
     return match
 
 
@@ -155,12 +155,12 @@ def strftime(layout: str, second: Any = None, utc: bool = False) -> str:
     Raises ExpressionError if the seconds are missing or invalid.
     """
     if second is None:
-        advice = "strftime wants the seconds since 1970, since the present is another in every run"
+        advice = "strftime requires the seconds since 1970, because the current time differs in every run"
         raise ExpressionError("", f"{advice}: '%Y' | strftime(1700000000)")
     try:
         moment = time.gmtime(float(second)) if utc else time.localtime(float(second))
     except (OSError, OverflowError, TypeError, ValueError):
-        raise ExpressionError("", f"strftime wants seconds since 1970, not {str(second)[:40]!r}") from None
+        raise ExpressionError("", f"strftime requires seconds since 1970, not {str(second)[:40]!r}") from None
     return time.strftime(_format(layout), moment)
 
 

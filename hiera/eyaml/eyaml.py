@@ -50,7 +50,7 @@ class Decryptor:
         if part not in self._plain:
             scheme = found[1] or "PKCS7"
             if scheme.upper() != "PKCS7":
-                raise EnvelopeError("", f"encrypted with {scheme}; Puller reads PKCS7 only")
+                raise EnvelopeError("", f"encrypted with {scheme}, but Puller supports only PKCS7")
             self._plain[part] = self._opened(found[2])
         return self._plain[part]
 
@@ -64,7 +64,7 @@ class Decryptor:
         except Base64Error:
             raise EnvelopeError("", "not base64 between the brackets of ENC[…]") from None
         except UnicodeDecodeError:
-            raise EnvelopeError("", "what is encrypted is not UTF-8 text") from None
+            raise EnvelopeError("", "the decrypted value is not UTF-8 text") from None
 
 
 def key_reader(

@@ -245,7 +245,7 @@ class _Reader:
             key = self.key(event)
             if key in own:
                 first = _key_line(self.text, start.start_mark.index, key)
-                raise self.error(event, f"the key {key!r} is given twice, first in line {first}")
+                raise self.error(event, f"the key {key!r} is duplicate, first in line {first}")
             own[key] = self.value(self.next(), depth)
         return own if merged is None else _merge(merged, own)
 
@@ -268,7 +268,7 @@ class _Reader:
     def merge_sources(self, event: Any, value: Any) -> list[dict[str | int, Any]]:
         sources = value if isinstance(value, list) else [value]
         if not all(isinstance(source, dict) for source in sources):
-            raise self.error(event, "<< wants a mapping or a list of mappings")
+            raise self.error(event, "<< requires a mapping or a list of mappings")
         return sources
 
     def anchored(self, event: Any, depth: int) -> Any:
@@ -286,7 +286,7 @@ class _Reader:
         if event.anchor not in self.anchors:
             raise self.error(
                 event,
-                "a text that begins with * is quoted; as an alias it names nothing that is complete above it",
+                "unknown alias. Quote text that begins with *",
             )
         value, length, values, height = self.anchors[event.anchor]
         self.aliased += length
@@ -432,8 +432,8 @@ def _unsupported(tag: str, known: Tags) -> str:
     if tag.startswith(_TAG):
         return f"the tag {_short(tag)} is not supported"
     if known:
-        return f"a text that begins with ! is quoted; as a tag it is not known, expected {', '.join(known)}"
-    return "a text that begins with ! is quoted; as a tag it is not supported"
+        return f"unknown tag. Quote text that begins with !. Known tags: {', '.join(known)}"
+    return "unsupported tag. Quote text that begins with !"
 
 
 def _short(tag: str) -> str:

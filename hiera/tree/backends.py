@@ -194,7 +194,7 @@ class DataHash:
         # Puppet's functions take only a path, and reject options and URIs with this message.
         if location is None or location.is_uri or self._has_options:
             what = f"'{self._name}' {PATHS} when using this data_hash function"
-            raise ConfigError("", f"{what}; it takes no options")
+            raise ConfigError("", f"{what}. It takes no options")
         content = self._read(location.place)
         # Once for each file, since this runs for every key of the module.
         if self._module and location.place not in self._seen:
@@ -208,7 +208,7 @@ class DataHash:
         )
         for name in content:
             if not isinstance(name, str):
-                what = f"Module '{self._module}': {source}: the key {name!r} is no text"
+                what = f"Module '{self._module}': {source}: the key {name!r} is not text"
                 raise LookupFailure("", what).placed()
             if name != "lookup_options" and not name.startswith(f"{self._module}::"):
                 what = "must use keys qualified with the name of the module"

@@ -188,8 +188,8 @@ class Provider:
     def warn(self, warn: Warn, beside: int | None) -> None:
         """Warn that the setting is ignored or deprecated beside a ``hiera.yaml`` of this version."""
         is_ignored = beside is not None and beside >= 5
-        what = "is ignored, as there is a 'hiera.yaml' of version 5" if is_ignored else "is deprecated"
-        advice = "; a 'hiera.yaml' of version 5 should be used instead" if beside is None else ""
+        what = "is ignored, because a 'hiera.yaml' of version 5 exists" if is_ignored else "is deprecated"
+        advice = ". Use a 'hiera.yaml' of version 5" if beside is None else ""
         warn(warning(f"{self.setting} '{self.name}' {what}{advice}", self.path))
 
     def function(self, owner: str) -> Config:

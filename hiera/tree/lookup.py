@@ -69,9 +69,7 @@ class LookupOptions:
         self._values: list[Any] = []
         for name, value in (options or {}).items():
             if not isinstance(name, str):
-                raise LookupFailure(
-                    NAME, f"the key {values.inspect(name)} is no text; in quotes it would be one"
-                )
+                raise LookupFailure(NAME, f"the key {values.inspect(name)} is not text. Quote it")
             if name.startswith("^"):
                 self._patterns.append(values.compiled(name))
                 self._values.append(value)
@@ -112,7 +110,7 @@ def verified(options: Any | Absent, module: str | None) -> Mapping[Any, Any] | N
 
 def _verify_own(name: Any, module: str | None) -> None:
     if not isinstance(name, str):
-        raise LookupFailure(NAME, f"the key {values.inspect(name)} is no text; in quotes it would be one")
+        raise LookupFailure(NAME, f"the key {values.inspect(name)} is not text. Quote it")
     if name.startswith((f"{module}::", f"^{module}::")):
         return
     if name.startswith("^"):

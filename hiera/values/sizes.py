@@ -53,7 +53,7 @@ def verify_writable(value: Any) -> None:
     if kind in _WRITABLE or hasattr(kind, "_undefined_message"):  # Jinja2's undefined raises its own error
         return
     if callable(value):
-        raise ExpressionError("", "a function is printed, not what it returns: call it")
+        raise ExpressionError("", "a function cannot be printed. Call it")
     if isinstance(value, Iterator):
         raise ExpressionError("", "items that a filter gives one by one are written as text: add | list")
     own: Any = object
@@ -166,7 +166,7 @@ def verify_width(width: Any) -> None:
     """Raise LimitError if text would be padded or indented to an unreasonable width."""
     columns = len(width) if isinstance(width, str) else width
     if columns > WIDTH_LIMIT:
-        raise LimitError("", f"a width of {columns} is asked for, at most {WIDTH_LIMIT} is possible")
+        raise LimitError("", f"the width {columns} exceeds {WIDTH_LIMIT}")
 
 
 # Not compiled here: few documents format anything.

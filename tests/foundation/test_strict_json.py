@@ -22,8 +22,8 @@ def test_what_everybody_reads_the_same_is_read(value: Any) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b'{"a": 1, "a": 1}', "the key 'a' is given twice"),
-        (b'{"b": {"a": 1, "\\u0061": 2}}', "the key 'a' is given twice"),
+        (b'{"a": 1, "a": 1}', "the key 'a' is duplicate"),
+        (b'{"b": {"a": 1, "\\u0061": 2}}', "the key 'a' is duplicate"),
         (b"1.0", "'1.0' is not a whole number"),
         (b"1e3", "'1e3' is not a whole number"),
         (b"[NaN]", "'NaN' is not a whole number"),

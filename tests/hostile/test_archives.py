@@ -216,7 +216,7 @@ ROWS: list[str | Row] = [
     ("an accent in two spellings", listed(Member("caf\u00e9"), Member("cafe\u0301")), "cannot stand side by side"),
     "format.duplicate-keys",
     ("a key twice in bundle.json", archive(described(b'"format":1', b'"format":1,"format":1')),
-     "the key 'format' is given twice"),
+     "the key 'format' is duplicate"),
     "parser.pax-size",
     ("a PAX size that differs from the header", instead(pax(b"size=99"), A),
      "is a PAX header; expected a regular file"),

@@ -352,7 +352,7 @@ class Resolver:
             return []
         # Puppet crashes for a number here, because it calls ``empty?``.
         if isinstance(value, (int, float)):
-            what = f"mapped_paths wants a text, a list or a mapping, and '{variable}' is"
+            what = f"mapped_paths requires a text, a list or a mapping, and '{variable}' is"
             raise ConfigError("", f"{what} {values.inspect(value)}")
         found = []
         for element in _elements(value):

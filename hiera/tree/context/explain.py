@@ -260,7 +260,7 @@ def parse(text: str) -> Key:
         raise LookupFailure(text, f"Syntax error in key: '{text}'")
     root = segments[0]
     if isinstance(root, int):
-        raise LookupFailure(text, f"a key cannot begin with the number {root}; in quotes it is text")
+        raise LookupFailure(text, f"a key cannot begin with the number {root}. Quote it")
     return Key(text, root, segments[1:])
 
 

@@ -119,7 +119,7 @@ def verify_complete(facts: Mapping[str, Any]) -> None:
     Raises ``DocumentError``.
     """
     if not facts:
-        raise DocumentError("facts", "No facts available for target node: not a single one is given")
+        raise DocumentError("facts", "No facts available for target node: facts are empty")
     missing = [name for name in IDENTITY if name not in facts]
     if missing and len(missing) < len(IDENTITY):
         wanted = (

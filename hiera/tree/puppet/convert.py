@@ -22,9 +22,7 @@ def converted(key: str, value: Any, convert_to: Any) -> Any:
     """Return ``value``, converted as the option ``convert_to`` of ``key`` requires. Raises ``LookupFailure``."""
     wanted, *arguments = convert_to if isinstance(convert_to, list) and convert_to else [convert_to]
     if not isinstance(wanted, str):
-        what = (
-            f"The convert_to lookup_option for key '{key}' raised error: {values.inspect(wanted)} is no type"
-        )
+        what = f"The convert_to lookup_option for key '{key}' raised error: {values.inspect(wanted)} is not a type"
         raise LookupFailure(key, what)
     try:
         kind = types.parse(wanted)
@@ -166,7 +164,7 @@ def _boolean(value: Any) -> bool:
 def _string(value: Any, chosen: Any = None) -> str:
     if chosen is not None and chosen != "default" and not isinstance(chosen, str):
         raise LookupFailure(
-            "", "'new_string' a mapping of types to formats cannot be written in data; give one format"
+            "", "'new_string' in data requires a single format, not a mapping of types to formats"
         )
     return formats.text(value, chosen)
 
@@ -237,7 +235,7 @@ def _branch(at: Any, name: Any) -> Any:
 
 
 def _misplaced(name: Any) -> LookupFailure:
-    return LookupFailure("", f"a path of the tree has {values.inspect(name)} below what cannot hold it")
+    return LookupFailure("", f"a path of the tree has {values.inspect(name)} below a value without keys")
 
 
 _VERSION = re.compile(

@@ -62,7 +62,7 @@ def parse(text: str) -> Format:
         raise LookupFailure("", f"{what}, got '{text}'")
     # Larger widths are unreasonable, and could exhaust memory.
     if any(number and len(number) > 4 for number in (found[2], found[3])):
-        raise LookupFailure("", f"The format '{text}' asks for more than {MAX_WIDTH} characters")
+        raise LookupFailure("", f"The format '{text}' requests more than {MAX_WIDTH} characters")
     return Format(found[4], flags, *(int(number) if number else None for number in (found[2], found[3])))
 
 
@@ -305,7 +305,7 @@ def timestamp(given: Any, formats: Any = None) -> str:
         moment = datetime(*numbers, tzinfo=_zone(found[8]))  # type: ignore[misc, arg-type]  # six numbers, checked above
         return _printed((moment.astimezone(UTC), int((found[7] or "").ljust(9, "0"))))
     except (ValueError, OverflowError):
-        raise LookupFailure("", f"there is no such time: '{given}'") from None
+        raise LookupFailure("", f"invalid time '{given}'") from None
 
 
 def _zone(name: str | None) -> timezone:

@@ -177,7 +177,7 @@ _BASES = {"b2": 2, "b8": 8, "b10": 10, "b16": 16}
 def _integer(text: str, match: re.Match[str]) -> int:
     digits = text.replace(",", "").replace("_", "")
     if len(digits) > MAX_DIGITS:
-        raise RefusedError(f"a number of {len(digits)} digits; {MAX_DIGITS} is the limit")
+        raise RefusedError(f"a number has {len(digits)} digits, more than {MAX_DIGITS}")
     try:
         return int(digits, _BASES[match.lastgroup or "b10"])
     except ValueError:  # such as 0x_, which has only separators as digits

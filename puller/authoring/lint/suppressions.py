@@ -113,7 +113,7 @@ def _checked(names: Iterable[str], place: Location, found: list[Finding]) -> Ite
             found.append(_wrong(place, f"{name} cannot be switched off: only warnings can"))
         else:
             known = filter(may_be_switched_off, RULES)
-            found.append(_wrong(place, f"there is no rule {name!r}", **meant(name, known)))
+            found.append(_wrong(place, f"unknown rule {name!r}", **meant(name, known)))
 
 
 def _wrong(place: Location, message: str, **names: Unpack[Meant]) -> Finding:

@@ -116,7 +116,7 @@ def _step(value: Any, key: str, field: str) -> Any:
         return value[key]
     if isinstance(value, list) and (key.isascii() and key.isdecimal()) and int(key) < len(value):
         return value[int(key)]
-    raise ResourceError(f"content: {{{field}}}: there is no {key!r}")
+    raise ResourceError(f"content: {{{field}}}: unknown name {key!r}")
 
 
 _HOW = ("engine", "encoding", "interpolate", "data")

@@ -303,4 +303,4 @@ def complaint_about(name: str) -> str:
     if name in HOST_FUNCTIONS or name in GROUP_OF or name in BUILTIN_FUNCTIONS:
         return ""
     known = [*HOST_FUNCTIONS, *GROUP_OF, *BUILTIN_FUNCTIONS]
-    return f"there is no function {name}{similar_names(name, known)}"
+    return f"unknown function {name}{similar_names(name, known)}"

@@ -290,7 +290,7 @@ class ExpressionCompiler:
             container, value = value, self.step(value, key)
             if value is MISSING and not (may_miss and key is node.keys[-1]):
                 known = list(container) if isinstance(container, dict) else []
-                self.fail(key.offset, f"{node}: there is no key {key.name!r}{similar_names(key.name, known)}")
+                self.fail(key.offset, f"{node}: unknown key {key.name!r}{similar_names(key.name, known)}")
         return value
 
     def step(self, value: Any, key: Key) -> Any:

@@ -158,7 +158,7 @@ def _run(frame: Frame, path: str, context: list[Any]) -> tuple[Frame, str]:
     # Relative to the root, since a function does not get the calling template's directory.
     program = frame.load(path, "/")
     if program is None:
-        raise FunctionError(f"there is no template {path}")
+        raise FunctionError(f"unknown template {path}")
     inner = frame.inner(program)
     if context:
         inner.dot, inner.boxed = context[0], False

@@ -141,5 +141,5 @@ class JetEngine:
         finally:
             self._loading.pop()
         if program is None:
-            raise source.error(reference.offset, f"there is no template {reference.path}")
+            raise source.error(reference.offset, f"unknown template {reference.path}")
         return program

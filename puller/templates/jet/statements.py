@@ -286,7 +286,7 @@ class StatementCompiler(CallCompiler):
         def run(frame: Frame) -> str:
             block = frame.blocks.get(name)
             if block is None:
-                self.fail(offset, f"there is no block {name!r}{similar_names(name, frame.blocks)}")
+                self.fail(offset, f"unknown block {name!r}{similar_names(name, frame.blocks)}")
             return self._call_block(frame, offset, block, given, context, content)
 
         return run
@@ -389,7 +389,7 @@ class StatementCompiler(CallCompiler):
                 self.fail(offset, "the path of a template must be a string")
             program = frame.load(wanted, self.path)
             if program is None:
-                self.fail(offset, f"there is no template {wanted}")
+                self.fail(offset, f"unknown template {wanted}")
             outer = frame.dot, frame.boxed, frame.blocks
             if context is not None:
                 frame.dot, frame.boxed = context.value(frame), frame.boxed and context.is_dot

@@ -369,7 +369,7 @@ def field(value: Any, name: str) -> Any:
         return value.get(name, MISSING)
     if isinstance(value, GoError) and name == "Error":
         return Function("Error", lambda _, arguments: _error_text(value, arguments))
-    raise FunctionError(f"there is no {name!r} in {describe(value)}: only a map has keys")
+    raise FunctionError(f"unknown name {name!r} in {describe(value)}: only a map has keys")
 
 
 def _error_text(error: GoError, arguments: list[Any]) -> str:

@@ -642,7 +642,7 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     [
         pytest.param(
             replaced(b'"version":2', b'"version":2,"version":2'),
-            "the key 'version' is given twice",
+            "the key 'version' is duplicate",
             marks=pytest.mark.attack("format.duplicate-keys"),
         ),
         pytest.param(

@@ -180,7 +180,7 @@ ARCHIVE = r"releases\.'1\.4\.0'\.archive"
         (b"{}", "format: is null, expected the number 2"),
         (b"[]", r"web/index\.json: is \[\], expected an object"),
         (b"<html>", "is not an index: Expecting value"),
-        (b'{"format": 2, "format": 2}', "the key 'format' is given twice"),
+        (b'{"format": 2, "format": 2}', "the key 'format' is duplicate"),
         (b'{"format": 2}', "index.bundle: is null, expected a string"),
         (document_with({}, bundle="db"), 'bundle: is "db", expected "web"'),
         (document_with({}, channels=None), "channels: is null, expected an object"),

@@ -73,7 +73,7 @@ def test_all_failures_are_told_in_the_order_of_the_file() -> None:
         "web.yaml:8: data.host is 'a', which does not satisfy: isIPv4(value)",
         "web.yaml:12: data.list is [1, 2], which does not satisfy: value | length > 3",
         "web.yaml:16: data.web.pw has a secret value that does not satisfy: value is match('^x')",
-        "web.yaml:23: data.empty is required and has no value",
+        "web.yaml:23: data.empty is required, but empty",
     ]
 
 
@@ -81,7 +81,7 @@ def test_all_failures_are_told_in_the_order_of_the_file() -> None:
     ("lines", "warning"),
     [
         (["# @requre", "a: 1"], "f:2: unknown annotation @requre (did you mean '@require'?)"),
-        (["# @validate", "a: 1"], "f:2: @validate wants an expression"),
+        (["# @validate", "a: 1"], "f:2: @validate requires an expression"),
         (["a:", "  # @require", "  - 1", "b: 1"], "f:3: @require stands above no key of data"),
         (["a: 1 # @validat value", "b: 1"], "f:2: unknown annotation @validat"),
         (["a:", "  # @sensitive", "  - b: 1"], "f:3: @sensitive stands above no key of data"),
@@ -119,7 +119,7 @@ def test_a_rule_in_a_list_holds_for_each_item() -> None:
     data = {"users": [{"password": "x"}, {"password": "long"}, {"name": "c"}], "groups": []}
     assert list(map(str, annotations.failures(data))) == [
         "f:5: data.users[0].password has a secret value that does not satisfy: value | length > 2",
-        "f:7: data.users[2].password is required and has no value",
+        "f:7: data.users[2].password is required, but empty",
     ]
     for path in annotations.sensitive:
         data = hidden_at(data, path)
@@ -144,7 +144,7 @@ def test_text_is_no_annotation(text: str) -> None:
 @pytest.mark.parametrize("value", [None, "", "absent"])
 def test_a_required_key_needs_a_value(value: object) -> None:
     data = {} if value == "absent" else {"a": value}
-    assert failures(data, "# @require", "a: 1") == ["f:2: data.a is required and has no value"]
+    assert failures(data, "# @require", "a: 1") == ["f:2: data.a is required, but empty"]
 
 
 @pytest.mark.parametrize("value", [0, False, "x", [], {}, Secret("x")])
@@ -212,7 +212,7 @@ def test_what_has_no_value_is_not_validated(data: dict[str, Any]) -> None:
     ("expression", "failure"),
     [
         ("value +", "f:2: data.a cannot be validated: value +: is not valid: unexpected 'end of template'"),
-        ("valu", "f:2: data.a cannot be validated: valu: there is no 'valu' (did you mean 'value'?)"),
+        ("valu", "f:2: data.a cannot be validated: valu: unknown name 'valu' (did you mean 'value'?)"),
         ("value + 1", "f:2: data.a cannot be validated: value + 1 is neither true nor false"),
         ("1 / 0", "f:2: data.a cannot be validated: 1 / 0: cannot be evaluated: ZeroDivisionError"),
     ],

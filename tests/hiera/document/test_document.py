@@ -45,7 +45,7 @@ def test_a_document_inside_a_manifest_leaves_the_other_keys_to_it() -> None:
     value = parsing.load_yaml(text, "manifest.yaml")
     document = Document.from_value(value, "manifest.yaml", lambda path: parsing.locate(text, path))
     with pytest.raises(
-        UndefinedError, match=r"^manifest.yaml:3:3: data.a: {{ facts.nope }}: facts has no key 'nope'"
+        UndefinedError, match=r"^manifest.yaml:3:3: data.a: {{ facts.nope }}: unknown key 'nope' in facts"
     ):
         document.resolve({})
 
@@ -83,7 +83,7 @@ data: {c: "{{ data.m.y }}"}
 hierarchy: {order: [a, b], merge: deep}
 overrides: {a: {m: 1}, b: {m: {x: 1}}}
 """
-    with pytest.raises(UndefinedError, match=r"data\.m has no key 'y'"):
+    with pytest.raises(UndefinedError, match=r"unknown key 'y' in data\.m"):
         resolve(text, data={"m": {"y": 2}})
 
 
@@ -157,11 +157,11 @@ def explain(merge: str) -> Any:
 def test_an_explanation_tells_every_entry_and_what_each_key_was_made_of() -> None:
     assert list(explain("deep").lines()) == [
         "f: merge is deep: later wins",
-        "  host:{{ facts.name }} → host:web01: merged over what is above",
-        "  role:{{ facts.nope }}: does not match: what it refers to is missing or empty",
+        "  host:{{ facts.name }} → host:web01: merged over the entries above",
+        "  role:{{ facts.nope }}: does not match: its reference is missing or empty",
         "  data: is skipped: the base data is always there",
-        "  other: has no section in overrides",
-        "  default: merged over what is above",
+        "  other: lacks a section in overrides",
+        "  default: merged over the entries above",
         "  a: data",
         "  m: data + overrides['host:web01']",
         "  l: data + overrides['host:web01']",
@@ -185,7 +185,7 @@ def test_an_explanation_is_data_too() -> None:
         "text": "role:{{ facts.nope }}",
         "name": None,
         "merged": False,
-        "reason": "does not match: what it refers to is missing or empty",
+        "reason": "does not match: its reference is missing or empty",
     }
     assert data["keys"]["a"] == ["data"]
 

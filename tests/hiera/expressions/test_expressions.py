@@ -107,7 +107,7 @@ def test_a_budget_serves_one_evaluation_and_is_full_again_for_the_next() -> None
 def test_functions_are_what_the_caller_gives() -> None:
     scope = Scope({}, functions={"hello": hello})
     assert resolve("{{ hello() }}, {{ hello(name='Bob') }}", scope) == "hello you, hello Bob"
-    with pytest.raises(UndefinedError, match=r"there is no 'helo' \(did you mean 'hello'"):
+    with pytest.raises(UndefinedError, match=r"unknown name 'helo' \(did you mean 'hello'"):
         resolve("{{ helo('x') }}", scope)
 
 
@@ -163,7 +163,7 @@ def test_only_the_facts_that_are_asked_for_are_gathered(text: str) -> None:
 
 def test_a_missing_fact_gathers_nothing() -> None:
     facts = LazyFacts()
-    with pytest.raises(UndefinedError, match="facts has no key 'o'"):
+    with pytest.raises(UndefinedError, match="unknown key 'o' in facts"):
         resolve("{{ facts.o }}", Scope(facts))
     assert facts.gathered == []
 
@@ -188,7 +188,9 @@ def test_a_tree_is_resolved_where_it_has_expressions_and_shared_where_not() -> N
 def test_an_error_in_a_tree_has_its_path() -> None:
     with pytest.raises(UndefinedError) as caught:
         resolve_tree({"a": [{"b": "{{ facts.nope }}"}]}, SCOPE, "web.yaml: resources[3]")
-    assert str(caught.value) == "web.yaml: resources[3]: a[0].b: {{ facts.nope }}: facts has no key 'nope'"
+    assert (
+        str(caught.value) == "web.yaml: resources[3]: a[0].b: {{ facts.nope }}: unknown key 'nope' in facts"
+    )
     assert caught.value.keys == ("a", 0, "b")
 
 
@@ -339,9 +341,9 @@ def test_plain_names_and_lookups_do_not_load_jinja(text: str) -> None:
 
 
 ADVICE = {
-    "data.list.append(1)": "a list has no 'append': values are not changed; a longer list is list + [item]",
+    "data.list.append(1)": "a list has no 'append': values cannot change. Write list + [item]",
     "data.list.sort()": "a list has no 'sort': values are not changed; a sorted list is list | sort",
-    "data.map.update({})": "there is no key 'update': values are not changed; a larger mapping is a | combine(b)",
+    "data.map.update({})": "unknown key 'update': values cannot change. Write a | combine(b)",
     "data.map | bool": "not a mapping; to ask whether there is anything in it, write | length > 0",
     "data.list | bool": "not a list; to ask whether there is anything in it, write | length > 0",
     "'{}'.format(1)": "text has no 'format': write 'a {} b' as 'a ' ~ value ~ ' b'",

@@ -138,7 +138,7 @@ def test_a_text_may_hold_several_encrypted_parts_and_loses_one_newline(pair: Pai
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ENC[GPG,aGk=]", "encrypted with GPG; Puller reads PKCS7 only"),
+        ("ENC[GPG,aGk=]", "encrypted with GPG, but Puller supports only PKCS7"),
         ("ENC[PKCS7,a]", "not base64"),
         ("ENC[aGk=]", "PKCS#7"),
     ],

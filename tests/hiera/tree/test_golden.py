@@ -41,11 +41,11 @@ OUR_WORDS = {
     "keytypes/hb": "expects Puppet::LookupValue, got the mapping key true",
     "keytypes/hb.true": "expects Puppet::LookupValue, got the mapping key true",
     "keytypes/hon": "expects Puppet::LookupValue, got the mapping key true",
-    "location/mapped-int": "mapped_paths wants a text, a list or a mapping, and 'memory_mb' is 2048",
+    "location/mapped-int": "mapped_paths requires a text, a list or a mapping, and 'memory_mb' is 2048",
     "location/path-empty-after-interpolation": "/env/data is a directory, expected a file",
     "lookup-options/invalid-regex": "not a regular expression that can be used: /^k(/",
     "merge-deep-sorted/types": "comparison of Integer with String failed",
-    "trusted/no-facts": "No facts available for target node: not a single one is given",
+    "trusted/no-facts": "No facts available for target node: facts are empty",
 }
 
 

@@ -160,10 +160,10 @@ def test_trusted_facts_without_clientcert_are_those_of_the_name_that_is_given(ma
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("{5: {merge: unique}}", "lookup_options: the key 5 is no text; in quotes it would be one"),
+        ("{5: {merge: unique}}", "lookup_options: the key 5 is not text. Quote it"),
         ("{k: [merge]}", "the options are [\"merge\"], expected a mapping with 'merge' or 'convert_to'"),
         ("{'^(': {merge: unique}}", "not a regular expression that can be used: /^(/"),
-        ("{k: {convert_to: [1]}}", "raised error: 1 is no type"),
+        ("{k: {convert_to: [1]}}", "raised error: 1 is not a type"),
         ("{k: {convert_to: integer}}", "could not parse 'integer'"),
         (
             "{k: {convert_to: [Integer, 10, true, 1]}}",

@@ -163,7 +163,7 @@ def test_lint_lists_what_these_facts_do_not_have(puller: Puller) -> None:
     missing, complete = puller("lint", "web", "-v"), puller("lint", "web", "--fact", "role=db")
     assert "web/manifest.yaml:6:" in missing.stdout
     assert ": unchecked: file#" in missing.stdout
-    assert "facts has no key 'role'" in missing.stdout
+    assert "unknown key 'role' in facts" in missing.stdout
     assert complete.stdout == "web: 1 resource, 0 errors, 0 warnings\n"
     assert (missing.returncode, complete.returncode) == (0, 0)
 
@@ -304,7 +304,7 @@ def test_the_version_is_that_of_the_distribution(puller: Puller) -> None:
         ),
         (
             "x.tar.gz",
-            "is not a bundle: it does not start as `puller bundle build` begins one; of another archive, unpack",
+            "is not a bundle: it does not start as `puller bundle build` begins one. Unpack another archive",
         ),
     ],
 )

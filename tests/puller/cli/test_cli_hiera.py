@@ -172,7 +172,7 @@ def test_a_single_document_is_asked_by_path(write: Write) -> None:
     explained = run(
         "lookup", "web.port", "d.yaml", "--facts", "f.json", "--no-system-facts", "--explain"
     ).stdout
-    assert "os:{{ facts.os }} → os:deb: merged over what is above" in explained
+    assert "os:{{ facts.os }} → os:deb: merged over the entries above" in explained
 
 
 def test_in_a_bundle_the_tree_is_above_the_manifest(write: Write) -> None:
@@ -406,4 +406,4 @@ def test_a_document_needs_no_complete_facts_and_is_checked(write: Write) -> None
     assert CliRunner().invoke(hiera, ["resolve", "data.json", *facts]).output == "test: override\n"
     result = CliRunner().invoke(hiera, ["resolve", "required.yaml", *facts], standalone_mode=False)
     assert (result.return_value, result.stdout) == (1, "address: 10.0.0.1\n")
-    assert "required.yaml:2: data.user is required and has no value" in result.stderr
+    assert "required.yaml:2: data.user is required, but empty" in result.stderr

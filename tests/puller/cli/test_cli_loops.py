@@ -53,7 +53,9 @@ def test_render_says_which_item_a_resource_comes_from(puller: Puller) -> None:
     assert shop["exec"][0]["item"] == "web/manifest.yaml:6: for name, vhost in data.vhosts: name is 'shop'"
     assert blog["exec"][0]["item"].endswith("name is 'blog'")
     assert disks["exec"][0] == {
-        "mkfs {{ disk }}": {"error": "for disk in facts.disks: {{ facts.disks }}: facts has no key 'disks'"},
+        "mkfs {{ disk }}": {
+            "error": "for disk in facts.disks: {{ facts.disks }}: unknown key 'disks' in facts"
+        },
         "item": "web/manifest.yaml:8: for disk in facts.disks",
     }
 
@@ -78,7 +80,7 @@ def test_explain_finds_a_loop_that_cannot_be_evaluated_by_what_is_written(puller
     lines = puller("explain", "exec#mkfs {{ disk }}", "web").out.splitlines()
     assert lines[2:4] == [
         "  for disk in facts.disks",
-        "  cannot be applied on this host: for disk in facts.disks: {{ facts.disks }}: facts has no key 'disks'",
+        "  cannot be applied on this host: for disk in facts.disks: {{ facts.disks }}: unknown key 'disks' in facts",
     ]
 
 
@@ -87,7 +89,7 @@ def test_lint_lists_a_loop_that_these_facts_do_not_have(puller: Puller) -> None:
     assert done.status == 0
     assert done.out.splitlines() == [
         "web/manifest.yaml:8:9: unchecked: exec#mkfs {{ disk }}: for disk in facts.disks: {{ facts.disks }}: "
-        "facts has no key 'disks' [depends-on-facts]",
+        "unknown key 'disks' in facts [depends-on-facts]",
         "Explanations: puller help CODE",
         "web: 3 resources, 0 errors, 0 warnings, 1 expression not checked",
     ]
@@ -97,7 +99,7 @@ def test_lint_names_the_item_of_a_loop(puller: Puller) -> None:
     lines = puller("lint", "web", "-v").out.splitlines()
     assert lines[0] == (
         "web/manifest.yaml:6:60: unchecked: exec#check shop: environment: [0]: {{ facts.role }}: "
-        "facts has no key 'role' (for name, vhost in data.vhosts: name is 'shop') [depends-on-facts]"
+        "unknown key 'role' in facts (for name, vhost in data.vhosts: name is 'shop') [depends-on-facts]"
     )
 
 

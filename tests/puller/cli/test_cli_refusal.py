@@ -48,7 +48,7 @@ NAMES = [
     "decrypt-backup",
     "with the private key",
     "a, which is not declared",
-    "has no key",
+    "unknown key",
     "did you mean 'a'?",
     "fails; quote it",
     "needs facts, data or environ",

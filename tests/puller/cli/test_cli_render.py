@@ -139,7 +139,7 @@ def test_blank_files_are_left_out_when_that_is_asked_for(render: Render, tmp_pat
     [
         ("jet", "a\n[[ data.por.x ]]", "a.conf:2:"),
         ("go", "a\n{{ nope }}", "a.conf:2:"),
-        ("jinja", "a\n{{ facts.kernl }}", "a.conf:2:4: there is no key 'kernl' (did you mean 'kernel'?)"),
+        ("jinja", "a\n{{ facts.kernl }}", "a.conf:2:4: unknown key 'kernl' (did you mean 'kernel'?)"),
     ],
 )
 @pytest.mark.parametrize("is_directory", [False, True])

@@ -105,7 +105,7 @@ def test_without_data_a_child_has_its_parents_documents_over_its_own(load: Load)
     assert seen(manifest, "data.own") == ["parent"] * 3
     assert seen(manifest, "data.list") == [["parent"], ["child", "parent"], ["grandchild", "child", "parent"]]
     assert seen(manifest, "data.limits.cpu") == [9, 9, 9]
-    with pytest.raises(Exception, match="no key 'own'"):
+    with pytest.raises(Exception, match="unknown key 'own'"):
         seen(load({**given("data: {}"), **TREE}), "data.own")
 
 
@@ -191,14 +191,14 @@ def test_explain_says_what_could_not_be_resolved(load: Load, tmp_path: Path, exe
     values = ("--set", "port=1", "--set", "web.port=2", "--set", "list=[3]", "--format", "json")
     (found,) = json.loads(execute("explain", "port", str(tmp_path), *values)[1])
     assert found["value"] == 1
-    assert "facts has no key 'nope'" in found["sources"][-1]["error"]
+    assert "unknown key 'nope' in facts" in found["sources"][-1]["error"]
 
 
 @pytest.mark.parametrize(
     "above", [{}, {"port": 1, "list": [3]}, {"port": {}, "web": {"port": 2}, "list": [3]}]
 )
 def test_a_value_that_nothing_replaces_must_be_resolved(load: Load, above: dict[str, Any]) -> None:
-    with pytest.raises(ManifestError, match=r"web/manifest.yaml:2:\d+: data.*: facts has no key 'nope'"):
+    with pytest.raises(ManifestError, match=r"web/manifest.yaml:2:\d+: data.*: unknown key 'nope' in facts"):
         load({"manifest.yaml": BROKEN}, above)
 
 

@@ -77,7 +77,7 @@ def test_what_has_not_changed_is_not_sent_again(host: Host, web: WebServer) -> N
 BAD = {
     "not YAML": ("data: [", 13, "/site.yaml:2:1: "),
     "not a document": ("port: 80", 13, "unknown key 'port'"),
-    "not for this host": ("data: {greeting: '{{ facts.nope }}'}", 13, "facts has no key 'nope'"),
+    "not for this host": ("data: {greeting: '{{ facts.nope }}'}", 13, "unknown key 'nope' in facts"),
 }
 
 

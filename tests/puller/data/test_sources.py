@@ -143,7 +143,7 @@ FAILURES = {
     "hiera(3)": "hiera requires a key such as 'profile::web::port', not a number",
     "hiera('web', merge='no')": "Unknown merge strategy: 'no'",
     "hiera('own.x')": "Got Integer when a hash-like object was expected",
-    "data.nope": "data has no key 'nope'",
+    "data.nope": "unknown key 'nope' in data",
 }
 
 
@@ -321,11 +321,11 @@ def test_a_document_sees_the_data_below_it(tmp_path: Path) -> None:
     sources = Surroundings({}, {}).load([first, second], Origin.COMMAND_LINE)
     assert merged(sources) == {"web": {"port": 80, "url": "http://x:80/"}}
     second.write_text("data: {a: '{{ facts.nope }}'}")
-    with pytest.raises(ConfigurationError, match=r"b\.yaml:1:8: data\.a: .* facts has no key 'nope'"):
+    with pytest.raises(ConfigurationError, match=r"b\.yaml:1:8: data\.a: .* unknown key 'nope' in facts"):
         Surroundings({}, {}).load([first, second], Origin.COMMAND_LINE)
     second.write_text("data: {a: '{{ data.of_a_bundle }}'}")
     assert merged(Surroundings({}, {}).load([first, second], Origin.COMMAND_LINE)) == {"web": {"port": 80}}
-    with pytest.raises(UndefinedError, match=r"b\.yaml:1:8: data\.a: .* data has no key 'of_a_bundle'"):
+    with pytest.raises(UndefinedError, match=r"b\.yaml:1:8: data\.a: .* unknown key 'of_a_bundle' in data"):
         Surroundings({}, {}).resolve(second.read_text(), "b.yaml", Origin.SITE)
 
 

@@ -201,7 +201,7 @@ def test_a_condition_that_is_no_truth_is_the_resources_failure(apply: Apply) -> 
     """)
     assert states(events) == {"echo a": "failed", "echo b": "failed", "echo c": "changed"}
     assert events["echo a"].errors == ["control: if 1 + 1 is 2, expected true or false"]
-    assert "facts has no key 'nope'" in events["echo b"].errors[0]
+    assert "unknown key 'nope' in facts" in events["echo b"].errors[0]
 
 
 def test_one_bad_resource_never_ends_the_run(
@@ -227,7 +227,7 @@ def test_one_bad_resource_never_ends_the_run(
     found = {name: (event.state.value, *event.errors) for name, event in events.items()}
     assert found.pop("bug")[1].startswith("internal error: RuntimeError('a bug in a type')")
     assert found == {
-        "template": ("failed", "web/manifest.yaml:5: command: {{ facts.nope }}: facts has no key 'nope'"),
+        "template": ("failed", "web/manifest.yaml:5: command: {{ facts.nope }}: unknown key 'nope' in facts"),
         "provider": ("failed", "provider is 'fish', expected one of posix, shell"),
         "missing": ("failed", "command '/no/such/command' cannot be started: no such file or directory"),
         "guard": ("failed", "onlyif '/no/such/guard' cannot be started: no such file or directory"),

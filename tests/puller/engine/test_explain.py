@@ -246,7 +246,7 @@ def test_a_source_is_explained_without_a_configuration(tmp_path: Path, execute: 
     }
     document = found["sources"][1]
     assert document["from"] == [f"{tmp_path}/manifest.yaml:4 (overrides['role:db'])"]
-    assert document["hierarchy"] == ["role:{{ facts.role }} → role:db: merged over what is above"]
+    assert document["hierarchy"] == ["role:{{ facts.role }} → role:db: merged over the entries above"]
 
 
 def test_options_for_facts_are_for_a_source(settled: Host, execute: Execute) -> None:

@@ -119,7 +119,7 @@ def test_an_expression_that_fails_for_one_item_is_the_failure_of_that_one(run: R
     events = run({"manifest.yaml": text})
     assert [event.state for event in events.values()] == ["changed", "failed"]
     assert events[f"{tmp_path}/ann"].errors == [
-        "web/manifest.yaml:6: content: {{ user.uid }}: user has no key 'uid'"
+        "web/manifest.yaml:6: content: {{ user.uid }}: unknown key 'uid' in user"
     ]
 
 
@@ -137,7 +137,7 @@ def test_a_loop_that_cannot_be_evaluated_fails_once_and_the_rest_goes_on(run: Ru
     loop = events[f"{tmp_path}/{{{{ disk }}}}"]
     assert loop.state is State.FAILED
     assert loop.errors == [
-        "web/manifest.yaml:5: for disk in facts.disks: {{ facts.disks }}: facts has no key 'disks'"
+        "web/manifest.yaml:5: for disk in facts.disks: {{ facts.disks }}: unknown key 'disks' in facts"
     ]
     assert loop.item == "web/manifest.yaml:5: for disk in facts.disks"
     assert events[f"touch {tmp_path}/after-sda"].unmet_requirements == [f"file#{tmp_path}/sda"]

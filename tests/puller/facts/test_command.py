@@ -136,7 +136,7 @@ def test_a_broken_facts_file_is_an_error_with_its_place(facts: Facts, tmp_path: 
     broken.write_text("role: web\nrole: db\n")
 
     assert facts("--facts", str(broken), status=64) == (
-        f"puller: {broken}:2:1: the key 'role' is given twice, first in line 1\n"
+        f"puller: {broken}:2:1: the key 'role' is duplicate, first in line 1\n"
     )
 
 

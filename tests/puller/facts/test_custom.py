@@ -114,7 +114,7 @@ def test_a_directory_that_is_not_there_has_no_facts(tmp_path: Path) -> None:
     ("name", "text", "problem"),
     [
         ("a.json", '{"a": 1', "facts.d/a.json:1:8: Expecting ',' delimiter"),
-        ("a.json", '{"a": 1, "a": 2}', "facts.d/a.json: the key 'a' is given twice"),
+        ("a.json", '{"a": 1, "a": 2}', "facts.d/a.json: the key 'a' is duplicate"),
         ("a.json", '{"a": NaN}', "facts.d/a.json: NaN is not a JSON value"),
         ("a.json", '{"a": 1e999}', "facts.d/a.json: 1e999 is too large for a number"),
         (
@@ -126,7 +126,7 @@ def test_a_directory_that_is_not_there_has_no_facts(tmp_path: Path) -> None:
         ("a.json", "[1]", "facts.d/a.json: holds a list, expected a mapping of fact names to values"),
         ("a.json", "7", "facts.d/a.json: holds only 7, expected a mapping of fact names to values"),
         ("a.json", "", "facts.d/a.json:1:1: Expecting value"),
-        ("a.yaml", "a: 1\na: 2\n", "facts.d/a.yaml:2:1: the key 'a' is given twice, first in line 1"),
+        ("a.yaml", "a: 1\na: 2\n", "facts.d/a.yaml:2:1: the key 'a' is duplicate, first in line 1"),
         (
             "a.yaml",
             "just text",

@@ -263,7 +263,7 @@ def test_what_is_open_in_one_is_the_failure_of_both(load: Load) -> None:
     """)
     failures = [declaration.failure for declaration in manifest.declarations]
     assert len(failures) == 2
-    assert all("facts has no key 'nope'" in failure for failure in failures)
+    assert all("unknown key 'nope' in facts" in failure for failure in failures)
 
 
 def in_two_manifests(tmp_path: Path, first: str, second: str, **files: str) -> list[Declaration]:

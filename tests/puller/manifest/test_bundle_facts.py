@@ -274,7 +274,7 @@ def test_two_bundles_of_one_run_see_each_its_own(lay: Lay) -> None:
     facts = host()
     names = [load(bundle, facts).declarations[0].properties.name for bundle in (web, db)]
     assert names == ["/bin/echo web", "/bin/echo db"]
-    with pytest.raises(ManifestError, match="facts has no key 'role'"):
+    with pytest.raises(ManifestError, match="unknown key 'role' in facts"):
         load(lay({"manifest.yaml": text}, "none"), facts)
 
 

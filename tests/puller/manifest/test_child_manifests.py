@@ -320,7 +320,7 @@ def test_data_that_this_machine_cannot_give_fails_the_child_alone(apply_all: App
     """
     events = apply_all({"manifest.yaml": parent, "a.yaml": run("one")})
     assert states(events) == {"a.yaml": "failed", "next": "changed"}
-    assert "data: x: {{ facts.missing }}: facts has no key" in events["a.yaml"].errors[0]
+    assert "data: x: {{ facts.missing }}: unknown key 'missing' in facts" in events["a.yaml"].errors[0]
 
 
 def test_messages_of_a_child_are_not_shown_and_that_is_said(load_all: Load) -> None:

@@ -222,10 +222,10 @@ def test_a_default_of_a_library_hides_nothing_that_the_bundle_says(lay: Lay) -> 
         "bundles/web/manifest.yaml": manifest % broken,
         "bundles/web/roles/web.yaml": EMPTY,
     }
-    assert "facts has no key 'nope'" in refusal(lay(changes))
+    assert "unknown key 'nope' in facts" in refusal(lay(changes))
     assert load(lay(changes), port=1).data.all["port"] == 1
     changes = {"bundles/web/manifest.yaml": manifest % "", "bundles/web/roles/web.yaml": f"{broken}\n{EMPTY}"}
-    assert "facts has no key 'nope'" in refusal(lay(changes))
+    assert "unknown key 'nope' in facts" in refusal(lay(changes))
 
 
 def test_explaining_a_key_names_the_library_that_has_it(lay: Lay) -> None:

@@ -258,7 +258,7 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
         f"{here}:15: resources[5]: is several types: file, exec, expected one type with its resources",
         f"{here}:15: resources[5] file: is an empty list, expected a list of names, or one mapping with a name",
         f"{here}:15: resources[5] exec: is an empty list, expected a list of names, or one mapping with a name",
-        f"{here}:16: resources[6] file#{{{{ data.q }}}}: name: {{{{ data.q }}}}: data has no key 'q'",
+        f"{here}:16: resources[6] file#{{{{ data.q }}}}: name: {{{{ data.q }}}}: unknown key 'q' in data",
         f"{here}:16: resources[6] file#{{{{ data.q }}}}: owner is missing; it is required unless ensure is absent",
         f"{here}:16: resources[6] file#{{{{ data.q }}}}: group is missing; it is required unless ensure is absent",
         f"{here}:16: resources[6] file#{{{{ data.q }}}}: mode is missing; it is required unless ensure is absent",
@@ -277,7 +277,10 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
         ("resources: []\ngive_up_after: -1\n", "give_up_after is -1, expected a number of runs"),
         ("resources: []\ngive_up_after: true\n", "give_up_after is True, expected a number of runs"),
         ("resources: []\nccm: {resources: []}\n", "resources cannot be used together with ccm"),
-        ("resources: []\npre_message: '{{ facts.x }}'\n", "pre_message: {{ facts.x }}: facts has no key 'x'"),
+        (
+            "resources: []\npre_message: '{{ facts.x }}'\n",
+            "pre_message: {{ facts.x }}: unknown key 'x' in facts",
+        ),
         ("a: [\n", "web/manifest.yaml:2:1: "),
         ("a: 1\na: 2\n", "web/manifest.yaml:2:1: "),
         ("resources: []\n---\nresources: []\n", "web/manifest.yaml:2:1: "),
@@ -324,7 +327,7 @@ def test_what_an_expression_cannot_give_is_the_failure_of_its_resource_alone(loa
     """)
     failures = [declaration.failure for declaration in manifest.declarations]
     assert failures == [
-        "command: {{ facts.nope }}: facts has no key 'nope'",
+        "command: {{ facts.nope }}: unknown key 'nope' in facts",
         "",
         "timeout is 'soon', expected a duration such as '30s', '1h30m' or '7d'",
     ]
@@ -381,7 +384,7 @@ ANNOTATED = """
 
 def test_what_annotations_demand_of_the_finished_data_is_checked(load: Load) -> None:
     found = problems(load, ANNOTATED.replace("PORT", "null"), facts={"password": "x"})
-    assert found == ("web/manifest.yaml:3: data.port is required and has no value",)
+    assert found == ("web/manifest.yaml:3: data.port is required, but empty",)
     found = problems(
         load, ANNOTATED.replace("PORT", "1"), facts={"password": "x"}, sources=({"port": "http"},)
     )

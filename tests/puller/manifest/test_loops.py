@@ -259,7 +259,7 @@ FAILED = """
 def test_a_loop_that_cannot_be_evaluated_here_is_one_failed_resource(load: Load) -> None:
     loop, other = load(FAILED).declarations
     assert str(loop) == "file#/mnt/{{ disk }}"
-    assert loop.failure == "for disk in facts.disks: {{ facts.disks }}: facts has no key 'disks'"
+    assert loop.failure == "for disk in facts.disks: {{ facts.disks }}: unknown key 'disks' in facts"
     assert loop.item == "for disk in facts.disks"
     assert other.failure == ""
 
@@ -310,8 +310,8 @@ def test_a_later_manifest_may_refer_to_what_a_failed_loop_of_an_earlier_one_may_
         ("x in data.number", "for x in data.number: is 7, expected a list or a mapping"),
         ("x in data.map", "for x in data.map: is a mapping, expected two names: key, x in data.map"),
         ("i, x in data.list", "for i, x in data.list: is a list, expected one name: x in data.list"),
-        ("x in data.lst", "{{ data.lst }}: data has no key 'lst' (did you mean 'list'?)"),
-        ("x in dta.list", "{{ dta.list }}: there is no 'dta' (did you mean 'data'?)"),
+        ("x in data.lst", "{{ data.lst }}: unknown key 'lst' in data (did you mean 'list'?)"),
+        ("x in dta.list", "{{ dta.list }}: unknown name 'dta' (did you mean 'data'?)"),
         ("x in data.list |", "{{ data.list | }}: is not valid: "),
         ("x in data.secret", "is Sensitive [value redacted], expected a list or a mapping"),
         ("x in data.text * 1000", "is '" + "abc" * 20 + "'…, expected a list or a mapping"),
@@ -498,7 +498,7 @@ resources:
     loop = "for user in [{'name': 'joe'}, {'nmae': 'ann'}, {'name': none}]"
     assert problems(load, text) == (
         f"web/manifest.yaml:5: resources[0] exec#echo {{{{ user.name }}}} ({loop}: user is {{'nmae': 'ann'}}): "
-        "name: {{ user.name }}: user has no key 'name' (did you mean 'nmae'?)",
+        "name: {{ user.name }}: unknown key 'name' in user (did you mean 'nmae'?)",
         f"web/manifest.yaml:5: resources[0] exec#echo {{{{ user.name }}}} ({loop}: user is {{'name': None}}): "
         "name: {{ user.name }}: is null, which cannot stand inside text: say what to write with | default('', true)",
         "web/manifest.yaml:7: resources[0] exec#for exec#echo bob (for ref in ['exec#echo joe', 'exec#echo bob']: "
@@ -664,7 +664,7 @@ def test_a_condition_that_fails_names_the_item(load: Load) -> None:
     text = CONDITIONS.replace("{USERS}", "[{name: a}]").replace("CONDITION", "user.shell")
     (failed,) = load(text).declarations
     assert "user is {'name': 'a'}" in failed.failure
-    assert "has no key 'shell'" in failed.failure
+    assert "unknown key 'shell'" in failed.failure
 
 
 ONE_FAILS = """

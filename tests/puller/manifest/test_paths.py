@@ -185,4 +185,4 @@ def test_a_failure_in_a_template_names_it_from_the_bundle(build: Build, tmp_path
         "shared/bad.j2": "\n{{ nope }}",
     }
     said = written(build(files), tmp_path)[0]
-    assert "bundle:shared/bad.j2:2:4: there is no 'nope'" in said
+    assert "bundle:shared/bad.j2:2:4: unknown name 'nope'" in said

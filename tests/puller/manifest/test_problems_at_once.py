@@ -162,7 +162,7 @@ def test_an_expression_without_a_value_hides_no_other_problem(load: Load, open_o
 @pytest.mark.parametrize(
     ("text", "failure"),
     [
-        ("file: [{/x: {ensure: '{{ data.x }}'}}]", "ensure: {{ data.x }}: data has no key 'x'"),
+        ("file: [{/x: {ensure: '{{ data.x }}'}}]", "ensure: {{ data.x }}: unknown key 'x' in data"),
         (f"file: [{{/x: {{{ATTRIBUTES}, source: '{{{{ data.x }}}}', checksum: {SHA256}}}}}]", "source: "),
         (f"file: [{{/x: {{{ATTRIBUTES}, ensure: '{{{{ data.x }}}}', content: a}}}}]", "ensure: "),
         ("file: [{/x: {owner: root, group: '{{ data.x }}', mode: '{{ data.x }}'}}]", "group: .*; mode: "),
@@ -332,7 +332,7 @@ WITHOUT_ATTRIBUTES = [
     [
         (
             "{a: \"{{ lookup('facts.nothing') }}\"}",
-            "data.a: {{ lookup('facts.nothing') }}: facts has no key 'nothing'",
+            "data.a: {{ lookup('facts.nothing') }}: unknown key 'nothing' in facts",
         ),
         ("[1]", "data: is a list, expected a mapping"),
     ],
@@ -371,7 +371,7 @@ def test_a_child_whose_data_cannot_be_had_on_this_machine_is_checked_and_does_no
         "data: {b: '{{ data.q }}'}\nresources: [{file: [{'/{{ data.q }}': {ensure: absent}}]}]\n"
     )
     (declaration,) = load(text).declarations
-    assert "facts has no key 'no'" in declaration.failure
+    assert "unknown key 'no' in facts" in declaration.failure
     child.write_text("resources: [{file: [{/y: {}}]}]\n")
     assert problems(load, text) == WITHOUT_ATTRIBUTES
 

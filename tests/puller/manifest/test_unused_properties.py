@@ -41,7 +41,7 @@ def test_an_absent_resource_may_have_a_content(load: Load, written: str) -> None
     (off,) = load(text, facts={"on": False}).declarations
     assert (off.failures, off.properties.ensure) == ((), "absent")
     (missing,) = load(text, facts={"on": True}).declarations
-    assert "no key" in str(missing.failures[0])
+    assert "unknown key" in str(missing.failures[0])
     (on,) = load(DATA + text, facts={"on": True}).declarations
     assert (on.failures, on.properties.ensure) == ((), "present")
     (static,) = load(text.replace(SWITCH, "absent"), facts={}).declarations
@@ -84,7 +84,7 @@ def test_the_name_of_a_left_out_resource_is_not_needed(load: Load) -> None:
     """
     assert [one.type.type_name for one in load(text).declarations] == ["exec"]
     assert len(load(text, sources=({"dir": "/srv"},)).declarations) == 2
-    with pytest.raises(ManifestError, match="data has no key 'dir'"):
+    with pytest.raises(ManifestError, match="unknown key 'dir' in data"):
         load(text.replace("'dir' in data", "true"))
 
 

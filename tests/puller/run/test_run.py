@@ -405,7 +405,7 @@ def test_a_fact_that_is_missing_here_fails_its_resource_and_what_requires_it(
     outcome = settled.run()
     assert outcome.status == 6
     assert re.search(
-        r"exec#tune failed .*web-1\.1\.0/manifest\.yaml:14: command: .*: facts has no key 'nowhere'",
+        r"exec#tune failed .*web-1\.1\.0/manifest\.yaml:14: command: .*: unknown key 'nowhere' in facts",
         outcome.output,
     )
     assert settled.states()["exec#check"] == "skipped"

@@ -86,7 +86,7 @@ def test_a_secret_that_is_handed_on_stays_one(file: str, scope: Scope, tmp_path:
             "template has data of its own: hand the value in by another name",
         ),
         ("{{ template('endless.j2') }}", "templates call one another more than 20 levels deep"),
-        ("{{ template('bad.j2') }}", "main:1:4: bad.j2:2:4: there is no 'nope'"),
+        ("{{ template('bad.j2') }}", "main:1:4: bad.j2:2:4: unknown name 'nope'"),
         ("{{ template('no.j2') }}", "no.j2 cannot be read: no such file or directory"),
     ],
 )

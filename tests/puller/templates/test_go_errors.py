@@ -55,8 +55,8 @@ def failure(text: str, limits: Limits | None = None) -> TemplateError:
         ("{{ nil.x }}", "1:7: a constant has no fields"),
         # unknown names
         ("{{ $prot }}", "1:4: undefined variable '$prot'"),
-        ('{{ uper "a" }}', "1:4: there is no function uper (did you mean 'upper'?)"),
-        ("{{ xyzzy }}", "1:4: there is no function xyzzy"),
+        ('{{ uper "a" }}', "1:4: unknown function uper (did you mean 'upper'?)"),
+        ("{{ xyzzy }}", "1:4: unknown function xyzzy"),
         ('{{ template "nope" }}', "1:4: template 'nope' is not defined"),
         # values of the wrong type
         ("{{ .data.null.x }}", "1:4: .data.null is nil: it has no field x"),

@@ -148,9 +148,9 @@ def test_include_if_exists() -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"main.jet": '[[ include "x.jet" ]]'}, "main.jet:1:4: there is no template x.jet"),
-        ({"main.jet": '\n[[ extends "x.jet" ]]'}, "main.jet:2:12: there is no template x.jet"),
-        ({"main.jet": '[[ exec("x.jet") ]]'}, "main.jet:1:4: exec: there is no template x.jet"),
+        ({"main.jet": '[[ include "x.jet" ]]'}, "main.jet:1:4: unknown template x.jet"),
+        ({"main.jet": '\n[[ extends "x.jet" ]]'}, "main.jet:2:12: unknown template x.jet"),
+        ({"main.jet": '[[ exec("x.jet") ]]'}, "main.jet:1:4: exec: unknown template x.jet"),
         ({"main.jet": '[[ include "x.jet" ]]', "x.jet": "\n[[ nope ]]"}, "x.jet:2:4: nope is not defined"),
         ({"main.jet": '[[ include "x.jet" ]]', "x.jet": "[[ if ]]"}, "x.jet:1:7: found ]], expected a value"),
         ({"main.jet": '[[ import "x.jet" ]]', "x.jet": "[[ if ]]"}, "x.jet:1:7: found ]], expected a value"),
@@ -167,7 +167,7 @@ def test_include_if_exists() -> None:
         ),
         (
             {"main.jet": '[[ include "../../etc/passwd" ]]'},
-            "main.jet:1:4: there is no template ../../etc/passwd",
+            "main.jet:1:4: unknown template ../../etc/passwd",
         ),
         (
             {

@@ -205,7 +205,7 @@ def _missing(called: Called, files: BundleFiles, tree: str, part: TextPart) -> I
 def _problem(called: Called, files: BundleFiles, tree: str) -> tuple[str, tuple[str, ...]]:
     """Return the message about a path without a file, and similar paths. Empty for an existing file."""
     if called.function == "include":
-        return f"there is no template {called.path}{_SHARES}", ()
+        return f"unknown template {called.path}{_SHARES}", ()
     if called.function == RENDER:
         path = os.path.join(tree, os.path.normpath(f"./{called.path}"))
         is_missing = bool(tree) and not files.is_prefixed(called.path) and not os.path.isfile(path)

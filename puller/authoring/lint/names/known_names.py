@@ -157,7 +157,7 @@ class Judge:
         self, code: ProblemCode, name: str, kind: str, known: Sequence[str], *, line: int, offset: int = -1
     ) -> None:
         """Note an unknown name, filter, test or function."""
-        message = f"there is no {kind}{name[:_SHOWN]!r}"
+        message = f"unknown {kind or 'name '}{name[:_SHOWN]!r}"
         if not kind and name in ABSENT:
             self.refuse(code, name, f"{message}: {ABSENT[name]}", line=line, offset=offset)
             return

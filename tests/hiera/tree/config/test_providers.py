@@ -51,8 +51,8 @@ def test_the_provider_hiera_of_an_environment_reads_what_applies_without_a_hiera
         "m::other": [("Environment", "Common", "/env/data/common.yaml")]
     }
     assert asked.warnings == [
-        "/env/environment.conf: environment_data_provider 'hiera' is deprecated; "
-        "a 'hiera.yaml' of version 5 should be used instead"
+        "/env/environment.conf: environment_data_provider 'hiera' is deprecated. "
+        "Use a 'hiera.yaml' of version 5"
     ]
 
 
@@ -70,7 +70,7 @@ def test_the_provider_none_takes_a_hiera_yaml_of_version_4_away_and_none_of_vers
     asked = environment("'none'", **{"/env/hiera.yaml": VERSION_5})
     assert asked.lookup("key") == "of the environment"
     assert asked.warnings == [
-        "/env/environment.conf: environment_data_provider 'none' is ignored, as there is a 'hiera.yaml' of version 5"
+        "/env/environment.conf: environment_data_provider 'none' is ignored, because a 'hiera.yaml' of version 5 exists"
     ]
 
 
@@ -79,8 +79,7 @@ def test_a_module_says_it_in_its_metadata() -> None:
     assert asked.lookup("m::key") == "of the module"
     assert ('Module "m"', "Common", "/env/modules/m/data/common.yaml") in asked.tree.holders()["m::key"]
     assert asked.warnings == [
-        "/env/modules/m/metadata.json: data_provider 'hiera' is deprecated; "
-        "a 'hiera.yaml' of version 5 should be used instead"
+        "/env/modules/m/metadata.json: data_provider 'hiera' is deprecated. Use a 'hiera.yaml' of version 5"
     ]
     assert module('{"name": "x-m"}').lookup("m::key") is None
     files = {"/env/modules/m/hiera.yaml": VERSION_5}

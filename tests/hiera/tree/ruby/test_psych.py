@@ -118,7 +118,7 @@ def test_keys_that_python_would_confuse_are_kept_apart() -> None:
         (b"a: 0x_", 'invalid value for Integer(): "0x" at line 1 column 4'),
         (b"k: 1\na: caf\xe9", "at line 2 column 7: the text is not UTF-8"),
         (b"k: 1\na: \x01", "control characters are not allowed at line 2 column 4"),
-        (b"a: " + b"9" * 5000, "a number of 5000 digits"),
+        (b"a: " + b"9" * 5000, "a number has 5000 digits"),
     ],
 )
 def test_what_cannot_be_read_is_an_error_with_file_line_and_column(text: bytes, message: str) -> None:

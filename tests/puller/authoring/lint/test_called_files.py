@@ -54,7 +54,7 @@ MISSING: dict[str, Case] = {
     ),
     "an include of Jet, which finds no other templates": (
         {"manifest.yaml": JET, "a.jet": '[[ include "b.jet" ]]\n', "b.jet": "x\n"},
-        "web/a.jet:1:13: error: there is no template b.jet; Jet finds no other templates here",
+        "web/a.jet:1:13: error: unknown template b.jet; Jet finds no other templates here",
     ),
     "a partial that the scaffold does not have": (
         {"manifest.yaml": SCAFFOLD.replace("ENGINE", "go"), "t/a": 'a\n{{ render "_partials/no" . }}\n'},

@@ -65,7 +65,7 @@ def test_an_error_stays_and_the_comment_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("comment", "said"),
     [
-        ("disable=unused-date", "there is no rule 'unused-date' (did you mean 'unused-data'?)"),
+        ("disable=unused-date", "unknown rule 'unused-date' (did you mean 'unused-data'?)"),
         ("disable", "'disable' is no suppression, expected disable=RULE[,RULE] - reason"),
         ("disable=", "'disable=' is no suppression, expected disable=RULE[,RULE] - reason"),
         ("disable=suppression", "suppression cannot be switched off: only warnings can"),
@@ -92,7 +92,7 @@ def test_the_file_switches_rules_off_for_the_bundle_or_for_some_files(tmp_path: 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("disable: [nothing]", ":1:11: warning: there is no rule 'nothing'"),
+        ("disable: [nothing]", ":1:11: warning: unknown rule 'nothing'"),
         ("disable: [unknown-name]", ":1:11: warning: unknown-name cannot be switched off: only warnings can"),
         ("disable: all", ":1:1: warning: disable is 'all', expected a list of rules"),
         ("disabled: []", ":1:1: warning: unknown key 'disabled' (did you mean 'disable'?)"),

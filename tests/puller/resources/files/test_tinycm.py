@@ -68,9 +68,9 @@ def test_constants_are_interpolated_in_both_spellings_of_its_documents(
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
-        ("{nope}", "content: {nope}: there is no 'nope'"),
-        ("{nameservers[7]}", "content: {nameservers[7]}: there is no '7'"),
-        ("{foo.__class__}", "content: {foo.__class__}: there is no 'foo.__class__'"),
+        ("{nope}", "content: {nope}: unknown name 'nope'"),
+        ("{nameservers[7]}", "content: {nameservers[7]}: unknown name '7'"),
+        ("{foo.__class__}", "content: {foo.__class__}: unknown name 'foo.__class__'"),
         ("{dns}", "content: {dns} is a dict, expected a plain value"),
         ("{", "content cannot be interpolated: "),
     ],

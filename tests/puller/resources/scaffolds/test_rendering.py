@@ -325,7 +325,7 @@ def test_a_template_in_another_encoding_is_refused(bench: Any, engine: str, mark
         (
             "jinja",
             "a\n  {{ data.por }}",
-            "templates/d/app.conf:2:6: there is no key 'por' (did you mean 'port'?)",
+            "templates/d/app.conf:2:6: unknown key 'por' (did you mean 'port'?)",
         ),
         ("jinja", "a\n{% if %}", "templates/d/app.conf:2:"),
         ("jet", 'a\n[[ render("_partials/p", .) ]]', "templates/d/app.conf:2:4: render: _partials/p:1:4: "),

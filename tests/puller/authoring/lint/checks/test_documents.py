@@ -35,8 +35,7 @@ def test_an_expression_of_data_that_is_given_is_followed_where_no_machine_here_r
         in output
     )
     assert (
-        "given.yaml:3:54: error: there is no filter 'uper' (did you mean 'upper'?) [unknown-function]"
-        in output
+        "given.yaml:3:54: error: unknown filter 'uper' (did you mean 'upper'?) [unknown-function]" in output
     )
     assert " 2 errors, " in output
 

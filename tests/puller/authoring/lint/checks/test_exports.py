@@ -26,7 +26,7 @@ resources:
         ("{{ data.password }}", Severity.ERROR, "exports.port is a secret, which is never exported"),
         ("{{ data.prt }}", Severity.ERROR, "did you mean"),
         ("{{ data.port * 1000 }}", Severity.WARNING, "exports.port is 80000, expected a port"),
-        ("{{ facts.bios.port }}", Severity.UNCHECKED, "facts.bios has no key"),
+        ("{{ facts.bios.port }}", Severity.UNCHECKED, "in facts.bios"),
     ],
 )
 def test_an_export_that_no_host_could_report(

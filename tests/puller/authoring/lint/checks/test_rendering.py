@@ -30,7 +30,7 @@ def test_an_item_that_lacks_what_its_template_asks_for_is_told_with_the_item(
     (web / "manifest.yaml").write_text(f"{data}resources:\n{FILES}")
     _, output = execute("lint", "web")
     assert "warning: file#/etc/b: " in output
-    assert "there is no key 'port' (did you mean 'prt'?)" in output
+    assert "unknown key 'port' (did you mean 'prt'?)" in output
     assert "[resource-fails]" in output
     assert "file#/etc/a" not in output
     assert execute("lint", "web", "--strict")[0] == 1

@@ -38,27 +38,27 @@ WRONG = {
         "{{ data.tls.crt }}": "1:13: error: data.tls has no 'crt'",
         "{{ facts.os.famly }}": "1:13: error: facts.os has no 'famly'",
         "{% for s in data.sites %}{{ s.nme }}{% endfor %}": "s has no 'nme' on any host (did you mean 'name'?)",
-        "{% for s in data.sites %}{% endfor %}{{ s }}": "there is no 's'",
+        "{% for s in data.sites %}{% endfor %}{{ s }}": "unknown name 's'",
         "{% for n, v in data.vhosts.items() %}{{ v.rot }}{% endfor %}": "v has no 'rot'",
         "{% for n, v in data.vhosts | dictsort %}{{ v.rot }}{% endfor %}": "v has no 'rot'",
         "{% for s in data.sites | sort(attribute='name') %}{{ s.nme }}{% endfor %}": "s has no 'nme'",
         "{% set t = data.tls %}{{ t.crt }}": "t has no 'crt'",
         "{% with t = data.tls %}{{ t.crt }}{% endwith %}": "t has no 'crt'",
-        "{% macro m(x) %}{{ x.y }}{{ zz }}{% endmacro %}": "there is no 'zz'",
-        "{% if false %}{{ data.port | uper }}{% endif %}": "there is no filter 'uper'",
-        "{% if data.port is nunber %}{% endif %}": "there is no test 'nunber'",
-        "{{ raneg(3) }}": "there is no 'raneg' (did you mean 'range'?) [unknown-function]",
-        "{{ write('a', 'b') }}": "there is no 'write'",
+        "{% macro m(x) %}{{ x.y }}{{ zz }}{% endmacro %}": "unknown name 'zz'",
+        "{% if false %}{{ data.port | uper }}{% endif %}": "unknown filter 'uper'",
+        "{% if data.port is nunber %}{% endif %}": "unknown test 'nunber'",
+        "{{ raneg(3) }}": "unknown name 'raneg' (did you mean 'range'?) [unknown-function]",
+        "{{ write('a', 'b') }}": "unknown name 'write'",
         "{{ data.vhosts[facts.hostname].rot }}": "data.vhosts.* has no 'rot'",
         "{{ lookup('data.tls.crt') }}": "data.tls has no 'crt'",
         "{% include 'templates/' ~ data.prt ignore missing %}": "data has no 'prt'",
         "{{ data.port ~ (data.prt if data.tls else 1) }}": "data has no 'prt'",
         "#jinja2: lstrip_blocks: True\n\n{{ data.prt }}": "3:9: error: data has no 'prt'",
-        "{% filter uper %}x{% endfilter %}": "there is no filter 'uper'",
+        "{% filter uper %}x{% endfilter %}": "unknown filter 'uper'",
     },
     "app.tmpl": {
         "a\nb {{ .data.prt }}": "2:12: error: data has no 'prt' on any host (did you mean 'port'?)",
-        "{{ .dta.port }}": "there is no 'dta' (did you mean 'data'?)",
+        "{{ .dta.port }}": "unknown name 'dta' (did you mean 'data'?)",
         "{{ .Data.prt }}": "has no 'prt'",
         "{{ $.data.tls.crt }}": "data.tls has no 'crt'",
         "{{ range .data.sites }}{{ .nme }}{{ end }}": "data.sites.* has no 'nme' on any host (did you mean 'name'?)",
@@ -74,14 +74,14 @@ WRONG = {
     },
     "app.jet": {
         "a\nb [[ data.prt ]]": "2:11: error: data has no 'prt' on any host (did you mean 'port'?)",
-        "[[ dta.port ]]": "there is no 'dta' (did you mean 'data'?) [unknown-name]",
+        "[[ dta.port ]]": "unknown name 'dta' (did you mean 'data'?) [unknown-name]",
         "[[ .data.tls.crt ]]": "data.tls has no 'crt'",
         "[[ range data.sites ]][[ .nme ]][[ end ]]": "data.sites.* has no 'nme'",
         "[[ range i, s := data.sites ]][[ s.nme ]][[ end ]]": "data.sites.* has no 'nme'",
         "[[ t := data.tls ]][[ t.crt ]]": "data.tls has no 'crt'",
-        "[[ uper(data.port) ]]": "there is no 'uper' (did you mean 'upper'?) [unknown-function]",
-        "[[ data.port | uper ]]": "there is no 'uper' (did you mean 'upper'?)",
-        "[[ if false ]][[ uper(data.port) ]][[ end ]]": "there is no 'uper'",
+        "[[ uper(data.port) ]]": "unknown name 'uper' (did you mean 'upper'?) [unknown-function]",
+        "[[ data.port | uper ]]": "unknown name 'uper' (did you mean 'upper'?)",
+        "[[ if false ]][[ uper(data.port) ]][[ end ]]": "unknown name 'uper'",
         "[[ if data.prt == 80 ]][[ end ]]": "data has no 'prt'",
         '[[ data["prt"] ]]': "data has no 'prt'",
     },
@@ -186,7 +186,7 @@ def test_a_template_sees_the_names_of_its_loop_and_the_data_that_it_is_handed(fi
     found = [one.partition("error: ")[2] for one in find_names(files)]
     assert found[0].startswith("data has no 'port' on any host (known: size)")
     assert found[1].startswith("vhost has no 'rot' on any host (did you mean 'root'?)")
-    assert found[2].startswith("there is no 'vhst' (did you mean 'vhost'?)")
+    assert found[2].startswith("unknown name 'vhst' (did you mean 'vhost'?)")
 
 
 def test_a_template_that_expressions_name_is_followed(find_names: Lint) -> None:
@@ -207,7 +207,7 @@ def test_a_called_template_sees_what_it_is_called_with(find_names: Lint) -> None
     manifest = f"{DATA}resources:\n  - file:\n"
     manifest += "      - /a: {content: \"{{ template('t.j2', size=1) }}\", mode: '0644'}\n"
     (found,) = find_names({"manifest.yaml": manifest, "t.j2": "{{ size }} {{ sise }} {{ data.port }}"})
-    assert "there is no 'sise' (did you mean 'size'?)" in found
+    assert "unknown name 'sise' (did you mean 'size'?)" in found
 
 
 TREES = {
