@@ -61,7 +61,7 @@ def parse_since(text: str, now: datetime) -> datetime:
     """Parse a past time, or a duration before ``now``. Raises ``ValueError``, also for a future time."""
     since = _parse_time(text, now, direction=-1)
     if since > now:
-        raise ValueError(f"is {minute_text(since)}, and it is {minute_text(now)} now")
+        raise ValueError(f"is {minute_text(since)}, which is after the current time {minute_text(now)}")
     return since
 
 

@@ -193,6 +193,15 @@ before_option = click.option(
     help="A bundle that precedes SOURCE on its hosts. SOURCE may refer to its resources.",
 )
 
+only_option: Decorator = click.option(
+    "--only",
+    "only",
+    multiple=True,
+    metavar="REFERENCE",
+    shell_complete=resources_of_host,
+    help="Apply only these resources, such as file#/etc/nginx/*, and their requirements.",
+)
+
 job_options = together(
     noop_option("Show the changes without making them."),
     click.option(
@@ -203,14 +212,7 @@ job_options = together(
         is_flag=True,
         help="Exit with 2 after changes, or with --noop if changes are due, and with 6 after failures.",
     ),
-    click.option(
-        "--only",
-        "only",
-        multiple=True,
-        metavar="REFERENCE",
-        shell_complete=resources_of_host,
-        help="Apply only these resources, such as file#/etc/nginx/*, and their requirements.",
-    ),
+    only_option,
     click.option("-v", "--verbose", is_flag=True, help="Show unchanged resources, too."),
     click.option("-q", "--quiet", is_flag=True, help="Show only failures."),
 )

@@ -95,6 +95,38 @@ class FollowedBundle(msgspec.Struct, kw_only=True):
     """The version that the configuration fixes. Usually empty."""
 
 
+class DiffResult(Result, tag="diff", kw_only=True):
+    """The result of ``puller diff``."""
+
+    report: Report | None = None
+    """Like the report of a dry run, without new releases."""
+
+
+class HistoryResult(Result, tag="history", kw_only=True):
+    """The result of ``puller history``."""
+
+    runs: list[Report] = []
+    """The runs with changes or problems, newest first."""
+    quiet: int = 0
+    """The number of runs without changes."""
+
+
+class DoctorCheck(msgspec.Struct):
+    """The result of one check."""
+
+    subject: str
+    verdict: str
+    """``ok``, ``warning``, ``problem`` or ``unknown``."""
+    fact: str
+    fix: str = ""
+
+
+class DoctorResult(Result, tag="doctor", kw_only=True):
+    """The result of ``puller doctor``."""
+
+    checks: list[DoctorCheck] = []
+
+
 class ConfigCheckResult(Result, tag="config check", kw_only=True):
     """The result of ``puller config check``."""
 
@@ -169,6 +201,9 @@ AnyResult = Union[  # noqa: UP007  a schema needs one type
     ApplyResult,
     RollbackResult,
     CheckResult,
+    DiffResult,
+    HistoryResult,
+    DoctorResult,
     PinResult,
     DisableResult,
     ConfigCheckResult,

@@ -293,8 +293,11 @@ def duration_text(seconds: float) -> str:
 
 
 def command_to_apply() -> str:
-    """Return the command line of this dry run without its options for dry runs."""
-    return shlex.join(["puller", *(word for word in sys.argv[1:] if word not in _DRY_RUN_OPTIONS)])
+    """Return the command line that makes the changes of this dry run."""
+    words = [word for word in sys.argv[1:] if word not in _DRY_RUN_OPTIONS]
+    if words[:1] == ["diff"]:
+        words[0] = "run"
+    return shlex.join(["puller", *words])
 
 
 def _colour_of(exit_status: int) -> str:

@@ -77,6 +77,8 @@ class Agent(msgspec.Struct, frozen=True):
     settings: Settings
     offline: bool = False
     """Apply the versions of this host, without asking the site."""
+    ignores_holds: bool = False
+    """Apply also during a pause and outside of the maintenance windows. Only for dry runs."""
     fell_back: str = ""
     """Why the installed agent does not start and this earlier one runs in its place. Usually empty."""
 
@@ -243,7 +245,7 @@ class Agent(msgspec.Struct, frozen=True):
         """Return everything that the operator holds. Report why nothing is applied, if that is so."""
         warn, noop = self.problems.warn, self.settings.noop
         holds = Holds.load(self.configuration, self.directories, record.started, warn, noop=noop)
-        record.paused = holds.why_not_applying(record.started)
+        record.paused = "" if self.ignores_holds else holds.why_not_applying(record.started)
         if record.paused:
             self.problems.log.notice(f"nothing is applied: {record.paused}", kind=MessageId.RUN_PAUSED)
             self.problems.count(ExitStatus.HELD)

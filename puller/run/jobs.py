@@ -115,6 +115,8 @@ class RunOptions(Options, kw_only=True):
     config: str
     """See ``puller.state.default_paths.configuration_file``."""
     offline: bool = False
+    ignores_holds: bool = False
+    """See ``Agent.ignores_holds``."""
 
 
 class ApplyOptions(Options, kw_only=True):
@@ -186,6 +188,7 @@ def _run(options: RunOptions, configuration: "Configuration") -> int:
                 stops,
                 options.settings(log, stops),
                 options.offline,
+                options.ignores_holds,
                 os.environ.get("PULLER_FELL_BACK", ""),
             )
             report = agent.run()

@@ -437,6 +437,9 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         )
     ),
     "status": ("--config CONFIG", "--config CONFIG --format json", "--config CONFIG --check"),
+    "history": ("--config CONFIG", "--config CONFIG --format json", "file#* --config CONFIG"),
+    "diff": ("--config CONFIG -v", "--config CONFIG --format json"),
+    "doctor": ("--config CONFIG", "--config CONFIG --format json"),
     "check": ("--config CONFIG", "web --config CONFIG --format json", "--run --config CONFIG"),
     "forget": ("web --config CONFIG", "base --config CONFIG"),
     "disable": ("--config CONFIG --reason canaries",),
@@ -455,6 +458,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "SITE SOURCE --version 3 --passphrase-file HOME/token",
     ),
     "site data": (f"SITE HOME/token --name exports {KEYS}", f"SITE --withdraw exports {KEYS}"),
+    "site release": (f"SITE SOURCE --name web --version 3.1.0 --noop {KEYS}",),
     "site push": ("SITE HOME/www", "SITE HOME/www --noop --format json"),
     "site mirror": ("SITE/public HOME/copy --root SITE/public/metadata/1.root.json --noop --format json",),
     "site promote": (f"SITE web --from stable --to canary {KEYS}",),

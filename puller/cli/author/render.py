@@ -61,17 +61,17 @@ template_options = together(
     click.option(
         "--left-delimiter",
         default="",
-        metavar="TEXT",
+        metavar="DELIMITER",
         help="The start of a template action, such as <<.",
     ),
     click.option(
-        "--right-delimiter", default="", metavar="TEXT", help="The end of a template action, such as >>."
+        "--right-delimiter", default="", metavar="DELIMITER", help="The end of a template action, such as >>."
     ),
     click.option("--skip-empty", is_flag=True, help="Skip files of a directory that render as blank."),
     click.option(
         "-o",
         "--output",
-        metavar="PATH",
+        metavar="FILE|DIR",
         help="Write to this file, or to this directory if SOURCE is a directory of templates.",
     ),
 )

@@ -41,5 +41,5 @@ def report() -> None:
 
 @schema.command()
 def result() -> None:
-    """Print the schema of the documents that commands print with --format json."""
+    """Print the schema of the JSON output of commands."""
     show(result_schema(), "json")

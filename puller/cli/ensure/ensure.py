@@ -301,7 +301,7 @@ def ensure_group() -> None:
       puller ensure file /etc/motd --content "Hello" --owner root --group root --mode 0644
       puller ensure service nginx running --enable --subscribe file#/etc/motd
 
-    References find earlier events of the same session. See `puller session --help`.
+    References find earlier events of the same session. See `puller help session`.
 
     Exit status: 0 in the desired state, 2 after changes with --detailed-exitcodes, 4 if the resource or a requirement
     failed, 64 for an invalid command line.
