@@ -1,12 +1,13 @@
-"""Shell completion of arguments: bundles, versions and resources of this host or of a site, types, files.
+"""Shell completion of arguments: bundles, versions and resources of this host or of a site, types, facts, hosts, files.
 
 * A shell completes at every key press. Completion therefore only reads records, never the site or the machine.
 * Unreadable records give no completions and no message, which would disturb the user's line.
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -15,12 +16,16 @@ from bundles.errors import BundleError
 from bundles.store.store import Store
 from puller.config.configuration import Configuration, load_configuration
 from puller.errors import PullerError
+from puller.facts.systems import facts_of, known_systems
 from puller.reporting.history import load_all_events
 from puller.resources.registry import type_names
 from puller.run.leftovers.managed import Managed
 from puller.run.policy.quarantine import Quarantine
 from puller.state.default_paths import configuration_file
 from puller.state.directories import Directories
+
+_MODEL = "debian-12"
+"""The known system whose facts are offered. Other systems have the same names."""
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -31,10 +36,10 @@ def _offer(find: Callable[[click.Context], Iterable[str]]) -> Completer:
     @functools.wraps(find)
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         try:
-            found = set(find(context))
-        except (PullerError, BundleError, OSError, ValueError):
+            values = set(find(context))
+        except (PullerError, BundleError, OSError, ValueError, click.ClickException):
             return []
-        return sorted(one for one in found if one.startswith(incomplete))
+        return sorted(value for value in values if value.startswith(incomplete))
 
     return complete
 
@@ -97,6 +102,70 @@ def bundles_of_site(context: click.Context) -> Iterable[str]:
     from bundles.publisher.site import Site
 
     return Site(Path(context.params["directory"])).bundles()
+
+
+@_offer
+def channels_of_site(context: click.Context) -> Iterable[str]:
+    """Return the channels of the preceding site argument."""
+    from bundles.publisher.site import Site
+
+    words = _arguments(context)
+    indexes = Site(Path(words[0])).indexes() if words else None
+    return [channel for index in indexes.of.values() for channel in index.channels] if indexes else []
+
+
+@_offer
+def versions_of_site(context: click.Context) -> Iterable[str]:
+    """Return the published versions of the preceding bundle arguments of a site."""
+    from bundles.publisher.site import Site
+
+    words = _arguments(context)
+    if not words:
+        return []
+    site = Site(Path(words[0]))
+    return [version for bundle in words[1:] for version in site.record(bundle).index.releases]
+
+
+def _arguments(context: click.Context) -> list[str]:
+    """Return the arguments of a line that ends with an option without its value. click has not assigned them yet."""
+    return list(context.args)
+
+
+@_offer
+def fact_names(context: click.Context) -> Iterable[str]:
+    """Return the paths of the facts that common systems have, such as ``os.release.major``."""
+    return _paths(facts_of(_MODEL))
+
+
+@_offer
+def fact_assignments(context: click.Context) -> Iterable[str]:
+    """Return the beginnings of ``NAME=VALUE`` for facts."""
+    return [f"{path}=" for path in _paths(facts_of(_MODEL))]
+
+
+@_offer
+def systems(context: click.Context) -> Iterable[str]:
+    """Return the known systems."""
+    return known_systems()
+
+
+@_offer
+def hosts_of_store(context: click.Context) -> Iterable[str]:
+    """Return the hosts of a fleet's store in a file. A database server is not asked."""
+    location = context.params.get("location") or ""
+    if "://" in location:
+        return []
+    from puller.cli.fleet.fleet_options import open_reader, opened_store
+
+    with opened_store(location) as store:
+        return list(open_reader(store, None).hosts)
+
+
+def _paths(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in facts.items():
+        yield prefix + name
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{prefix}{name}.")
 
 
 def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":

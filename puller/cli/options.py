@@ -13,7 +13,7 @@ import click
 
 from foundation.durations import Duration
 from foundation.timestamps import is_time, parse_until
-from puller.cli.completing import resources_of_host
+from puller.cli.completing import fact_assignments, resources_of_host, systems
 from puller.state.default_paths import DEFAULT_CONFIGURATION, PRIVATE_KEY, configuration_file
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -121,6 +121,7 @@ fact_options = together(
         "fact_pairs",
         multiple=True,
         metavar="NAME=VALUE",
+        shell_complete=fact_assignments,
         help="Set a fact to a text. Dots separate keys: os.family=Debian.",
     ),
     click.option(
@@ -154,6 +155,7 @@ other_machine_options = together(
         "--os",
         "of",
         metavar="SYSTEM",
+        shell_complete=systems,
         help="Use the facts of a known system such as debian-12.",
     ),
 )

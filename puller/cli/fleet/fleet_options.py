@@ -9,6 +9,7 @@ import click
 
 from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
+from puller.cli.completing import fact_assignments
 from puller.cli.options import DURATION
 from puller.errors import UsageError
 
@@ -41,6 +42,7 @@ where_option = click.option(
     "conditions",
     multiple=True,
     metavar="FACT=VALUE",
+    shell_complete=fact_assignments,
     help="Only hosts with this fact, such as os.release.major=12. Repeated conditions must all match.",
 )
 

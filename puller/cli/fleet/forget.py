@@ -2,13 +2,14 @@
 
 import click
 
+from puller.cli.completing import hosts_of_store
 from puller.cli.fleet.fleet_options import opened_store, store_option
 from puller.cli.output import say, warn
 from puller.exit_status import ExitStatus
 
 
 @click.command("forget")
-@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST...", shell_complete=hosts_of_store)
 @store_option
 def forget(hosts: tuple[str, ...], location: str) -> int:
     """Delete decommissioned hosts from the store.

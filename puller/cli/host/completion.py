@@ -25,4 +25,24 @@ def completion(shell: str) -> None:
     """
     source = get_completion_class(shell)
     assert source is not None  # noqa: S101  each choice has one
-    click.echo(source(cli, {}, "puller", _VARIABLE).source())
+    script = source(cli, {}, "puller", _VARIABLE).source()
+    click.echo(_with_quoted_values(script) if shell == "bash" else script)
+
+
+_PLAIN = "COMPREPLY+=($value)"
+_QUOTED = """\
+if [[ ${COMP_WORDS[COMP_CWORD]} == [\\"\\']* ]]; then
+                COMPREPLY+=("$value")
+            else
+                COMPREPLY+=("$(printf '%q' "$value")")
+            fi"""
+
+
+def _with_quoted_values(script: str) -> str:
+    """Return click's script for bash with quoted values, because bash inserts them unchanged.
+
+    Within quotes that the user has begun, bash needs no quoting. zsh and fish quote by themselves.
+    """
+    if _PLAIN not in script:
+        raise RuntimeError("the script of click for bash has changed")
+    return script.replace(_PLAIN, _QUOTED)

@@ -16,6 +16,7 @@ from foundation.suggestions import meant
 from hiera.errors import ExpressionError, HieraError
 from hiera.values import plain
 from hiera.values.plain import first_missing, parse_path, path_text
+from puller.cli.completing import fact_names, systems
 from puller.cli.host.common import chosen, load_host, state_in_use
 from puller.cli.options import configuration_option, fact_options, format_option
 from puller.cli.output import show, warn
@@ -36,7 +37,7 @@ _PRIVATE = 0o600
 
 
 @click.command()
-@click.argument("path", required=False)
+@click.argument("path", required=False, shell_complete=fact_names)
 @format_option
 @click.option("--legacy", is_flag=True, help="Include the legacy flat names of Facter.")
 @click.option(
@@ -44,7 +45,13 @@ _PRIVATE = 0o600
     metavar="NAME|DIRECTORY",
     help="Include the facts of an enforced bundle, of a ./DIRECTORY, or of a bundle file.",
 )
-@click.option("--of", "of", metavar="SYSTEM", help="Show the facts of a known system such as debian-12.")
+@click.option(
+    "--of",
+    "of",
+    metavar="SYSTEM",
+    shell_complete=systems,
+    help="Show the facts of a known system such as debian-12.",
+)
 @click.option(
     "-o",
     "--output",

@@ -8,7 +8,7 @@ import click
 
 from bundles.publisher.channels import Channels, Statement
 from bundles.publisher.site import Site
-from puller.cli.completing import bundles_of_site
+from puller.cli.completing import bundles_of_site, channels_of_site, versions_of_site
 from puller.cli.options import noop_option, together
 from puller.cli.output import say
 from puller.cli.publisher.changes import finish_change, no_push_option
@@ -37,8 +37,22 @@ _bundles = click.argument(
 @click.command()
 @site_directory
 @_bundle
-@click.option("--from", "source", required=True, metavar="CHANNEL", help="The channel that has the release.")
-@click.option("--to", "channel", required=True, metavar="CHANNEL", help="The channel that gets the release.")
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    metavar="CHANNEL",
+    shell_complete=channels_of_site,
+    help="The channel that has the release.",
+)
+@click.option(
+    "--to",
+    "channel",
+    required=True,
+    metavar="CHANNEL",
+    shell_complete=channels_of_site,
+    help="The channel that gets the release.",
+)
 @rollout_options
 @optional_store_option
 @_change_options
@@ -161,6 +175,7 @@ def halt(
 @click.option(
     "--version",
     metavar="VERSION",
+    shell_complete=versions_of_site,
     help="Any published version.  [default: the version before the last publication or rollout]",
 )
 @_change_options

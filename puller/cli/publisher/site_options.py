@@ -19,6 +19,7 @@ from bundles.publisher.channels import RolloutRequest, Statement, is_under_way
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from foundation.timestamps import is_moment, minute_text, parse_moment, parse_until
+from puller.cli.completing import channels_of_site
 from puller.cli.options import Decorator, EndType, together
 from puller.cli.output import say
 from puller.cli.publisher.key_sources import KEYS_VARIABLE, PIN_FILE, PIN_VARIABLE
@@ -60,7 +61,12 @@ uri_option: Decorator = click.option(
 )
 
 channel_option: Decorator = click.option(
-    "--channel", metavar="CHANNEL", default="stable", show_default=True, help="The channel of the hosts."
+    "--channel",
+    metavar="CHANNEL",
+    default="stable",
+    show_default=True,
+    shell_complete=channels_of_site,
+    help="The channel of the hosts.",
 )
 percent_option: Decorator = click.option(
     "--percent",

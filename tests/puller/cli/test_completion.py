@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulators.fleet import deliver, now, sent
 from tests.support.stories import Execute, Host, Publisher, run_here
 
 COMMAND = str(Path(sys.executable).with_name("puller"))
@@ -132,6 +133,43 @@ def test_what_is_quarantined_is_offered_to_be_cleared(
 def test_bundles_of_a_site_are_offered(publisher: Publisher, config: str) -> None:
     assert offered(f"puller site halt {publisher.site.directory} ") == {"web"}
     assert offered(f"puller site history {publisher.site.directory} x") == set()
+
+
+def test_versions_and_channels_of_a_site_are_offered(publisher: Publisher, config: str) -> None:
+    site = publisher.site.directory
+    assert offered(f"puller site back {site} web --version ") == {"1.0.0"}
+    assert offered(f"puller site promote {site} web --from ") == {"stable"}
+    assert offered(f"puller site halt {site} web --channel s") == {"stable"}
+    assert offered("puller site back web --version ") == set()
+
+
+def test_facts_and_systems_are_offered() -> None:
+    assert {"os.release", "os.release.major"} <= offered("puller facts os.rel")
+    assert offered("puller facts --of debian-1") == {"debian-12", "debian-13"}
+    assert offered("puller lint --fact os.fam") == {"os.family="}
+    assert offered("puller lint --os rocky") == {"rocky-9"}
+    assert offered("puller fleet status --where os.fam") == {"os.family="}
+
+
+def test_hosts_of_a_store_are_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execute: Execute
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert offered("puller fleet forget ") == set()
+    Path("reports").mkdir()
+    deliver(Path("reports"), [sent(host, now()) for host in ("web1.example.com", "db1.example.com")])
+    assert execute("fleet", "import", "reports")[0] == 0
+    assert offered("puller fleet forget w") == {"web1.example.com"}
+    assert offered("puller fleet forget --store none.db ") == set()
+
+
+def test_bash_quotes_values_with_spaces(publisher: Publisher, host: Host, tmp_path: Path) -> None:
+    publisher.publish("1.0.0", "resources: [{exec: [{'true a b': {}}]}]\n", files={})
+    assert host.run().status == 0
+    line = f"puller explain --config {host.configuration}"
+    assert run_shell(["bash", "-c", BASH], f"{line} exec") == "exec#true\\ a\\ b\n"
+    # Within quotes, bash inserts the value unchanged.
+    assert run_shell(["bash", "-c", BASH], f"{line} 'exec") == "exec#true a b\n"
 
 
 def test_commands_options_types_and_files_are_offered() -> None:
