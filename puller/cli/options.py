@@ -5,7 +5,7 @@
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -186,6 +186,22 @@ data_options = together(
     ),
 )
 """With ``fact_options`` for ``puller.run.host.load_inputs``, which resolves a manifest with them."""
+
+_CONTEXT = (
+    "fact_pairs",
+    "facts_files",
+    "facts_directories",
+    "no_system_facts",
+    "of",
+    "data_files",
+    "data_pairs",
+)
+
+
+def has_context(options: Mapping[str, Any]) -> bool:
+    """Return whether the options of a command describe a machine or its data."""
+    return any(options.get(name) for name in _CONTEXT)
+
 
 before_option = click.option(
     "--with",

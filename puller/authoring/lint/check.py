@@ -8,7 +8,7 @@
 """
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -145,6 +145,9 @@ class Linted(msgspec.Struct, frozen=True):
     """The findings, sorted by place."""
     resources: int | None
     """Number of resources for these facts, or ``None`` if the manifest is refused."""
+    counts: dict[Finding, int] = {}
+    """The number of machines with each finding. Empty for one machine."""
+    machines: int = 1
 
     def of(self, severity: Severity) -> list[Finding]:
         """Return the findings of one severity."""
@@ -174,6 +177,22 @@ class Linted(msgspec.Struct, frozen=True):
             for found in self.findings
         )
         return msgspec.structs.replace(self, findings=tuple(findings))
+
+
+def lint_on_each(
+    source: ManifestSource,
+    machines: Sequence[tuple[Inputs, Sequence[ManifestSource]]],
+) -> Linted:
+    """Return the findings of a bundle on several machines, each with its inputs and the bundles before it.
+
+    A finding that several machines share appears once, with their number. Raises like ``lint_bundle``.
+    """
+    results = [lint_bundle(source, inputs, before=before) for inputs, before in machines]
+    counts = Counter(finding for linted in results for finding in linted.findings)
+    resources = next((linted.resources for linted in results if linted.resources is not None), None)
+    return Linted(
+        source.name, tuple(sorted(counts, key=_order)), resources, dict(counts), machines=len(results)
+    )
 
 
 def lint_bundle(

@@ -35,7 +35,9 @@ def text_lines(linted: Linted, *, verbose: bool = False, colours: bool = False) 
     """
     shown = [one for one in linted.findings if verbose or one.severity is not Severity.UNCHECKED]
     for finding in shown:
-        yield _in_colour(finding) if colours else visible(str(finding))
+        line = _in_colour(finding) if colours else visible(str(finding))
+        count = linted.counts.get(finding, linted.machines)
+        yield line if count == linted.machines else f"{line} (in {count} of {linted.machines} test cases)"
     if shown:
         yield EXPLANATIONS
     yield summary(linted)

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
+from puller.authoring.cases.contexts import open_contexts
 from puller.authoring.lint import finding_formats
-from puller.authoring.lint.check import Linted, lint_bundle
+from puller.authoring.lint.check import Linted, lint_bundle, lint_on_each
 from puller.authoring.lint.finding_formats import as_junit
 from puller.cli.completing import files
-from puller.cli.options import before_option, data_options, fact_options, other_machine_options
+from puller.cli.options import before_option, data_options, fact_options, has_context, other_machine_options
 from puller.exit_status import ExitStatus
 from puller.manifest.manifest import open_source
 from puller.run.host import load_inputs
@@ -62,6 +63,9 @@ def lint(
     can disable warnings with a comment or in .puller-lint.yaml. docs/lint.md lists all rules. Expressions without a
     value for these facts are skipped, because other machines may have a value.
 
+    By default, lint checks SOURCE for the machines of its test cases (`puller test`), with the bundles that precede it
+    there. Without test cases, or with options for facts and data, it uses these options and the facts of this machine.
+
     With --with, lint also reads the bundles that precede SOURCE in the configuration of its hosts. SOURCE may refer to
     their resources and must not contradict them.
 
@@ -76,13 +80,19 @@ def lint(
     with contextlib.ExitStack() as opened:
         *others, found = (opened.enter_context(open_source(one)) for one in (*before, source))
         inputs = load_inputs(options)
-        given = options["data_files"]
-        linted = lint_bundle(found, inputs.for_manifest(), before=others, data_files=given)
+        contexts = (
+            [] if before or has_context(options) else open_contexts(source, options["private_key"], opened)
+        )
+        if contexts:
+            linted = lint_on_each(found, [(context.inputs, context.before) for context in contexts])
+        else:
+            given = options["data_files"]
+            linted = lint_bundle(found, inputs.for_manifest(), before=others, data_files=given)
         if strict:
             linted = linted.strict()
         for line in _lines(linted, output_format, verbose, documents):
             click.echo(line)  # the formats have escaped invisible characters
-        if not before and any(finding.is_undeclared for finding in linted.findings):
+        if not before and not contexts and any(finding.is_undeclared for finding in linted.findings):
             hint = "(resources of a bundle that comes before it on its hosts are known by --with BUNDLE)"
             click.echo(hint, err=output_format != "text")
         inputs.warn()

@@ -19,6 +19,7 @@ import msgspec
 from bundles.archive.unpack import inspect
 from bundles.filesystem.output import write_output
 from foundation.problems import ProblemCode
+from puller.authoring.cases.contexts import bundles_before, open_contexts
 from puller.authoring.preview import groups, preview_formats
 from puller.authoring.preview.groups import FactFiles, Machine, Machines, Several
 from puller.authoring.preview.preview_formats import as_json, as_text
@@ -184,8 +185,8 @@ def preview(
 ) -> int:
     """Show the changes of a new release on each machine.
 
-    SOURCE is a bundle. Its changes are shown for each machine in --facts or --fleet. Machines with equal changes are
-    grouped.
+    SOURCE is a bundle. Its changes are shown for each machine in --facts or --fleet. By default, these are the machines
+    of its test cases. Machines with equal changes are grouped.
 
     The current release comes from a channel of the site, or from --from. With --from NAME=VERSION and --to
     NAME=VERSION, SOURCE is a site, and the preview compares two of its releases. A site is a directory, or a URL with
@@ -203,12 +204,16 @@ def preview(
     Exit status: 0 without changes, 2 with changes, 4 for new failures or if the bundle is rejected before and after, 10
     if a site does not match its signatures.
     """
-    if not facts and fleet is None:
-        raise click.UsageError("no machines are given: expected --facts FILE|DIR, or --fleet with a store")
     with contextlib.ExitStack() as opened:
+        tested = _tested_machines(source, opened) if not facts and fleet is None else ()
+        if not facts and fleet is None and not tested:
+            raise click.UsageError(
+                "no machines are given: expected --facts FILE|DIR, or --fleet with a store"
+            )
+        before = before or bundles_before(source)
         sides, notes = _sides(source, options, opened)
         others = tuple(opened.enter_context(open_source(one)) for one in before)
-        machines = _machines((*facts, *more_facts), fleet, opened)
+        machines = tested or _machines((*facts, *more_facts), fleet, opened)
         found = _previewed(sides, others, machines, options, notes)
     written = _written(found, output_format, colours=output is None and is_wanted(sys.stdout))
     if output is None:
@@ -216,6 +221,12 @@ def preview(
     else:
         _write(output, written)
     return ExitStatus.FAILED if found.fails else ExitStatus.CHANGED if found.changes else ExitStatus.OK
+
+
+def _tested_machines(source: str, opened: contextlib.ExitStack) -> tuple[Machine, ...]:
+    """Return the machines of the test cases of the bundle at ``source``."""
+    contexts = open_contexts(source, "", opened)
+    return tuple(Machine(context.name, context.facts) for context in contexts)
 
 
 def _write(path: Path, text: str) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from bundles.filesystem.output import write_output
 from foundation.masking import HIDDEN, mask_urls
 from hiera.expressions.expressions import Scope
+from puller.authoring.cases.contexts import bundles_before
 from puller.bundle_paths import BundleFiles
 from puller.cli.completing import files
 from puller.cli.options import (
@@ -244,7 +245,8 @@ def render(
 
     With --source, `render` prints the text of `resources_template` with line numbers, even if it is invalid.
 
-    With --with, it also reads the bundles that precede SOURCE on its hosts, as `puller lint` does.
+    `render` also reads the bundles that precede SOURCE on its hosts. By default, these are the bundles in `with` of its
+    test cases.
 
     This command reads only the facts of the machine. Sensitive values are masked.
 
@@ -260,6 +262,7 @@ def render(
         render_templates(source, wanted, load_inputs(options), output_format)
         return
     with contextlib.ExitStack() as opened:
+        before = before or bundles_before(source)
         *others, found = (opened.enter_context(open_source(one)) for one in (*before, source))
         inputs = load_inputs(options)
         if as_text:
