@@ -23,6 +23,7 @@ from puller.cli.publisher.changes import finish_change, no_push_option
 from puller.cli.publisher.key_sources import new_passphrase, passphrase_of_keys
 from puller.cli.publisher.prune import plain_history, print_versions
 from puller.cli.publisher.site_options import passphrase_option, reach, site_directory
+from puller.cli.results import print_result_of
 from puller.reporting.results import SiteRole, SiteVerifyResult
 
 _DEFAULTS = ", ".join(f"{role}={lifetime}" for role, lifetime in DEFAULT_LIFETIMES.items())
@@ -140,6 +141,8 @@ def refresh(directory: Path, *, noop: bool, no_push: bool, passphrase_file: Path
 @text_format_option
 def verify(directory: Path, output_format: str) -> int:
     """Check the signatures, the expiry and all files of the site."""
+    if output_format == "json":
+        return print_result_of(SiteVerifyResult, lambda: _verified(directory))
     made = Site(directory)
     found = verify_site(made)
     shown = f"{found.targets} published files, {found.size} bytes, and {found.files} of bundles one by one"
