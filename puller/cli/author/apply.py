@@ -60,14 +60,13 @@ def apply(output_format: str, **options: Any) -> int:
 
 
 def _apply_as_json(options: jobs.ApplyOptions) -> int:
-    from puller.cli.results import print_result_of
-    from puller.reporting.results import ApplyResult, described_problems
+    from puller.cli.results import print_result_of, report_of
+    from puller.reporting.results import ApplyResult
 
     def result() -> ApplyResult:
         options.reports, options.messages = [], []
         status = jobs.apply(options)
-        report = next(iter(options.reports), None)
-        problems = described_problems(report.problems if report else ())
+        report, problems = report_of(options.reports)
         return ApplyResult(exit_status=status, problems=problems, report=report, messages=options.messages)
 
     return print_result_of(ApplyResult, result)

@@ -37,14 +37,13 @@ def run(path: str, output_format: str, **options: Any) -> int:
 
 def run_as_json(options: jobs.RunOptions) -> int:
     """Run, and print the result as a JSON document."""
-    from puller.cli.results import print_result_of
-    from puller.reporting.results import RunResult, described_problems
+    from puller.cli.results import print_result_of, report_of
+    from puller.reporting.results import RunResult
 
     def result() -> RunResult:
         options.reports = []
         status = jobs.run(options)
-        report = next(iter(options.reports), None)
-        problems = described_problems(report.problems if report else ())
+        report, problems = report_of(options.reports)
         return RunResult(exit_status=status, problems=problems, report=report)
 
     return print_result_of(RunResult, result)

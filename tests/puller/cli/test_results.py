@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from puller.cli import main
 from puller.reporting.results import result_schema
+from puller.system.signals import Stopped, StopRequests
 from tests.support.stories import Host, Publisher
 
 VALIDATOR = Draft202012Validator(result_schema())
@@ -74,6 +76,18 @@ def test_apply_reports_failures_and_messages(manifest: Path, tmp_path: Path) -> 
     assert found["messages"] == ["begin"]
     states = [event["state"] for event in found["report"]["bundles"][0]["events"]]
     assert states == ["changed", "failed"]
+
+
+def test_stopped_command_has_a_problem(
+    manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: StopRequests) -> None:
+        raise Stopped(signal.SIGTERM)
+
+    monkeypatch.setattr(StopRequests, "check", stop)
+    found = document("apply", str(manifest), "--state-directory", str(tmp_path / "state"))
+    assert (found["exit_status"], found["report"]) == (143, None)
+    assert found["problems"][0]["code"] == "stopped"
 
 
 def test_rollback_reports_both_versions(

@@ -153,6 +153,8 @@ def test_wide_terminal_has_wider_columns() -> None:
     ]
 
 
+@pytest.mark.attack("commands.terminal")
+@pytest.mark.attack("shown.controls")
 @given(st.text(min_size=1), st.text(), st.integers(40, 120))
 def test_rows_have_no_control_characters(name: str, value: str, width: int) -> None:
     rows = Rows(width=width)
