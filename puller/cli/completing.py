@@ -6,6 +6,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -155,10 +156,16 @@ def hosts_of_store(context: click.Context) -> Iterable[str]:
     location = context.params.get("location") or ""
     if "://" in location:
         return []
-    from puller.cli.fleet.fleet_options import open_reader, opened_store
-
-    with opened_store(location) as store:
-        return list(open_reader(store, None).hosts)
+    try:  # the store needs the extra fleet
+        from puller.fleet.store.database import Store as FleetStore
+        from puller.fleet.store.queries import Reader
+    except ImportError:
+        return []
+    store = FleetStore.open(location)
+    try:
+        return list(Reader(store, datetime.now(UTC)).hosts)
+    finally:
+        store.close()
 
 
 def _paths(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

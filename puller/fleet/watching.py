@@ -1,4 +1,4 @@
-"""Supervision of rollouts by the reports of hosts: the judgement, notifications, and queries of Prometheus.
+"""Supervision of rollouts by the reports of hosts: judgement, reached hosts, notifications, queries of Prometheus.
 
 * ``judge`` compares outcomes with the rule of the rollout. It does no I/O. ``outcomes_of`` reads the outcomes from
   the store.
@@ -350,3 +350,22 @@ def _values(answer: dict[str, object]) -> list[bool]:
     pairs = [result] if kind == "scalar" else [one["value"] for one in result]
     numbers = [float(pair[1]) for pair in pairs]
     return [number != 0 and number == number for number in numbers]  # NaN does not hold
+
+
+# The hosts that a rollout reaches.
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The hosts of a channel that get a release now, and the number of all hosts that follow the channel."""
+
+    hosts: tuple[str, ...]
+    followers: int
+
+
+def reach_of(reader: "Reader", release: Release, channel: str, now: datetime) -> Reach:
+    """Return the reach of a release. A pinned host does not follow the channel."""
+    rows = [row for row in reader.standings(release.bundle) if row["channel"] == channel and not row["pin"]]
+    names = sorted(reader.hosts[row["host"]].name for row in rows)
+    reached = [name for name in names if release.chosen_for(name, now, current=False).release == release]
+    return Reach(tuple(reached), len(names))

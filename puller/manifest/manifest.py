@@ -94,10 +94,13 @@ def working_directory() -> Path:
 
 
 @contextlib.contextmanager
-def open_source(argument: str, *, plain_archive: bool = False) -> Iterator[ManifestSource]:
+def open_source(
+    argument: str, *, plain_archive: bool = False, needs_manifest: bool = True
+) -> Iterator[ManifestSource]:
     """Yield the manifest of an argument. A bundle file is verified against itself, and unpacked during the block.
 
     ``plain_archive``: a ``tar.gz`` may be made by another program. It is unpacked without verification.
+    ``needs_manifest``: a directory without a manifest is an error.
 
     Raise ``MissingSourceError`` if the manifest is missing, ``SourceError`` for another file, ``UnpackError`` for an
     invalid bundle.
@@ -105,7 +108,7 @@ def open_source(argument: str, *, plain_archive: bool = False) -> Iterator[Manif
     path = Path(argument)
     if path.is_dir():
         manifest, name = path.absolute() / MANIFEST, os.path.join(argument, MANIFEST)
-        if not os.path.lexists(manifest):
+        if needs_manifest and not os.path.lexists(manifest):
             raise MissingSourceError(f"{name}: does not exist ({manifest})")
         yield ManifestSource(manifest, name)
     elif argument.endswith(BUNDLE_ENDINGS) and path.exists():

@@ -86,7 +86,10 @@ def test_what_a_token_signs_is_accepted_by_hosts(run: Command, tmp_path: Path) -
     ("changes", "message"),
     [
         ({"pin": "9999"}, ".uri: does not sign: PinIncorrect"),
-        ({"pin": None}, "PIN: is needed, and there is no terminal to ask at: use --pin-file or $PULLER_PIN"),
+        (
+            {"pin": None},
+            "PIN: is required, and there is no terminal for a prompt: use --pin-file or $PULLER_PIN",
+        ),
         ({"library": "/missing.so"}, "does not sign: "),
         ({"library": ""}, "does not sign: PYKCS11LIB environment variable must be set"),
     ],

@@ -162,7 +162,7 @@ class AgentPackage(msgspec.Struct, frozen=True):
         if not begins.startswith(_BEGINS[path.suffix]):
             raise PublishError(
                 str(path),
-                f"is no {path.suffix} package, whatever its name says",
+                f"is no {path.suffix} package, despite its name",
                 code=ProblemCode.UNREADABLE_SOURCE,
             )
         return cls(path, number, f"{number}{revision}", system, example)
@@ -246,11 +246,11 @@ def new(name: str, directory: Path | None, packages: tuple[Path, ...]) -> None:
     target = directory or Path(name)
     if packages:
         _write(target, files_of(name, packages))
-        say(f"{target}: a bundle that upgrades Puller; try: puller test {target}")
+        say(f"{target}: a bundle that upgrades Puller. Next: puller test {target}")
         return
     _write(target, _example_of(name))
-    say(f"{target}: a bundle to start from; try: puller apply {target} --noop")
-    say(f"{target}/tests: what it must come to on two kinds of machine; try: puller test {target}")
+    say(f"{target}: a bundle to start from. Next: puller apply {target} --noop")
+    say(f"{target}/tests: the expected result on two kinds of machine. Next: puller test {target}")
 
 
 @bundle.command("build")

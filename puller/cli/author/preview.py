@@ -257,7 +257,7 @@ def _sides(
     if options["new"] is not None:
         return _two_releases(source, options, opened), ()
     if options["site"] is not None and options["old"] is not None:
-        raise click.UsageError("--from and --site both say what is in force now: give one of them")
+        raise click.UsageError("--from and --site exclude each other")
     new = opened.enter_context(open_source(source))
     if options["old"] is not None:
         return (opened.enter_context(open_source(options["old"])), new), ()
@@ -270,9 +270,9 @@ def _published(
 ) -> tuple[ManifestSource, str]:
     """Return the current release of the bundle at ``source``, and a note about it."""
     if (where := options["site"] or releases.find_site(source)) is None:
-        what = "there is no site in the directory site, here or beside the bundle"
+        what = "the directory site is missing here and beside the bundle"
         raise click.UsageError(
-            f"what is in force now is not known: {what}: expected --site DIR|URL or --from OLD"
+            f"the current release is unknown: {what}: expected --site DIR|URL or --from OLD"
         )
     site = opened.enter_context(releases.open_site(where, options["root"]))
     release = releases.find_published(site, options["name"] or _name_of(source), options["channel"])

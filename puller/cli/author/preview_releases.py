@@ -125,7 +125,7 @@ def open_release(site: Releases, written: str) -> Iterator[ManifestSource]:
     """
     name, equals, version = written.partition("=")
     if not equals:
-        raise click.UsageError(f"{written!r} is no release, expected NAME=VERSION such as web=1.4.0")
+        raise click.UsageError(f"{written!r} is not a release, expected NAME=VERSION such as web=1.4.0")
     with open_bundle(site, Release.of(name, version)) as source:
         yield source
 
@@ -136,7 +136,7 @@ def find_published(site: Releases, name: str, channel: str) -> Release:
     if release is None:
         raise PublishError(
             site.where,
-            f"channel {channel!r} has no bundle {name!r}; --name says another name",
+            f"channel {channel!r} has no bundle {name!r}; set its name with --name",
             code=ProblemCode.NOT_PUBLISHED,
         )
     return release

@@ -100,7 +100,7 @@ def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOp
             "delimiters, --skip-empty and --output are for templates: say --engine jinja, jet or go"
         )
     if os.path.isdir(source) and not os.path.exists(os.path.join(source, MANIFEST)):
-        raise UsageError(f"{source} has no {MANIFEST}; if it holds templates, say --engine jinja, jet or go")
+        raise UsageError(f"{source} has no {MANIFEST}; for templates, use --engine jinja, jet or go")
     return None
 
 
@@ -122,7 +122,7 @@ def render_templates(
 ) -> None:
     """Render ``source``, and print or write the result. Raises ``SourceError`` if rendering fails."""
     if not os.path.exists(source):
-        raise MissingSourceError(f"{source}: there is no such template or directory of templates")
+        raise MissingSourceError(f"{source}: does not exist")
     path = Path(os.path.abspath(source))
     home = _home(path)
     scope = _scope(inputs, home)

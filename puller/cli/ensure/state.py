@@ -36,7 +36,7 @@ def state(type_name: str, name: str, output_format: str, **options: Any) -> None
     if resource_type is None:
         raise UsageError(f"unknown resource type {type_name!r}", **meant(type_name, type_names()))
     if not resource_type.has_state:
-        raise UsageError(f"{type_name}: there is nothing to look at but what a manifest declares")
+        raise UsageError(f"{type_name}: exists only as a declaration in a manifest")
     resource = _resource(resource_type, name, options)
     show({"type": type_name, "name": name, **resource.describe(resource.look())}, output_format)
 

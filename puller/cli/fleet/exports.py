@@ -168,7 +168,9 @@ def _site_of(directory: Path | None) -> Any:
     """Provide the declared exports of a bundle's version, from the site that published it."""
     place = directory or Path("site")
     if not (place / "public").is_dir():
-        raise UsageError(f"{place} is no site, and the types of exports are those of its bundles: --site DIR")
+        raise UsageError(
+            f"{place} is not a site; --site DIR names the site with the bundles that declare the exports"
+        )
     published = Site(place)
     versions = cache(lambda bundle: published.record(bundle).history.versions.keys())
     known: dict[tuple[str, str], Mapping[str, Export] | str] = {}
@@ -241,4 +243,4 @@ def _json(value: Any) -> str:
 
 def _yaml(value: Any) -> str:
     text = visible_yaml(value, yaml.CSafeDumper, sort_keys=True, width=10_000)
-    return "# Made by puller fleet exports; what is changed here is replaced.\n" + text
+    return "# Written by puller fleet exports, which overwrites local changes.\n" + text

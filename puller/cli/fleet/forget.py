@@ -31,5 +31,5 @@ def forget(hosts: tuple[str, ...], location: str) -> int:
         say(f"{name}: forgotten")
     unknown = [name for name in hosts if name not in known]
     for name in unknown:
-        warn(f"{name}: no report of it was imported")
+        warn(f"{name}: the store has no report of this host")
     return ExitStatus.NO if unknown else ExitStatus.OK

@@ -51,7 +51,7 @@ def serve_reports(directory: Path, listen: str) -> None:
             str(error.filename or listen), error.strerror or str(error), code=ProblemCode.SYSTEM_ERROR
         ) from None
     if not ipaddress.ip_address(address).is_loopback:
-        warn(f"{listen}: whoever reaches this address can write reports of any host")
+        warn(f"{listen}: any client of this address can write reports of any host")
     with server:
         shown = f"[{address}]" if ":" in address else address
         say(f"{directory} takes reports at http://{shown}:{server.server_port}/")

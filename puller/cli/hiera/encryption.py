@@ -40,7 +40,7 @@ def create_keys(directory: str) -> None:
     for path in paths:
         if os.path.lexists(path):
             raise UsageError(
-                f"{path}: there is a key already; it is not overwritten", code=ProblemCode.UNWRITABLE_OUTPUT
+                f"{path}: a key exists already and is not overwritten", code=ProblemCode.UNWRITABLE_OUTPUT
             )
     from hiera.eyaml.pkcs7 import create_key_pair  # cryptography takes 65 % of an idle run
 

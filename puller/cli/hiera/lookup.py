@@ -314,7 +314,7 @@ def diff(source: str | None, output_format: str, reveal: bool, **options: Any) -
     """
     files = options["facts_files"]
     if len(files) != 2:
-        raise UsageError("diff: --facts must be given twice, once for each host")
+        raise UsageError("diff: requires --facts twice, once for each host")
     place = _place(source, options)
     secret = secret_printer(reveal, masked=True)
     first, second = (_answers_of_host(options, place, file) for file in files)

@@ -38,16 +38,14 @@ def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[t
     Raises ``UsageError`` for several data options, and for a missing SOURCE.
     """
     if sum(options[name] is not None for name in ("config", "environment", "document")) > 1:
-        raise UsageError("--hiera, --environment and --document: only one of them may be given")
+        raise UsageError("--hiera, --environment and --document: use only one of these options")
     if any(options[name] is not None for name in ("config", "environment", "document", "global_config")):
         return arguments, None
     if len(arguments) == 1:
         return arguments, "."
     *keys, source = arguments
     if not os.path.exists(source):
-        raise UsageError(
-            f"{source}: the last argument names the data when no option does, and there is no such file or directory"
-        )
+        raise UsageError(f"{source}: does not exist, and without options the last argument names the data")
     return tuple(keys), source
 
 
@@ -91,14 +89,14 @@ def _answers_of_bundle(
             outer = None if document is None else BundleTogether(document, tree, name).of_documents
             answers.insert(0, TreeAnswers(tree, sensitive, outer))
         if not answers:
-            raise UsageError(f"{source}: there is neither a hiera.yaml nor a manifest.yaml in it")
+            raise UsageError(f"{source}: contains neither hiera.yaml nor manifest.yaml")
         yield answers[0] if len(answers) == 1 else BundleAnswers(answers)
 
 
 @contextlib.contextmanager
 def _unpacked(source: str) -> Iterator[tuple[str, str, str]]:
     """Unpack a bundle, and yield its directory, its manifest, and the manifest's name in messages."""
-    with open_source(source) as found:
+    with open_source(source, needs_manifest=False) as found:
         yield str(found.path.parent), str(found.path), found.name
 
 

@@ -99,7 +99,7 @@ def _answer(
         found.held = _why_held(configuration, directories)
         found.at_work = current_health.find_active_run(directories)
         if found.at_work:
-            return found, [_unknown(f"{found.at_work}, and nothing was asked")]
+            return found, [_unknown(f"{found.at_work}, so the checks did not run")]
         before = current_health.last_run(directories)
         host = Host.of(configuration)
         notes: list[str] = []
@@ -119,7 +119,7 @@ def _answer(
             directories
         ) != before:
             found.at_work = at_work or "a run was at work"
-            return found, [_unknown(f"{found.at_work} while the checks were asked")]
+            return found, [_unknown(f"{found.at_work} during the checks")]
         found.health = health
         findings = list(current_health.findings_of(health))
         return found, [*findings, *(_unknown(note) for note in notes)]

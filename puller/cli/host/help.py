@@ -70,7 +70,7 @@ def _find_command(
 
 def _unknown_topic(words: tuple[str, ...], unknown: tuple[str, ...], context: click.Context) -> UsageError:
     if len(words) > len(unknown):
-        return UsageError(f"`{context.command_path}` has no command `{unknown[0]}`")
+        return UsageError(f"unknown command `{context.command_path} {unknown[0]}`")
     group = context.command
     names = group.list_commands(context) if isinstance(group, click.Group) else []
     known = commands_named(context, words[0]) or nearest(words[0], [*names, *ProblemCode], _SUGGESTED)

@@ -390,7 +390,7 @@ def forget(bundle: str, references: tuple[str, ...], left: bool, path: str) -> N
     with only_run(directories.run), state_in_use("written"):
         found = forget_bundle(directories, bundle, warn)
     version = f" {found.version}" if found.version else ""
-    say(f"{bundle}{version} is forgotten, {size_text(found.size)} are free; what it has made here stays")
+    say(f"{bundle}{version} is forgotten, {size_text(found.size)} are free; its resources stay")
 
 
 def _forget_left(directories: Directories, bundle: str, references: tuple[str, ...]) -> None:

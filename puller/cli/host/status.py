@@ -366,7 +366,7 @@ def _left_line(left: dict[str, Any]) -> str:
 
 def _bundle_line(bundle: dict[str, Any]) -> str:
     if bundle["enforced"] is None:
-        what = "what is enforced cannot be used" if bundle.get("problem") else "nothing is enforced"
+        what = "the enforced version cannot be used" if bundle.get("problem") else "nothing is enforced"
         return f"{bundle['name']}: {what}"
     if "applied" in bundle:
         return f"{bundle['name']} {bundle['enforced']} is to be applied by the next run, {bundle['applied']} was last"

@@ -42,7 +42,7 @@ _PUBLISHERS_PLACES = {
     "puller-site-refresh@.timer": "etc/systemd/system/puller-site-refresh@.timer",
 }
 _NEXT = "systemctl daemon-reload && systemctl enable --now puller.timer"
-_TIGHT_NEXT = "systemctl daemon-reload; systemd-analyze security puller.service shows what it does"
+_TIGHT_NEXT = "systemctl daemon-reload; systemd-analyze security puller.service shows the effect"
 _USERS_NEXT = (
     "systemctl --user daemon-reload && systemctl --user enable --now puller.timer\n"
     "to let it run also while you are not logged in: loginctl enable-linger"
@@ -107,7 +107,7 @@ def install_units(root: str, stdout: bool, publisher: bool, tight: bool, as_user
 def _install_users(root: str, *, stdout: bool) -> None:
     """Install units in the user's own configuration directory."""
     if root != "/":
-        raise UsageError("install-units: --root is for what is installed for a machine, and not with --user")
+        raise UsageError("install-units: --root and --user exclude each other")
     require_user()
     directory = f"{os.path.dirname(users_configuration())}/systemd/user"
     places = {name: f"{directory.lstrip('/')}/{unit}" for name, unit in _USERS_PLACES.items()}

@@ -47,11 +47,11 @@ def next_step(directory: Path) -> str:
 def finish_key_change(directory: Path, outcome: Outcome, *, no_push: bool = False) -> None:
     """Print the result of a change of keys, and push the site or print the next step."""
     if not outcome.changes:
-        say(f"{directory}: is so already: nothing to do")
+        say(f"{directory}: unchanged")
         return
     if outcome.void:
         count = counted(outcome.void, "signature is", "signatures are")
-        say(f"{directory}: this joins the change that was pending; {count} void: it says more now")
+        say(f"{directory}: this change joins the pending change, so {count} void")
     if outcome.pending:
         say(f"{directory}: NOT in force yet; this change of the root waits for signatures:")
     else:
@@ -62,7 +62,7 @@ def finish_key_change(directory: Path, outcome: Outcome, *, no_push: bool = Fals
     for sentence in dict.fromkeys(outcome.failures):
         say(sentence, err=True)
     for path in outcome.retired:
-        say(f"{path}: a key that is not used any more; it is kept, delete it when nothing needs it")
+        say(f"{path}: an unused key. Delete it when you no longer need it.")
     if outcome.pending:
         say(f"Next:\n  puller site root export {directory} next-root.json")
     else:

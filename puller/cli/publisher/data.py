@@ -69,7 +69,7 @@ def data(
             raise click.UsageError("--withdraw takes neither --name nor --noop")
         withdraw_data(site, str(withdraw), passphrase_of_keys(passphrase_file))
         done: dict[str, Any] = {"name": withdraw, "withdrawn": True}
-        sentence = f"{directory}: site data {withdraw} is published no more"
+        sentence = f"{directory}: site data {withdraw} is no longer published"
     else:
         contents = _document(file)
         name = name if name is not None else file.name.partition(".")[0]
@@ -109,10 +109,10 @@ def _document(path: Path) -> bytes:
     except ValueError as error:
         raise _refused(path, str(error)) from None
     if document.is_empty:
-        raise _refused(path, "has no data, and hosts refuse an empty document")
+        raise _refused(path, "is empty, and hosts reject an empty document")
     if document.annotations is not None and (secrets := document.annotations.sensitive):
         names = first_few(sorted(".".join(map(str, key)) for key in secrets), 20)
-        what = f"marks {names} as @sensitive, and everybody who can read the site can read site data"
+        what = f"marks {names} as @sensitive, and every reader of the site can read site data"
         raise _refused(path, f"{what}; secrets go into bundles encrypted, or to each host by itself")
     return contents
 

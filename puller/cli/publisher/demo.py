@@ -103,11 +103,11 @@ class _Demo:
             self._break_the_application()
             self._fail_again_and_again()
             self._tamper()
-        self._say("The web server is gone. What is missing on the machine comes back all the same.")
+        self._say("The web server is gone. Missing files on the machine are restored all the same.")
         (self.machine / "motd").unlink()
         self._run(ExitStatus.FETCH_FAILED)
         self._show(self.machine / "motd")
-        self._say("And this is what the host knows about all that.")
+        self._say("The host's view of these events:")
         self._command("status", "--config", "host/config.yaml")
 
     def _pull_and_converge(self) -> None:
@@ -118,19 +118,21 @@ class _Demo:
         self._run()
 
     def _publish_an_update(self) -> None:
-        self._say("Version 1.1.0 says hello in other words. Only that file changes.")
+        self._say("Version 1.1.0 has another greeting. Only that file changes.")
         self._write_bundle("1.1.0")
         self._command("site", "publish", "site", "web", "--version", "1.1.0")
         self._run()
 
     def _override_on_this_host(self) -> None:
-        self._say("This host wants more workers than the others: data of its own, merged over the bundle's.")
+        self._say(
+            "This host gets more workers than other hosts, from its own data, merged over the data of the bundle."
+        )
         (self.root / "host" / "data.yaml").write_text("data:\n  workers: 8\n")
         self._show(self.root / "host" / "data.yaml")
         self._run("--diff")
 
     def _break_the_application(self) -> None:
-        self._say("Version 1.2.0 breaks the application: a health check of the bundle says so.")
+        self._say("Version 1.2.0 breaks the application: a health check of the bundle fails.")
         self._write_bundle("1.2.0", template=_TEMPLATE.replace("{{ data.workers }}", "many"))
         self._command("site", "publish", "site", "web", "--version", "1.2.0")
         self._say("The host rolls back to the last good version by itself, and does not try this one again.")
@@ -138,9 +140,7 @@ class _Demo:
         self._show(self.machine / "app.conf")
 
     def _fail_again_and_again(self) -> None:
-        self._say(
-            "Version 1.3.0 has a command that fails here, and says after how many such runs it is given up."
-        )
+        self._say("Version 1.3.0 has a command that fails here, and limits the number of failed runs.")
         self._write_bundle("1.3.0", more=_FAILING)
         self._command("site", "publish", "site", "web", "--version", "1.3.0")
         self._say("After the first the host goes on with it: what failed may have been away for a moment.")
@@ -150,7 +150,7 @@ class _Demo:
         self._show(self.machine / "motd")
 
     def _tamper(self) -> None:
-        self._say("Version 1.4.0 is published, and somebody changes one byte of it on the web server.")
+        self._say("Version 1.4.0 is published, and an attacker changes one byte of it on the web server.")
         self._write_bundle("1.4.0")
         self._command("site", "publish", "site", "web", "--version", "1.4.0")
         (target,) = (self.public / "targets" / "web").glob("*.web-1.4.0.tar.gz")

@@ -106,7 +106,7 @@ def _ask_passphrase(question: str, *, confirm: bool) -> bytes:
 def _ask(question: str, what: str, sources: str, *, confirm: bool) -> bytes:
     """Prompt at the terminal. Without a terminal, raise ``KeyFileError`` with the alternative ``sources``."""
     if not is_terminal():
-        raise KeyFileError(what, f"is needed, and there is no terminal to ask at: use {sources}")
+        raise KeyFileError(what, f"is required, and there is no terminal for a prompt: use {sources}")
     # On stderr, because stdout may be a file: `puller site keys public > alice.pub`.
     answer: str = click.prompt(question, hide_input=True, confirmation_prompt=confirm, err=True)
     return answer.encode()
@@ -122,7 +122,7 @@ def key_maker(
 ) -> Callable[[], NewKey]:
     """Return the function that makes or fetches a new key, according to the options. Raises ``click.UsageError``."""
     if sum((uri is not None, public is not None, no_passphrase)) > 1:
-        raise click.UsageError("only one of --uri, --public and --no-passphrase may be given")
+        raise click.UsageError("--uri, --public and --no-passphrase exclude each other")
     if uri is not None:
         return lambda: token_key(uri, _pin_once(uri))
     if public is not None:

@@ -194,7 +194,7 @@ def new(file: Path, no_passphrase: bool, passphrase_file: Path | None) -> None:
     made = make_key(None if no_passphrase else new_passphrase(passphrase_file))
     write_output(file, made.contents or b"", mode=0o600)
     write_output(_public_file(file), public_pem(made.public))
-    say(f"{file}: a new key, {made.public.keyid}; keep it, and a copy, where only you get at it")
+    say(f"{file}: a new key, {made.public.keyid}. Keep it and a copy in a private place.")
     say(f"{_public_file(file)}: its public part, for the publisher")
 
 

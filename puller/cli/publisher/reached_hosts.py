@@ -36,7 +36,7 @@ def print_reach(location: str | None, statements: Sequence[Statement]) -> None:
     rollouts = [one for one in statements if one.after is not None and one.after.rollout is not None]
     if location is None or not rollouts:
         return
-    from puller.fleet.reach import reach_of  # the store needs the extra fleet
+    from puller.fleet.watching import reach_of  # the store needs the extra fleet
 
     with opened_store(location) as store:
         reader = open_reader(store, None)
@@ -51,6 +51,6 @@ def _print(release: Release, channel: str, hosts: Sequence[str], followers: int)
     if hosts:
         say(f"{release} reaches {len(hosts)} of {count}: {first_few(hosts, _MOST_NAMED)}")
     elif followers:
-        warn(f"{release} reaches none of {count} in channel {channel}. Use a larger --percent.")
+        warn(f"{release} reaches 0 of {count} in channel {channel}. Use a larger --percent.")
     else:
-        warn(f"{release} reaches no host: the store has no host that follows it in channel {channel}")
+        warn(f"{release} reaches 0 hosts: all hosts in the store follow other bundles or channels")

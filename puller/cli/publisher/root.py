@@ -192,7 +192,7 @@ def _is_agreed() -> bool:
     if not is_terminal():
         raise PublishError(
             "puller site root sign",
-            "there is no terminal to ask at: look at it, then use --yes",
+            "a prompt requires a terminal: check the file, then use --yes",
             code=ProblemCode.INVALID_COMMAND,
         )
     return click.confirm("Do you sign this?")

@@ -160,12 +160,12 @@ def _statement_lines(statement: Statement, details: str, *, noop: bool) -> Itera
 
 
 def reach(release: Release, now: datetime) -> str:
-    """Return the hosts of a release: ``for 10% of the hosts; the others run 1.3.0``."""
+    """Return the hosts of a release: ``for 10% of the hosts; other hosts run 1.3.0``."""
     rollout = release.rollout
     if rollout is None:
         return "for all hosts"
     others = (
-        f"the others run {rollout.before.version}" if rollout.before else "the others keep what they have"
+        f"other hosts run {rollout.before.version}" if rollout.before else "other hosts keep their versions"
     )
     reached = shown_percent(rollout.reached(now))
     hosts = f"{reached} of the hosts" + (f" in wave {rollout.wave}" if rollout.wave else "")

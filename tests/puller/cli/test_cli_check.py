@@ -116,7 +116,7 @@ def test_while_a_run_is_at_work_nothing_is_asked(healthy: Host) -> None:
             outcome = healthy.puller("check", *options)
             assert outcome.status == 3
             assert first_line(outcome).startswith(
-                "PULLER UNKNOWN - another command holds the lock, and nothing was asked |"
+                "PULLER UNKNOWN - another command holds the lock, so the checks did not run |"
             )
     finally:
         os.close(lock)

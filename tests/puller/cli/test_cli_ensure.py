@@ -353,8 +353,8 @@ def test_the_state_of_a_resource_is_shown(puller: Puller, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (("exec", "true"), "exec: there is nothing to look at but what a manifest declares"),
-        (("apply", "a.yaml"), "apply: there is nothing to look at but what a manifest declares"),
+        (("exec", "true"), "exec: exists only as a declaration in a manifest"),
+        (("apply", "a.yaml"), "apply: exists only as a declaration in a manifest"),
         (("fiel", "/a"), "unknown resource type 'fiel' (did you mean 'file'?)"),
         (("file", "a"), "file#a: name is 'a', expected an absolute path"),
         (

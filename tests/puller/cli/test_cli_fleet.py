@@ -115,7 +115,7 @@ def test_facts_are_written_and_hosts_are_forgotten(place: Path, execute: Execute
     status, output = execute("fleet", "forget", _HOST, "nobody")
     assert (status, output) == (1, output)
     assert f"{_HOST}: forgotten" in output
-    assert "nobody: no report of it was imported" in output
+    assert "nobody: the store has no report of this host" in output
     assert "1 host" in execute("fleet", "status")[1]
     assert execute("fleet", "forget", "db1")[0] == 0
     assert "no report of any host was imported" in execute("fleet", "status")[1]

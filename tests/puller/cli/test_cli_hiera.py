@@ -151,9 +151,9 @@ def test_the_last_argument_names_the_data_when_no_option_does(
     assert looked_up("port", "env", *HOST)["port"]["value"] == 8080
     assert looked_up("port", "env/hiera.yaml", *HOST)["port"]["value"] == 8080
     assert looked_up("port", "--hiera", "env/hiera.yaml", *HOST)["port"]["value"] == 8080
-    with pytest.raises(UsageError, match="nowhere: the last argument names the data"):
+    with pytest.raises(UsageError, match="nowhere: does not exist"):
         run("lookup", "port", "nowhere", *HOST)
-    with pytest.raises(UsageError, match="only one of them"):
+    with pytest.raises(UsageError, match="use only one of these options"):
         run("lookup", "port", "--environment", "env", "--hiera", "env/hiera.yaml", *HOST)
     monkeypatch.chdir("env")
     assert looked_up("port", "--facts", "../a.json", "--no-system-facts")["port"]["value"] == 8080
@@ -227,7 +227,7 @@ def test_what_differs_between_two_hosts_and_which_level_makes_it_so(control_repo
     assert sorted(found) == ["name", "port", "users"]
     assert result.return_value == 1
     assert run("diff", "--environment", "env", "--facts", "a.json", "--facts", "a.json").return_value == 0
-    with pytest.raises(UsageError, match="--facts must be given twice"):
+    with pytest.raises(UsageError, match="requires --facts twice"):
         run("diff", "--environment", "env")
 
 
@@ -237,7 +237,7 @@ def test_keys_are_made_once_and_a_value_goes_there_and_back(tmp_path: Path) -> N
         "keys/public_key.pkcs7.pem",
     ]
     assert (tmp_path / "keys/private_key.pkcs7.pem").stat().st_mode & 0o777 == 0o600
-    with pytest.raises(UsageError, match="there is a key already; it is not overwritten"):
+    with pytest.raises(UsageError, match="a key exists already and is not overwritten"):
         run("keys", "create")
     sealed = run("encrypt", stdin=f"{CANARY}\n").stdout
     assert sealed.startswith("ENC[PKCS7,")

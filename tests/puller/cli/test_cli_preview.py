@@ -349,7 +349,7 @@ def test_programs_that_are_not_run_are_told(execute: Execute, old: Path, fleet: 
 def test_without_an_old_bundle_nothing_can_be_compared(execute: Execute, old: Path, fleet: Path) -> None:
     status, output = execute("preview", str(old), "--facts", str(fleet))
     assert status == 64
-    assert "what is in force now is not known" in output
+    assert "the current release is unknown" in output
     assert "expected --site DIR|URL or --from OLD" in output
 
 

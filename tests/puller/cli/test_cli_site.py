@@ -166,16 +166,16 @@ def hosts_in_list(bundle: str = "web", channel: str = "stable") -> str:
 def test_a_rollout_is_published_for_a_part_of_the_hosts(made: Path) -> None:
     said = first_line("publish", "site", "web", "--version", "1.1.0", "--percent", "12.5")
     assert (
-        "web 1.1.0 is in channel stable, was 1.0.0, for 12.5 % of the hosts; the others run 1.0.0 (" in said
+        "web 1.1.0 is in channel stable, was 1.0.0, for 12.5 % of the hosts; other hosts run 1.0.0 (" in said
     )
-    assert hosts_in_list() == "12.5 % of the hosts; the others run 1.0.0"
+    assert hosts_in_list() == "12.5 % of the hosts; other hosts run 1.0.0"
 
 
 def test_a_rollout_is_published_that_grows_from_a_time_on(made: Path) -> None:
     start = ["--over", "24h", "--start", "2126-11-20T22:00+01:00"]
     said = first_line("publish", "site", "web", "--version", "1.1.0", *start)
     growing = (
-        "0 % of the hosts, growing from 2126-11-20 21:00 UTC to 2126-11-21 21:00 UTC; the others run 1.0.0"
+        "0 % of the hosts, growing from 2126-11-20 21:00 UTC to 2126-11-21 21:00 UTC; other hosts run 1.0.0"
     )
     assert f"web 1.1.0 is in channel stable, was 1.0.0, for {growing} (" in said
     assert hosts_in_list() == growing
@@ -184,7 +184,7 @@ def test_a_rollout_is_published_that_grows_from_a_time_on(made: Path) -> None:
 def test_publishing_the_rollout_again_says_how_far_it_is(rollout: Path) -> None:
     said = run("publish", "site", "web", "--version", "1.1.0", "--percent", "10").output
     assert said == (
-        "web 1.1.0 is already in channel stable, for 10 % of the hosts; the others run 1.0.0: unchanged\n"
+        "web 1.1.0 is already in channel stable, for 10 % of the hosts; other hosts run 1.0.0: unchanged\n"
     )
     with pytest.raises(PublishError, match=r"is on its way, now at 10 % of the hosts; `puller site rollout`"):
         run("publish", "site", "web", "--version", "1.1.0")
@@ -192,16 +192,16 @@ def test_publishing_the_rollout_again_says_how_far_it_is(rollout: Path) -> None:
 
 def test_a_rollout_grows_is_halted_goes_on_and_is_completed(rollout: Path) -> None:
     assert first_line("rollout", "site", "web", "--percent", "50") == (
-        "web 1.1.0 is in channel stable, for 50 % of the hosts; the others run 1.0.0"
+        "web 1.1.0 is in channel stable, for 50 % of the hosts; other hosts run 1.0.0"
     )
     assert run("halt", "site", "web").output.splitlines() == [
-        "web 1.1.0 is in channel stable, halted at 50 % of the hosts; the others run 1.0.0",
+        "web 1.1.0 is in channel stable, halted at 50 % of the hosts; other hosts run 1.0.0",
         "Next:",
         "  puller site push site www:/srv/www/puller",
         "Resume:     puller site rollout site web --channel stable --resume",
         "Roll back:  puller site back site web --channel stable",
     ]
-    assert hosts_in_list() == "halted at 50 % of the hosts; the others run 1.0.0"
+    assert hosts_in_list() == "halted at 50 % of the hosts; other hosts run 1.0.0"
     with pytest.raises(PublishError, match="is halted at 50 %; --resume lets it go on"):
         run("rollout", "site", "web", "--percent", "60")
     assert "for 60 % of the hosts" in first_line("rollout", "site", "web", "--percent", "60", "--resume")
@@ -233,7 +233,7 @@ def test_rolling_back_says_what_becomes_of_the_rollout(rollout: Path) -> None:
 
 def test_a_rollout_over_a_rollout_says_what_becomes_of_the_first(rollout: Path) -> None:
     said = run("publish", "site", "web", "--version", "1.2.0", "--percent", "5").output.splitlines()
-    assert "for 5 % of the hosts; the others run 1.0.0" in said[0]
+    assert "for 5 % of the hosts; other hosts run 1.0.0" in said[0]
     assert said[1] == (
         "The rollout of web 1.1.0 ends at 10 %: its hosts roll back to 1.0.0 until 1.2.0 reaches them"
     )
@@ -242,14 +242,14 @@ def test_a_rollout_over_a_rollout_says_what_becomes_of_the_first(rollout: Path) 
 def test_a_rollout_over_a_first_rollout_moves_nobody_back(made: Path) -> None:
     for version in ("1.0.0", "1.1.0"):
         said = run("publish", "site", "web", "--name", "shop", "--version", version, "--percent", "10").output
-        assert "for 10 % of the hosts; the others keep what they have" in said
+        assert "for 10 % of the hosts; other hosts keep their versions" in said
     assert "The rollout of shop 1.0.0 ends at 10 %: its hosts stay on it until 1.1.0 reaches them" in said
 
 
 def test_a_release_is_promoted_in_a_rollout_and_withdrawn_where_it_was(made: Path) -> None:
     run("publish", "site", "web", "--version", "1.1.0", "--channel", "canary")
     said = first_line("promote", "site", "web", "--from", "canary", "--to", "stable", "--percent", "1")
-    assert said == "web 1.1.0 is in channel stable, was 1.0.0, for 1 % of the hosts; the others run 1.0.0"
+    assert said == "web 1.1.0 is in channel stable, was 1.0.0, for 1 % of the hosts; other hosts run 1.0.0"
     said = first_line("withdraw", "site", "web", "--channel", "canary")
     assert said == "web 1.1.0 has left channel canary. Its hosts keep their version."
     assert "canary" not in run("list", "site").output
@@ -337,7 +337,7 @@ def test_a_passphrase_from_the_environment_is_taken() -> None:
 
 def test_without_a_terminal_nobody_is_asked() -> None:
     with pytest.raises(
-        KeyFileError, match=r"no terminal to ask at: use --passphrase-file or \$PULLER_PASSPHRASE"
+        KeyFileError, match=r"no terminal for a prompt: use --passphrase-file or \$PULLER_PASSPHRASE"
     ):
         run("init", "site")
     assert not Path("site").exists()

@@ -36,7 +36,7 @@ def test_a_document_is_published_listed_and_withdrawn(site: str, tmp_path: Path,
     assert (listed["name"], listed["size"]) == ("exports", 13)
     assert "1 published files" in execute("site", "verify", site)[1]
     status, said = execute("site", "data", site, "--withdraw", "exports")
-    assert (status, said) == (0, f"{site}: site data exports is published no more\n")
+    assert (status, said) == (0, f"{site}: site data exports is no longer published\n")
     assert "nothing is published yet" in execute("site", "list", site)[1]
 
 

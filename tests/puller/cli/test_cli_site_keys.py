@@ -79,7 +79,7 @@ def test_a_replaced_key_is_accounted_for() -> None:
     assert "site: in force, signed again: root, timestamp\n" in said
     assert f"  - timestamp: new key {key_of('timestamp')} (ed25519)\n" in said
     assert f"  - timestamp: the key {old} (ed25519) is taken away\n" in said
-    assert f"site/keys/retired/timestamp-{old[:12]}.pem: a key that is not used any more; it is kept" in said
+    assert f"site/keys/retired/timestamp-{old[:12]}.pem: an unused key" in said
     assert "puller site push site www:/srv/www/puller" in said
 
 
@@ -87,7 +87,7 @@ def test_a_replaced_key_is_accounted_for() -> None:
 def test_keys_and_thresholds_change_by_their_commands() -> None:
     run("keys", "add", "site", "targets", PLAIN)
     assert "targets: 2 of 2 keys must sign, until now 1 of 2" in run("threshold", "site", "targets", "2")
-    assert "site: is so already: nothing to do" in run("threshold", "site", "targets", "2")
+    assert "site: unchanged" in run("threshold", "site", "targets", "2")
     (first, _) = (key["key"] for key in listed() if key["role"] == "targets")
     with pytest.raises(PublishError, match="add another key first, or give --threshold 1"):
         run("keys", "remove", "site", first[:8])
@@ -102,7 +102,7 @@ def test_keys_and_thresholds_change_by_their_commands() -> None:
         (["keys", "add", "site", "root", "--threshold", "0"], "0 is not in the range x>=1"),
         (
             ["keys", "add", "site", "root", "--uri", "hsm:", PLAIN],
-            "only one of --uri, --public and --no-pass",
+            "--uri, --public and --no-passphrase exclude",
         ),
         (["keys", "add", "site", "root", "--public", "missing"], "'missing' does not exist"),
         (["keys", "passphrase", "site", PLAIN, "--new-passphrase-file", "pass"], "exclude each other"),
@@ -161,7 +161,7 @@ def test_a_key_that_cannot_be_had_says_what_is_missing() -> None:
 def test_a_key_is_made_away_from_any_site() -> None:
     said = run("keys", "new", "alice.pem", "--passphrase-file", "pass")
     signer = load_signer(Path("alice.pem"), lambda _: b"open sesame")
-    assert f"alice.pem: a new key, {signer.public_key.keyid}; keep it" in said
+    assert f"alice.pem: a new key, {signer.public_key.keyid}. Keep it" in said
     assert load_public_key(Path("alice.pub")).public == signer.public_key
     assert Path("alice.pem").stat().st_mode & 0o777 == 0o600
     shown = run("keys", "public", "--key", "alice.pem", "--passphrase-file", "pass")
@@ -272,7 +272,7 @@ def test_a_signer_is_asked_and_may_say_no() -> None:
 @pytest.mark.usefixtures("office")
 def test_without_a_terminal_nobody_signs_by_accident() -> None:
     run("root", "export", "site", "next.json")
-    with pytest.raises(PublishError, match="there is no terminal to ask at: look at it, then use --yes"):
+    with pytest.raises(PublishError, match="a prompt requires a terminal: check the file, then use --yes"):
         run("root", "sign", "next.json", "--key", "alice.pem")
 
 
@@ -302,7 +302,7 @@ def test_what_joins_a_change_makes_its_signatures_void() -> None:
     run("root", "sign", "next.json", "--key", "alice.pem", "--yes")
     run("root", "import", "site", "next.json")
     said = run("rotate", "site", "snapshot", PLAIN)
-    assert "site: this joins the change that was pending; 1 signature is void: it says more now\n" in said
+    assert "site: this change joins the pending change, so 1 signature is void\n" in said
 
 
 def test_a_refresh_says_why_the_root_is_not_signed(made: Path) -> None:

@@ -85,7 +85,7 @@ def test_the_history_says_which_channel_named_what_when(execute: Execute, site: 
     statements = said.split("\n\n")[1].splitlines()
     assert statements[0].split() == ["WHEN", "CHANNEL", "SAID"]
     assert statements[1].endswith("stable   1.0.0 for all hosts")
-    assert statements[-2].endswith("canary   1.3.0 for 10 % of the hosts; the others keep what they have")
+    assert statements[-2].endswith("canary   1.3.0 for 10 % of the hosts; other hosts keep their versions")
     assert statements[-1].endswith("canary   nothing any more")
 
 

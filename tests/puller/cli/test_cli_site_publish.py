@@ -96,7 +96,7 @@ def test_the_options_of_a_channel_and_a_rollout_are_for_all() -> None:
     publish()
     write("db/text")
     write("web/text")
-    tenth = "for 10 % of the hosts; the others run 1.0.0"
+    tenth = "for 10 % of the hosts; other hosts run 1.0.0"
     assert publish("--percent", "10")[:3] == [
         f"db 1.0.1 (was 1.0.0), changed: +1 file; {tenth}",
         "shop unchanged (1.0.0)",
@@ -105,7 +105,7 @@ def test_the_options_of_a_channel_and_a_rollout_are_for_all() -> None:
     assert publish("--percent", "10")[0] == f"db unchanged (1.0.1, {tenth})"
     write("web/text", "newer\n")
     assert publish("--percent", "5")[2:4] == [
-        "web 1.0.2 (was 1.0.1), changed: text; for 5 % of the hosts; the others run 1.0.0",
+        "web 1.0.2 (was 1.0.1), changed: text; for 5 % of the hosts; other hosts run 1.0.0",
         "  The rollout of web 1.0.1 ends at 10 %: its hosts roll back to 1.0.0 until 1.0.2 reaches them",
     ]
     assert publish("--channel", "canary")[0] == "db 1.0.2 (new)"

@@ -53,7 +53,7 @@ def test_a_wave_is_published_steered_halted_and_taken_back_together() -> None:
     before = timestamp()
     said = run("rollout", "site", *NAMES, "--percent", "50").output
     assert (
-        "app 1.1.0 is in channel stable, for 50 % of the hosts in wave shop-7; the others run 1.0.0" in said
+        "app 1.1.0 is in channel stable, for 50 % of the hosts in wave shop-7; other hosts run 1.0.0" in said
     )
     assert "app-conf 1.1.0 is in channel stable, for 50 % of the hosts in wave shop-7" in said
     assert said.count("puller site push") == 1

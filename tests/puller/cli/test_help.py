@@ -61,8 +61,8 @@ def test_help_explains_commands_and_codes(words: str, start: str, capsys: pytest
     [
         ("unknown-propert", "unknown command or code 'unknown-propert' (did you mean 'unknown-property'?)"),
         ("pull", "unknown command or code 'pull' (did you mean 'puller run'?)"),
-        ("site publsh", "`puller site` has no command `publsh`"),
-        ("run now", "`puller run` has no command `now`"),
+        ("site publsh", "unknown command `puller site publsh`"),
+        ("run now", "unknown command `puller run now`"),
     ],
 )
 def test_help_on_an_unknown_topic_suggests(

@@ -26,7 +26,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_bundle_is_valid_and_passes_its_tests(packages: list[str], execute: Execute) -> None:
     status, output = execute("bundle", "new", "agent", *packages)
-    assert (status, output) == (0, "agent: a bundle that upgrades Puller; try: puller test agent\n")
+    assert (status, output) == (0, "agent: a bundle that upgrades Puller. Next: puller test agent\n")
     assert {path.name for path in Path("agent/files").iterdir()} == set(NAMES)
     assert Path("agent/files", NAMES[0]).read_bytes() == Path(NAMES[0]).read_bytes()
     status, output = execute("test", "agent")

@@ -142,7 +142,7 @@ def test_a_rollout_names_the_hosts_that_it_reaches(execute: Execute) -> None:
     status, output = execute(
         "site", "publish", "web", "--version", "1.3.0", "--percent", "0.01", "--noop", *store
     )
-    assert "puller: web 1.3.0 reaches none of 40 hosts in channel stable" in output
+    assert "puller: web 1.3.0 reaches 0 of 40 hosts in channel stable" in output
 
 
 def test_a_missing_store_stops_the_publication(execute: Execute) -> None:

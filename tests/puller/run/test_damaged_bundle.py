@@ -96,7 +96,7 @@ def test_while_nothing_is_applied_no_other_bundle_is_said_to_be_enforced(
     assert (updated.machine / "motd").read_text() == "Hello from 1.1.0\n"
     assert updated.enforced is None
     _, said = execute("status", "--config", str(updated.configuration))
-    assert "\nweb: what is enforced cannot be used\n" in said
+    assert "\nweb: the enforced version cannot be used\n" in said
 
 
 def test_damage_never_leads_to_a_bundle_in_quarantine(
