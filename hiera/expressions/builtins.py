@@ -5,8 +5,10 @@ Each behaves as Jinja2 documents it, up to the limits of ``hiera.values.sizes``.
 
 from __future__ import annotations
 
+import re
+import string
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from jinja2 import pass_environment
@@ -17,7 +19,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from hiera.errors import ExpressionError, LimitError
 from hiera.limits import SCALARS, meter
 from hiera.values import sizes
-from hiera.values.plain import described, plain
+from hiera.values.plain import MISSING, described, plain, step
 
 
 def center(value: Any, width: int = 80) -> str:
@@ -38,6 +40,40 @@ def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = 
 def format_text(template: str, *arguments: Any, **named: Any) -> str:
     """Jinja2's ``format`` (Python's ``%`` formats), with a limit of the width."""
     return str(percent(sizes.text_of(template), named or arguments))
+
+
+class _Fields(string.Formatter):
+    """The formatter of ``str.format``. Fields reach arguments, and keys and indexes of plain values."""
+
+    def __init__(self) -> None:
+        self._length = 0
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        first, *steps = re.findall(r"[^.\[\]]+", field_name) or [field_name]
+        value = self.get_value(int(first) if first.isdecimal() else first, args, kwargs)
+        for key in steps:
+            value = step(value, int(key) if key.isdecimal() else key)
+            if value is MISSING:
+                raise ExpressionError("", f"format has no value for {{{field_name}}}")
+        return value, first
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if any(
+            len(number) > 9 or int(number) > sizes.WIDTH_LIMIT for number in re.findall(r"\d+", format_spec)
+        ):
+            raise LimitError("", f"a width in {format_spec!r} is more than {sizes.WIDTH_LIMIT}")
+        text = format(value if type(value) in SCALARS else sizes.text_of(value), format_spec)
+        self._length += len(text)
+        sizes.verify_length("", self._length)
+        return text
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        return super().convert_field(value if type(value) in SCALARS else sizes.text_of(value), conversion)
+
+
+def format_method(text: str, *arguments: Any, **named: Any) -> str:
+    """Python's ``str.format``, with limits. Raises ExpressionError and LimitError."""
+    return _Fields().vformat(text, arguments, named)
 
 
 def percent(template: Any, arguments: Any) -> Any:

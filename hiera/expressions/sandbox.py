@@ -39,7 +39,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Cycler, Joiner, Namespace
 
 from hiera import limits
-from hiera.expressions.builtins import percent, replace
+from hiera.expressions.builtins import format_method, percent, replace
 from hiera.expressions.filters import FILTERS, TESTS, qualified, table
 from hiera.expressions.refused import refused
 from hiera.expressions.template_code import code_of
@@ -569,7 +569,11 @@ def _join_items(separator: str, items: Any) -> str:
     return separator.join(texts)
 
 
-_BOUNDED_METHODS: Final[dict[str, Callable[..., Any]]] = {"join": _join_items, "replace": replace}
+_BOUNDED_METHODS: Final[dict[str, Callable[..., Any]]] = {
+    "format": format_method,
+    "join": _join_items,
+    "replace": replace,
+}
 
 
 def _times(left: Any, right: Any) -> Any:

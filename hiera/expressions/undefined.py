@@ -161,9 +161,6 @@ _INSTEAD: Final[dict[type, Mapping[str, str]]] = {
         **dict.fromkeys(("pop", "popitem", "clear"), "values cannot change. Read a key with .get"),
         "has_key": "write key in mapping",
     },
-    str: {
-        "format": "write 'a {} b' as 'a ' ~ value ~ ' b'",
-    },
 }
 """By type: methods of Python that are missing here, and the replacement."""
 

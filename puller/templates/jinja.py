@@ -5,8 +5,8 @@
 * The output ends with at least as many line ends as the template, as in Ansible. A template that
   prints nothing has an empty output.
 * ``include``, ``import`` and ``extends`` read templates of the bundle and its libraries. Templates given as text take
-  precedence, and their paths have the same meaning as in a manifest. Paths in a library file start at the root of that
-  library, regardless of the including file.
+  precedence, and their paths have the same meaning as in a manifest. A file beside the including template comes next.
+  Paths in a library file start at the root of that library, regardless of the including file.
 * Values print as in Ansible: ``True``, ``['a']``, and nothing for null. Undefined names are errors.
 """
 
@@ -33,7 +33,7 @@ from hiera.expressions.jinja import for_templates, translated
 from hiera.expressions.sandbox import Sandbox
 from hiera.expressions.undefined import callers, place_of
 from hiera.limits import meter
-from puller.bundle_paths import BundleFiles
+from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.templates.bundle_files import BundleFunction
 from puller.templates.limits import Budget, Exceeded
 from puller.templates.scope import Function, TemplateScope
@@ -61,12 +61,25 @@ class Includes:
         files = self._places.get(parent, self._files)
         if files is None or (files is self._files and self._is_text(path, files)):
             return path
-        file = files.find(path)
+        file = self._beside(path, parent, files) or files.find(path)
         name = files.full_name(file) if self._texts else files.shown(file)
         self._found[name] = file
         if self._files is not None and (place := self._files.within(file)) is not self._files:
             self._places[name] = place
         return name
+
+    def _beside(self, path: str, parent: str, files: BundleFiles) -> str | None:
+        """Return the file beside the including template, as Ansible finds it, or ``None`` if it is missing.
+
+        A file relative to the manifest has precedence. Raises ``BundlePathError`` for a path outside of the bundle.
+        """
+        if files.is_prefixed(path) or os.path.isfile(files.find(path)):
+            return None
+        try:
+            file = files.at(os.path.dirname(self._found.get(parent) or files.find(parent))).find(path)
+        except BundlePathError:
+            return None
+        return file if os.path.isfile(file) else None
 
     def text(self, name: str) -> str | None:
         """Return the template of this name, or ``None`` if it does not exist."""

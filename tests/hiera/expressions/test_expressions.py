@@ -346,7 +346,6 @@ ADVICE = {
     "data.map.update({})": "unknown key 'update': values cannot change. Write a | combine(b)",
     "data.map | bool": "not a mapping; to ask whether there is anything in it, write | length > 0",
     "data.list | bool": "not a list; to ask whether there is anything in it, write | length > 0",
-    "'{}'.format(1)": "text has no 'format': write 'a {} b' as 'a ' ~ value ~ ' b'",
     "'abc'.nope()": "text has no 'nope'",
 }
 

@@ -150,6 +150,26 @@ def test_includes_stay_inside_of_the_source_directory(source: Path, name: str) -
         render(f"{{% include '{name}' %}}", root=BundleFiles.of(source))
 
 
+def test_include_finds_a_file_beside_its_template(source: Path) -> None:
+    for name in ("a.j2", "b.j2", "parts/a.j2", "parts/deep/c.j2"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(f"[{name}]")
+    (source / "parts/b.j2").write_text("{% include 'deep/c.j2' %}{% include 'a.j2' %}")
+    (source / "parts/d.j2").write_text("{% include 'e.j2' %}")
+    (source / "parts/e.j2").write_text("beside")
+    files = BundleFiles.of(source)
+    # A file relative to the manifest has precedence.
+    assert render("{% include 'parts/b.j2' %}", root=files) == "[parts/deep/c.j2][a.j2]"
+    assert render("{% include 'parts/d.j2' %}", root=files) == "beside"
+    engine = JinjaEngine(root=files)
+    assert engine.render("parts/main.j2", "{% include 'e.j2' %}", Scope({})) == "beside"
+    with pytest.raises(TemplateError, match=r"there is no template 'e\.j2'"):
+        engine.render("main.j2", "{% include 'e.j2' %}", Scope({}))
+    (source / "parts/f.j2").write_text("{% include '../../secret' %}")
+    with pytest.raises(TemplateError, match="is outside of the bundle"):
+        render("{% include 'parts/f.j2' %}", root=files)
+
+
 def test_a_directory_is_no_template(source: Path) -> None:
     with pytest.raises(TemplateError, match="unknown template 'parts'"):
         render("{% include 'parts' %}", root=BundleFiles.of(source))

@@ -347,6 +347,8 @@ def _meant(use: TemplateUse, written: str) -> tuple[str | None, str]:
     else:
         try:
             path = use.files.find(written)
+            if not os.path.isfile(path) and not use.files.is_prefixed(written):
+                path = use.files.at(os.path.dirname(use.path)).find(written)  # beside the including template
         except HieraError as error:
             return None, str(error)
     return (path, "") if os.path.isfile(path) else (None, f"{written} is included, and not in the bundle")

@@ -108,7 +108,7 @@ class JinjaValues:
 
     def _step(self, node: nodes.Getattr | nodes.Getitem, inner: Shape, key: str | int) -> Shape:
         if isinstance(node, nodes.Getattr) and inner.child(key) is None:
-            is_text = inner.is_scalar and key in TEXT_METHODS | {"join", "replace"}
+            is_text = inner.is_scalar and key in TEXT_METHODS | {"format", "join", "replace"}
             if is_text or (inner.keys and key in MAPPING_METHODS):
                 return ANY
         path = path_of(node.node)
