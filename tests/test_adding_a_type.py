@@ -149,6 +149,7 @@ MISTAKES = [
 
 @pytest.mark.usefixtures("etc")
 @pytest.mark.parametrize(("right", "wrong", "status", "message"), MISTAKES)
+@pytest.mark.representatives(2)
 def test_mistakes_are_said_as_for_our_own_types(
     puller: Puller, tmp_path: Path, right: str, wrong: str, status: int, message: str
 ) -> None:

@@ -716,6 +716,7 @@ def test_broken_data_are_told_without_their_secrets(tmp_path: Path, execute: "Ex
         ("reports", {"to": [{"url": "http://u:C:broken@127.0.0.1:1/", "token": "C:broken"}]}),
     ],
 )
+@pytest.mark.representatives(6)
 def test_problem_on_the_way_to_the_site_is_told_without_credentials(
     host: "Host", execute: "Execute", key: str, value: Any
 ) -> None:

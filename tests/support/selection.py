@@ -44,9 +44,9 @@ LEFT_OUT = {
 }
 
 STORY_FIXTURES = frozenset({"host", "namespace", "publisher", "remote"})
-"""Fixtures that publish bundles, run ``puller``, mount or use git: each variant takes a fifth of a second."""
+"""Fixtures that publish bundles, run ``puller``, mount or use git: each variant takes a fifth to half of a second."""
 
-STORY_VARIANTS = 3
+STORY_VARIANTS = 2
 
 # Other processes make the duration of an example meaningless. Tests of hostile input use multiples of these numbers.
 settings.register_profile(

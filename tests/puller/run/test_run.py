@@ -244,6 +244,7 @@ CASES = {
         for name, row in PROBLEMS_WITH_THE_SITE.items()
     ],
 )
+@pytest.mark.representatives(5)
 def test_a_problem_with_the_site_stops_an_update_and_nothing_else(
     settled: Host, publisher: Publisher, web: WebServer, break_it: Break, status: int, message: str
 ) -> None:

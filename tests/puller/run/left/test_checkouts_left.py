@@ -125,7 +125,7 @@ def purge(name: str, kind: str) -> str:
 
 @pytest.mark.parametrize("kind", ["file", "scaffold"])
 @pytest.mark.parametrize("removed", ["", "removed: absent\n"])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_purge_leaves_a_leftover_checkout_with_work(
     host: Host, publisher: Publisher, remote: Remote, kind: str, removed: str
 ) -> None:
@@ -154,7 +154,7 @@ def test_a_purge_leaves_a_leftover_checkout_with_work(
 
 @pytest.mark.parametrize("kind", ["file", "scaffold"])
 @pytest.mark.parametrize("place", ["app", "app/below"])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_purge_in_a_checkout_with_work_is_refused(
     host: Host, publisher: Publisher, remote: Remote, kind: str, place: str
 ) -> None:

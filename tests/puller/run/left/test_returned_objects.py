@@ -59,7 +59,7 @@ def made_and_left(story: Story) -> list[str]:
 @pytest.mark.parametrize("made", AT_T)
 @pytest.mark.parametrize("person", PEOPLE)
 @pytest.mark.parametrize("last", ["replaced", "given up"])
-@pytest.mark.representatives(8)
+@pytest.mark.representatives(2)
 def test_object_of_a_person_survives_two_trials(two: Story, person: str, made: str, last: str) -> None:
     """A trial removes the object, another bundle creates an object at its path, and both trials end."""
     PEOPLE[person](two.machine / "T")

@@ -106,7 +106,7 @@ def test_what_another_bundle_declares_below_is_not_purged(host: Host, publisher:
 
 @pytest.mark.parametrize("how", ["is not configured any more", "is rejected"])
 @pytest.mark.parametrize("resource", ["a file", "a tree", "an edited file", "a link", "a scaffold"])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_what_a_bundle_that_has_no_part_in_the_run_keeps_below_is_not_purged(
     how: str, resource: str, host: Host, publisher: Publisher
 ) -> None:

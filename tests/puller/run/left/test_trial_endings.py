@@ -131,7 +131,7 @@ class Story:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.representatives(4)
+@pytest.mark.representatives(2)
 def test_an_object_of_a_trial_stays_where_the_next_declares_it(story: Story, kind: str) -> None:
     story.publish("1")
     story.run()
@@ -150,7 +150,7 @@ def test_an_object_of_a_trial_stays_where_the_next_declares_it(story: Story, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_an_object_of_a_trial_goes_with_the_next_version(story: Story, kind: str) -> None:
     story.publish("1")
     story.run()
@@ -167,7 +167,7 @@ def test_an_object_of_a_trial_goes_with_the_next_version(story: Story, kind: str
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", ["given up", "rolled back"])
-@pytest.mark.representatives(6)
+@pytest.mark.representatives(2)
 def test_a_rollback_leads_to_the_state_before(story: Story, kind: str, ending: str) -> None:
     story.publish("1")
     story.run()
@@ -182,7 +182,7 @@ def test_a_rollback_leads_to_the_state_before(story: Story, kind: str, ending: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_leftover_of_a_trial_does_not_come_back(story: Story, kind: str) -> None:
     story.publish("1", story.resource(kind))
     story.run()
@@ -202,7 +202,7 @@ def test_a_leftover_of_a_trial_does_not_come_back(story: Story, kind: str) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", ["given up", "rolled back"])
-@pytest.mark.representatives(5)
+@pytest.mark.representatives(2)
 def test_a_leftover_of_a_trial_is_back_after_a_rollback(story: Story, kind: str, ending: str) -> None:
     story.publish("1", story.resource(kind))
     story.run()
@@ -224,7 +224,7 @@ SHARED_KINDS = ["line", "block", "setting"]
 @pytest.mark.parametrize("kind", SHARED_KINDS)
 @pytest.mark.parametrize("ending", ["replaced", "rolled back"])
 @pytest.mark.parametrize("hand", ["a person", "another bundle"])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_edits_of_others_during_a_trial_stay(story: Story, kind: str, ending: str, hand: str) -> None:
     story.host.configure(bundles=[{"name": "web"}, {"name": "base"}])
     story.publish("1", name="web")
@@ -299,7 +299,7 @@ def archive(web: WebServer, version: int, digest: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("on_trial", [True, False])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_an_application_stays_until_its_successor_is_there(
     story: Story, web: WebServer, is_there: bool, on_trial: bool
 ) -> None:
@@ -400,7 +400,7 @@ def two(story: Story) -> Story:
 
 @pytest.mark.parametrize("kind", ["setting", "line"])
 @pytest.mark.parametrize("is_later", [True, False])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_an_edit_of_a_trial_passes_to_who_declares_it_too(two: Story, kind: str, is_later: bool) -> None:
     """``is_later``: a run applies the other bundle before the version on trial is replaced."""
     two.publish("2", edit("web-k", kind), FAILS)
@@ -424,7 +424,7 @@ def test_an_edit_of_a_trial_passes_to_who_declares_it_too(two: Story, kind: str,
 @pytest.mark.parametrize(
     "spellings", [("shared.ini", "alias/shared.ini"), ("alias/shared.ini", "shared.ini")]
 )
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_an_edit_passes_to_another_spelling_of_its_file(
     two: Story, kind: str, is_trial: bool, spellings: tuple[str, str]
 ) -> None:
@@ -448,7 +448,7 @@ def test_an_edit_passes_to_another_spelling_of_its_file(
 @pytest.mark.parametrize("kind", ["setting", "line"])
 @pytest.mark.parametrize("value", ["1", "2"])
 @pytest.mark.parametrize("ending", ["replaced", "rolled back"])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_leftover_that_a_trial_declares_goes_after_it(
     two: Story, kind: str, value: str, ending: str
 ) -> None:
@@ -485,7 +485,7 @@ def test_a_renamed_edit_is_removed_as_its_last_name_says(two: Story, removed: st
 
 @pytest.mark.parametrize("removed", ["keep", "absent"])
 @pytest.mark.parametrize("is_tree", [True, False])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_what_a_passed_bundle_declares_is_not_restored(two: Story, removed: str, is_tree: bool) -> None:
     """Another bundle declares a path during a trial, and drops it before the version on trial is replaced."""
     if is_tree:

@@ -171,7 +171,7 @@ def expected(kind: str, bundles: set[str]) -> list[str]:
 @pytest.mark.parametrize("order", [*permutations("ab")], ids="-".join)
 @pytest.mark.parametrize("first", ["passes", "is replaced", "is rolled back"])
 @pytest.mark.parametrize("second", ["passes", "is replaced", "is rolled back"])
-@pytest.mark.representatives(6)
+@pytest.mark.representatives(2)
 def test_each_trial_takes_out_its_own_edits(
     story: Story, kind: str, order: tuple[str, str], first: str, second: str
 ) -> None:

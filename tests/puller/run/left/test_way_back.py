@@ -287,7 +287,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
 
 
 @pytest.mark.parametrize("step", [1, 2, 5, 9, 12, 14, 16, 18, 20, 22, 24, 26])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_wherever_it_is_killed_the_next_runs_finish_it(
     settled: Host,
     publisher: Publisher,
