@@ -393,6 +393,7 @@ print(*(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
     ],
     ids=lambda command: command[0] if isinstance(command, tuple) else "",
 )
+@pytest.mark.representatives(2)
 def test_a_file_of_100_megabytes_is_refused_without_being_read_whole(
     command: tuple[str, ...], status: int, tmp_path: Path
 ) -> None:

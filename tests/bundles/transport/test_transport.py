@@ -334,6 +334,7 @@ SLOW_HEADERS = {
         ),
     ],
 )
+@pytest.mark.representatives(3)
 def test_a_trickle_ends_at_the_total_limit(server: Server, slow: Answer) -> None:
     server.on("/file.json", slow)
     mirror = open_mirror(server, read_timeout=30, total_timeout=1, retries=3)

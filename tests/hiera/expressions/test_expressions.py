@@ -73,6 +73,7 @@ def test_nothing_but_values_can_be_reached(expression: str) -> None:
 
 @pytest.mark.attack("input.endless-template")
 @pytest.mark.parametrize("expression", RUNAWAY["expressions"])
+@pytest.mark.representatives(8)
 def test_what_would_take_all_memory_is_stopped(expression: str) -> None:
     with pytest.raises(LimitError):
         evaluate(expression, SCOPE)

@@ -92,6 +92,7 @@ def test_decisions_about_a_bundle_need_no_text(
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
+@pytest.mark.representatives(3)
 def test_decisions_about_mutations_of_examples_need_no_text(
     tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """``puller site``: the publisher's commands and their output."""
 
 import json
+import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -35,9 +36,9 @@ def run(*arguments: str, ok: bool = True, **options: Any) -> Result:
 
 
 @pytest.fixture
-def made() -> Path:
+def made(new_site: Path) -> Path:
     """A site with unencrypted keys and ``web 1.0.0``."""
-    run("init", "site", "--no-passphrase")
+    shutil.copytree(new_site, "site")
     run("publish", "site", "web", "--version", "1.0.0")
     return Path("site")
 

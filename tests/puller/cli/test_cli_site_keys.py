@@ -1,6 +1,7 @@
 """``puller site keys``, ``threshold``, ``rotate`` and ``root``: commands and output."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from bundles.errors import KeyFileError, PublishError, TokenError
 from bundles.publisher.keys import load_public_key, load_signer
+from bundles.publisher.lifecycle import make_site
 from puller.cli.publisher.site import site
 
 PLAIN = "--no-passphrase"
@@ -30,17 +32,20 @@ def run(*arguments: str, status: int = 0, **options: Any) -> str:
 
 
 @pytest.fixture
-def made() -> Path:
+def made(new_site: Path) -> Path:
     """A site with unencrypted keys."""
-    run("init", "site", PLAIN)
-    return Path("site")
+    return Path(shutil.copytree(new_site, "site"))
+
+
+@pytest.fixture(scope="module")
+def sealed_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_site(tmp_path_factory.mktemp("sealed") / "site", b"open sesame").directory
 
 
 @pytest.fixture
-def sealed() -> Path:
+def sealed(sealed_site: Path) -> Path:
     """A site with encrypted keys."""
-    run("init", "site", "--passphrase-file", "pass")
-    return Path("site")
+    return Path(shutil.copytree(sealed_site, "site"))
 
 
 @pytest.fixture

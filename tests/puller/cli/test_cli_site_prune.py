@@ -25,18 +25,25 @@ def no_passphrase(key: Path) -> bytes:
     raise AssertionError(f"{key} is not encrypted")
 
 
-@pytest.fixture(autouse=True)
-def site(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A site with ``web`` 1.0.0 to 1.3.0, published 100 to 97 days ago, in the working directory."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(new_site, "site")
-    source = tmp_path / "web"
+@pytest.fixture(scope="module")
+def published(new_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a site, and with the source of ``web`` 1.0.0 to 1.3.0, published 100 to 97 days ago."""
+    directory = tmp_path_factory.mktemp("published")
+    source = directory / "web"
     source.mkdir()
+    shutil.copytree(new_site, directory / "site")
     for minor in range(4):
         then = datetime.now(UTC) - timedelta(days=100 - minor)
         (source / "manifest.yaml").write_text(f"# {minor}\nresources: []\n")
-        made = Site(tmp_path / "site", lambda then=then: then)  # type: ignore[misc]
+        made = Site(directory / "site", lambda then=then: then)  # type: ignore[misc]
         publish_bundle(made, source, no_passphrase, version=f"1.{minor}.0")
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def site(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of ``published`` as the working directory."""
+    monkeypatch.chdir(shutil.copytree(published, tmp_path, dirs_exist_ok=True))
     return tmp_path / "site"
 
 

@@ -31,14 +31,24 @@ def no_passphrase(key: Path) -> bytes:
     raise AssertionError(f"{key} is not encrypted")
 
 
-@pytest.fixture(autouse=True)
-def began(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> datetime:
-    """Create a site with a ten-hour rollout of web 1.5.0, and return its start, nine hours ago."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(new_site, "site")
+@pytest.fixture(scope="module")
+def rollout(new_site: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, datetime]:
+    """A directory with a site that has a ten-hour rollout of web 1.5.0, and its start, nine hours ago."""
+    directory = tmp_path_factory.mktemp("rollout")
     begin = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=9)
-    publish("web", "1.4.0", begin - timedelta(days=1), AT_ONCE)
-    publish("web", "1.5.0", begin, RolloutRequest(over=OVER, start=begin))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        shutil.copytree(new_site, "site")
+        publish("web", "1.4.0", begin - timedelta(days=1), AT_ONCE)
+        publish("web", "1.5.0", begin, RolloutRequest(over=OVER, start=begin))
+    return directory, begin
+
+
+@pytest.fixture(autouse=True)
+def began(rollout: tuple[Path, datetime], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """Copy the site of ``rollout`` to the working directory, and return the start of its rollout."""
+    directory, begin = rollout
+    monkeypatch.chdir(shutil.copytree(directory, tmp_path, dirs_exist_ok=True))
     return begin
 
 

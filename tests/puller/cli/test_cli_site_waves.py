@@ -1,6 +1,7 @@
 """Bundles that belong together: published, steered, halted and reverted in one signed step, in one order of hosts."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,10 @@ def write(text: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _a_site_with_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _a_site_with_both(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PULLER_PASSPHRASE", raising=False)
-    run("init", "site", "--no-passphrase")
+    shutil.copytree(new_site, "site")
     write("old")
     run("publish", "site", *NAMES, "--version", "1.0.0")
     write("new")

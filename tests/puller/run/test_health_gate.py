@@ -353,6 +353,7 @@ def test_a_run_that_was_asked_to_stop_was_not_cut_short(healthy: Host, publisher
     healthy.assert_enforces("1.1.0")
 
 
+@pytest.mark.everything
 def test_without_a_bundle_to_return_to_a_run_that_was_cut_short_is_tried_for_ever(
     host: Host, publisher: Publisher
 ) -> None:
@@ -415,6 +416,7 @@ def test_a_rollback_that_was_stopped_proves_nothing(host: Host, publisher: Publi
     host.assert_enforces("1.0.0")
 
 
+@pytest.mark.everything
 def test_when_rolling_back_after_killed_runs_helps_nothing_the_exit_status_says_so(
     host: Host, publisher: Publisher
 ) -> None:
@@ -512,6 +514,7 @@ def test_a_bundle_that_passes_in_between_is_the_last_good_one_and_not_given_up_l
     assert healthy.status()["bundles"][0]["good"] == "1.1.0"
 
 
+@pytest.mark.everything
 def test_runs_that_were_killed_or_stopped_or_dry_neither_count_nor_begin_anew(
     healthy: Host, publisher: Publisher
 ) -> None:

@@ -155,6 +155,7 @@ def test_recursion_through_many_python_frames_is_stopped_too() -> None:
         "{{ randAlphaNum 1000000000 }}",
     ],
 )
+@pytest.mark.representatives(5)
 def test_gigantic_text_stops_before_it_is_built(text: str) -> None:
     error = failure(text, Limits(characters=1_000_000))
     assert isinstance(error, LimitError)

@@ -79,6 +79,7 @@ def test_nothing_of_jinja_itself_leads_out(text: str) -> None:
 
 @pytest.mark.attack("input.endless-template")
 @pytest.mark.parametrize("expression", RUNAWAY["expressions"])
+@pytest.mark.representatives(8)
 def test_an_expression_that_would_take_all_memory_is_stopped(expression: str) -> None:
     with pytest.raises(LimitError, match=r"^main.j2:\d:\d+: "):
         render(f"{{{{ {expression} }}}}")

@@ -173,6 +173,7 @@ def test_a_manifest_that_is_refused_is_one_failure(bundle: Path, tree: Path) -> 
         "cat {outside}",
     ],
 )
+@pytest.mark.representatives(3)
 def test_neither_the_kernel_nor_files_outside_can_be_changed_or_read(
     bundle: Path, tree: Path, tmp_path: Path, command: str
 ) -> None:
@@ -213,6 +214,7 @@ SAME = "read v < {0}; echo $v > {0}"
         "echo forged > /proc/1/fd/2",
     ],
 )
+@pytest.mark.representatives(5)
 def test_a_command_that_mounts_reaches_no_setting_and_no_device_of_this_machine(
     bundle: Path, tree: Path, command: str
 ) -> None:
@@ -236,6 +238,7 @@ def test_a_command_that_mounts_reaches_no_setting_and_no_device_of_this_machine(
         "setpriv --reuid 33 --regid 33 --init-groups --reset-env sh -c 'test $(id -u) = 33'",
     ],
 )
+@pytest.mark.representatives(3)
 def test_a_command_may_do_in_a_trial_what_root_does_with_mounts_owners_and_names(
     bundle: Path, tree: Path, command: str
 ) -> None:
@@ -296,6 +299,7 @@ def test_no_secret_of_the_bundle_is_in_the_outcome(bundle: Path, tree: Path) -> 
 
 
 @pytest.mark.parametrize("printed", ["$PW", "{{ data.password }}", "{{ data.password | b64encode }}"])
+@pytest.mark.representatives(1)
 def test_no_secret_that_a_failing_command_prints_is_in_the_outcome(
     bundle: Path, tree: Path, printed: str
 ) -> None:
