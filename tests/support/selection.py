@@ -52,7 +52,7 @@ STORY_VARIANTS = 2
 settings.register_profile(
     "plain", max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("thorough", settings.get_profile("plain"), max_examples=100)
+settings.register_profile("thorough", settings.get_profile("plain"), max_examples=50)
 settings.load_profile("plain")
 
 left_out = pytest.StashKey[Counter[str]]()

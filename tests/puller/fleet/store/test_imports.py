@@ -418,7 +418,7 @@ class _Handed:
 OF_THE_ORDER = ("periods",)
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
 @given(
     documents=st.lists(DOCUMENT, min_size=1, max_size=14, unique_by=lambda one: one[:2]),
     data=st.data(),
