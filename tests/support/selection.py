@@ -43,7 +43,7 @@ LEFT_OUT = {
     "everything": 600,
 }
 
-STORY_FIXTURES = frozenset({"host", "namespace", "publisher", "remote"})
+STORY_FIXTURES = frozenset({"host", "namespace", "new_site", "publisher", "remote"})
 """Fixtures that publish bundles, run ``puller``, mount or use git: each variant takes a fifth to half of a second."""
 
 STORY_VARIANTS = 2

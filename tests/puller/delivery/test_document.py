@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation.differences import Difference, changed, with_diff
@@ -121,6 +121,7 @@ def test_many_facts_go_before_resources() -> None:
 
 
 @pytest.mark.timeout(600)  # a hundred reports of up to a hundred megabytes
+@settings(max_examples=settings().max_examples // 4)
 @given(
     bundles=st.integers(0, 1000),
     texts=st.sampled_from(["", "x" * 50_000, "\x00" * 5000, "\U0001f600" * 2000]),

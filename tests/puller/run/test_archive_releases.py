@@ -95,7 +95,7 @@ def assert_settled(host: Host, version: str, status: int = 0) -> None:
     assert installed(host) == contents(version)
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_releases_forth_and_back_by_the_publisher(
     host: Host, publisher: Publisher, release: Callable[..., None]
 ) -> None:
@@ -111,7 +111,7 @@ def test_releases_forth_and_back_by_the_publisher(
     assert_settled(host, "1.0.0")
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_rollback_brings_the_archive_of_the_release_before(
     host: Host, execute: Execute, release: Callable[..., None]
 ) -> None:
@@ -126,7 +126,7 @@ def test_a_rollback_brings_the_archive_of_the_release_before(
     assert_settled(host, "1.2.0")
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_release_that_fails_its_check_is_undone_with_its_archive(
     host: Host, release: Callable[..., None]
 ) -> None:

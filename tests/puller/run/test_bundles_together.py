@@ -92,7 +92,7 @@ def fleet(host: Host, publisher: Publisher) -> Fleet:
 
 
 @pytest.mark.parametrize("order", list(permutations(["a", "b", "c"])), ids=" ".join)
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_what_bundles_declare_alike_is_one_resource_of_the_first(
     fleet: Fleet, order: tuple[str, ...]
 ) -> None:
@@ -341,6 +341,7 @@ def test_a_dry_run_foretells_what_bundles_do_together(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("killer", ["a", "b"])
+@pytest.mark.representatives(1)
 def test_of_two_on_trial_only_the_one_that_was_reached_is_given_up_for_runs_that_were_killed(
     fleet: Fleet, killer: str
 ) -> None:
@@ -362,6 +363,7 @@ def test_of_two_on_trial_only_the_one_that_was_reached_is_given_up_for_runs_that
     assert fleet.enforced() == expected
 
 
+@pytest.mark.everything
 def test_a_release_that_kills_by_what_it_shares_is_given_up_as_well(fleet: Fleet) -> None:
     """All resources of bundle b also belong to bundle a, which comes first."""
     fleet.publish("a", "1.0.0", execute("shared", unless="true"))

@@ -68,6 +68,7 @@ def silent_at(server: MoodyServer, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.representatives(1)
 def test_ctrl_c_ends_the_download_of_an_archive_at_once_and_says_how_far_it_came(
     manifest: Path, server: MoodyServer, number: signal.Signals
 ) -> None:

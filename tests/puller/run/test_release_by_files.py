@@ -160,7 +160,7 @@ LIES: dict[str, tuple[Break, str]] = {
     ("lie", "message"),
     [pytest.param(*row, id=case, marks=pytest.mark.attack(f"files.{case}")) for case, row in LIES.items()],
 )
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_file_that_is_not_what_was_signed_for_costs_the_archive_and_nothing_else(
     most_is_here: Host, web: WebServer, lie: Break, message: str
 ) -> None:
@@ -177,6 +177,7 @@ def test_a_file_that_is_not_what_was_signed_for_costs_the_archive_and_nothing_el
 
 @pytest.mark.attack("files.description")
 @pytest.mark.parametrize("lie", [flipped, Path.unlink, holding(b"{}")])
+@pytest.mark.representatives(1)
 def test_a_description_that_is_not_what_was_signed_for_costs_the_archive_and_nothing_else(
     most_is_here: Host, publisher: Publisher, web: WebServer, lie: Break
 ) -> None:

@@ -65,6 +65,7 @@ def test_each_step_of_a_run_is_taken_by_workers(
     assert opened == ["open_glance", "open_mirror"]
 
 
+@pytest.mark.everything
 def test_two_releases_and_the_way_back(settled: "Host", publisher: "Publisher") -> None:
     publisher.publish("1.1.0")
     assert settled.run("--detailed-exitcodes").status == ExitStatus.CHANGED
@@ -167,6 +168,7 @@ def test_a_worker_of_somebody_else_can_withhold_and_nothing_else(
 
 @pytest.mark.attack("worker.ends")
 @pytest.mark.parametrize(("operation", "total_timeout"), [("open_glance", "100s"), ("open_mirror", "2s")])
+@pytest.mark.representatives(1)
 def test_a_worker_that_never_ends_ends_with_the_time_for_fetching(
     settled: "Host", publisher: "Publisher", hostile: dict[str, str], operation: str, total_timeout: str
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_second_run_at_the_same_time_is_busy_and_does_nothing(settled: Host, p
         pytest.param(signal.SIGINT, 130, marks=pytest.mark.attack("signals.sigint")),
     ],
 )
+@pytest.mark.representatives(1)
 def test_a_signal_lets_the_resource_at_work_finish_and_skips_the_rest(
     settled: Host, publisher: Publisher, number: signal.Signals, status: int
 ) -> None:

@@ -482,6 +482,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.representatives(1)
 def test_a_signal_ends_sending_at_once_and_changes_nothing_of_the_run(
     sender: Sender, number: signal.Signals
 ) -> None:

@@ -88,6 +88,7 @@ def stopped_run(host: Host, at: int, number: signal.Signals) -> tuple[Outcome, b
         pytest.param(signal.SIGINT, 130, marks=pytest.mark.attack("signals.sigint")),
     ],
 )
+@pytest.mark.representatives(1)
 def test_a_run_stops_cleanly_at_any_moment_and_the_next_is_in_order(
     settled: Host, number: signal.Signals, status: int, moments: list[float]
 ) -> None:

@@ -59,7 +59,7 @@ def made_and_left(story: Story) -> list[str]:
 @pytest.mark.parametrize("made", AT_T)
 @pytest.mark.parametrize("person", PEOPLE)
 @pytest.mark.parametrize("last", ["replaced", "given up"])
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 def test_object_of_a_person_survives_two_trials(two: Story, person: str, made: str, last: str) -> None:
     """A trial removes the object, another bundle creates an object at its path, and both trials end."""
     PEOPLE[person](two.machine / "T")
@@ -145,6 +145,7 @@ def test_a_cron_file_of_a_person_survives_two_trials(two: Story) -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("kind", ["mount", "mount in fstab"])
+@pytest.mark.representatives(1)
 def test_a_mount_of_a_person_survives_two_trials(two: Story, kind: str) -> None:
     """Packages and accounts are left out, because Puller cannot restore them after a trial."""
     declared = two.resource(kind)
@@ -215,6 +216,7 @@ def test_a_file_in_the_place_of_a_failed_scaffold_stays(story: Story) -> None:
 
 
 @pytest.mark.parametrize("made", ["file", "tree", "link"])
+@pytest.mark.representatives(1)
 def test_what_puller_made_before_a_trial_still_goes(two: Story, made: str) -> None:
     two.publish("2", OBJECTS[made])
     two.run()

@@ -131,7 +131,7 @@ class Story:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 def test_an_object_of_a_trial_stays_where_the_next_declares_it(story: Story, kind: str) -> None:
     story.publish("1")
     story.run()
@@ -202,7 +202,7 @@ def test_a_leftover_of_a_trial_does_not_come_back(story: Story, kind: str) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", ["given up", "rolled back"])
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 def test_a_leftover_of_a_trial_is_back_after_a_rollback(story: Story, kind: str, ending: str) -> None:
     story.publish("1", story.resource(kind))
     story.run()
@@ -471,6 +471,7 @@ def test_a_leftover_that_a_trial_declares_goes_after_it(
 
 
 @pytest.mark.parametrize("removed", ["keep", "absent"])
+@pytest.mark.representatives(1)
 def test_a_renamed_edit_is_removed_as_its_last_name_says(two: Story, removed: str) -> None:
     two.publish("2", edit("old"))
     two.settle()

@@ -171,7 +171,7 @@ def expected(kind: str, bundles: set[str]) -> list[str]:
 @pytest.mark.parametrize("order", [*permutations("ab")], ids="-".join)
 @pytest.mark.parametrize("first", ["passes", "is replaced", "is rolled back"])
 @pytest.mark.parametrize("second", ["passes", "is replaced", "is rolled back"])
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 def test_each_trial_takes_out_its_own_edits(
     story: Story, kind: str, order: tuple[str, str], first: str, second: str
 ) -> None:
@@ -196,6 +196,7 @@ def test_each_trial_takes_out_its_own_edits(
 
 
 @pytest.mark.parametrize("ending", ["is replaced", "is rolled back"])
+@pytest.mark.representatives(1)
 def test_of_two_values_in_a_row_the_first_comes_back(story: Story, ending: str) -> None:
     """The second trial recorded the value of the first trial, which has ended."""
     story.publish("a", setting("a-old", "old", "2"), FAILS)
@@ -325,6 +326,7 @@ def test_an_edit_leaves_the_records_of_later_edits(tmp_path: Path) -> None:
     ],
     ids=["setting", "block"],
 )
+@pytest.mark.representatives(1)
 def test_an_edit_with_another_value_takes_the_place_of_a_leftover(
     story: Story, old: dict[str, Any], new: dict[str, Any], line_of_new: str
 ) -> None:
@@ -341,6 +343,7 @@ def test_an_edit_with_another_value_takes_the_place_of_a_leftover(
 
 
 @pytest.mark.parametrize("is_one_write", [True, False])
+@pytest.mark.representatives(1)
 def test_a_pattern_takes_the_place_of_a_leftover(story: Story, is_one_write: bool) -> None:
     """The dry run can predict a removal only if a separate write removes the leftover first."""
     story.publish("a", line("a-l", "# 1"))
