@@ -179,7 +179,7 @@ def problem(sent: str, remembered: str, *cases: str) -> Any:
     ],
 )
 @pytest.mark.parametrize("place", ["first", "last"])
-@pytest.mark.representatives(4)
+@pytest.mark.representatives(2)
 def test_a_bad_mirror_neither_stops_nor_steers_a_host_that_has_a_good_one(
     publisher: Publisher,
     new_publisher: Callable[..., Publisher],
@@ -405,7 +405,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-@pytest.mark.representatives(6)
+@pytest.mark.representatives(2)
 def test_a_damaged_memory_is_set_aside_and_every_mirror_is_asked(
     pair: Pair, new_host: Callable[..., Host], damage: Callable[[Path], object]
 ) -> None:

@@ -147,7 +147,7 @@ WRONG_PARTS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_PARTS.values(), ids=WRONG_PARTS.keys())
-@pytest.mark.representatives(4)
+@pytest.mark.representatives(2)
 def test_a_part_of_something_else_is_started_over_once(
     download: Download, wrong: Callable[[bytes], bytes]
 ) -> None:
@@ -168,7 +168,7 @@ ODD_ANSWERS: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize(("name", "headers"), ODD_ANSWERS.items(), ids=ODD_ANSWERS.keys())
-@pytest.mark.representatives(4)
+@pytest.mark.representatives(2)
 def test_an_answer_that_does_not_fit_the_range_leads_to_the_whole(
     download: Download, answer: Callable[..., Answer], name: str, headers: dict[str, str]
 ) -> None:
@@ -300,7 +300,7 @@ IN_THE_WAY: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.parametrize("put", IN_THE_WAY.values(), ids=IN_THE_WAY.keys())
-@pytest.mark.representatives(4)
+@pytest.mark.representatives(2)
 def test_what_is_no_file_is_taken_out_of_the_way(
     download: Download, tmp_path: Path, put: Callable[[Path, Path], object]
 ) -> None:
@@ -340,7 +340,7 @@ def test_parts_of_what_is_not_published_are_removed(download: Download) -> None:
 
 
 @pytest.mark.parametrize("put", IN_THE_WAY.values(), ids=IN_THE_WAY.keys())
-@pytest.mark.representatives(4)
+@pytest.mark.representatives(2)
 def test_what_is_in_the_place_of_a_download_and_no_file_is_removed(
     download: Download, tmp_path: Path, put: Callable[[Path, Path], object]
 ) -> None:

@@ -225,7 +225,7 @@ OF_A_FILE = ("read", "unlink", "chmod", "utime", "truncate")
 @pytest.mark.parametrize(
     "what", ["write", "mkdir", "read", "listdir", "unlink", "chmod", "utime", "truncate"]
 )
-@pytest.mark.representatives(8)
+@pytest.mark.representatives(3)
 def test_it_reaches_no_file(attempt: Callable[..., str], tmp_path: Path, what: str) -> None:
     tmp_path.chmod(0o777)
     there = tmp_path / "there"
@@ -269,7 +269,7 @@ def test_with_roots_user_it_asks_no_service_either(tmp_path: Path) -> None:
 
 @pytest.mark.attack("worker.processes")
 @pytest.mark.parametrize("what", ["exec", "fork", "spawn", "setuid", "packet", "chroot", "setsid"])
-@pytest.mark.representatives(8)
+@pytest.mark.representatives(3)
 def test_it_starts_nothing_and_becomes_nobody(attempt: Callable[..., str], what: str) -> None:
     assert attempt(what) == "PermissionError"
 
@@ -293,7 +293,7 @@ def test_it_takes_a_bounded_part_of_the_machine(attempt: Callable[..., str], wha
 
 @pytest.mark.attack("worker.takes")
 @pytest.mark.parametrize("what", ["memfd", "shmget", "mq_open", "pair", "inotify", "fanotify"])
-@pytest.mark.representatives(8)
+@pytest.mark.representatives(3)
 def test_it_has_no_memory_outside_of_its_limits(attempt: Callable[..., str], what: str) -> None:
     assert attempt(what) == "PermissionError"
 
@@ -306,7 +306,7 @@ def test_it_waits_for_no_connection(attempt: Callable[..., str], what: str) -> N
 
 @pytest.mark.attack("worker.listens")
 @pytest.mark.parametrize("what", ["raw", "ping", "sctp", "netlink", "vsock", "packet", "ptrace", "syslog"])
-@pytest.mark.representatives(9)
+@pytest.mark.representatives(3)
 def test_it_reaches_no_other_part_of_the_kernel(attempt: Callable[..., str], what: str) -> None:
     assert attempt(what) == "PermissionError"
 
@@ -422,7 +422,7 @@ def test_a_flood_of_files_is_a_failed_transfer(ask: Ask) -> None:
     ],
     ids=range(14),
 )
-@pytest.mark.representatives(8)
+@pytest.mark.representatives(3)
 def test_what_is_no_message_is_a_failed_transfer(ask: Ask, session: Connection, data: bytes) -> None:
     into = io.BytesIO()
     with pytest.raises(TransportError) as raised:

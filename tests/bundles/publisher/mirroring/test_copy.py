@@ -418,7 +418,7 @@ def test_a_file_that_the_site_lacks_is_no_failure_as_hosts_take_the_archive(
 
 
 @pytest.mark.parametrize("role", ["timestamp", "snapshot", "targets", "root"])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_hosts_follow_a_copy_over_a_change_of_keys(
     publisher: Publisher, follow: Follow, copied: Path, new_host: Callable[..., Host], role: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -25,11 +26,9 @@ OURS = {"hosts.js", ""}
 Make = Callable[[], Made]
 
 
-@pytest.fixture
-def arrived(tmp_path: Path) -> Path:
-    """A fleet whose release fails on one kind of machine, and a host with hostile text."""
+def write_reports(directory: Path) -> Path:
+    """Write the reports of a fleet whose release fails on one kind of machine, and of a host with hostile text."""
     now = fleet.now()
-    directory = tmp_path / "arrived"
     fleet.deliver(directory, fleet.wave(fleet.names(12), now - timedelta(hours=4), 2, breaks="RedHat"))
     host = "evil.example.com"
     said = fleet.sent(
@@ -53,21 +52,37 @@ def arrived(tmp_path: Path) -> Path:
     return directory
 
 
+def make_in(place: Path) -> Made:
+    """Import the reports in ``arrived`` and write the directory ``pages``."""
+    store = Store.open(str(place / "fleet.db"), make=True)
+    source = DirectorySource.open(str(place / "arrived"))
+    try:
+        import_documents(store, [source])
+        return make_pages(Reader(store, datetime.now(UTC)), place / "pages", name=HOSTILE)
+    finally:
+        source.close()
+        store.close()
+
+
+@pytest.fixture
+def arrived(tmp_path: Path) -> Path:
+    """The directory of reports that ``make`` imports."""
+    return write_reports(tmp_path / "arrived")
+
+
 @pytest.fixture
 def make(arrived: Path, tmp_path: Path) -> Make:
     """Import arrived reports and write the pages."""
+    return partial(make_in, tmp_path)
 
-    def made() -> Made:
-        store = Store.open(str(tmp_path / "fleet.db"), make=True)
-        source = DirectorySource.open(str(arrived))
-        try:
-            import_documents(store, [source])
-            return make_pages(Reader(store, datetime.now(UTC)), tmp_path / "pages", name=HOSTILE)
-        finally:
-            source.close()
-            store.close()
 
-    return made
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of pages that tests only read. Its charts take a second of processor time."""
+    place = tmp_path_factory.mktemp("fleet")
+    write_reports(place / "arrived")
+    make_in(place)
+    return place / "pages"
 
 
 class Page(HTMLParser):
@@ -97,9 +112,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def pages(make: Make, tmp_path: Path) -> dict[str, Page]:
-    make()
-    directory = tmp_path / "pages"
+def pages(directory: Path) -> dict[str, Page]:
     return {str(path.relative_to(directory)): Page(path.read_text()) for path in directory.rglob("*.html")}
 
 
@@ -113,9 +126,9 @@ def test_nothing_that_hosts_say_is_markup(pages: dict[str, Page]) -> None:
 
 
 def test_every_link_leads_to_a_page_and_nothing_comes_from_elsewhere(
-    pages: dict[str, Page], tmp_path: Path
+    pages: dict[str, Page], directory: Path
 ) -> None:
-    root = (tmp_path / "pages").resolve()
+    root = directory.resolve()
     for name, page in pages.items():
         for link in [*page.links, *page.sources]:
             assert not re.match(r"[a-z]+:|//|/", link), (name, link)
@@ -133,21 +146,20 @@ def test_codes_lead_to_their_explanations(pages: dict[str, Page]) -> None:
     assert codes <= pages["problems.html"].ids
 
 
-def test_control_characters_are_written_out(make: Make, tmp_path: Path) -> None:
-    make()
-    for path in (tmp_path / "pages").rglob("*.html"):
+def test_control_characters_are_written_out(directory: Path) -> None:
+    for path in directory.rglob("*.html"):
         assert "\x1b" not in path.read_text(), path
-    data = (tmp_path / "pages/hosts.html").read_text()
+    data = (directory / "hosts.html").read_text()
     assert (
         "\u2028" not in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', data, re.DOTALL)[0]
     )
 
 
-def test_tables_have_heads_and_pictures_have_names(pages: dict[str, Page], tmp_path: Path) -> None:
+def test_tables_have_heads_and_pictures_have_names(pages: dict[str, Page], directory: Path) -> None:
     for name, page in pages.items():
         assert page.elements.count("h1") == 1, name
         assert page.elements.count("table") == page.elements.count("thead"), name
-    overview = (tmp_path / "pages/index.html").read_text()
+    overview = (directory / "index.html").read_text()
     assert overview.count("<svg") == overview.count('role="img" aria-label="')
     assert overview.count("<svg") >= 2
     assert not re.search(r"#0[a0][0-9a-f]{4}", overview.partition("<svg")[2])  # the page defines each colour
@@ -191,6 +203,7 @@ def test_a_directory_of_somebody_else_is_refused(make: Make, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"format":1,"files":{"../outside":"x","/etc/x":"y","a/b/c":"z"}}']
 )
+@pytest.mark.representatives(1)
 def test_a_list_of_pages_that_others_have_written_removes_nothing_outside(
     make: Make, tmp_path: Path, text: str
 ) -> None:
