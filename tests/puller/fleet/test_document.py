@@ -46,7 +46,7 @@ def test_a_document_as_it_is_sent_is_read_packed_and_not() -> None:
         (b'{"format": 4}', "has format 4, and this version of Puller knows format 3"),
         (b'{"format": 3}', "is no document"),
         (b"\x1f\x8b", "is cut off"),
-        (b"\x1f\x8bgarbage!", "is not compressed"),
+        (b"\x1f\x8bgarbage!", "is not a compressed report"),
         (pack(sent(_HOST, _AT))[:-5], "is cut off"),
         (pack(sent(_HOST, _AT)) + b"x", "something behind"),
         (gzip.compress(b" " * 50_000_000), "more than 1048576 bytes after decompression"),

@@ -439,7 +439,7 @@ def test_beyond_its_bound_the_spool_forgets_and_says_so(sender: Sender) -> None:
         outcome = sender.run()
         runs.append(sender.report()["run"])
     assert sender.waiting() == runs[1:]
-    assert "1 older ones that could not be sent are forgotten" in "".join(warnings(outcome))
+    assert "the oldest unsent reports (1) are removed" in "".join(warnings(outcome))
 
 
 # --- kills, signals, other runs ---------------------------------------------------------------------------------

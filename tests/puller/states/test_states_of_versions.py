@@ -76,8 +76,8 @@ def write(path: Path, document: Any) -> None:
 _VERIFIED = ("trust", "bundles")
 
 REFUSALS = {
-    "journal.json": "set aside as .* tried as if for the first time",
-    "managed.json": "set aside as .* counts as having been there",
+    "journal.json": "set aside as .* trials of bundles start again",
+    "managed.json": "set aside as .* count as foreign and are never removed",
     "owed.json": "set aside as .* its pending refreshes are lost",
     "pins.json": "pins.json: has format 2",
     "quarantine.json": "quarantine.json: has format 2",

@@ -110,7 +110,7 @@ def with_report(**fields: Any) -> bytes:
         (PATH, b"", 422, "cut off"),
         (PATH, b"{}", 422, "not compressed"),
         (PATH, DATA[:-1], 422, "cut off"),
-        (PATH, DATA + b"x", 422, "something behind it"),
+        (PATH, DATA + b"x", 422, "further data behind it"),
         (PATH, gzip.compress(b"[]", mtime=0), 422, "is no report"),
         (PATH, gzip.compress(b"[" * 100_000, mtime=0), 422, "is no report"),
         (PATH, gzip.compress(bytes(100_000_000), mtime=0), 422, "more than 1048576 bytes"),

@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         lambda now: json.dumps(document(now, x=random.Random(1).randbytes(400_000).hex())).encode(),
         "when it is compressed",
     ),
-    "a bomb": (lambda now: gzip.compress(b" " * 500_000_000, 1)[:200_000], "when it is unpacked"),
+    "a bomb": (lambda now: gzip.compress(b" " * 500_000_000, 1)[:200_000], "after decompression"),
     "half of a document": (lambda now: gzip.compress(json.dumps(document(now)).encode())[:-20], "cut off"),
     "more behind it": (lambda now: gzip.compress(json.dumps(document(now)).encode()) + b"x", "behind it"),
     "another host": (

@@ -84,4 +84,4 @@ def test_damage_says_loudly_that_pins_are_lost(directories: Directories, damage:
     assert directories.pins.with_name("pins.json.unreadable").read_bytes() == damage
     assert len(notes) == 2
     for note in notes:
-        assert "PINS ARE LOST: bundles that were pinned follow their channel again" in note
+        assert "PINS ARE LOST: pinned bundles follow their channel again" in note
