@@ -48,7 +48,7 @@ def test_a_document_as_it_is_sent_is_read_packed_and_not() -> None:
         (b"\x1f\x8b", "is cut off"),
         (b"\x1f\x8bgarbage!", "is not a compressed report"),
         (pack(sent(_HOST, _AT))[:-5], "is cut off"),
-        (pack(sent(_HOST, _AT)) + b"x", "something behind"),
+        (pack(sent(_HOST, _AT)) + b"x", "further data behind"),
         (gzip.compress(b" " * 50_000_000), "more than 1048576 bytes after decompression"),
         (b"\x1f\x8b" + b"x" * 300_000, "has more than 262144 bytes"),
         (b" " * 100_000_000, "has more than 1048576 bytes"),

@@ -108,7 +108,7 @@ def with_report(**fields: Any) -> bytes:
         (PATH.replace("web01", "web02"), DATA, 422, "sent for 'web02.example.com'"),
         (PATH.replace("T08", "T09"), DATA, 422, "and run '20261123T08"),
         (PATH, b"", 422, "cut off"),
-        (PATH, b"{}", 422, "not compressed"),
+        (PATH, b"{}", 422, "not a compressed report"),
         (PATH, DATA[:-1], 422, "cut off"),
         (PATH, DATA + b"x", 422, "further data behind it"),
         (PATH, gzip.compress(b"[]", mtime=0), 422, "is no report"),

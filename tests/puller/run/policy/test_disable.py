@@ -159,7 +159,7 @@ def test_an_end_is_a_time_or_a_duration(text: str, until: str) -> None:
         ("0s", "is 2026-11-20 12:00 UTC, which is not after the current time 2026-11-20 12:00 UTC"),
         (
             "soon",
-            "is 'soon', expected a time such as '2026-11-21T06:00' (UTC unless it has an offset) or a duration",
+            "is 'soon', expected a time such as '2026-11-21T06:00', '18:00' or 'tomorrow 08:00' (UTC), or a duration",
         ),
         ("4", "is '4', expected a time"),
         ("-4h", "is '-4h', expected a time"),
