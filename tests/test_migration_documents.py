@@ -75,6 +75,14 @@ def test_variables_become_overrides(tmp_path: Path) -> None:
     assert port(role="web", networking={"fqdn": "web01.example.com"}) == 8081
 
 
+def test_a_handler_becomes_a_reload(tmp_path: Path) -> None:
+    (manifest,) = re.findall(r"```yaml\n(# web/manifest.yaml\n.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "manifest.yaml").write_text(manifest)
+    _, service = load_manifest(tmp_path / "manifest.yaml", "manifest.yaml", Inputs({}, {})).declarations
+    assert service.failure == ""
+    assert service.shown()["reload"] == ("file#/etc/nginx/nginx.conf",)
+
+
 def rows(name: str) -> list[list[str]]:
     """Return the cells of each row of the map of types on a page."""
     heads = {
