@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the generated reference pages: ``docs/commands.md`` and ``docs/configuration.md``.
+"""Writes the generated reference pages: ``docs/commands.md``, ``docs/configuration.md`` and ``docs/limits.md``.
 
-The first one is made from ``--help``, the second one from the structs of the configuration. Run ``python
+Their sources are ``--help``, the structs of the configuration, and constants. Run ``python
 packaging/documents/reference.py`` after a change of either. A test compares the pages.
 """
 
@@ -11,7 +11,10 @@ import re
 import sys
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from importlib import import_module
 from inspect import cleandoc
+from operator import attrgetter
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union
@@ -53,12 +56,17 @@ _ENSURE = ("puller", "ensure")
 _IN_EACH = ("--color", "--help")
 """Options of every command, which the head of the page describes."""
 _TYPES = {str: "text", int: "number", bool: "`true` or `false`", Duration: "duration", Secret: "text, secret"}
+_SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("MB", 10**6), ("KiB", 1 << 10), ("bytes", 1))
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def pages() -> dict[str, str]:
     """Return the text of each page by its name in ``docs/``."""
-    return {"commands.md": _commands_page(), "configuration.md": _configuration_page()}
+    return {
+        "commands.md": _commands_page(),
+        "configuration.md": _configuration_page(),
+        "limits.md": _limits_page(),
+    }
 
 
 def _commands_page() -> str:
@@ -198,6 +206,36 @@ def _default(value: Any) -> str:
     if isinstance(value, tuple | list | dict):
         return f"`[{', '.join(map(str, value))}]`" if value or not isinstance(value, dict) else "`{}`"
     return f"`{value}`"
+
+
+def _limits_page() -> str:
+    sections: Mapping[str, Sequence[tuple[str, str, str]]] = msgspec.yaml.decode(
+        Path(__file__).with_name("limits.yaml").read_bytes()
+    )
+    parts = [
+        "# Limits",
+        "Puller rejects objects above these limits with an error. This page is generated from constants of the code. "
+        "[Configuration](configuration.md) lists the limits that you can set.",
+    ]
+    for section, rows in sections.items():
+        parts.append(f"## {section}")
+        parts.append(_table(("object", "limit"), ((name, _limit(path, unit)) for name, path, unit in rows)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _limit(path: str, unit: str) -> str:
+    """Return the value of a constant such as ``package.module:NAME.attribute``, with its unit."""
+    module, _, name = path.partition(":")
+    value = attrgetter(name)(import_module(module))
+    match unit:
+        case "bytes":
+            return next(f"{value // size:,} {name}" for name, size in _SIZES if not value % size)
+        case "hours" | "days":
+            return f"{value / timedelta(**{unit: 1}):g} {unit}"
+        case "seconds":
+            return f"{value:g} seconds"
+        case _:
+            return f"{value:,}"
 
 
 if __name__ == "__main__":
