@@ -1,4 +1,4 @@
-"""The exit statuses of all commands. They are an interface (README.md)."""
+"""The exit statuses of all commands. They are an interface (``docs/exit-statuses.md``)."""
 
 from enum import IntEnum
 

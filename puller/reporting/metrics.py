@@ -23,7 +23,7 @@ HELP = {
     "puller_last_good_run_timestamp_seconds": "When the last run finished that ended well.",
     "puller_last_run_duration_seconds": "How long the last run took.",
     "puller_last_run_phase_duration_seconds": "How long each part of the last run took.",
-    "puller_last_run_exit_status": "What the last run ended with (see the README).",
+    "puller_last_run_exit_status": "Exit status of the last run (docs/exit-statuses.md).",
     "puller_last_run_problems": "What went wrong outside of resources.",
     "puller_last_run_applied": "0 when it was disabled, outside of the maintenance windows, or limited by --only.",
     "puller_metadata_expiry_timestamp_seconds": "When the first of the site's metadata on this host expire.",

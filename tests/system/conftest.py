@@ -49,7 +49,7 @@ def puller() -> str:
     return str(command)
 
 
-# --- nginx, set up as in the README -------------------------------------------------------------------------
+# --- nginx, set up as in the documents ----------------------------------------------------------------------
 
 
 @pytest.fixture

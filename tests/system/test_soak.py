@@ -32,7 +32,7 @@ RUNS = {True: 1000, False: 400}
 """Number of runs: thorough or not."""
 SEED = 20_261_120
 
-# Faults before the README's server block: a file with the fault's name in the working directory enables it.
+# Faults before the documented server block: a file with the fault's name in the working directory enables it.
 FAULTS = """
     if (-f WORK/503) { return 503; }
     if (-f WORK/403) { return 403; }

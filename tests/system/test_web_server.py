@@ -1,4 +1,4 @@
-"""The README's nginx block: caching rules, and stable addresses after changes."""
+"""The nginx block of the documents: caching rules, and stable addresses after changes."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def demo(keep: bool) -> int:
         click.echo(f"\nAll as it should be, in {time.monotonic() - started:.1f} s.")
         if keep:
             click.echo(f"Look around in {root}")
-    click.echo("Next: the README shows how to publish for real machines.")
+    click.echo("Next: docs/quick-start.md shows how to publish for a real machine.")
     return ExitStatus.OK
 
 
