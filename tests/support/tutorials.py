@@ -4,7 +4,7 @@
   of a group. The lines up to the next prompt are the output, as a terminal of 100 columns shows it.
 * Any other fenced block whose first line is ``# PATH`` is a file. It is written on the machines of the next command.
 * ``echo $?`` shows the exit status of the command before it. Every other command must succeed.
-* The outputs are compared without times, durations, sizes, checksums and rates (``normalized``).
+* The outputs are compared without times, durations, sizes, checksums and line breaks (``normalized``).
 * ``PULLER_WRITE_DOCS=1`` writes the actual outputs into the page. Commands without any output in the page get one, too.
 """
 
@@ -80,10 +80,10 @@ def _commands(text: str, position: int) -> Iterator[Command]:
 
 
 def normalized(output: str) -> str:
-    """Return an output without the values that differ between two runs."""
+    """Return an output in one line, without the values that differ between two runs."""
     for pattern, name in _VARIABLE:
         output = re.sub(pattern, name, output)
-    return re.sub(r" +", " ", output)
+    return " ".join(output.split())
 
 
 def visible(output: str) -> str:
