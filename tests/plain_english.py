@@ -101,7 +101,6 @@ OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
             "docs/keys.md",
             "docs/mirroring.md",
             "docs/mirrors.md",
-            "docs/publishing.md",
             "docs/pushing.md",
             "docs/rollouts.md",
             "docs/security.md",

@@ -144,7 +144,6 @@ LONG_TITLES = frozenset(
         "fleet-store.md",
         "keys.md",
         "mirroring.md",
-        "publishing.md",
         "pushing.md",
         "rollouts.md",
         "shell.md",
