@@ -102,7 +102,6 @@ OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
             "docs/mirroring.md",
             "docs/mirrors.md",
             "docs/pushing.md",
-            "docs/rollouts.md",
             "docs/security.md",
             "docs/shell.md",
             "docs/units.md",

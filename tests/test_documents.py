@@ -145,7 +145,6 @@ LONG_TITLES = frozenset(
         "keys.md",
         "mirroring.md",
         "pushing.md",
-        "rollouts.md",
         "shell.md",
         "units.md",
     }
