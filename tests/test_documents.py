@@ -142,8 +142,6 @@ LONG_TITLES = frozenset(
         "crash-safety.md",
         "exports.md",
         "fleet-store.md",
-        "keys.md",
-        "mirroring.md",
         "pushing.md",
         "shell.md",
         "units.md",
