@@ -98,8 +98,6 @@ OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
             "docs/exports.md",
             "docs/fleet-store.md",
             "docs/fleet.md",
-            "docs/mirrors.md",
-            "docs/pushing.md",
             "docs/security.md",
             "docs/shell.md",
             "docs/units.md",

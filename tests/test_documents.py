@@ -142,7 +142,6 @@ LONG_TITLES = frozenset(
         "crash-safety.md",
         "exports.md",
         "fleet-store.md",
-        "pushing.md",
         "shell.md",
         "units.md",
     }
