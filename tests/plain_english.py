@@ -95,7 +95,6 @@ OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
             "docs/adding-a-type.md",
             "docs/commands.md",
             "docs/crash-safety.md",
-            "docs/exports.md",
             "docs/fleet-store.md",
             "docs/fleet.md",
             "docs/security.md",
