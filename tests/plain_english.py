@@ -95,8 +95,6 @@ OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
             "docs/adding-a-type.md",
             "docs/commands.md",
             "docs/crash-safety.md",
-            "docs/fleet-store.md",
-            "docs/fleet.md",
             "docs/security.md",
             "docs/shell.md",
             "docs/units.md",

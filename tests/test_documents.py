@@ -140,7 +140,6 @@ LONG_TITLES = frozenset(
     {
         "adding-a-type.md",
         "crash-safety.md",
-        "fleet-store.md",
         "shell.md",
         "units.md",
     }
