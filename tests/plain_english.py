@@ -96,8 +96,6 @@ OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
             "docs/commands.md",
             "docs/crash-safety.md",
             "docs/security.md",
-            "docs/shell.md",
-            "docs/units.md",
         }
     ),
 }

@@ -140,8 +140,6 @@ LONG_TITLES = frozenset(
     {
         "adding-a-type.md",
         "crash-safety.md",
-        "shell.md",
-        "units.md",
     }
 )
 """Pages whose titles still have more than three words."""

@@ -211,7 +211,7 @@ def test_the_tight_profile_hides_nothing_from_a_run() -> None:
 
 
 def test_every_line_that_forbids_is_in_the_table_of_symptoms() -> None:
-    rows = PROFILES.read_text().split("### What it forbids")[1].split("### To allow")[0]
+    rows = PROFILES.read_text().split("## What it forbids")[1].split("## Allow one")[0]
     lines = set(re.findall(r"^(\w+)=", TIGHT.read_text(), re.MULTILINE))
     told_otherwise = {"Environment", "SystemCallErrorNumber", "ProtectControlGroups"}
     assert {line for line in lines - told_otherwise if f"`{line}=" not in rows} == set()
