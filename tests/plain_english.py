@@ -92,7 +92,6 @@ OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
     "comments": frozenset(),
     "pages": frozenset(
         {
-            "docs/adding-a-type.md",
             "docs/commands.md",
             "docs/crash-safety.md",
             "docs/security.md",
