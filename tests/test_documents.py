@@ -138,7 +138,6 @@ def test_every_table_has_its_header(page: Path) -> None:
 
 LONG_TITLES = frozenset(
     {
-        "crash-safety.md",
     }
 )
 """Pages whose titles still have more than three words."""
