@@ -136,10 +136,7 @@ def test_every_table_has_its_header(page: Path) -> None:
         assert re.match(r".*\n\|(?: -+:? \|)+\n", table), table
 
 
-LONG_TITLES = frozenset(
-    {
-    }
-)
+LONG_TITLES: frozenset[str] = frozenset({})
 """Pages whose titles still have more than three words."""
 
 
