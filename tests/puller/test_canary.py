@@ -376,6 +376,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "schema manifest": NO_INPUT,
     "schema report": NO_INPUT,
     "schema request": NO_INPUT,
+    "schema result": NO_INPUT,
     "render": (
         ON_BUNDLE,
         f"{ON_BUNDLE} --format json --set token=C:given",
