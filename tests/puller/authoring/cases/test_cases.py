@@ -204,7 +204,7 @@ def test_what_it_does_not_come_to_is_told_with_both_values(judge: Judge, expect:
         ("expect: {file#x: }", ["1: file#x: is no expectation, expected properties, or the word absent"]),
         (
             "expect: {file#x: {owner: !contians a}}",
-            ["1:26: a text that begins with ! is quoted; as a tag it is"],
+            ["1:26: unknown tag. Quote text that begins with !. Known tags: !contains"],
         ),
         ("expect: {file#x: {owner: !contains ''}}", ["1:26: !contains wants a text, or a list of texts"]),
         ("expect: {file#x: {owner: !matches '['}}", ["1:26: !matches is no regular expression: "]),
