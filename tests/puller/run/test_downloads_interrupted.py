@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.simulators import moodyserver as moody
+from tests.support.machines import wait_until
 
 if TYPE_CHECKING:
     from tests.simulators.moodyserver import MoodyServer
@@ -61,6 +63,15 @@ def apply(manifest: Path) -> list[str]:
     return [sys.executable, "-m", "puller", "apply", str(manifest), *state]
 
 
+def sizes(directory: Path) -> set[int]:
+    """Return the sizes of all files outside of the server's directory."""
+    found = set()
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a temporary file has its final name
+            found.add(0 if directory / "www" in path.parents else path.stat().st_size)
+    return found
+
+
 def silent_at(server: MoodyServer, number: int) -> None:
     """Fall silent after this number of connections, requests and pieces."""
     moods = iter([*["slow"] * number, "silent"])
@@ -75,6 +86,7 @@ def test_ctrl_c_ends_the_download_of_an_archive_at_once_and_says_how_far_it_came
     silent_at(server, 8)
     with subprocess.Popen(apply(manifest), stdout=subprocess.PIPE, text=True) as process:
         assert server.fell_silent.wait(60)
+        wait_until(lambda: 65_536 in sizes(manifest.parent), "the client has all that was sent", 60)
         process.send_signal(number)
         output, _ = process.communicate(timeout=60)
     first = f"archive#{manifest.parent}/m/first.tar.gz"
