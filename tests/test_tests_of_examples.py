@@ -55,6 +55,7 @@ def test_each_has_tests_that_pass(execute: Execute, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BUNDLES)
+@pytest.mark.representatives(8)
 def test_a_copy_that_is_broken_fails(execute: Execute, tmp_path: Path, name: str) -> None:
     copied = Path(shutil.copytree(EXAMPLES, tmp_path / "examples")) / name
     file, before, after = BREAKS[name]

@@ -87,7 +87,7 @@ def test_the_root_of_a_site_can_go_to_several_people(
 
 
 @pytest.mark.parametrize("people", [("alice", "bob"), ("bob", "alice"), ("carol", "bob"), PEOPLE])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_any_two_of_them_renew_it_in_any_order(
     people: tuple[str, ...], office: Office, publisher: Publisher, host: Host, clock: Clock
 ) -> None:

@@ -151,7 +151,7 @@ def test_hosts_see_all_of_before_or_all_of_after_wherever_a_push_is_killed(
 
 
 @pytest.mark.parametrize("role", ["root", "targets", "snapshot", "timestamp"])
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 def test_a_key_that_is_replaced_shuts_nobody_out_wherever_a_push_is_killed(
     publisher: Publisher, www: Path, new_host: Callable[..., Host], clock: Clock, tmp_path: Path, role: str
 ) -> None:

@@ -134,6 +134,7 @@ class _Killed(BaseException):
 @pytest.mark.parametrize("remove", [False, True])
 @pytest.mark.parametrize("name", ["put", "_Import._record", "DirectorySource.remove", "forget_before"])
 @pytest.mark.parametrize("after", [False, True])
+@pytest.mark.representatives(6)
 def test_killed_between_two_steps_nothing_is_lost_and_nothing_there_twice(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, remove: bool, after: bool
 ) -> None:

@@ -100,6 +100,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
 
 
 @pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.representatives(10)
 def test_what_is_no_document_is_told_once_and_keeps_nothing_else_from_being_imported(
     make: Make, why: str, store: Store, place: Path, arrive: Import, now: datetime
 ) -> None:

@@ -200,6 +200,7 @@ def killed_at(step: int, work: Callable[[], object]) -> bool:
 
 @pytest.mark.usefixtures("no_power_cut")
 @pytest.mark.parametrize("story", ["first", "cleaned up", "new version of what somebody else put there"])
+@pytest.mark.representatives(1)
 def test_a_run_that_is_killed_at_any_step_leaves_each_file_old_or_new_and_the_next_one_converges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep: Sweep, story: str
 ) -> None:

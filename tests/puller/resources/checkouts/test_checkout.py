@@ -37,7 +37,7 @@ def test_nothing_becomes_a_clone_at_its_revision(place: Place, remote: Remote) -
 
 @pytest.mark.parametrize("revision", ["", "main", "v1", "v2", "COMMIT", "SHORT"])
 @pytest.mark.parametrize("depth", [None, 1])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_revision_in_order_is_one_look_for_changed_files(
     place: Place, remote: Remote, revision: str, depth: int | None
 ) -> None:
@@ -184,7 +184,7 @@ def test_a_commit_by_hand_is_given_up_with_force_alone(place: Place, remote: Rem
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("ignored", [False, True])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_an_untracked_file_in_the_way_is_refused_by_its_name(
     place: Place, remote: Remote, force: bool, ignored: bool
 ) -> None:
@@ -202,7 +202,7 @@ def test_an_untracked_file_in_the_way_is_refused_by_its_name(
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("ensure", ["present", "latest", "absent"])
 @pytest.mark.parametrize("found", ["file", "full", "link", "gitfile"])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_what_is_no_repository_is_refused_also_with_force(
     place: Place, remote: Remote, found: str, ensure: str, force: bool
 ) -> None:
@@ -254,7 +254,7 @@ REFUSED_REVISIONS = ["nothing-of-this-name", "0123456789", "0" * 40]
 
 @pytest.mark.parametrize("revision", REFUSED_REVISIONS)
 @pytest.mark.parametrize("ensure", ["present", "latest"])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_revision_that_the_remote_has_not_is_a_failure_and_changes_nothing(
     place: Place, remote: Remote, revision: str, ensure: str
 ) -> None:

@@ -47,7 +47,7 @@ def test_only_network_commands_get_credentials(place: Place, remote: Remote, web
 @pytest.mark.root
 @pytest.mark.parametrize("owner", [None, "root", "www-data"])
 @pytest.mark.parametrize("force", [False, True])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_swapped_repository_gets_no_credentials(
     place: Place, remote: Remote, web: type[Backend], open_to_all: Path, owner: str | None, force: bool
 ) -> None:

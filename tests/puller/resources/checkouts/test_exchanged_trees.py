@@ -111,7 +111,7 @@ def give_to(uid: int, gid: int, mode: int) -> Callable[[Path], None]:
         (give_to(0, 0, 0o777), "www-data", True),
     ],
 )
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_git_runs_only_where_nobody_else_may_write(
     place: Place, open_to_all: Path, home: Path, change: Callable[[Path], None], owner: str, is_refused: bool
 ) -> None:

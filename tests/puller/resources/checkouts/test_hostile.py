@@ -263,7 +263,7 @@ def test_a_remote_brings_no_submodule_and_no_program(place: Place, remote: Remot
 @pytest.mark.parametrize(
     "part", [".git", ".git/HEAD", ".git/refs/tags/v9", ".git/packed-refs", ".git/puller"]
 )
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_link_of_a_user_in_a_repository_leads_root_nowhere(
     place: Place, open_to_all: Path, part: str
 ) -> None:
@@ -308,7 +308,7 @@ def test_a_fifo_in_a_repository_stops_nobody(place: Place, remote: Remote) -> No
         "x" * 40,
     ],
 )
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_head_that_says_nothing_is_no_commit(place: Place, remote: Remote, text: str) -> None:
     place.apply(url=remote.url, revision="v1")
     (place.path / ".git/HEAD").write_text(text)

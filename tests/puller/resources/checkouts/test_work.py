@@ -146,7 +146,7 @@ def kind_of_work(place: Place) -> WorkKind | None:
 
 
 @pytest.mark.parametrize("make_work", WORKS, ids=lambda work: work.__name__)
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_work_keeps_a_tree_that_goes(place: Place, remote: Remote, make_work: Make) -> None:
     place.apply(url=remote.url, revision="v1")
     make_work(place, remote)
