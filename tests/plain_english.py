@@ -93,7 +93,6 @@ OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
     "pages": frozenset(
         {
             "docs/commands.md",
-            "docs/security.md",
         }
     ),
 }

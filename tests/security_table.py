@@ -83,9 +83,9 @@ def table(proofs: Mapping[str, Outcomes]) -> str:
 
 
 def links(tests: Iterable[str]) -> list[str]:
-    """Return links to the files of tests, one for each function, whose name becomes the link's text."""
+    """Return links to the files of tests, with the names of the functions as code."""
     functions = sorted({tuple(test.partition("[")[0].split("::")) for test in tests})
-    return [f"[{function[len('test_') :].replace('_', ' ')}](../{file})" for file, function in functions]
+    return [f"[`{function[len('test_') :].replace('_', ' ')}`](../{file})" for file, function in functions]
 
 
 def passed(outcomes: Outcomes) -> str:
