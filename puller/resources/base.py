@@ -121,7 +121,7 @@ class PropertyError(ValueError):
         """Return the problem, without its place. A ``secret`` value is not shown."""
         name = self.property
         if secret:
-            message = f"{name} is not valid; it is secret, so it is not shown here"
+            message = f"{name} is not valid (secret, so not shown)"
             return Problem(code=self.code, message=message, property=name)
         return Problem(
             code=self.code,

@@ -42,7 +42,7 @@ def verified(chunks: Iterable[bytes], digest: str, path: str) -> Iterator[bytes]
         actual.update(chunk)
         yield chunk
     if actual.hexdigest() != digest:
-        raise ChangedMeanwhile(f"{path}: was written to by somebody else while Puller copied it")
+        raise ChangedMeanwhile(f"{path}: another process wrote to it while Puller copied it")
 
 
 def short(digest: str) -> str:

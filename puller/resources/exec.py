@@ -125,7 +125,7 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     def _refresh_differences(self) -> Sequence[Difference]:
         if self.properties.guard_refresh and self._is_guarded():
-            self._notes = ("a subscribed resource changed, and a guard says that the command need not run",)
+            self._notes = ("a subscribed resource changed, and a guard skipped the command",)
             return ()
         return [acting("command", Action.RUN, refresh=True)]
 

@@ -138,4 +138,4 @@ def _other_id(kind: str, name: str | int | None, context: Context) -> int:
     if context.uncertain("/etc/passwd" if kind == "owner" else "/etc/group"):
         return UNKNOWN_ID
     who = "user" if kind == "owner" else "group"
-    raise ResourceError(f"{kind} is {name!r}, and there is no such {who}", code=ProblemCode.MISSING_ACCOUNT)
+    raise ResourceError(f"{kind} is {name!r}, an unknown {who}", code=ProblemCode.MISSING_ACCOUNT)

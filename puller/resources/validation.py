@@ -87,13 +87,13 @@ class Validation(msgspec.Struct, frozen=True):
     def require_possible(self, context: Context) -> None:
         """Raise ``ResourceError`` for a predictable failure, so that noop reports it."""
         if self.in_place and os.geteuid() != 0:
-            raise ResourceError(f"validate {self.command!r}: to mount the copy in place wants root")
+            raise ResourceError(f"validate {self.command!r}: mounting the copy in place requires root")
         program = "" if self.shell else split_words(self.command)[0]
         if not program or _PLACE in program:
             return
         places = [os.path.join(directory, program) for directory in commands.SEARCH_PATH.split(":")]
         if not any(context.system.exists(place) or context.uncertain(place) for place in places):
-            raise ResourceError(f"validate {self.command!r}: there is no program {program!r}")
+            raise ResourceError(f"validate {self.command!r}: unknown program {program!r}")
 
     def _ask(self, copy: str, path: str, context: Context, *, secret: bool) -> None:
         command = Command(self._arguments(copy, path), _LOCALE, timeout=TIME_LIMIT)
@@ -105,7 +105,7 @@ class Validation(msgspec.Struct, frozen=True):
         if completed.exit_code == 0:
             return
         printed = completed.tail().replace(copy, path)
-        said = "what it printed may be secret" if secret else f"it printed:\n{printed}"
+        said = "its output may be secret" if secret else f"it printed:\n{printed}"
         raise ResourceError(
             f"{where}: {completed.outcome}, expected 0, so {path} stays as it was"
             + (f"; {said}" if printed else "")

@@ -28,7 +28,7 @@ def of_size(path: str, stream: BinaryIO, size: int) -> bytes:
         pieces.append(piece)
         left -= len(piece)
     if left != 1:
-        raise ChangedMeanwhile(f"{path}: was written to by somebody else while Puller read it")
+        raise ChangedMeanwhile(f"{path}: another process wrote to it while Puller read it")
     return b"".join(pieces)
 
 
@@ -46,7 +46,7 @@ def open_and_measure(path: str) -> tuple[int, int]:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
-        raise ChangedMeanwhile(f"{path}: is not a regular file any more")
+        raise ChangedMeanwhile(f"{path}: is no longer a regular file")
     return descriptor, found.st_size
 
 
@@ -88,7 +88,7 @@ def copied(path: str, looked_at: os.stat_result) -> Iterator[bytes]:
             remaining -= len(piece)
             yield piece
         if remaining or stream.read(1):
-            raise ChangedMeanwhile(f"{path}: was written to by somebody else while Puller copied it")
+            raise ChangedMeanwhile(f"{path}: another process wrote to it while Puller copied it")
         require_same(path, looked_at, os.fstat(stream.fileno()))
 
 
@@ -100,7 +100,7 @@ def identity(found: os.stat_result) -> tuple[int, ...]:
 def require_same(path: str, looked_at: os.stat_result, found: os.stat_result) -> None:
     """Raise ``ChangedMeanwhile`` if two ``stat`` results differ in file or state."""
     if identity(looked_at) != identity(found):
-        raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller looked at it")
+        raise ChangedMeanwhile(f"{path}: another process replaced it while Puller inspected it")
 
 
 PROC_SYS = "/proc/sys"

@@ -56,7 +56,7 @@ def _entry(user: str | int) -> pwd.struct_passwd:
             return pwd.getpwuid(int(user))
         return pwd.getpwnam(user)
     except (KeyError, OverflowError) as error:
-        raise ResourceError(f"user is {user!r}, and there is no such user") from error
+        raise ResourceError(f"user is {user!r}, an unknown user") from error
 
 
 def _group_id(group: str | int) -> int:
@@ -65,7 +65,7 @@ def _group_id(group: str | int) -> int:
     try:
         return grp.getgrnam(group).gr_gid
     except KeyError as error:
-        raise ResourceError(f"group is {group!r}, and there is no such group") from error
+        raise ResourceError(f"group is {group!r}, an unknown group") from error
 
 
 # Work in a child process that runs as the user.
@@ -154,11 +154,11 @@ def _read(descriptor: int, deadline: float) -> bytes | None:
 
 def _raise(identity: Identity, said: bytes | None) -> None:
     if said is None:
-        raise ResourceError(f"what is done as {identity.name} was not done within {LIMIT:g} s")
+        raise ResourceError(f"the change as {identity.name} was not finished within {LIMIT:g} s")
     try:
         failure = msgspec.json.decode(said, type=_Failure)
     except msgspec.DecodeError:
-        raise ResourceError(f"what is done as {identity.name} was ended on its way") from None
+        raise ResourceError(f"the change as {identity.name} was interrupted") from None
     if failure.number:
         raise OSError(failure.number, failure.sentence, failure.path or None)
     if failure.sentence:

@@ -444,7 +444,7 @@ class LocalSystem:
         found = os.fstat(parent)
         if known and known != (found.st_dev, found.st_ino):
             raise ChangedMeanwhile(
-                f"{path}: its directory was replaced by somebody else while Puller looked at it"
+                f"{path}: another process replaced its directory while Puller inspected it"
             )
 
     def _tidy(self, directory: int) -> None:
@@ -548,7 +548,7 @@ def _give_link(path: str, parent: int, name: str, target: str, owner: tuple[int,
         found = os.fstat(descriptor)
         is_ours = found.st_uid == os.geteuid() and found.st_nlink == 1
         if not (stat.S_ISLNK(found.st_mode) and is_ours and os.readlink("", dir_fd=descriptor) == target):
-            raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller made it")
+            raise ChangedMeanwhile(f"{path}: another process replaced it while Puller created it")
         os.chown(f"/proc/self/fd/{descriptor}", *owner)
     finally:
         os.close(descriptor)
@@ -576,13 +576,11 @@ def _old_file(parent: int, name: str, path: str, looked_at: os.stat_result | Non
         found = _stat_at(parent, name)
     except FileNotFoundError:
         if looked_at is not None:
-            raise ChangedMeanwhile(
-                f"{path}: was removed by somebody else while Puller looked at it"
-            ) from None
+            raise ChangedMeanwhile(f"{path}: another process removed it while Puller inspected it") from None
         yield None
         return
     if looked_at is None:
-        raise ChangedMeanwhile(f"{path}: was made by somebody else while Puller looked at it")
+        raise ChangedMeanwhile(f"{path}: another process created it while Puller inspected it")
     require_same(path, looked_at, found)
     if not stat.S_ISREG(found.st_mode):
         yield None

@@ -69,7 +69,7 @@ def require_new(path: str, directory: int) -> None:
     Users who can write to its parent may have replaced it, and their directory must not get another owner.
     """
     if os.fstat(directory).st_uid != os.geteuid() or os.listdir(directory):
-        raise ChangedMeanwhile(f"{path}: was replaced by somebody else while Puller made it")
+        raise ChangedMeanwhile(f"{path}: another process replaced it while Puller created it")
 
 
 def require_ours(path: str, directory: int) -> None:
@@ -147,7 +147,7 @@ class Descent:
         above = os.open("..", REAL_DIRECTORY, dir_fd=here)
         if _identity(above) != self._passed[-1]:
             os.close(above)
-            raise ChangedMeanwhile(f"{path}: a directory on the way was moved by somebody else")
+            raise ChangedMeanwhile(f"{path}: another process moved a directory of its path")
         self._names.pop()
         self._passed.pop()
         self._move_to(above)

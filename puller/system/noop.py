@@ -219,4 +219,4 @@ class NoopSystem(LocalSystem):
         raise MutationInNoop(f"{command.arguments[0]}: would be executed in noop")
 
     def act_as(self, identity: "Identity", act: Callable[[], object]) -> None:
-        raise MutationInNoop(f"what would be done as {identity.name} would be done in noop")
+        raise MutationInNoop(f"noop must not change anything as {identity.name}")

@@ -219,5 +219,5 @@ def requires_new_file(found: os.stat_result, attributes: Attributes) -> bool:
 def require_one_name(path: str, found: os.stat_result) -> None:
     """Raise ``ResourceError`` for a file with hard links, which other users may have made to get it changed."""
     if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
-        what = f"has {found.st_nlink} names (hard links), so it may be somebody else's file"
+        what = f"has {found.st_nlink} names (hard links), so it may be a file of another user"
         raise ResourceError(f"{path}: {what}, and its owner, group and mode are not changed")

@@ -122,9 +122,7 @@ class StopRequests:
         if self.received is None:
             self.received, self._received_at = signal.Signals(number), time.monotonic()
             if self._deferring and self._at_work:
-                self._tell(
-                    f"{self.reason}: finishing {self._at_work}; a second signal ends the commands that it runs"
-                )
+                self._tell(f"{self.reason}: finishing {self._at_work}. A second signal ends its commands")
         elif time.monotonic() - self._received_at > _ONE_MOMENT:
             self._insist(number)
 

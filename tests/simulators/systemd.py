@@ -81,15 +81,15 @@ def refusal(state: str, desired: dict[str, object]) -> str:
     ensure, enable = desired["ensure"], desired.get("enable")
     starts = ensure == "running" and "running" not in state
     if state == "without a unit file" and (starts or enable is True):
-        return "there is no unit missing.service"
+        return "unknown unit missing.service"
     if state.startswith("masked") and (starts or enable in (True, False)):
         return f".service is masked; to allow it: systemctl unmask {STATES[state][0]}"
     if state.startswith("linked") and enable == "masked":
-        return f"{DIRECTORY}/linked.service is in the place of the link that a mask is; remove it, or "
+        return f"{DIRECTORY}/linked.service occupies the place of the mask link: remove it, or "
     if state == "with a bad unit file" and (starts or enable is True):
         return "systemd refuses /"
     if state.startswith(("static", "indirect")) and enable is True:
-        return f"{STATES[state][0]}.service is {state.split()[0]} and would not start at boot: it has no [Install]"
+        return f"{STATES[state][0]}.service is {state.split()[0]} and would not start at boot: it lacks an [Install]"
     if state == "failed" and starts:
         return "systemctl start fails.service: exit code 1; it said: "
     return ""

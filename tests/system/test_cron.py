@@ -124,4 +124,4 @@ def test_a_command_runs_as_a_user_with_all_of_its_groups_and_reads_a_secret(debi
     assert "cwd /home/app cannot be entered by user other" in done.stdout
     for options in ((), ("--noop",)):
         nobody = apply(debian, [{"exec": [{"nobody": {"command": "true", "user": "nobody-here"}}]}], *options)
-        assert "user is 'nobody-here', and there is no such user" in nobody.stdout
+        assert "user is 'nobody-here', an unknown user" in nobody.stdout

@@ -270,7 +270,7 @@ def test_dpkg_is_killed_at_the_time_limit_and_repaired_in_the_next_run(
     (debian.root / "quick").touch()
     done = apply(debian, {"tool": {}})
     assert outcomes(done) == {"tool": "changed"}
-    assert "dpkg had been interrupted; dpkg --configure -a has finished what it was doing" in done.stdout
+    assert "dpkg had been interrupted; dpkg --configure -a has finished its work" in done.stdout
     assert dpkg(debian)["slow:all"] == ("1.0", "installed")
 
 
@@ -350,8 +350,8 @@ def test_noop_foretells_what_no_repository_offers_as_the_run_finds_it(
     failed = dict.fromkeys(list(wanted)[1:], "failed")
     assert outcomes(said) == {"tool": "installed version present", **failed}, said.stdout
     assert outcomes(done) == {"tool": "changed", **failed}, done.stdout
-    assert "version 9.9 is not available; there is 3.0" in said.stdout
-    assert "no repository that is known here offers a package misspelt" in said.stdout
+    assert "version 9.9 is not available (available: 3.0)" in said.stdout
+    assert "no configured repository offers a package misspelt" in said.stdout
     debian.run("apt-get", "purge", "-y", "tool")
     for path in debian.root.glob("var/lib/apt/lists/*_Packages*"):  # apt may compress them
         path.unlink()

@@ -180,8 +180,8 @@ def test_noop_foretells_what_no_repository_offers_as_the_run_finds_it(fedora: Fe
     fedora.looked.clear()
     said, done = apply(wanted, noop=True), apply(wanted)
     assert states(said) == states(done) == dict.fromkeys(wanted, "failed")
-    assert said["tool"].errors == ["version 9.9 is not available; there is 1.0-1, 1.1-1"]
-    assert said["misspelt"].errors == ["no repository that is known here offers a package misspelt"]
+    assert said["tool"].errors == ["version 9.9 is not available (available: 1.0-1, 1.1-1)"]
+    assert said["misspelt"].errors == ["no configured repository offers a package misspelt"]
     assert states(apply({"tool": {}}, noop=True)) == {"tool": "would change"}
 
 
@@ -276,7 +276,7 @@ def test_what_is_not_available_is_refused_with_what_is(fedora: Fedora, apply: Ap
     fedora.add("tool", "1.0-1", "2.0-1")
     fedora.publish()
     events = apply({"tool": {"ensure": "3.0"}, "missing": {}})
-    assert events["tool"].errors == ["version 3.0 is not available; there is 1.0-1, 2.0-1"]
+    assert events["tool"].errors == ["version 3.0 is not available (available: 1.0-1, 2.0-1)"]
     assert states(events) == {"tool": "failed", "missing": "failed"}
     assert "Unable to find a match: missing" in events["missing"].errors[0]
 

@@ -225,7 +225,7 @@ def test_repository_never_stops_apt_from_reading_its_sources(
         is_failure = outcomes(done) == {"repository#signed": "failed"}
         assert outcomes(said) == {"repository#signed": "failed" if is_failure else "would change"}
         if is_failure and name != "malformed":
-            assert f"the same repository is in {OTHERS_IN[before is not None]}" in done.stdout
+            assert f"The same repository is in {OTHERS_IN[before is not None]}" in done.stdout
         assert is_failure == (
             name
             in (
@@ -286,7 +286,8 @@ def test_packages_are_purged_held_and_provided_as_noop_said(debian: Machine, rep
     changed = {name: says if says in ("stable", "failed") else "changed" for name, says in expected.items()}
     assert apt.outcomes(done) == changed, done.stdout
     assert (
-        "is no package here, but provided by server, which would have to go, expected absent" in done.stdout
+        "is not a package here, but provided by server, which would have to be removed, expected absent"
+        in done.stdout
     )
     found = apt.dpkg(debian)
     assert not {"full:all", "rest:all"} & found.keys()
@@ -326,7 +327,7 @@ def test_a_name_that_one_package_provides_is_installed_and_of_two_one_must_be_na
     repository.add("service", "1.0", Provides="virtual")
     repository.publish()
     done = apply(debian, [{"package": ["virtual"]}], "--noop")
-    assert "is no package but what server, service provide; expected one of them" in done.stdout
+    assert "is a name that server, service provide, expected one of these packages" in done.stdout
     assert apt.outcomes(apply(debian, [{"package": ["virtual"]}])) == {"virtual": "failed"}
 
 

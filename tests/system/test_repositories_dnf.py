@@ -138,7 +138,7 @@ def test_names_that_packages_provide_and_files_are_packages_too(
     assert fedora.looked == ["rpm -q"]
     gone = apply({"package": [{"mail": {"ensure": "absent"}}]})
     assert gone["mail"].errors == [
-        "is no package here, but provided by server, which would have to go, expected absent"
+        "is not a package here, but provided by server, which would have to be removed, expected absent"
     ]
     (file,) = fedora.repository.rglob("server-1.0-1*.rpm")
     file.rename(tmp_path / "server.rpm")

@@ -243,7 +243,7 @@ def test_what_puller_has_masked_it_unmasks_and_nothing_else(debian: Machine) -> 
     (debian.root / UNITS / "own.service").write_text(simulator.SLEEP)
     for options in (("--noop",), ()):
         done = apply(debian, manifest("own", **masked), *options)
-        assert f"/{UNITS}/own.service is in the place of the link that a mask is" in done.stdout
+        assert f"/{UNITS}/own.service occupies the place of the mask link" in done.stdout
 
 
 def test_services_of_a_user_are_managed_by_that_user(debian: Machine) -> None:
@@ -414,7 +414,7 @@ def test_in_noop_a_unit_file_of_the_same_manifest_is_believed_in(debian: Machine
     assert 'noop="Would have started, would have enabled"' in apply(debian, manifest, "--noop").stdout
     alone: dict[str, Any] = {"resources": [{"service": [{"app": {}}]}]}
     for options in (("--noop",), ()):
-        assert "there is no unit app.service" in apply(debian, alone, *options).stdout
+        assert "unknown unit app.service" in apply(debian, alone, *options).stdout
     stopped = {"resources": [{"service": [{"app": {"ensure": "stopped", "enable": False}}]}]}
     for options in (("--noop",), ()):
         assert "service#app stable" in apply(debian, stopped, *options).stdout
@@ -425,7 +425,7 @@ def test_a_failure_carries_the_last_lines_of_the_journal(debian: Machine) -> Non
     done = apply(debian, {"resources": [{"service": [{"fails": {}}]}]})
     assert done.returncode == 4
     assert "systemctl start fails.service: exit code 1; it said: Job for fails.service failed" in done.stdout
-    assert "its journal says:" in done.stdout
+    assert "Its journal:" in done.stdout
     assert "it is broken" in done.stdout
 
 

@@ -58,7 +58,7 @@ def joined(lists: tuple[List, List], complete: Collection[bool]) -> List:
     wholes = [{*(one or ())} for one, is_whole in zip(lists, complete, strict=True) if is_whole]
     both = set().union(*given)
     if any(whole != both for whole in wholes):
-        raise ValueError("a complete list lacks what the other one wants")
+        raise ValueError("a complete list lacks members of the other list")
     return tuple(sorted(both))
 
 

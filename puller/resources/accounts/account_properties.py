@@ -191,7 +191,7 @@ def check_user(properties: UserProperties) -> Iterator[PropertyError]:
         yield PropertyError("expires", f"is {properties.expires!r}", expected=wanted)
     for name in DAYS:
         if (days := getattr(properties, name)) is not None and not -1 <= days <= _MOST_DAYS:
-            yield PropertyError(name, f"is {days}", expected="a number of days, or -1 for none")
+            yield PropertyError(name, f"is {days}", expected="a number of days, or -1 for no limit")
     yield from _check_keys(properties)
     if properties.remove_home and properties.ensure != "absent":
         yield PropertyError("remove_home", "is only for ensure: absent", because=["ensure"])
@@ -253,13 +253,13 @@ def _check_password(properties: UserProperties) -> Iterator[PropertyError]:
     if password is not None and (problem := problem_of(password)):
         yield PropertyError("password", problem)
     elif password in NONE and properties.locked is False:
-        yield PropertyError("locked", "is false, and there is no password to unlock", because=["password"])
+        yield PropertyError("locked", "is false, but unlocking requires a password", because=["password"])
 
 
 def _check_keys(properties: UserProperties) -> Iterator[PropertyError]:
     if properties.exclusive_keys and properties.authorized_keys is None:
         yield PropertyError(
-            "exclusive_keys", "wants authorized_keys, which may be empty", because=["authorized_keys"]
+            "exclusive_keys", "requires authorized_keys, which may be empty", because=["authorized_keys"]
         )
     if not properties.authorized_keys:
         return

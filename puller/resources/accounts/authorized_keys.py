@@ -81,7 +81,7 @@ def parse_key(line: str) -> Key:
         raise ValueError("has a line end, a tab or another control character in it, expected one line")
     key = find_key(line)
     if key is None:
-        raise ValueError("is no public key, expected one such as 'ssh-ed25519 AAAA… name'")
+        raise ValueError("is not a public key, expected a line such as 'ssh-ed25519 AAAA… name'")
     if not all(_OPTION.fullmatch(option) for option in _split_options(key.options)):
         raise ValueError('has options that are not understood, expected such as from="192.0.2.0/24",no-pty')
     _require_whole(key)
@@ -130,10 +130,10 @@ def _require_whole(key: Key) -> None:
     try:
         blob = base64.b64decode(key.body, validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError("has a key that is no Base64") from None
+        raise ValueError("has a key that is not valid Base64") from None
     parts = [*_strings(blob)]
     if not parts or parts[0] != key.type.encode("ascii"):
-        raise ValueError(f"says {key.type}, and its key is not of that type")
+        raise ValueError(f"names the type {key.type}, but the key has another type")
     wanted = _PARTS[key.type]
     if len(parts) != len(wanted) + 1 or not all(map(_is, parts[1:], wanted)):
         raise ValueError(f"has a key that is not a whole {key.type}")
@@ -372,7 +372,7 @@ def _require(
     if what == "file" and found.st_nlink > 1:
         names = f"has {found.st_nlink} names (hard links)"
         raise ResourceError(
-            f"{path} {names}, so it may be somebody else's file", expected=f"one of {wanted.name}"
+            f"{path} {names}, so it may be a file of another user", expected=f"one of {wanted.name}"
         )
 
 

@@ -189,7 +189,7 @@ class Group(Resource[GroupProperties, GroupState]):
             require_new_name(self.properties.name)
         gid = self.properties.gid
         if gid is not None and changed & {"ensure", "gid"} and (other := self._known.group_with(gid)):
-            raise ResourceError(f"gid {gid} is that of group {other}")
+            raise ResourceError(f"gid {gid} belongs to group {other}")
         if changed & {"ensure", "members"}:
             self._refuse_strangers(actual)
 
@@ -205,7 +205,7 @@ class Group(Resource[GroupProperties, GroupState]):
             if name in actual.members or context.system.user_id(name) is not None:
                 continue
             if not context.uncertain("/etc/passwd"):
-                raise ResourceError(f"members has {name!r}, and there is no such user")
+                raise ResourceError(f"members has the unknown user {name!r}")
 
     # Loading of the manifest
 

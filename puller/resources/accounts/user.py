@@ -90,7 +90,7 @@ def _refuse_values(
 ) -> None:
     uid = properties.uid
     if uid is not None and "uid" in changed and (other := known.user_with(uid)):
-        raise ResourceError(f"uid {uid} is that of user {other}", code=ProblemCode.CHANGE_REFUSED)
+        raise ResourceError(f"uid {uid} belongs to user {other}", code=ProblemCode.CHANGE_REFUSED)
     if properties.group is not None and "group" in changed:
         _require_group(properties.group, known, context)
     if "groups" in changed:
@@ -108,7 +108,7 @@ def _refuse_new(properties: UserProperties, context: Context) -> None:
         )
     if properties.locked is False and properties.password is None:
         raise ResourceError(
-            "locked is false, and a new user has no password to unlock",
+            "locked is false, but a new user has no password to unlock",
             code=ProblemCode.CHANGE_REFUSED,
             hint="give one",
         )
@@ -141,7 +141,7 @@ def _refuse_unlocking(properties: UserProperties, actual: UserState, changed: Co
         return
     if actual.ageing is not None and not hash_of(actual.ageing.password.reveal()):
         raise ResourceError(
-            "locked is false, and there is no password to unlock",
+            "locked is false, but unlocking requires a password",
             code=ProblemCode.CHANGE_REFUSED,
             hint="give one",
         )
@@ -151,9 +151,7 @@ def _require_group(group: str | int, known: Known, context: Context) -> None:
     gid = gid_of(group, known, context)  # raises for an unknown name
     is_there = known.group_with(gid) or group_name(gid) != str(gid)
     if is_id(group) and not is_there and not context.uncertain("/etc/group"):
-        raise ResourceError(
-            f"group is {group}, and there is no group with this id", code=ProblemCode.CHANGE_REFUSED
-        )
+        raise ResourceError(f"group is {group}, but no group has this id", code=ProblemCode.CHANGE_REFUSED)
 
 
 def _require_local_group(name: str, known: Known, context: Context) -> None:
@@ -162,12 +160,10 @@ def _require_local_group(name: str, known: Known, context: Context) -> None:
     if name not in known.names.groups or known.is_gone("group", name):
         if context.system.group_id(name) is not None:
             raise ResourceError(
-                f"groups has {name!r}, which is not local, so nobody is added to it here",
+                f"groups has {name!r}, which is not local, so Puller cannot change its members",
                 code=ProblemCode.CHANGE_REFUSED,
             )
-        raise ResourceError(
-            f"groups has {name!r}, and there is no such group", code=ProblemCode.CHANGE_REFUSED
-        )
+        raise ResourceError(f"groups has the unknown group {name!r}", code=ProblemCode.CHANGE_REFUSED)
 
 
 def _require_shell(shell: str, context: Context) -> None:

@@ -55,8 +55,8 @@ def require_new_home(home: str, uid: int | None, context: Context) -> None:
     if found.st_uid != 0 or context.system.children(home):
         what = "and is not empty" if found.st_uid == 0 else f"(uid {found.st_uid})"
         raise ResourceError(
-            f"home {home} belongs to {user_name(found.st_uid)} {what}, so it is not given to a new user; declare it"
-            " as a file with the owner that it should have, and the user with manage_home: false"
+            f"home {home} belongs to {user_name(found.st_uid)} {what}, so Puller does not assign it to a new user."
+            " Declare it as a file with the owner that it should have, and the user with manage_home: false"
         )
 
     refuse_mounted(home, "given to a new user")
@@ -90,7 +90,7 @@ def require_movable_home(user: UserEntry, new: str, known: Known, context: Conte
     if is_own_already(user, new, known, context):
         return
     if context.system.exists(new):
-        raise ResourceError(f"home {new} exists, so that of {user.name} is not moved there")
+        raise ResourceError(f"home {new} exists, so the home of {user.name} is not moved there")
     if find_home(user.home, context) is not None:
         _require_own(user, "moved", known, context)
 
@@ -135,7 +135,7 @@ def _why_not_own(user: UserEntry, home: str, known: Known, context: Context) -> 
     others = (one for one in known.names.users.values() if one.name != user.name)
     # A home of another user below this one counts as well, because it would be moved or removed too.
     shared = next((one for one in others if f"{one.home}/".startswith(f"{home}/")), None)
-    return f"is that of {shared.name}, too" if shared else ""
+    return f"is also the home of {shared.name}" if shared else ""
 
 
 def make(user: UserEntry, context: Context) -> None:

@@ -191,7 +191,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             "Would have downloaded": steps.download,
             "Would have updated attributes": steps.repair,
             "Would have extracted": steps.extract,
-            "Would have removed what the new archive does not have": self._leaves_over(actual, steps),
+            "Would have removed files that the new archive lacks": self._leaves_over(actual, steps),
             "Would have cleaned up": steps.clean_up,
             "Would have removed": steps.remove,
         }
@@ -395,7 +395,9 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         finish(self._receipts, filled)
         for path in filled.changed:
             place = os.path.join(self.properties.extract_parent or "/", path)
-            self.context.log(f"{place}: only the archive before had it; it was changed since, and stays")
+            self.context.log(
+                f"{place}: only the previous archive has it, but it was changed since, so it stays"
+            )
 
     def _remember(self, fetched: "Opened | None", actual: ArchiveState, steps: Steps) -> None:
         """Cache the checksum of the archive file, provided that it certainly belongs to this file."""

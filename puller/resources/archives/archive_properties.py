@@ -65,7 +65,7 @@ def check_properties(properties: ArchiveProperties) -> Iterator[PropertyError]:
             yield from check_path(name, path)
     if find_kind(os.path.basename(properties.name)) is None:
         yield PropertyError(
-            "name", f"is {properties.name!r}", expected=f"one that ends in {', '.join(ENDINGS)}"
+            "name", f"is {properties.name!r}", expected=f"a name that ends in {', '.join(ENDINGS)}"
         )
     if properties.ensure == "present":
         yield from _check_present(properties)
@@ -82,14 +82,14 @@ def _check_present(properties: ArchiveProperties) -> Iterator[PropertyError]:
         if properties.cleanup and getattr(properties, required) is None:
             yield missing_property("cleanup", f"wants {required}", because=[required, "ensure"])
     if (properties.username is None) is not (properties.password is None):
-        what = "and password are given together or not at all"
+        what = "and password require each other"
         yield PropertyError("username", what, because=["password"])
     if properties.timeout <= 0:
         yield PropertyError("timeout", "is 0", expected="a time that a download can end in")
     for name, value in properties.headers.items():
         text = value.reveal()
         if not _HEADER.fullmatch(name) or not (text and text.isascii() and text.isprintable()):
-            yield PropertyError("headers", f"has {name!r}, whose name or value is not that of a header")
+            yield PropertyError("headers", f"has {name!r}, whose name or value is not valid in a header")
 
 
 def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
@@ -109,7 +109,7 @@ def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
         return
     kind, wanted = find_kind(parts.path.rpartition("/")[2]), find_kind(properties.name)
     if kind is None:
-        yield PropertyError("url", f"is {shown}", expected=f"one that ends in {', '.join(ENDINGS)}")
+        yield PropertyError("url", f"is {shown}", expected=f"a URL that ends in {', '.join(ENDINGS)}")
     elif wanted is not None and kind is not wanted:
         yield PropertyError("url", f"is {shown}, which is a {kind}, and name is a {wanted}", because=["name"])
 

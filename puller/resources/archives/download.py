@@ -148,7 +148,7 @@ def _progress(request: Request, partial: BinaryIO) -> str:
     """Return how far a download came, if the next run resumes it."""
     held = partial.seek(0, os.SEEK_END)
     return (
-        f"; {size_text(held)} are here, and the next run goes on from there"
+        f"; {size_text(held)} are stored, and the next run resumes from there"
         if request.checksum and held
         else ""
     )

@@ -266,7 +266,7 @@ class _Tree:
             finally:
                 os.close(source)
         except FileNotFoundError:
-            what = f"is a hard link to {shown(member.target)}, which is no file that came before it"
+            what = f"is a hard link to {shown(member.target)}, which is not a previous file of the archive"
             raise FormatError(shown(member.path.text), what) from None
 
     def _enter(self, member: Member, directories: list[str], *, make: bool = True) -> int:
@@ -294,7 +294,7 @@ class _Tree:
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
-            what = f"wants {shown(name)} to be a directory, the archive has a file or link there"
+            what = f"requires {shown(name)} to be a directory, but the archive has a file or link there"
             raise FormatError(shown(member.path.text), what) from None
         if made:
             os.fchown(descriptor, self._uid, self._gid)

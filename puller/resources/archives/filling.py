@@ -79,9 +79,7 @@ class Unpacked:
         for path in self._in_the_way:
             below = [other for other in removable if other == path or other.startswith(f"{path}/")]
             remove(self._target, below, removable)
-        with needing_space(
-            self._where, self._target, "the directories for what the archive holds", lambda: None
-        ):
+        with needing_space(self._where, self._target, "the directories of the archive", lambda: None):
             _move(self._staging, self._target)
 
     def remove(self, paths: Iterable[str], removable: Removable) -> list[str]:

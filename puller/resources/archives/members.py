@@ -286,7 +286,7 @@ def kept(archive: Opened, directory: int, where: str) -> Iterator[BinaryIO]:
             digest = _copy(archive.stream, copy, size)
         if digest != archive.sha256:
             what = f"sha256 is {digest}, expected {archive.sha256}"
-            raise ChangedMeanwhile(f"{archive.path}: {what}: it was changed by somebody else meanwhile")
+            raise ChangedMeanwhile(f"{archive.path}: {what}: another process changed it meanwhile")
         copy.seek(0)
         yield copy
 

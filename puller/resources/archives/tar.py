@@ -88,7 +88,7 @@ def inflated(stream: BinaryIO) -> Iterator[bytes]:
         while not inflate.eof:
             data = data or stream.read(_COMPRESSED)
             if not data:
-                raise FormatError("", "is cut off: its compressed data has no end")
+                raise FormatError("", "is cut off: its compressed data is incomplete")
             try:
                 piece = inflate.decompress(data, _PIECE)
             except zlib.error as error:
@@ -214,7 +214,7 @@ class _ExtendedHeaders(msgspec.Struct):
                 raise FormatError(shown(key), "makes a sparse file, which is not unpacked")
             if key in ("path", "linkpath", "size") or (key == "mtime" and not everywhere):
                 if everywhere:
-                    raise FormatError(shown(key), "is said of all members by a global PAX header")
+                    raise FormatError(shown(key), "must not be in a global PAX header")
                 self.add(key, value)
             at = end
 
@@ -231,7 +231,7 @@ class _Header(msgspec.Struct, frozen=True):
     def parse(cls, block: bytes) -> "_Header":
         """Parse a block of 512 bytes. Raises ``FormatError`` for an invalid checksum."""
         if block[257:262] != b"ustar" and block[257:265] != bytes(8):
-            raise FormatError("", "is not a tar archive: a header should be where there is none")
+            raise FormatError("", "is not a tar archive: a header is missing")
         header = cls(_text(block[:100]), block[156:157], _text(block[157:257]), block)
         # The checksum field itself counts as blanks.
         computed = sum(block) - sum(block[148:156]) + 8 * ord(" ")
@@ -303,9 +303,7 @@ def _size(name: bytes, header: _Header, extended: _ExtendedHeaders) -> int:
     match = _NUMBER.fullmatch(extended.values["size"])
     told = int(match[1]) if match and extended.values["size"].isdigit() else -1
     if told < 0 or (told != size and told < _LARGEST_OCTAL):
-        raise FormatError(
-            shown(name), f"size is {size}, its PAX header says {shown(extended.values['size'])}"
-        )
+        raise FormatError(shown(name), f"size is {size}, its PAX header has {shown(extended.values['size'])}")
     return told
 
 

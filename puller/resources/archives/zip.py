@@ -157,7 +157,9 @@ class ZipReader:
             at = tail.rfind(b"PK\5\6", 0, at)
         # If the comment of one end record contains another, two readers would see different archives.
         if len(found) != 1:
-            raise FormatError("", "has two ends" if found else "is not a zip archive: it has no end record")
+            raise FormatError(
+                "", "has two ends" if found else "is not a zip archive: its end record is missing"
+            )
         return found[0]
 
     def _find_end_64(self, locator_at: int, locator: bytes) -> tuple[int, tuple[int, ...]]:
@@ -203,11 +205,11 @@ class ZipReader:
             size += len(piece)
             self._budget.take(len(piece))
             if size > entry.size:
-                raise FormatError(where, f"holds more than the {entry.size} bytes that the table says")
+                raise FormatError(where, f"holds more than the {entry.size} bytes in the table")
             crc = zlib.crc32(piece, crc)
             yield piece
         if (size, crc) != (entry.size, entry.crc):
-            what = f"has {size} bytes with CRC-32 {crc:08x}, the table says {entry.size} with {entry.crc:08x}"
+            what = f"has {size} bytes with CRC-32 {crc:08x}, the table has {entry.size} with {entry.crc:08x}"
             raise FormatError(where, what)
 
     def _unpacked(self, entry: _Entry, start: int) -> Iterator[bytes]:
@@ -292,7 +294,7 @@ def _find_field(where: str, extra: bytes, wanted: int) -> bytes:
         if kind == wanted:
             return extra[4 : 4 + size]
         extra = extra[4 + size :]
-    raise FormatError(where, "has no zip64 field")
+    raise FormatError(where, "lacks the zip64 field")
 
 
 def _member(entry: _Entry, contents: Iterator[bytes]) -> Member | None:

@@ -348,7 +348,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
     def _refuse_another_owner(self, differences: Sequence[Difference]) -> None:
         other = [difference for difference in differences if difference.property in ("owner", "group")]
         if other:
-            why = "what its configuration runs would run as somebody else"
+            why = "commands of its configuration would run as another user"
             raise ResourceError(
                 f"{people(other)}",
                 code=ProblemCode.CHANGE_REFUSED,

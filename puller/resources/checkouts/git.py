@@ -78,7 +78,7 @@ class Remote(msgspec.Struct, frozen=True):
         if parts.scheme in ("http", "https"):
             return cls._of_http(parts)
         if password is not None:
-            raise ValueError(f"is {shown}; only http:// and https:// take a password")
+            raise ValueError(f"is {shown}, but only http:// and https:// accept a password")
         if "@" in parts.netloc and not re.fullmatch(_USER, unquote(parts.username or "").replace("@", "_")):
             raise ValueError(f"is {shown}, whose user is not valid")
         return cls(text)

@@ -25,7 +25,7 @@ class LeftCheckout(Checkout):
         if found is None or actual.is_empty:
             return ""
         if not actual.is_repository:
-            return "it is not a repository any more"
+            return "it is no longer a repository"
         git = self._git(path, found.st_uid, found.st_gid)
         if reason := git.why_refused():
             return f"it may contain work: {reason}"

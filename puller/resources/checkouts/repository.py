@@ -84,7 +84,7 @@ class Repository:
         if git is None:
             return False
         if not stat.S_ISDIR(git.st_mode):
-            raise ResourceError(f"{self._git} is not a directory, as that of a worktree or submodule is not")
+            raise ResourceError(f"{self._git} is not a directory, as in a worktree or submodule")
         self._require_plain(git)
         self._require_here()
         return True
@@ -104,7 +104,9 @@ class Repository:
             if settings.get("core.worktree"):
                 raise ResourceError(f"{self._git}/{name} names another working tree (core.worktree)")
             if settings.get("core.bare", "false").lower() in _TRUE:
-                raise ResourceError(f"{self._git}/{name} says that there is no working tree (core.bare)")
+                raise ResourceError(
+                    f"{self._git}/{name} declares a repository without a working tree (core.bare)"
+                )
 
     def head(self) -> str:
         """Return the current commit. Empty if the repository has none yet."""
@@ -281,12 +283,12 @@ class Repository:
         if found.st_uid != self._found.st_uid:
             who = f"belongs to user {found.st_uid}, and {self.path} to user {self._found.st_uid}"
             raise ResourceError(
-                f"{path} {who}: what it says may be somebody else's", code=ProblemCode.UNTRUSTED_PATH
+                f"{path} {who}: its content may be from another user", code=ProblemCode.UNTRUSTED_PATH
             )
         if found.st_uid == 0 and (found.st_mode & 0o002 or (found.st_mode & 0o020 and found.st_gid != 0)):
             what = f"is root's and others may write it (mode {stat.S_IMODE(found.st_mode):04o})"
             raise ResourceError(
-                f"{path} {what}: git would run as root what they put there", code=ProblemCode.UNTRUSTED_PATH
+                f"{path} {what}: git would run their files as root", code=ProblemCode.UNTRUSTED_PATH
             )
 
     @cached_property

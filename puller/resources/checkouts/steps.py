@@ -47,7 +47,11 @@ def goal_here(revision: str, repository: Repository, git: Git) -> Goal:
     head = repository.head()
     if not revision:
         return Goal(head, is_here=bool(head), reference="HEAD")
-    note = f"{revision} is a tag and a branch; the tag is taken" if repository.is_twofold(revision) else ""
+    note = (
+        f"{revision} is a tag and a branch, and Puller uses the tag"
+        if repository.is_twofold(revision)
+        else ""
+    )
     named = repository.named(revision)
     if head and head in (named.object, named.commit):
         return Goal(head, is_here=True, reference=revision, note=note)
@@ -83,7 +87,7 @@ def _latest_of(found: Mapping[str, str], revision: str, tag: str, branch: str) -
     if not revision:
         return Goal(found["HEAD"], reference="HEAD") if "HEAD" in found else None
     if tag in found:
-        note = f"{revision} is a tag and a branch; the tag is taken" if branch in found else ""
+        note = f"{revision} is a tag and a branch, and Puller uses the tag" if branch in found else ""
         return Goal(found.get(f"{tag}^{{}}", found[tag]), reference=f"+{tag}:{tag}", note=note)
     if branch in found:
         return Goal(found[branch], reference=f"+{branch}:refs/remotes/origin/{revision}")
@@ -130,7 +134,7 @@ def make(path: str, attributes: Attributes, wanted: Wanted, git: Git) -> list[st
         # 4. Place
         _sync(staging)
         if (now := system.lstat(staging)) is None:
-            raise ResourceError(f"{staging} was removed by somebody else")
+            raise ResourceError(f"{staging} was removed by another process")
         system.rename(staging, path, now)
     except Exception:
         with contextlib.suppress(OSError, ResourceError):  # keep the original error

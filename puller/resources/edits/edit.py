@@ -60,7 +60,7 @@ class EditProperties(Properties, frozen=True):
 def unsaid(kind: str, name: str, options: str) -> str:
     """Return why the state of an edit cannot be shown by its file alone."""
     asking = f"puller ensure {kind} {name} {options} --noop"
-    return f"a file has many of them, and which {kind} is not said here; `{asking}` tells whether it is there"
+    return f"a file has many of them, and the address does not identify a {kind}. `{asking}` reports whether it exists"
 
 
 class EditState(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ class Edit(Resource[P, EditState]):
             return None
         if not text.exists and not properties.create:
             raise _Missing(
-                f"{properties.file} does not exist; create: true makes it", code=ProblemCode.CHANGE_REFUSED
+                f"{properties.file} does not exist (create: true creates it)", code=ProblemCode.CHANGE_REFUSED
             )
         try:
             return cls.edit(properties, text if text.exists else cls.new_text(properties))
@@ -220,7 +220,7 @@ class Edit(Resource[P, EditState]):
         _refuse(place, context, validations)
         # 3. Compare
         if place.found is not None and context.system.read(place.real, place.found) != place.text.data:
-            raise ChangedMeanwhile(f"{place.path}: was changed by somebody else while Puller looked at it")
+            raise ChangedMeanwhile(f"{place.path}: another process changed it while Puller inspected it")
         # 4. Record
         _note(members)
         # 5. Write
@@ -366,7 +366,7 @@ def _refuse(place: Place, context: Context, validations: "Sequence[Validation]")
     else:
         refuse_mounted(place.real, "replaced")
         if place.found.st_nlink > 1:
-            names = f"has {place.found.st_nlink} names (hard links), so it may be somebody else's file"
+            names = f"has {place.found.st_nlink} names (hard links), so it may be a file of another user"
             raise ResourceError(f"{place.path}: {names}, and is not edited", code=ProblemCode.CHANGE_REFUSED)
     for validation in validations:
         validation.require_possible(context)
@@ -406,4 +406,4 @@ def _check_file(properties: Any) -> Iterator[PropertyError]:
         return
     yield from check_path("path" if properties.path else "name", properties.file)
     if properties.file == "/":
-        yield PropertyError("path" if properties.path else "name", "is '/', which is no file")
+        yield PropertyError("path" if properties.path else "name", "is '/', which is not a file")

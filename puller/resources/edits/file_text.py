@@ -277,7 +277,7 @@ def of_lines(lines: Sequence[Any], spellings: Spellings) -> Found:
                 continue
             first = by_match.setdefault(properties.match, properties)
             if first.line != properties.line:
-                yield first, properties, "wants another line for the same match"
+                yield first, properties, "sets another line for the same match"
         kept = [one for one in present if not one.back_references]
         for properties in group:
             if properties.ensure == "absent":
@@ -307,9 +307,9 @@ def of_settings(settings: Sequence[Any], spellings: Spellings) -> Found:
             if UNSET in (first.value, properties.value) and first.ensure == properties.ensure:
                 continue  # absent, or without a value, which another check reports
             if first.ensure != properties.ensure:
-                yield first, properties, f"wants the same setting {properties.ensure}"
+                yield first, properties, f"sets the same setting {properties.ensure}"
             elif properties.ensure == "present" and not identical(first.wanted, properties.wanted):
-                yield first, properties, "wants another value of the same setting"
+                yield first, properties, "sets another value of the same setting"
 
 
 def _takes(absent: Any, present: Any) -> bool:

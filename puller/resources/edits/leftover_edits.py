@@ -76,7 +76,7 @@ class _Left(Edit[Any]):
 
     @property
     def notes(self) -> Sequence[str]:
-        return [f"{self._wanted_by} wants it, so it stays"] if self._wanted_by else ()
+        return [f"{self._wanted_by} requires it, so it stays"] if self._wanted_by else ()
 
     @classmethod
     def whole(cls, properties: Any) -> None:

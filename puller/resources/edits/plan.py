@@ -88,7 +88,7 @@ class Plan:
                 self.final = steps[-1].after if steps else text
                 return
             names = f"{pair[0].reference} and {pair[1].reference} contradict each other"
-            sentence = f"{names}: one undoes the other in {pair[0].properties.file}"
+            sentence = f"{names}: they undo each other in {pair[0].properties.file}"
             self._failures |= {id(part.properties): ResourceError(sentence) for part in pair}
 
     def _steps(self, text: Text, parts: Sequence[Part]) -> "list[_Step]":

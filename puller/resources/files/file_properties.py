@@ -92,7 +92,7 @@ def _check_set_id(properties: FileProperties, mode: str) -> Iterator[PropertyErr
     if properties.ensure == "directory" and not properties.recurse:
         return
     if properties.source is not None and is_url(properties.source) and properties.checksum is None:
-        sentence = f"is {mode!r}; a set-id file from a URL wants a checksum"
+        sentence = f"is {mode!r}; a set-id file from a URL requires a checksum"
         yield PropertyError("mode", sentence, because=["source", "checksum"])
     names = ("source",) if properties.ensure == "directory" else CONTENT_SOURCES
     is_managed = properties.create and properties.ensure != "exists"
@@ -119,12 +119,10 @@ def _check_given(properties: FileProperties, are_given: Sequence[bool]) -> Itera
 
 def _check_not_created(properties: FileProperties, given: Sequence[str]) -> Iterator[PropertyError]:
     if not given:
-        yield PropertyError(
-            "create", "is false, so one of owner, group and mode is wanted", because=_ATTRIBUTES
-        )
+        yield PropertyError("create", "is false, so owner, group or mode is required", because=_ATTRIBUTES)
     for name in (*CONTENT_SOURCES, "force"):
         if getattr(properties, name) not in (None, False):
-            yield PropertyError(name, "has no meaning with create: false", because=["create"])
+            yield PropertyError(name, "has no effect with create: false", because=["create"])
 
 
 def check_validation(properties: FileProperties) -> Iterator[PropertyError]:
@@ -150,7 +148,7 @@ def check_content(properties: FileProperties) -> Iterator[PropertyError]:
         for name in given:
             if name != "source" or not properties.recurse:
                 yield PropertyError(
-                    name, "has no meaning with ensure: directory", because=["ensure", "recurse"]
+                    name, "has no effect with ensure: directory", because=["ensure", "recurse"]
                 )
     if properties.recurse or properties.purge:
         yield from _check_tree(properties)
@@ -173,7 +171,7 @@ def _check_tree(properties: FileProperties) -> Iterator[PropertyError]:
     if properties.source is not None and is_url(properties.source):
         yield PropertyError("source", "is a URL", because=["recurse"], expected="a directory of the bundle")
     if properties.source is not None and not properties.create:
-        yield PropertyError("source", "has no meaning with create: false", because=["create"])
+        yield PropertyError("source", "has no effect with create: false", because=["create"])
     if properties.purge and properties.name.count("/") < 2:
         yield PropertyError(
             "purge", f"is not done of {properties.name}: all of the system is in there", because=["name"]

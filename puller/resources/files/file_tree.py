@@ -211,7 +211,7 @@ class Tree(OneFile):
             raise ResourceError(
                 f"{self._root}: {first}{rest}",
                 code=ProblemCode.CHANGE_REFUSED,
-                hint="replacing it wants force: true",
+                hint="replacing it requires force: true",
             )
         for path in plan.in_the_way:
             if path in self._owned.above:

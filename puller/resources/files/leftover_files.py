@@ -112,7 +112,7 @@ class LeftLink(Link):
 
     @property
     def notes(self) -> Sequence[str]:
-        return ["it is no link any more, so it stays"] if self._is_kept else ()
+        return ["it is no longer a link, so it stays"] if self._is_kept else ()
 
 
 _KEPT = "what was there before"
@@ -271,7 +271,7 @@ class Restored(Resource[RestoredProperties, RestoredState]):
         try:
             return os.stat(self.properties.copy).st_size
         except FileNotFoundError:
-            raise ResourceError(f"{self.properties.copy}: the copy is not there any more") from None
+            raise ResourceError(f"{self.properties.copy}: the copy no longer exists") from None
 
     def _chunks(self) -> Iterator[bytes]:
         if self.properties.content is not None:

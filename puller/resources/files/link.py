@@ -130,7 +130,7 @@ class Link(Resource[LinkProperties, LinkState]):
 
     @property
     def notes(self) -> Sequence[str]:
-        return [f"there is nothing at its target, {self._end}"] if self._leads_nowhere else ()
+        return [f"its target does not exist: {self._end}"] if self._leads_nowhere else ()
 
     @property
     def _end(self) -> str:
@@ -177,7 +177,7 @@ class Link(Resource[LinkProperties, LinkState]):
             raise ResourceError(
                 f"{name} is a {kind}",
                 code=ProblemCode.CHANGE_REFUSED,
-                hint="replacing it by a link wants force: true",
+                hint="replacing it by a link requires force: true",
             )
         require_parent(name, self.context)
         self._owner_of_new()  # raises for an unknown owner or group

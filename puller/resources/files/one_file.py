@@ -246,7 +246,7 @@ class OneFile(Resource[FileProperties, FileState]):
     def _content_difference(self) -> Difference:
         content, chunks = self._wanted_content(), self.context.system.read_chunks
         if content is None:
-            raise ResourceError("content differs, and none is wanted")
+            raise ResourceError("content differs, but content is not declared")
         if content.is_secret or self.properties.sensitive:
             return secret("content")
         if isinstance(content, Pending):
@@ -328,7 +328,7 @@ class OneFile(Resource[FileProperties, FileState]):
                 raise ResourceError(
                     f"{name} is a directory that is not empty",
                     code=ProblemCode.CHANGE_REFUSED,
-                    hint="removing it wants force: true",
+                    hint="removing it requires force: true",
                 )
             return
         wanted = "directory" if ensure == "directory" else "present"
@@ -338,7 +338,7 @@ class OneFile(Resource[FileProperties, FileState]):
             raise ResourceError(
                 f"{name} is a {found}",
                 code=ProblemCode.CHANGE_REFUSED,
-                hint=f"replacing it by a {what} wants force: true",
+                hint=f"replacing it by a {what} requires force: true",
             )
         if wanted == "present":
             self._refuse_owned_below(kind, "replaced")
@@ -368,7 +368,7 @@ class OneFile(Resource[FileProperties, FileState]):
         name, found = self.properties.name, actual.found
         if self._is_replaced(differences):
             raise ResourceError(
-                f"{name} is a {actual.kind}, expected {self._wanted_kind(actual.kind)}; create is false",
+                f"{name} is a {actual.kind}, expected {self._wanted_kind(actual.kind)}, and create is false",
                 code=ProblemCode.CHANGE_REFUSED,
             )
         if found is not None:
@@ -431,7 +431,7 @@ class OneFile(Resource[FileProperties, FileState]):
         if ensure in _ENSURE and ensure != "absent":
             yield from check_attributes(properties)
         elif not properties.create:
-            yield PropertyError("create", f"has no meaning with ensure: {ensure}", because=["ensure"])
+            yield PropertyError("create", f"has no effect with ensure: {ensure}", because=["ensure"])
 
     @classmethod
     def claims(cls, properties: FileProperties) -> Iterator[Claim]:

@@ -227,7 +227,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             return ModuleFile(path, None)
         if not stat.S_ISREG(found.st_mode):
             raise ResourceError(
-                f"{path} is no regular file", code=ProblemCode.CHANGE_REFUSED, hint="remove it first"
+                f"{path} is not a regular file", code=ProblemCode.CHANGE_REFUSED, hint="remove it first"
             )
         return ModuleFile(path, found, system.read(path, found))
 
@@ -253,7 +253,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             key, _, wanted = option.partition("=")
             actual = self._modules.parameter(self._name, normalized(key))
             if actual is not None and not _same_value(actual, wanted.strip('"')):
-                yield f"{key} is {actual} now; {wanted} is in force after it is loaded again"
+                yield f"{key} is {actual} now; {wanted} takes effect when the module is loaded again"
 
     # Refusals
 
@@ -281,7 +281,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             )
         if ensure == "loaded" and actual.is_loaded is None:
             raise ResourceError(
-                "the kernel does not say what is loaded (no /proc/modules, as in a container)"
+                "the kernel does not report loaded modules (no /proc/modules, as in a container)"
             )
         if not actual.is_loaded and actual.is_loaded is not None:
             self._require_available()
@@ -294,9 +294,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         if available is None and self.properties.ensure == "loaded":
             raise ResourceError(f"no modules of the running kernel, {release}, are installed")
         if available is not None and self._name not in available:
-            raise ResourceError(
-                f"there is no module {self.properties.name} for the running kernel, {release}"
-            )
+            raise ResourceError(f"no module {self.properties.name} for the running kernel, {release}")
 
     def _refuse_to_write(self, differences: Sequence[Difference], actual: ModuleState) -> None:
         """Raise ``ResourceError`` if a file configures other modules, or if modprobe is missing."""

@@ -189,7 +189,7 @@ class Mount(Resource[MountProperties, MountState]):
         if len(entries) > 1:
             lines = " and ".join(str(entry.number) for entry in entries)
             raise ResourceError(
-                f"{fstab.FSTAB} has several lines for it ({lines}); which one holds is not known"
+                f"{fstab.FSTAB} has several lines for it ({lines}); which line is effective is unknown"
             )
         return entries[0] if entries else None
 
@@ -333,7 +333,7 @@ def _check_device(properties: MountProperties) -> Iterator[PropertyError]:
     elif kind == "swap" or not _TYPE.fullmatch(kind):
         yield PropertyError("type", f"is {kind!r}", expected="the type of a file system such as 'ext4'")
     elif kind == "none" and not is_bind(options):
-        yield PropertyError("type", "is 'none', which wants the option bind or rbind", because=["options"])
+        yield PropertyError("type", "is 'none', which requires the option bind or rbind", because=["options"])
 
 
 def _check_options(properties: MountProperties) -> Iterator[PropertyError]:
@@ -344,4 +344,4 @@ def _check_options(properties: MountProperties) -> Iterator[PropertyError]:
         if not option or "," in bare or '"' in bare or _CONTROL.search(option):
             yield PropertyError("options", f"has {option!r}", place=(index,), expected="one option each")
         elif option in _NO_OPTIONS or option.startswith("#"):
-            yield PropertyError("options", f"has {option!r}, which is no option of fstab", place=(index,))
+            yield PropertyError("options", f"has {option!r}, which is not an option of fstab", place=(index,))

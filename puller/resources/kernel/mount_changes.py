@@ -180,13 +180,13 @@ def _look_at_point(context: Context, change: Change) -> None:
     found = system.lstat(point)
     if PathState(found).kind == "symbolic link":
         raise ResourceError(
-            f"{point} is a symbolic link", code=ProblemCode.CHANGE_REFUSED, hint="name what it leads to"
+            f"{point} is a symbolic link", code=ProblemCode.CHANGE_REFUSED, hint="name its target"
         )
     binds_file = is_bind(change.wanted.options) and os.path.isfile(device)  # an image needs a directory
     if found is None and not system.exists(point) and binds_file:
-        raise ResourceError(f"there is no file {point}, over which the file {device} could be mounted")
+        raise ResourceError(f"the mount point of the file {device} must be an existing file: {point}")
     if change.actual.mounted is None and found is not None and _holds_anything(point):
-        change.note(f"what is in the directory {point} is hidden while something is mounted there")
+        change.note(f"the content of the directory {point} is hidden while a file system is mounted there")
 
 
 def _may_come(device: str, context: Context) -> bool:
@@ -257,7 +257,7 @@ def _require_same_point(context: Context, change: Change) -> None:
     """
     point, now = change.wanted.point, context.system.resolve(change.wanted.point)
     if now != change.actual.point:
-        raise ChangedMeanwhile(f"{point}: leads to {now}, since somebody else has changed the way to it")
+        raise ChangedMeanwhile(f"{point}: leads to {now}, since another process changed the path to it")
 
 
 def _unmount(context: Context, point: str) -> None:
@@ -297,4 +297,4 @@ def _mount_again(context: Context, change: Change) -> None:
                     context.system, ("-t", before.type, "-o", options, "--", before.source, before.point)
                 )
         except ResourceError as error:
-            change.note(f"what was mounted before could not be mounted again: {error}")
+            change.note(f"the previous file system could not be mounted again: {error}")

@@ -161,7 +161,7 @@ def require_helper(kind: str) -> None:
 
 def _held(point: str) -> str:
     by = Processes().in_use(point)
-    return f"; it is held by {some(by)}" if by else ""
+    return f". It is in use by {some(by)}" if by else ""
 
 
 def _execute(system: System, *arguments: str) -> None:

@@ -72,7 +72,7 @@ def _same_device(wanted: Fields, mount: Mounted, table: MountTable) -> bool:
         return not _is_part(mount)
     found = find_device(device)
     if found is None:
-        raise ResourceError(f"there is no device {device} in {DISK}, so it cannot be told what is mounted")
+        raise ResourceError(f"unknown device {device} in {DISK}, so the mounted file system is unknown")
     if not found.startswith("/") or found.startswith("//"):
         return found.rstrip("/") == mount.source.rstrip("/")
     return _is_at(found, mount) and not _is_part(mount)

@@ -219,7 +219,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
                 return None
             if isinstance(error, PermissionError):
                 raise ResourceError(
-                    f"{path} cannot be read; it may stand for an action, which has no value"
+                    f"{path} cannot be read. It may trigger an action and hold no value"
                 ) from None
             raise
 
@@ -260,7 +260,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             self.context.system.write_kernel(path, wanted.encode() + b"\n")
         except OSError as error:
             said = f"the kernel refuses {self._shown(wanted)}: {reason(error)}"
-            raise ResourceError(f"{said}; it stays {self._shown(actual.running or '')}") from None
+            raise ResourceError(f"{said}. It stays {self._shown(actual.running or '')}") from None
         if not same_words(found := self._running(), wanted):
             raise ResourceError(f"the kernel made {self._shown(found or '')} of {self._shown(wanted)}")
 

@@ -99,10 +99,10 @@ def why_missing(normal: str) -> str:
     interface = _OF_AN_INTERFACE.match(normal)
     if interface and os.path.isdir(path_of(normal[: interface.start(1)])):
         if not os.path.isdir(path_of(normal[: interface.end(1)])):
-            return f"there is no network interface {interface[1]}"
+            return f"unknown network interface {interface[1]}"
     elif module := module_of(normal):
-        return f"there is no such key; it comes with the module {module}, which may not be loaded"
-    return "there is no such key in this kernel"
+        return f"unknown key: it comes with the module {module}, which may not be loaded"
+    return "unknown key in this kernel"
 
 
 def why_not_writable(path: str) -> str:
@@ -111,7 +111,7 @@ def why_not_writable(path: str) -> str:
         return ""
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if not mode & 0o222:
-        return f"is read-only (mode {mode:04o}): the kernel lets nobody change it"
+        return f"is read-only (mode {mode:04o}): the kernel rejects changes"
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         return f"cannot be changed here: {file_content.PROC_SYS} is read-only, as in a container"
     return (
@@ -299,7 +299,7 @@ def _decoded(content: bytes) -> str:
 
 # The record of files other than the default file.
 
-_LOSS = "lines of parameters in files of their own stay when nobody declares them any more"
+_LOSS = "lines of parameters in files of their own stay when they are no longer declared"
 
 
 class _Places(msgspec.Struct, forbid_unknown_fields=True, tag_field="format", tag=1):

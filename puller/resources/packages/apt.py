@@ -239,7 +239,7 @@ class Apt(Manager):
         completed = _execute(job, "dpkg", "--force-confold", "--configure", "-a")
         if completed.exit_code != 0:
             raise failure("dpkg was interrupted; dpkg --configure -a", completed)
-        job.log("apt: dpkg had been interrupted; dpkg --configure -a has finished what it was doing")
+        job.log("apt: dpkg had been interrupted; dpkg --configure -a has finished its work")
 
     def _list_installed(self, job: Job, names: Sequence[str]) -> Mapping[str, Found]:
         # Query all packages, because unknown names make dpkg-query fail, and reading all takes as long. The pattern

@@ -177,9 +177,9 @@ class Dnf(Manager):
 
     def refuse_options(self, options: Options, *, has_debconf: bool) -> None:
         if options.release:
-            raise ResourceError(f"release is {options.release!r}, which apt has and dnf has not")
+            raise ResourceError(f"release is {options.release!r}, but only apt supports it, not dnf")
         if has_debconf:
-            raise ResourceError("debconf is given, which apt has and dnf has not")
+            raise ResourceError("debconf is given, but only apt supports it, not dnf")
 
     def refresh(self, job: Job) -> None:
         job.log("dnf: fetching the metadata of the repositories anew")

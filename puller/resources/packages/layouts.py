@@ -169,7 +169,7 @@ class AptLayout(Layout):
     def require(self, properties: RepositoryProperties) -> None:
         if not properties.suites:
             raise ResourceError(
-                "suites is missing", hint="apt wants some, such as [bookworm], or [./] for a directory"
+                "suites is missing", hint="apt requires suites such as [bookworm], or [./] for a directory"
             )
 
     def files(self, properties: RepositoryProperties, key: Key | None) -> Files:
@@ -237,7 +237,7 @@ class DnfLayout(Layout):
     def require(self, properties: RepositoryProperties) -> None:
         for name in PROVIDERS["dnf"].lacks:
             if getattr(properties, name):
-                raise ResourceError(f"{name} is given, which apt has and dnf has not")
+                raise ResourceError(f"{name} is given, but only apt supports it, not dnf")
 
     def files(self, properties: RepositoryProperties, key: Key | None) -> Files:
         key_file, path = self.paths(properties.name)

@@ -232,7 +232,7 @@ class Manager(ABC):
         if not found:
             there_is = ", ".join(self._sorted(self.available(job, name))) or "none"
             raise self._with_refresh_problem(
-                ResourceError(f"version {request} is not available; there is {there_is}")
+                ResourceError(f"version {request} is not available (available: {there_is})")
             )
         return found[-1]
 
@@ -252,10 +252,10 @@ class Manager(ABC):
         """Raise ``ResourceError`` unless exactly one package provides the name. dnf also accepts several."""
         providers = self.offered_providers(job, name)
         if not providers:
-            raise ResourceError(f"no repository that is known here offers a package {name}")
+            raise ResourceError(f"no configured repository offers a package {name}")
         if len(providers) > 1 and self.wants_one_provider:
             raise ResourceError(
-                f"is no package but what {', '.join(providers)} provide; expected one of them"
+                f"is a name that {', '.join(providers)} provide, expected one of these packages"
             )
 
     @abstractmethod

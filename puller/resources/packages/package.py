@@ -79,7 +79,7 @@ class Package(Resource[PackageProperties, PackageState]):
 
     def _find_other_answers(self) -> Sequence[str]:
         return [
-            f"debconf has another answer to {question}, and what is installed is not asked again (dpkg-reconfigure)"
+            f"debconf has another answer to {question}, but installed packages do not read it again (dpkg-reconfigure)"
             for question in find_other_answers(self.properties.debconf, self.context)
         ]
 
@@ -426,19 +426,19 @@ class Package(Resource[PackageProperties, PackageState]):
         action, ensure = self._action(actual), self.properties.ensure
         if action is Action.REMOVE:
             raise ResourceError(
-                f"is no package here, but {actual}, which would have to go",
+                f"is not a package here, but {actual}, which would have to be removed",
                 code=ProblemCode.CHANGE_REFUSED,
                 expected=ensure,
             )
         if action is None:
             raise ResourceError(
-                f"is no package but a name, {actual}, and cannot be held", code=ProblemCode.CHANGE_REFUSED
+                f"is a name, not a package: {actual}, and cannot be held", code=ProblemCode.CHANGE_REFUSED
             )
         if action is not Action.INSTALL or self._manager.is_offered(self._job, self.properties.name):
             return
         if not (self.context.noop and self._may_get_repositories()):
             raise ResourceError(
-                f"is no package but a name, {actual}, and has no version",
+                f"is a name, not a package: {actual}, and has no version",
                 code=ProblemCode.CHANGE_REFUSED,
                 expected=ensure,
             )

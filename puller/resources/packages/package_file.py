@@ -112,7 +112,7 @@ class PackageFile:
         """Raise ``ResourceError`` if other users can replace the file, because package scripts run as root."""
         if os.geteuid() == 0 and (why := judge(path).reason):
             raise ResourceError(
-                f"source {self._source} may be somebody else's: {why}",
+                f"source {self._source} may be a file of another user: {why}",
                 code=ProblemCode.UNTRUSTED_PATH,
                 hint="or give its checksum",
             )

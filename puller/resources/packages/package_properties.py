@@ -111,7 +111,7 @@ def _check_source(properties: PackageProperties) -> Iterator[PropertyError]:
         yield from check_sha256("checksum", checksum)
     if source is None:
         if checksum is not None:
-            yield PropertyError("checksum", "is given, and there is no source", because=["source"])
+            yield PropertyError("checksum", "is given, but source is missing", because=["source"])
         return
     if "\0" in source or not source.partition("?")[0].endswith(_SOURCE_ENDS):
         yield PropertyError(
@@ -124,7 +124,7 @@ def _check_source(properties: PackageProperties) -> Iterator[PropertyError]:
             "checksum", "is missing", because=["source"], hint="it is required where source is a URL"
         )
     if properties.ensure == "latest":
-        what = "is given, and latest is what repositories offer: expected ensure: present or a version"
+        what = "is given, but latest is only for repositories: expected ensure: present or a version"
         yield PropertyError("source", what, because=["ensure"])
 
 

@@ -85,7 +85,7 @@ class Claims:
             if not wanted.file and not manager.delivers(job, plan, wanted.name):
                 chosen = ", ".join(f"{one.name} ({one.architecture})" for one in plan.installs) or "nothing"
                 raise ResourceError(
-                    f"no package has the name {wanted.name}; the package manager offers {chosen}"
+                    f"no package has the name {wanted.name}. The package manager offers {chosen}"
                 )
         own = {
             manager.canonical(job, name) for name in (*(one.name for one in request.install), *request.remove)

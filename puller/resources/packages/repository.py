@@ -259,7 +259,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         if problem := self._sources.problem(self._job, self.properties.name, changed):
             what = "cannot read its sources" + (" with this one, so nothing was changed" if changed else "")
             paths = list(dict.fromkeys(path for paths in self._find_others().values() for path in paths))
-            others = f"; the same repository is in {', '.join(paths)}, remove it there" if paths else ""
+            others = f". The same repository is in {', '.join(paths)}: remove it there" if paths else ""
             raise ResourceError(f"{self.provider} {what}{others}: {problem}")
 
     @property

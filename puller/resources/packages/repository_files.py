@@ -38,7 +38,7 @@ class Sources:
         self._read_after = -1
         self._accepted: Listing | None = None
         state = context.state_directory
-        loss = "the package manager is asked again whether it can read them"
+        loss = "Puller checks again whether the package manager can read them"
         self._file = StateFile(state / "sources.json", Listing, loss) if state else None
         self._log = context.log
 

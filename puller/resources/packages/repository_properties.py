@@ -50,9 +50,9 @@ def parse_key(data: bytes) -> Key:
 def _parse_armour(text: str) -> tuple[str, ...]:
     lines = [line.rstrip() for line in text.strip().splitlines()]
     if not lines or lines[0] != _BEGIN or lines[-1] != _END:
-        raise ValueError(f"is no public key of OpenPGP, expected {_BEGIN} … or its binary form")
+        raise ValueError(f"is not an OpenPGP public key, expected {_BEGIN} … or its binary form")
     if lines.count(_BEGIN) > 1:
-        raise ValueError("holds several blocks, expected one; gpg --export --armor makes one of several keys")
+        raise ValueError("holds several blocks, expected one block with all keys (gpg --export --armor)")
     if strange := next((line for line in lines if not _LINE.fullmatch(line)), None):
         raise ValueError(f"has the line {strange!r}, expected plain text")
     return tuple(lines)
@@ -104,7 +104,7 @@ def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError
     if properties.provider in PROVIDERS:
         yield from (
             PropertyError(
-                name, f"is given, which apt has and {properties.provider} has not", because=["provider"]
+                name, f"is given, but only apt supports it, not {properties.provider}", because=["provider"]
             )
             for name in PROVIDERS[properties.provider].lacks
             if getattr(properties, name)
@@ -131,18 +131,18 @@ def _check_words(properties: RepositoryProperties) -> Iterator[PropertyError]:
     flat = [suite for suite in properties.suites if suite.endswith("/")]
     # apt rejects all sources if one has a directory with components, or a suite without components.
     if flat and properties.components:
-        sentence = f"is given, and {flat[0]!r} is a directory, which has none: expected no components"
+        sentence = f"is given, and {flat[0]!r} is a directory without components"
         yield PropertyError("components", sentence, because=["suites"])
     elif len(flat) not in (0, len(properties.suites)):
         yield PropertyError(
             "suites", f"has {flat[0]!r}, a directory, beside suites: expected two repositories"
         )
     elif properties.suites and not flat and not properties.components:
-        sentence = f"is missing; the suite {properties.suites[0]!r} wants some, such as [main]"
+        sentence = f"is missing, but the suite {properties.suites[0]!r} requires components such as [main]"
         yield missing_property("components", sentence, because=["suites"])
     elif properties.components and not properties.suites:
         yield missing_property(
-            "suites", "is missing", because=["components"], hint="components are those of a suite"
+            "suites", "is missing", because=["components"], hint="components belong to a suite"
         )
 
 

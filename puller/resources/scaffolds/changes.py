@@ -177,7 +177,7 @@ class PostCommands(msgspec.Struct, frozen=True):
         # 3. Read back
         found = self.system.lstat(copy)
         if found is None or not stat.S_ISREG(found.st_mode):
-            raise ResourceError(f"{printable(path)}: is no file any more after its post commands")
+            raise ResourceError(f"{printable(path)}: is no longer a file after its post commands")
         return Draft(self.system.read(copy), stat.S_IMODE(found.st_mode) & 0o777)
 
     def _run(self, command: PostCommand, path: str, copy: str) -> None:

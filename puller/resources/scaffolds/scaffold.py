@@ -401,7 +401,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             if getattr(properties, who) == "":
                 yield PropertyError(who, "is empty")
         if properties.mode is not None and properties.mode.gives_set_id and os.path.isabs(source):
-            fact = f"is {str(properties.mode)!r}; the templates of set-id files must be in the bundle"
+            fact = f"is {str(properties.mode)!r}, but the templates of set-id files must be in the bundle"
             yield PropertyError("mode", fact, because=["source"])
         yield from _check_engine(source, properties.engine)
         for item in properties.post:

@@ -100,7 +100,7 @@ def _resolved(system: System, name: str) -> str:
         return name
     root = system.resolve(name)
     if root == name:
-        raise ResourceError(f"{name} is a link to {os.path.realpath(name)}, where nothing is")
+        raise ResourceError(f"{name} is a link to {os.path.realpath(name)}, which does not exist")
     return root
 
 

@@ -106,7 +106,7 @@ def _check_item(field: _Field, item: str, first: str, last: str | None, step: st
     low = field.lowest if first == "*" else _number(field, first)
     high = low if last is None else _number(field, last)
     if high < low:
-        of_sunday = "; Sunday is also 7" if field.names is _DAYS and high == 0 else ""
+        of_sunday = " (Sunday is also 7)" if field.names is _DAYS and high == 0 else ""
         raise ValueError(f"has {item!r} as its {field.name}, expected the lower one first{of_sunday}")
     if step is None:
         return
@@ -147,7 +147,7 @@ _USER = re.compile(r"[^-:%\s\0][^:%\s\0]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_IN_A_LINE = re.compile(r"[\n\r\0]")
 _LONGEST = 999  # bytes of a command or a variable; Debian's cron truncates longer ones
-_EITHER = "both a day of the month and a day of the week are given: it runs on either of them"
+_EITHER = "both a day of the month and a day of the week are given: it runs on both kinds of days"
 _NO_DAEMON = "no cron is installed here, so nothing runs it"
 
 
@@ -269,9 +269,7 @@ class Cron(Resource[CronProperties, CronState]):
         """Raise ``ResourceError`` for an unknown user, because cron would silently skip the file."""
         user, context = self.properties.user, self.context
         if context.system.user_id(user) is None and not context.uncertain("/etc/passwd"):
-            raise ResourceError(
-                f"user is {user!r}, and there is no such user", code=ProblemCode.MISSING_ACCOUNT
-            )
+            raise ResourceError(f"user is {user!r}, an unknown user", code=ProblemCode.MISSING_ACCOUNT)
 
     def _refuse_what_cannot_be(self, actual: CronState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
@@ -292,7 +290,7 @@ class Cron(Resource[CronProperties, CronState]):
             yield PropertyError("ensure", f"is {ensure!r}", expected="present or absent")
         if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
             wanted = f"at most {_LONGEST_NAME} letters, digits, _ and -, as cron ignores other files"
-            yield PropertyError("name", f"is {name!r}", expected=wanted, hint="the first is no -")
+            yield PropertyError("name", f"is {name!r}", expected=wanted, hint="the first must not be -")
         if ensure == "present":
             yield from _check_job(properties)
         yield from _check_environment(properties.environment)
@@ -333,11 +331,11 @@ def _check_job(properties: CronProperties) -> Iterator[PropertyError]:
     if _NOT_IN_A_LINE.search(command):
         yield PropertyError("command", f"is {command!r}", expected="one line", hint="a script may have more")
     if "\\\\" in command:  # one backslash in Debian's cron, two in Red Hat's
-        what = "has two backslashes in a row, which crons read differently; expected a script"
+        what = "has two backslashes in a row, which crons read differently, expected a script"
         yield PropertyError("command", f"is {command!r}, which {what}")
     if len(_escaped(command).encode()) > _LONGEST:
         yield PropertyError(
-            "command", f"has more than {_LONGEST} bytes, of which cron cuts off the rest", expected="a script"
+            "command", f"has more than {_LONGEST} bytes, and cron cuts off the rest", expected="a script"
         )
 
 
@@ -351,11 +349,11 @@ def _check_environment(environment: dict[str, str]) -> Iterator[PropertyError]:
             what = "which begins and ends with quotes, and crons read that differently"
             yield PropertyError("environment", f"has {name} with {value!r}, {what}")
         elif _wants_quotes(value) and '"' in value and "'" in value:
-            what = f"has {name} with {value!r}, which cron has no way to quote"
+            what = f"has {name} with {value!r}, which cron cannot quote"
             yield PropertyError("environment", f"{what}: expected only one kind of quotes")
         elif len(_assignment(name, value).encode()) > _LONGEST:
             yield PropertyError(
-                "environment", f"has {name} with more than {_LONGEST} bytes, of which cron cuts off the rest"
+                "environment", f"has {name} with more than {_LONGEST} bytes, and cron cuts off the rest"
             )
 
 

@@ -39,11 +39,11 @@ _LONGEST_NAME = 255  # bytes; systemd's limit
 _RECENT = 600.0  # seconds of journal before an existing failure
 _DISABLED = ("disabled", "linked", "linked-runtime")
 _WHY_NOT_DISABLED = {
-    "static": "it has no [Install] section, so other units start it and nothing enables or disables it",
-    "indirect": "it is enabled through another unit, the one that its [Install] section names",
+    "static": "it lacks an [Install] section, so other units start it and it cannot be enabled or disabled",
+    "indirect": "it is enabled through another unit, which its [Install] section names",
     "generated": "it was made by a generator from something else, such as /etc/fstab or /etc/init.d",
     "transient": "it was made by a program and is gone with the next boot",
-    "alias": "it is another name of a unit; disable that one",
+    "alias": "it is another name of a unit: disable that unit",
 }
 
 
@@ -278,7 +278,7 @@ class Service(Resource[ServiceProperties, Unit]):
             return
         # Unknown if systemd has not read the current file.
         if unit.load == "loaded" and not unit.can_reload and not unit.needs_reload:
-            what = "cannot reload (CanReload=no); let it subscribe to what it reads, which restarts it"
+            what = "cannot reload (CanReload=no): let it subscribe to its files, which restarts it"
             raise ResourceError(f"{unit.id} {what}")
 
     def _refuse_what_cannot_be(self, unit: Unit, differences: Sequence[Difference]) -> None:
@@ -300,7 +300,7 @@ class Service(Resource[ServiceProperties, Unit]):
                 )
             return
         if unit.is_missing and not self._may_come(unit):
-            raise ResourceError(f"there is no unit {unit.id}")
+            raise ResourceError(f"unknown unit {unit.id}")
         if wanted - {"stopped", "disabled"} and unit.load in ("bad-setting", "error"):
             raise ResourceError(f"systemd refuses {unit.fragment or unit.id}: {unit.load_error}")
         why = "" if unit.is_init_script else _WHY_NOT_DISABLED.get(unit.file_state)
@@ -339,7 +339,7 @@ class Service(Resource[ServiceProperties, Unit]):
             return
         place = f"{self._manager.masks}/{unit.id}"
         if unit.fragment == place and not unit.is_masked and self.context.system.exists(place):
-            what = "is in the place of the link that a mask is; remove it, or disable the service instead"
+            what = "occupies the place of the mask link: remove it, or disable the service instead"
             raise ResourceError(f"{place} {what}")
 
     def _act(self, unit: Unit, difference: Difference) -> None:
@@ -375,7 +375,7 @@ class Service(Resource[ServiceProperties, Unit]):
             after = self._systemd.ask(self.properties.name, waits=False)
             self._require_effect(after)
             if not self._systemd.at_boot.is_started(after):
-                raise ResourceError(f"{unit.id} was enabled, but no unit that starts at boot wants it")
+                raise ResourceError(f"{unit.id} was enabled, but no unit that starts at boot requires it")
         else:
             self._systemd.disable(unit)
 
@@ -384,7 +384,7 @@ class Service(Resource[ServiceProperties, Unit]):
         if self.properties.sensitive:
             return ""
         lines = self._systemd.journal(unit, time.time() - seconds)
-        return "\n".join(["; its journal says:", *lines]) if lines else ""
+        return "\n".join([". Its journal:", *lines]) if lines else ""
 
     @classmethod
     def reloads(cls, properties: Properties) -> tuple[Reference, ...]:
@@ -401,7 +401,7 @@ class Service(Resource[ServiceProperties, Unit]):
         if properties.ensure not in _ENSURE:
             yield PropertyError("ensure", f"is {properties.ensure!r}", expected="running or stopped")
         if properties.enable == _MASKED and properties.ensure == "running":
-            wanted = "expected ensure: stopped with it, as nothing that is masked can start"
+            wanted = "expected ensure: stopped with it, as a masked service cannot start"
             yield PropertyError("enable", f"is 'masked', {wanted}", because=["ensure"])
         scope, user = properties.scope, properties.user
         if scope == "user" and user is None:
@@ -409,9 +409,7 @@ class Service(Resource[ServiceProperties, Unit]):
                 "user", "is missing", because=["scope"], hint="it is required with scope: user"
             )
         elif scope == "system" and user is not None:
-            yield PropertyError(
-                "user", "is given, and only a service with scope: user has one", because=["scope"]
-            )
+            yield PropertyError("user", "is given, but requires scope: user", because=["scope"])
         elif user is not None and not _USER.fullmatch(user):
             yield PropertyError("user", f"is {user!r}", expected="the name of a user")
         if problem := _problem_of_name(properties.name):
@@ -425,5 +423,5 @@ def _problem_of_name(name: str) -> str | None:
         return f"expected at most {_LONGEST_NAME} characters"
     template, mark, instance = name.partition("@")
     if mark and (not instance or instance == ".service"):
-        return f"which is a template; expected an instance such as '{template}@name'"
+        return f"which is a template, expected an instance such as '{template}@name'"
     return None

@@ -50,7 +50,7 @@ class UnitFiles:
         self._system = system
         self._written = directories
         self._noop = noop
-        self._file = StateFile(path, Listing, "systemd is asked what it has read") if path else None
+        self._file = StateFile(path, Listing, "Puller asks systemd for its loaded files") if path else None
         self._read: Listing = {}
         with contextlib.suppress(OSError):  # the record only saves a query
             self._read = (self._file and self._file.load(warn, noop=noop)) or {}

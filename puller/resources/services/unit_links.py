@@ -264,7 +264,7 @@ class AtBoot:
         install = self._install_of(unit)
         names = [*install.starters, *install.aliases]
         if not names:
-            return "it has no [Install] section, and no unit that starts at boot wants it"
+            return "it lacks an [Install] section, and no unit that starts at boot requires it"
         if any(map(self._boot.reaches, names)) or self._is_started_by_bus(unit):
             return ""
         default = self._boot.default or "the default target"

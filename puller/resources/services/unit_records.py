@@ -146,7 +146,7 @@ class Masks:
         self._directory = directory
         self._warn = warn
         self._noop = noop
-        loss = "units that Puller has masked stay so until somebody unmasks them"
+        loss = "units that Puller has masked stay masked until an administrator unmasks them"
         self._file = StateFile(path, _Document, loss) if path else None
 
     def is_ours(self, unit: str) -> bool:

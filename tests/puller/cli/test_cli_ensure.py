@@ -359,13 +359,13 @@ def test_the_state_of_a_resource_is_shown(puller: Puller, tmp_path: Path) -> Non
         (("file", "a"), "file#a: name is 'a', expected an absolute path"),
         (
             ("line", "/etc/hosts"),
-            "line#/etc/hosts: a file has many of them, and which line is not said here; `puller ensure line "
-            "/etc/hosts --line TEXT --noop` tells whether it is there",
+            "line#/etc/hosts: a file has many of them, and the address does not identify a line. `puller ensure line "
+            "/etc/hosts --line TEXT --noop` reports whether it exists",
         ),
         (
             ("setting", "/etc/hosts"),
-            "which setting is not said here; `puller ensure setting /etc/hosts --key KEY --format FORMAT "
-            "--value VALUE --noop` tells",
+            "the address does not identify a setting. `puller ensure setting /etc/hosts --key KEY --format FORMAT "
+            "--value VALUE --noop` reports",
         ),
     ],
 )

@@ -61,12 +61,12 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
         "archive: [{/a.rar: {url: 'ftp://x/a.zip', checksum: x, cleanup: true, username: x, creates: y, owner: root}}]",
         [
             "creates is 'y', expected an absolute path without '.', '..' or doubled slashes",
-            "name is '/a.rar', expected one that ends in .tar.gz, .tgz, .tar, .zip",
+            "name is '/a.rar', expected a name that ends in .tar.gz, .tgz, .tar, .zip",
             "url is 'ftp://x/a.zip', expected an http:// or https:// URL",
             "group is missing; it is required unless ensure is absent",
             "checksum is 'x', expected 64 lower-case hexadecimal digits (SHA-256)",
             "cleanup wants extract_parent",
-            "username and password are given together or not at all",
+            "username and password require each other",
         ],
     ),
     "scaffold": (
@@ -97,7 +97,7 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
             "ensure is 'x', expected present or absent",
             "url has credentials, expected them in /etc/apt/auth.conf.d or the like",
             "components has 'b c', expected a word without blanks",
-            "components is given, and 'a/' is a directory, which has none: expected no components",
+            "components is given, and 'a/' is a directory without components",
             "priority is 0, expected a number, and not 0",
         ],
     ),

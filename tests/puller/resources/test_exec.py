@@ -68,9 +68,7 @@ def test_with_guard_refresh_guards_decide_on_a_refresh_too(
 def test_a_refresh_that_a_guard_prevents_is_told(make: Make) -> None:
     resource = make(Exec, {"name": "true", "onlyif": "false", "guard_refresh": True})
     resource.differences(resource.look(), refresh=True)
-    assert resource.notes == (
-        "a subscribed resource changed, and a guard says that the command need not run",
-    )
+    assert resource.notes == ("a subscribed resource changed, and a guard skipped the command",)
 
 
 @pytest.mark.parametrize(
@@ -310,10 +308,10 @@ def test_a_command_runs_as_a_user_with_their_groups_and_home(
 @pytest.mark.parametrize(
     ("who", "message"),
     [
-        ({"user": "no-such-user"}, "user is 'no-such-user', and there is no such user"),
-        ({"user": 4242421}, "user is 4242421, and there is no such user"),
-        ({"group": "no-such-group"}, "group is 'no-such-group', and there is no such group"),
-        ({"user": "nobody", "group": "no-such-group"}, "group is 'no-such-group', and there is no such"),
+        ({"user": "no-such-user"}, "user is 'no-such-user', an unknown user"),
+        ({"user": 4242421}, "user is 4242421, an unknown user"),
+        ({"group": "no-such-group"}, "group is 'no-such-group', an unknown group"),
+        ({"user": "nobody", "group": "no-such-group"}, "group is 'no-such-group', an unknown"),
     ],
 )
 @pytest.mark.parametrize("guards", [{}, {"unless": "true"}, {"onlyif": "true"}])

@@ -401,7 +401,7 @@ def test_a_new_directory_that_a_user_swaps_for_one_of_roots_is_not_given_away(
     with monkeypatch.context() as patches:
         patches.setattr(os, "mkdir", mkdir)
         with pytest.raises(
-            ChangedMeanwhile, match="data: was replaced by somebody else while Puller made it"
+            ChangedMeanwhile, match="data: another process replaced it while Puller created it"
         ):
             LocalSystem().make_directory(str(place.home / "data"), Attributes(JOE, JOE, 0o755))
     assert {path.stat().st_uid for path in place.home.iterdir()} == {0}
@@ -475,7 +475,7 @@ WIDER: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("given", WIDER)
 def test_a_file_with_other_names_is_not_given_to_anybody(given: str, place: Place, linked: Path) -> None:
     resource = file("app.log", **WIDER[given])(place)
-    message = "has 2 names (hard links), so it may be somebody else's file"
+    message = "has 2 names (hard links), so it may be a file of another user"
     assert_refused_as(place, resource, f"{message}, and its owner, group and mode are not changed")
 
 
@@ -497,7 +497,7 @@ def test_the_file_of_an_archive_with_other_names_is_not_given_to_anybody(place: 
     os.link(linked, place.home / "app.tar")
     properties = {"url": "http://127.0.0.1:9/app.tar", "owner": "nobody", "group": "nogroup"}
     resource = {"archive": {str(place.home / "app.tar"): properties}}
-    assert_refused_as(place, resource, "names (hard links), so it may be somebody else's file")
+    assert_refused_as(place, resource, "names (hard links), so it may be a file of another user")
 
 
 def test_a_directory_has_many_names_and_is_managed_all_the_same(place: Place) -> None:

@@ -106,7 +106,7 @@ def test_releases_forth_and_back_by_the_publisher(
         assert host.run().status == 0
         assert_settled(host, version)
     publisher.say(lambda channels: channels.roll_back("web", "stable", "1.0.0"))
-    assert "Would have removed what the new archive does not have" in host.run("--noop").output
+    assert "Would have removed files that the new archive lacks" in host.run("--noop").output
     assert host.run().status == 0
     assert_settled(host, "1.0.0")
 

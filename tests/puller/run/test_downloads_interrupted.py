@@ -92,9 +92,9 @@ def test_ctrl_c_ends_the_download_of_an_archive_at_once_and_says_how_far_it_came
     first = f"archive#{manifest.parent}/m/first.tar.gz"
     why = f"stopped by {number.name}"
     assert process.returncode == 128 + number
-    finishing = f"WARN   {why}: finishing {first}; a second signal ends the commands that it runs\n"
+    finishing = f"WARN   {why}: finishing {first}. A second signal ends its commands\n"
     assert finishing in output, output  # a slow run also announces the download
-    assert f"{first} skipped ({why}; 65.5 kB are here, and the next run goes on from there)" in output
+    assert f"{first} skipped ({why}; 65.5 kB are stored, and the next run resumes from there)" in output
     assert output.count("skipped") == 4, "each resource, and the summary"
     assert "failed" not in output
     assert len(server.asked) == 1

@@ -247,9 +247,9 @@ def test_a_user_is_found_by_name_and_by_id_and_may_get_another_group() -> None:
 
 
 def test_a_user_or_a_group_that_there_is_not_is_named() -> None:
-    with pytest.raises(ResourceError, match=r"user is 'nemo', and there is no such user"):
+    with pytest.raises(ResourceError, match=r"user is 'nemo', an unknown user"):
         Identity.find("nemo")
-    with pytest.raises(ResourceError, match=r"group is 'crew', and there is no such group"):
+    with pytest.raises(ResourceError, match=r"group is 'crew', an unknown group"):
         Identity.find("nobody", "crew")
 
 

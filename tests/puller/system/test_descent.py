@@ -37,7 +37,7 @@ def test_a_directory_moved_during_a_removal_is_left(tmp_path: Path) -> None:
     with system.removing(str(top)):
         system.remove(str(inner), inner.lstat(), within=str(top))
         (top / "d/d").rename(tmp_path / "elsewhere")
-        with pytest.raises(ChangedMeanwhile, match="was moved by somebody else"):
+        with pytest.raises(ChangedMeanwhile, match="another process moved"):
             system.remove(str(outer), found, within=str(top))
     assert outer.exists()
 

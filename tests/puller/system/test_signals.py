@@ -60,7 +60,7 @@ def test_while_something_is_changed_a_signal_ends_downloads_and_the_second_one_c
         with pytest.raises(StoppedCommand, match="stopped by SIGINT, and by a second signal"):
             run(Command(["sleep", "60"]))
     assert said == [
-        "stopped by SIGINT: finishing exec#build; a second signal ends the commands that it runs",
+        "stopped by SIGINT: finishing exec#build. A second signal ends its commands",
         "stopped by SIGINT, and by a second signal: ending the commands of exec#build",
     ]
 

@@ -73,9 +73,7 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
         )
     section = setting.section
     if section is not None and not _can_be_header(section):
-        yield PropertyError(
-            "section", f"is {section!r}, expected what stands between the brackets of a header"
-        )
+        yield PropertyError("section", f"is {section!r}, expected the name between the brackets of a header")
 
 
 def find(text: str, setting: Setting) -> Found:

@@ -162,7 +162,9 @@ def _document(text: str) -> _Document:
     try:
         tree = json.loads(text, object_pairs_hook=_mapping, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise FormatError(f"line {error.lineno} is no json: {error.msg[:1].lower()}{error.msg[1:]}") from None
+        raise FormatError(
+            f"line {error.lineno} is not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+        ) from None
     except RecursionError:
         raise FormatError(f"the document is nested more than {MAX_DEPTH} deep") from None
     except ValueError:  # an integer of thousands of digits

@@ -47,7 +47,7 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
     yield from pair_problems(setting, first_signs="#;", signs=(sign,) if sign else (" ", "\t"))
     separator = setting.separator
     if separator is not None and (not separator or any(sign in separator for sign in "\n\r\0")):
-        yield PropertyError("separator", f"is {separator!r}, expected what stands between key and value")
+        yield PropertyError("separator", f"is {separator!r}, expected the sign between key and value")
 
 
 def find(text: str, setting: Setting) -> Found:

@@ -183,9 +183,9 @@ def _refusal(whole: str, words: list[Word], number: int, start: int, content: st
     if word.end - start > len(content):
         return "has a value that goes on in the next line"
     if assigned and assigned[2]:
-        return "adds to what the key had"
+        return "appends to the previous value of the key"
     if not _ends_command(content[_end_of_list(whole, words, number) - start :]):
-        return "has a command behind the value, as there are no quotes around it all"
+        return "has a command behind the value, as the whole value is not quoted"
     return ""
 
 

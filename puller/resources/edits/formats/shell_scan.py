@@ -81,10 +81,10 @@ class _Scanner:
             position = self.step(position)
         self.end_word(position)
         if self.here:
-            raise FormatError(f"the here document that ends with {self.here[0][0]} has no end")
+            raise FormatError(f"the here document that ends with {self.here[0][0]} is not closed")
         if self.inside:
             what, line = self.inside[-1]
-            raise FormatError(f"{what} of line {line + 1} has no end")
+            raise FormatError(f"{what} of line {line + 1} is not closed")
 
     def step(self, position: int) -> int:
         """Read one token. Returns the position of the next one."""
@@ -112,7 +112,7 @@ class _Scanner:
     def in_word(self, kind: str, piece: str, position: int, end: int) -> int:
         if kind == "single":
             if len(piece) < 2 or not piece.endswith("'"):
-                raise FormatError(f"the quotes of line {self.line + 1} have no end")
+                raise FormatError(f"the quotes of line {self.line + 1} are not closed")
             self.pass_lines(position, end, "quotes")
         elif kind in ("double", "command", "arithmetic", "brace", "back"):
             what = "quotes" if kind == "double" else "a substitution"
@@ -128,7 +128,7 @@ class _Scanner:
             pattern = {'"': _IN_DOUBLE, "{": _IN_BRACE, "`": _IN_BACK, "(": _IN_COMMAND}[open_[-1]]
             match = pattern.match(self.text, position)
             if match is None:
-                raise FormatError(f"{what} of line {self.line + 1} has no end")
+                raise FormatError(f"{what} of line {self.line + 1} is not closed")
             piece, position = match[0], match.end()
             innermost = open_[-1]
             if piece == {"{": "}", "(": ")"}.get(innermost, innermost):
@@ -193,7 +193,7 @@ class _Scanner:
         for delimiter, tabs in self.here:
             while True:
                 if position >= len(self.text):
-                    raise FormatError(f"the here document that ends with {delimiter} has no end")
+                    raise FormatError(f"the here document that ends with {delimiter} is not closed")
                 newline = self.text.find("\n", position)
                 end = len(self.text) if newline < 0 else newline
                 content = self.text[position:end]

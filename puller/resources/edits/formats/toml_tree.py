@@ -306,7 +306,7 @@ def _document(text: str) -> _Document:
         message, _, place = str(error).rpartition(" (at ")
         line = re.match(r"line \d+", place)
         where = line[0] if line else "the end of the document"
-        raise FormatError(f"{where} is no toml: {message[:1].lower()}{message[1:]}") from None
+        raise FormatError(f"{where} is not valid TOML: {message[:1].lower()}{message[1:]}") from None
     except RecursionError:
         raise FormatError(f"the document is nested more than {MAX_DEPTH} deep") from None
     except ValueError:  # an integer of thousands of digits, or an impossible date

@@ -144,7 +144,7 @@ def _value_problem(value: Any, *, null: bool, special_floats: bool, depth: int) 
             _value_problem(item, null=null, special_floats=special_floats, depth=depth + 1) for item in items
         )
         if isinstance(value, Mapping) and not all(isinstance(key, str) for key in value):
-            return "has a key that is no text: put it in quotes"
+            return "has a key that is not text: put it in quotes"
         return next(filter(None, problems), None)
     if value is None:
         return None if null else "is null, which this format does not have"

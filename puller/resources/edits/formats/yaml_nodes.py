@@ -241,7 +241,9 @@ def document_of(text: str) -> Document:
     except yaml.YAMLError as error:
         mark: Any = getattr(error, "problem_mark", None)
         where = f"line {line_at(text, mark.index)}" if mark else "the document"
-        raise FormatError(f"{where} is no yaml: {getattr(error, 'problem', None) or 'not valid'}") from None
+        raise FormatError(
+            f"{where} is not valid YAML: {getattr(error, 'problem', None) or 'not valid'}"
+        ) from None
     except UnicodeEncodeError as error:
         raise FormatError(f"line {line_at(text, error.start)} is not UTF-8, as yaml is") from None
     return builder.document()

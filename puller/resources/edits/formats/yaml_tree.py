@@ -88,7 +88,7 @@ def _refuse_marks(text: str, document: Document, way: Way) -> None:
             )
         if node and node.members and "<<" in node.members:
             line = line_at(text, node.members["<<"].start)
-            raise FormatError(f"line {line} has a merge key, so what counts here may be elsewhere")
+            raise FormatError(f"line {line} has a merge key, so the effective value may be elsewhere")
     if len(nodes) > len(way) and nodes[-1] and nodes[-1].has_marks:
         raise FormatError(
             f"line {line_at(text, nodes[-1].start)} has a value with anchors, aliases or tags in it"

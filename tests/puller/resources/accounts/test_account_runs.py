@@ -138,9 +138,9 @@ def test_whom_an_earlier_resource_removes_is_not_there_for_later_ones_in_a_dry_r
     assert predicted.pop("user#a") == "Would have removed the user"
     assert predicted.pop("group#g") == "Would have removed the group"
     assert predicted == {
-        f"file#{tmp_path}/x": "owner is 'a', and there is no such user",
-        f"file#{tmp_path}/y": "group is 'g', and there is no such group",
-        "user#c": "group is 'a', and there is no such group",
+        f"file#{tmp_path}/x": "owner is 'a', an unknown user",
+        f"file#{tmp_path}/y": "group is 'g', an unknown group",
+        "user#c": "group is 'a', an unknown group",
     }
     done = outcomes(apply(text))
     assert {name: done[name] for name in predicted} == predicted
@@ -160,8 +160,8 @@ def test_a_dry_run_says_that_an_id_is_given_twice(machine: Accounts, apply: Appl
     """
     for noop in (True, False):
         found = outcomes(apply(text, noop=noop))
-        assert found["user#b"] == "uid 3001 is that of user a"
-        assert found["group#h"] == "gid 4001 is that of group g"
+        assert found["user#b"] == "uid 3001 belongs to user a"
+        assert found["group#h"] == "gid 4001 belongs to group g"
 
 
 def test_a_command_before_may_bring_users_groups_and_shells(apply: Apply) -> None:
@@ -194,7 +194,7 @@ def test_a_group_of_a_directory_service_can_be_primary_and_lists_nobody_here(
 ) -> None:
     machine.elsewhere = {"staff": 20002}
     refused = outcomes(apply("[{user: {name: a, groups: [staff]}}]"))["user#a"]
-    assert refused == "groups has 'staff', which is not local, so nobody is added to it here"
+    assert refused == "groups has 'staff', which is not local, so Puller cannot change its members"
 
 
 def test_a_user_of_a_directory_service_can_be_listed(machine: Accounts, apply: Apply) -> None:
@@ -462,10 +462,10 @@ REFUSED = {
     "user: {name: a, expires: '2030-02-30'}": "expires is '2030-02-30', expected a day such as",
     "user: {name: a, expires: '1969-12-31'}": "expires is '1969-12-31', expected a day such as",
     "user: {name: a, password_max_days: -2}": "password_max_days is -2, expected a number of days",
-    "user: {name: a, password: '!', locked: false}": "locked is false, and there is no password to unlock",
-    "user: {name: a, authorized_keys: [hello]}": "authorized_keys [0] is no public key",
+    "user: {name: a, password: '!', locked: false}": "locked is false, but unlocking requires a password",
+    "user: {name: a, authorized_keys: [hello]}": "authorized_keys [0] is not a public key",
     f"user: {{name: a, authorized_keys: ['{KEY}', 'no-pty {KEY}']}}": "authorized_keys [1] is the same key as [0]",
-    "user: {name: a, exclusive_keys: true}": "exclusive_keys wants authorized_keys, which may be empty",
+    "user: {name: a, exclusive_keys: true}": "exclusive_keys requires authorized_keys, which may be empty",
     "user: {name: a, remove_home: true}": "remove_home is only for ensure: absent",
     "group: {name: -g}": "name is '-g', expected letters, digits",
     "group: {name: g, gid: 0}": "gid is 0, and 0 is root's alone",

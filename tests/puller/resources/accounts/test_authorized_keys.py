@@ -227,7 +227,7 @@ def test_a_bug_in_the_child_is_a_failure_and_unwinds_nothing_of_ours(home: Path)
 
 @pytest.mark.attack("authorized-keys.process")
 def test_a_child_that_its_user_has_killed_is_a_failure(home: Path) -> None:
-    with pytest.raises(ResourceError, match="what is done as a was ended on its way"):
+    with pytest.raises(ResourceError, match="the change as a was interrupted"):
         act_as(user_at(home), lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
@@ -236,7 +236,7 @@ def test_a_child_that_its_user_has_stopped_is_not_waited_for(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(identity, "LIMIT", 0.1)
-    with pytest.raises(ResourceError, match=r"what is done as a was not done within 0\.1 s"):
+    with pytest.raises(ResourceError, match=r"the change as a was not finished within 0\.1 s"):
         act_as(user_at(home), lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 

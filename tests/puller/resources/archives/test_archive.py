@@ -260,7 +260,7 @@ def test_an_archive_that_nobody_vouched_for_is_fetched_again_when_it_cannot_be_r
     make: Make, place: Place, server: FileServer
 ) -> None:
     server.files["/app.tar.gz"] = GOOD[:-20]
-    with pytest.raises(ResourceError, match=r"app\.tar\.gz: is cut off: its compressed data has no end"):
+    with pytest.raises(ResourceError, match=r"app\.tar\.gz: is cut off: its compressed data is incomplete"):
         apply(make(Archive, place.extracting()))
     server.files["/app.tar.gz"] = GOOD
     apply(make(Archive, place.extracting()))
@@ -270,7 +270,7 @@ def test_an_archive_that_nobody_vouched_for_is_fetched_again_when_it_cannot_be_r
 def test_an_archive_that_cannot_be_read_is_foretold(make: Make, place: Place) -> None:
     place.archive.write_bytes(GOOD[:-20])
     assert predict(make(Archive, place.extracting(), noop=True)) == (
-        f"failure: {place.archive}: is cut off: its compressed data has no end"
+        f"failure: {place.archive}: is cut off: its compressed data is incomplete"
     )
 
 
@@ -444,8 +444,8 @@ def test_a_directory_in_its_place_is_left_alone(make: Make, place: Place, ensure
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"owner": "no-such-user"}, "owner is 'no-such-user', and there is no such user"),
-        ({"group": "no-such-group"}, "group is 'no-such-group', and there is no such group"),
+        ({"owner": "no-such-user"}, "owner is 'no-such-user', an unknown user"),
+        ({"group": "no-such-group"}, "group is 'no-such-group', an unknown group"),
         ({"name": "/no/such/directory/app.tar.gz"}, "directory /no/such/directory does not exist"),
         ({"extract_parent": "/etc/passwd/below"}, "/etc/passwd is not a directory"),
     ],
@@ -531,15 +531,15 @@ def test_a_secret_that_is_no_text_is_refused_without_being_shown(make: Make, pla
         ({"ensure": "extracted"}, "ensure is 'extracted', expected present or absent"),
         ({"name": "app.tar.gz"}, r"name is 'app\.tar\.gz', expected an absolute path"),
         ({"name": "/srv/../app.tar.gz"}, "name is .* expected an absolute path"),
-        ({"name": "/srv/app.tar.bz2"}, r"name is .*, expected one that ends in \.tar\.gz, \.tgz, \.tar, \.zip"),
-        ({"name": "/srv/.zip"}, "name is .*, expected one that ends in"),
+        ({"name": "/srv/app.tar.bz2"}, r"name is .*, expected a name that ends in \.tar\.gz, \.tgz, \.tar, \.zip"),
+        ({"name": "/srv/.zip"}, "name is .*, expected a name that ends in"),
         ({"url": None}, "url is missing; it is required unless ensure is absent"),
         ({"url": "/srv/app.tar.gz"}, "url is .*, expected an http:// or https:// URL"),
         ({"url": "ftp://example.org/app.tar.gz"}, "url is .*, expected an http:// or https:// URL"),
         ({"url": "http:///app.tar.gz"}, "url is .*, expected an http:// or https:// URL"),
         ({"url": "http://example.org:x/app.tar.gz"}, "url is .*: Port could not be cast"),
-        ({"url": "https://example.org/"}, "url is .*, expected one that ends in"),
-        ({"url": "https://example.org/app"}, "url is .*, expected one that ends in"),
+        ({"url": "https://example.org/"}, "url is .*, expected a URL that ends in"),
+        ({"url": "https://example.org/app"}, "url is .*, expected a URL that ends in"),
         ({"url": "https://example.org/app.zip"}, "url is .*, which is a zip, and name is a tar.gz"),
         (
             {"url": "https://u:canary@example.org/app.rar?canary"},
@@ -552,8 +552,8 @@ def test_a_secret_that_is_no_text_is_refused_without_being_shown(make: Make, pla
         ({"extract_parent": "opt"}, "extract_parent is 'opt', expected an absolute path"),
         ({"cleanup": True}, "cleanup wants extract_parent"),
         ({"cleanup": True, "extract_parent": "/opt"}, "cleanup wants creates"),
-        ({"username": "deploy"}, "username and password are given together or not at all"),
-        ({"headers": {"X Y": "z"}}, "headers has 'X Y', whose name or value is not that of a header"),
+        ({"username": "deploy"}, "username and password require each other"),
+        ({"headers": {"X Y": "z"}}, "headers has 'X Y', whose name or value is not valid in a header"),
         ({"headers": {"X": "a\nEvil: b"}}, "headers has 'X', whose name or value"),
         ({"timeout": 0}, "timeout is 0, expected a time"),
     ],

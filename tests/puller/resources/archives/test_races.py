@@ -129,7 +129,7 @@ def test_what_the_owner_writes_into_a_fetched_archive_is_not_extracted_and_not_b
     resource = declared(owner="nobody")
     meanwhile(resource, lambda: rewrite(archive), monkeypatch)
     with pytest.raises(
-        ChangedMeanwhile, match=f"{archive}: sha256 is .*, expected {CHECKSUM}: it was changed"
+        ChangedMeanwhile, match=f"{archive}: sha256 is .*, expected {CHECKSUM}: another process changed it"
     ):
         apply(resource)
     assert not app.exists()
@@ -148,7 +148,7 @@ def test_an_archive_that_was_changed_since_it_was_looked_at_is_not_extracted(
     differences = resource.differences(actual)
     assert [difference.property for difference in differences] == ["contents"]
     attack(archive)
-    with pytest.raises(ChangedMeanwhile, match="it was changed by somebody else meanwhile"):
+    with pytest.raises(ChangedMeanwhile, match="another process changed it meanwhile"):
         resource.change(differences, actual)
     assert not app.exists()
     apply(declared())

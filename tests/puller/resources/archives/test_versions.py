@@ -180,7 +180,7 @@ def test_it_says_what_the_directory_holds_and_what_it_would_do(app: App) -> None
     app.apply(WAYS["by name, cleaned up"](app, "1.0"))
     new = WAYS["by name, cleaned up"](app, "1.1")
     assert app.predict(new) == (
-        "Would have downloaded. Would have extracted. Would have removed what the new archive does not have. "
+        "Would have downloaded. Would have extracted. Would have removed files that the new archive lacks. "
         "Would have cleaned up"
     )
     assert app.apply(new) == [
@@ -238,7 +238,7 @@ def test_what_was_changed_since_stays_and_is_named(app: App) -> None:
     assert app.contents == {**VERSIONS["1.1"], "lib/app-1.0.jar": "my own", "conf.d/mine": "mine"}
     assert "conf.d/old" not in app.directories
     assert said == [
-        f"{app.place}/lib/app-1.0.jar: only the archive before had it; it was changed since, and stays"
+        f"{app.place}/lib/app-1.0.jar: only the previous archive has it, but it was changed since, so it stays"
     ]
 
 

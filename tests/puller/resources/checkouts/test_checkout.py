@@ -126,7 +126,7 @@ def test_of_a_tag_and_a_branch_it_is_the_tag_which_is_told(place: Place, remote:
     place.apply(url=remote.url, revision="main")
     place.apply(url=remote.url, revision="v1", ensure=ensure)
     assert place.text == "one"
-    assert place.notes == ["v1 is a tag and a branch; the tag is taken"]
+    assert place.notes == ["v1 is a tag and a branch, and Puller uses the tag"]
 
 
 def test_another_url_is_set_and_asked(place: Place, remote: Remote, tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_an_empty_directory_keeps_its_owner_and_mode(place: Place, open_to_all: 
 
 def test_an_owner_that_there_is_not_is_a_failure_in_noop_too(place: Place, remote: Remote) -> None:
     for act in (place.predict, place.apply):
-        with pytest.raises(ResourceError, match="there is no such user"):
+        with pytest.raises(ResourceError, match="an unknown user"):
             act(url=remote.url, owner="nobody-here")
 
 

@@ -25,7 +25,7 @@ REFUSED: list[tuple[str, list[str]]] = [
         ["line: [{a: {path: /f, match: '^x', ensure: absent}}, {b: {path: /f, line: xy}}]"],
     ),
     (
-        "line#b: wants another line for the same match: line#a",
+        "line#b: sets another line for the same match: line#a",
         ["line: [{a: {path: /f, line: x, match: m}}, {b: {path: /f, line: y, match: m}}]"],
     ),
     (
@@ -37,15 +37,15 @@ REFUSED: list[tuple[str, list[str]]] = [
         [f"block: [{{{ONE_MARK}}}, {{a: {{content: x}}}}, {{b: {{ensure: absent}}}}]"],
     ),
     (
-        "setting#b: wants another value of the same setting: setting#a",
+        "setting#b: sets another value of the same setting: setting#a",
         [f"setting: [{{a: {{{INI}, value: '1'}}}}, {{b: {{{INI}, value: '2'}}}}]"],
     ),
     (
-        "setting#b: wants the same setting absent: setting#a",
+        "setting#b: sets the same setting absent: setting#a",
         [f"setting: [{{a: {{{INI}, value: '1'}}}}, {{b: {{{INI}, ensure: absent}}}}]"],
     ),
     (
-        "setting#b: wants another value of the same setting: setting#a",
+        "setting#b: sets another value of the same setting: setting#a",
         [f"setting: [{{a: {{{YAML}, key: x.y, value: 1}}}}, {{b: {{{YAML}, key: [x, y], value: '1'}}}}]"],
     ),
     (

@@ -29,7 +29,7 @@ def said(events: Any) -> str:
 @BOTH
 def test_a_missing_file_is_refused(apply: Apply, place: Path, noop: bool) -> None:
     path = place / "file"
-    assert said(apply(line(path), noop=noop)) == f"{path} does not exist; create: true makes it"
+    assert said(apply(line(path), noop=noop)) == f"{path} does not exist (create: true creates it)"
     assert not path.exists()
 
 
@@ -244,7 +244,7 @@ def test_a_file_with_several_names_may_be_somebody_elses(apply: Apply, place: Pa
     os.link(other, path)
     failure = said(apply(line(path), noop=noop))
     assert (
-        failure == f"{path}: has 2 names (hard links), so it may be somebody else's file, and is not edited"
+        failure == f"{path}: has 2 names (hard links), so it may be a file of another user, and is not edited"
     )
     assert other.read_text() == path.read_text() == "secret\n"
     assert os.path.samefile(path, other)
@@ -264,7 +264,7 @@ def test_a_file_that_is_exchanged_before_it_is_read_is_not_read(apply: Apply, pl
             os.link(secret, path)
             return super().read(path, looked_at)
 
-    assert "was replaced by somebody else" in said(apply(line(path), system=Exchanging()))
+    assert "another process replaced it" in said(apply(line(path), system=Exchanging()))
     assert path.read_text() == secret.read_text() == "secret\n"
 
 
@@ -283,5 +283,5 @@ def test_a_file_that_grows_while_it_is_read_is_not_read_to_its_end(
 
     monkeypatch.setattr("puller.system.local.require_same", require_and_write)
     failure = said(apply(line(path)))
-    assert failure == f"{path}: was written to by somebody else while Puller read it"
+    assert failure == f"{path}: another process wrote to it while Puller read it"
     assert path.read_text() == "mine\nmore\n"

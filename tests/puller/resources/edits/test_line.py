@@ -150,7 +150,7 @@ WRONG = [
     ({**L, "ensure": "gone"}, "ensure is 'gone', expected present or absent"),
     ({**L, "path": "etc/x"}, "path is 'etc/x', expected an absolute path"),
     ({**L, "path": "/etc/../x"}, "path is '/etc/../x', expected an absolute path"),
-    ({**L, "path": "/"}, "path is '/', which is no file"),
+    ({**L, "path": "/"}, "path is '/', which is not a file"),
     ({**L, "path": "/a\0b"}, "path is '/a.*b', expected an absolute path"),
     ({**L, "validate": "visudo -cf"}, "validate is 'visudo -cf', expected a command with one {}"),
     ({**L, "validate_in_place": True}, "validate_in_place is only for validate"),

@@ -219,7 +219,7 @@ def test_edits_that_undo_each_other_are_never_written(
         "line#l": {"path": str(path), "ensure": "absent", "match": "^key", **waits},
         "line#other": line(path, "other"),
     }
-    said = f"setting#s and line#l contradict each other: one undoes the other in {path}"
+    said = f"setting#s and line#l contradict each other: they undo each other in {path}"
     for _ in range(2):
         events = apply(edits, noop=noop)
         assert [events[name].errors for name in ("setting#s", "line#l")] == [[said], [said]]
@@ -361,7 +361,7 @@ def test_a_file_that_was_changed_within_the_same_tick_is_left_alone(apply: Apply
             return data if len(self.reads) == 1 else data + b"theirs\n"
 
     events = apply(three(path), system=Racing())
-    assert events["line#a"].errors == [f"{path}: was changed by somebody else while Puller looked at it"]
+    assert events["line#a"].errors == [f"{path}: another process changed it while Puller inspected it"]
 
 
 def test_what_an_exec_between_does_to_the_file_is_seen(apply: Apply, path: Path) -> None:

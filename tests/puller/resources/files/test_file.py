@@ -128,7 +128,7 @@ def test_every_state_converges_in_one_run_or_is_refused_and_untouched(
     properties = {**ours, **WANTED[wanted], "name": str(path), "force": force}
     if (wanted, actual) in NEEDS_FORCE and not force:
         before = path.lstat()
-        with pytest.raises(ResourceError, match="wants force: true"):
+        with pytest.raises(ResourceError, match="requires force: true"):
             converge(make(File, properties))
         assert path.lstat() == before
         return
@@ -272,7 +272,7 @@ def test_in_noop_a_parent_that_an_earlier_resource_would_have_made_is_there(
 def test_an_unknown_owner_is_named(make: Make, ours: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "x").write_text("a")
     resource = make(File, {**ours, "name": str(tmp_path / "x"), "owner": "no-such-user"})
-    with pytest.raises(ResourceError, match="owner is 'no-such-user', and there is no such user"):
+    with pytest.raises(ResourceError, match="owner is 'no-such-user', an unknown user"):
         resource.differences(resource.look())
 
 
@@ -309,7 +309,7 @@ def test_a_device_in_the_way_is_replaced_only_by_force(
     os.mknod(tmp_path / "x", stat.S_IFCHR | 0o600, os.makedev(1, 3))
     properties = {**ours, "name": str(tmp_path / "x"), "content": "a"}
     with pytest.raises(
-        ResourceError, match="is a character device; replacing it by a file wants force: true"
+        ResourceError, match="is a character device; replacing it by a file requires force: true"
     ):
         converge(make(File, properties))
     converge(make(File, {**properties, "force": True}))
@@ -388,7 +388,7 @@ def test_what_somebody_else_put_there_meanwhile_is_not_overwritten(
     actual = resource.look()
     differences = resource.differences(actual)
     (tmp_path / "x").symlink_to("/etc/passwd")
-    with pytest.raises(ChangedMeanwhile, match="was made by somebody else while Puller looked at it"):
+    with pytest.raises(ChangedMeanwhile, match="another process created it while Puller inspected it"):
         resource.change(differences, actual)
     assert (tmp_path / "x").is_symlink()
 
@@ -466,7 +466,7 @@ def test_a_sensitive_file_shows_no_diff(make: Make, ours: dict[str, str], tmp_pa
         ({"name": "/", "ensure": "absent", "force": True}, "name is '/', which is not managed"),
         ({"ensure": "file"}, "ensure is 'file', expected one of present, absent, directory, exists"),
         ({"content": "a", "source": "b"}, "source cannot be given together with content"),
-        ({"content": "a", "ensure": "directory"}, "content has no meaning with ensure: directory"),
+        ({"content": "a", "ensure": "directory"}, "content has no effect with ensure: directory"),
         ({"owner": None}, "owner is missing; it is required unless ensure is absent"),
         ({"encoding": "no-such"}, "encoding is 'no-such', which is not a known encoding"),
         ({"template": "a", "engine": "erb"}, "engine is 'erb', expected jinja, jet or go"),

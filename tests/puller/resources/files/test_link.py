@@ -44,7 +44,7 @@ FOUND: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.mkdir(),
     "full": make_full,
 }
-REFUSED = "wants force: true"
+REFUSED = "requires force: true"
 FULL = "is a directory that is not empty"
 NO_LINK = "and only a link is removed"
 CREATED, CHANGED = "Would have created the link", "Would have changed the link"
@@ -211,7 +211,7 @@ def test_an_owner_that_there_is_not_is_refused_in_noop_too(make: Make, path: Pat
         resource = make(Link, {"name": str(path), "target": "x", "owner": "nobody-here"}, noop=noop)
         actual = resource.look()
         act = resource.noop_message if noop else resource.change
-        with pytest.raises(ResourceError, match="owner is 'nobody-here', and there is no such user"):
+        with pytest.raises(ResourceError, match="owner is 'nobody-here', an unknown user"):
             act(resource.differences(actual), actual)
     assert not os.path.lexists(path)
 
@@ -236,7 +236,7 @@ def test_a_target_that_is_not_there_is_told_where_the_link_is_made(
         resource.noop_message(differences, actual)
     else:
         resource.change(differences, actual)
-    assert list(resource.notes) == [f"there is nothing at its target, {path.parent}/later"]
+    assert list(resource.notes) == [f"its target does not exist: {path.parent}/later"]
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -276,7 +276,7 @@ def test_a_link_that_was_left_stays_where_it_is_no_link_any_more(
     path.write_text("somebody's")
     left = make(LeftLink, {"name": str(path), "ensure": "absent"})
     assert converge(left) == []
-    assert list(left.notes) == ["it is no link any more, so it stays"]
+    assert list(left.notes) == ["it is no longer a link, so it stays"]
     path.unlink()
     path.symlink_to("x")
     assert converge(make(LeftLink, {"name": str(path), "ensure": "absent"}))
@@ -310,7 +310,7 @@ def test_what_is_put_in_the_place_of_a_new_link_is_not_given_away(
         os.link(precious, name, dst_dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "symlink", exchanged)
-    with pytest.raises(ChangedMeanwhile, match="was replaced by somebody else while Puller made it"):
+    with pytest.raises(ChangedMeanwhile, match="another process replaced it while Puller created it"):
         LocalSystem().make_link(str(path), "x", None, (1234, 1234))
     assert precious.stat().st_uid == 0
     assert sorted(os.listdir(path.parent)) == ["precious", "releases"]

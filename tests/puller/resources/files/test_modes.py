@@ -123,7 +123,7 @@ def test_a_program_from_somewhere_else_runs_as_its_owner_only_by_its_checksum(
 ) -> None:
     remote = {"name": "/x", **ours, "source": "https://example.com/tool"}
     for mode in ("4755", "2755", "u+s", "a=rxs"):
-        with pytest.raises(PropertyError, match="a set-id file from a URL wants a checksum"):
+        with pytest.raises(PropertyError, match="a set-id file from a URL requires a checksum"):
             make(File, {**remote, "mode": mode})
         make(File, {**remote, "mode": mode, "checksum": "0" * 64})
         make(File, {**remote, "mode": mode, "source": "files/tool"})
@@ -194,11 +194,11 @@ def test_owner_and_group_alone_leave_the_mode(make: Make, converge: Converge, tm
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({}, "create is false, so one of owner, group and mode is wanted"),
-        ({"mode": "a-s", "content": "x"}, "content has no meaning with create: false"),
-        ({"mode": "a-s", "source": "x"}, "source has no meaning with create: false"),
-        ({"mode": "a-s", "force": True}, "force has no meaning with create: false"),
-        ({"mode": "a-s", "ensure": "absent"}, "create has no meaning with ensure: absent"),
+        ({}, "create is false, so owner, group or mode is required"),
+        ({"mode": "a-s", "content": "x"}, "content has no effect with create: false"),
+        ({"mode": "a-s", "source": "x"}, "source has no effect with create: false"),
+        ({"mode": "a-s", "force": True}, "force has no effect with create: false"),
+        ({"mode": "a-s", "ensure": "absent"}, "create has no effect with ensure: absent"),
         ({"mode": "a=g"}, "is 'a=g', expected octal digits"),
     ],
 )

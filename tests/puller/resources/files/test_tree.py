@@ -319,7 +319,7 @@ def test_what_holds_data_gives_way_only_by_force(way: str, bench: Bench, tmp_pat
         (bench.target / "d").symlink_to(tmp_path / "outside")
     said = bench.refused()
     assert said.startswith("target: a is a directory" if way == "a directory" else "target: d is ")
-    assert said.endswith("replacing it wants force: true")
+    assert said.endswith("replacing it requires force: true")
     bench.apply(force=True)
     assert files_in(bench.target) == files_in(bench.source)
     assert picture(tmp_path / "outside") == before
@@ -330,7 +330,7 @@ def test_a_link_in_the_place_of_the_directory_is_not_followed(bench: Bench, tmp_
     put(bench.source, "a")
     (tmp_path / "outside").mkdir()
     bench.target.symlink_to(tmp_path / "outside")
-    assert "replacing it by a directory wants force" in bench.refused(purge=True)
+    assert "replacing it by a directory requires force" in bench.refused(purge=True)
     assert os.listdir(tmp_path / "outside") == []
 
 
@@ -694,15 +694,15 @@ def test_killed_between_any_two_steps_the_next_run_converges_and_all_that_was_ma
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"recurse": None}, "source has no meaning with ensure: directory"),
+        ({"recurse": None}, "source has no effect with ensure: directory"),
         ({"ensure": "present"}, "recurse is only for ensure: directory"),
         (
             {"ensure": "absent", "purge": True, "recurse": None, "source": None},
             "purge is only for ensure: directory",
         ),
         ({"source": "https://example.com/x"}, "source is a URL, expected a directory of the bundle"),
-        ({"create": False}, "source has no meaning with create: false"),
-        ({"content": "x", "source": None}, "content has no meaning with ensure: directory"),
+        ({"create": False}, "source has no effect with create: false"),
+        ({"content": "x", "source": None}, "content has no effect with ensure: directory"),
         ({"validate": "true {}"}, "validate is only for a file whose content is managed"),
         ({"name": "/etc", "purge": True}, "purge is not done of /etc: all of the system is in there"),
         ({"owner": None}, "owner is missing"),

@@ -146,7 +146,7 @@ def test_a_dry_run_asks_nothing_and_says_so(is_there: bool, message: str, wanted
 def test_a_program_that_is_missing_is_a_failure_in_a_dry_run_too_unless_it_may_come(
     wanted: Make, converge: Converge, file: Path
 ) -> None:
-    with pytest.raises(ResourceError, match="there is no program 'no-such-tool'"):
+    with pytest.raises(ResourceError, match="unknown program 'no-such-tool'"):
         converge(wanted("no-such-tool {}"))
     assert file.read_text() == "old\n"
     for uncertain in (False, True):
@@ -156,7 +156,7 @@ def test_a_program_that_is_missing_is_a_failure_in_a_dry_run_too_unless_it_may_c
         if uncertain:
             assert resource.noop_message(differences, actual)
         else:
-            with pytest.raises(ResourceError, match="there is no program 'no-such-tool'"):
+            with pytest.raises(ResourceError, match="unknown program 'no-such-tool'"):
                 resource.noop_message(differences, actual)
 
 
@@ -165,7 +165,7 @@ def test_what_is_printed_about_a_secret_is_not_shown(wanted: Make, converge: Con
     with pytest.raises(ResourceError) as failure:
         converge(wanted("cat {}; false", content="hunter2\n", sensitive=True, provider="shell"))
     assert "hunter2" not in str(failure.value)
-    assert str(failure.value).endswith("stays as it was; what it printed may be secret")
+    assert str(failure.value).endswith("stays as it was; its output may be secret")
     assert file.read_text() == "old\n"
 
 
@@ -311,5 +311,5 @@ def test_in_place_wants_root_and_a_dry_run_knows_it(
     resource = wanted("true", validate_in_place=True, noop=True)
     actual = resource.look()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(ResourceError, match="to mount the copy in place wants root"):
+    with pytest.raises(ResourceError, match="mounting the copy in place requires root"):
         resource.noop_message(resource.differences(actual), actual)

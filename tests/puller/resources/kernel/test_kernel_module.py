@@ -208,7 +208,7 @@ def test_a_built_in_module_counts_as_loaded_and_cannot_be_kept_out(place: Place)
 @pytest.mark.parametrize("ensure", ["present", "loaded"])
 def test_a_module_that_the_kernel_has_not_is_refused_in_noop_too(place: Place, ensure: str) -> None:
     for act in (place.predict, place.apply):
-        with pytest.raises(ResourceError, match="there is no module nothing for the running kernel"):
+        with pytest.raises(ResourceError, match="no module nothing for the running kernel"):
             act("nothing", ensure=ensure)
     assert place.state("nothing") == ("", "", False)
 
@@ -273,8 +273,8 @@ def test_options_of_a_loaded_module_are_told_and_it_is_not_loaded_again(place: P
     assert place.notes == []
     place.apply("dummy", ensure="loaded", options={"numdummies": 4, "debug": 1, "unknown": 7})
     assert place.notes == [
-        "numdummies is 2 now; 4 is in force after it is loaded again",
-        "debug is N now; 1 is in force after it is loaded again",
+        "numdummies is 2 now; 4 takes effect when the module is loaded again",
+        "debug is N now; 1 takes effect when the module is loaded again",
     ]
     assert place.kernel.ran == ["modprobe -- dummy"]
 
@@ -346,7 +346,7 @@ def test_a_link_in_the_place_of_a_file_is_refused(place: Place) -> None:
     place.write("precious", "x")
     (place.root / "etc/modprobe.d").mkdir(parents=True)
     (place.root / "etc/modprobe.d/dummy.conf").symlink_to("../../precious")
-    with pytest.raises(ResourceError, match=r"dummy\.conf is no regular file; remove it first"):
+    with pytest.raises(ResourceError, match=r"dummy\.conf is not a regular file; remove it first"):
         place.apply("dummy", ensure="blacklisted")
     assert (place.root / "precious").read_text() == "x"
 

@@ -414,7 +414,7 @@ def test_a_missing_mount_point_is_made(machine: Machine) -> None:
 def test_what_a_mount_hides_is_a_warning(machine: Machine) -> None:
     (machine.points / "a").mkdir()
     (machine.points / "a/file").write_text("")
-    said = f"what is in the directory {machine.points}/a is hidden while something is mounted there"
+    said = f"the content of the directory {machine.points}/a is hidden while a file system is mounted there"
     assert machine.apply(mount("a"), mount("b"), noop=True)["a"].notes == [said]
     events = machine.apply(mount("b"), mount("a"))
     assert events["a"].notes == [said]
@@ -426,7 +426,7 @@ def test_a_link_in_the_place_of_the_point_is_refused(machine: Machine) -> None:
     (machine.points / "a").symlink_to("/etc")
     for noop in (True, False):
         assert machine.apply(mount("a"), noop=noop)["a"].errors == [
-            f"{machine.points}/a is a symbolic link; name what it leads to"
+            f"{machine.points}/a is a symbolic link; name its target"
         ]
     assert machine.ran == []
 
@@ -626,13 +626,13 @@ def test_versions_one_two_and_back(machine: Machine) -> None:
         ("name: /a, device: /dev/x, type: swap", "expected the type of a file system"),
         ("name: /a, device: /dev/x, type: -x", "expected the type of a file system"),
         ("name: /a, device: /dev/x, type: ../x", "expected the type of a file system"),
-        ("name: /a, device: /dev/x, type: none", "wants the option bind or rbind"),
+        ("name: /a, device: /dev/x, type: none", "requires the option bind or rbind"),
         ("name: /a, device: x, type: none, options: [bind]", "expected the path that is bound"),
         ("name: /a, device: x, type: tmpfs, options: []", "options is empty"),
         ("name: /a, device: x, type: tmpfs, options: ['ro,exec']", "expected one option each"),
         ('name: /a, device: x, type: tmpfs, options: ["a\\nb"]', "expected one option each"),
-        ("name: /a, device: x, type: tmpfs, options: [remount]", "which is no option of fstab"),
-        ("name: /a, device: x, type: tmpfs, options: ['#x']", "which is no option of fstab"),
+        ("name: /a, device: x, type: tmpfs, options: [remount]", "which is not an option of fstab"),
+        ("name: /a, device: x, type: tmpfs, options: ['#x']", "which is not an option of fstab"),
         ("name: /a, device: x, type: tmpfs, dump: 10", "dump is not valid"),
         ("name: /a, device: x, type: tmpfs, pass: -1", "pass is not valid"),
         ("name: /a, device: x, type: tmpfs, ensure: running", "expected one of mounted, present"),

@@ -180,7 +180,7 @@ def test_what_the_kernel_refuses_keeps_no_other_from_its_place(machine: Machine,
     events = machine.apply(*map(sysctl, names, values))
     failed = events[f"sysctl#{names[wrong]}"]
     was = {"vm.swappiness": "60", "net.ipv4.ip_forward": "0"}.get(names[wrong], "32768 60999")
-    assert failed.errors == [f"the kernel refuses 999: invalid argument; it stays {was}"]
+    assert failed.errors == [f"the kernel refuses 999: invalid argument. It stays {was}"]
     assert [event.state for event in events.values()].count(State.CHANGED) == 2
     assert machine.wrote.count("file") == 1
     kept = machine.conf.read_text()
@@ -207,10 +207,10 @@ def test_an_empty_value_is_one(machine: Machine) -> None:
             "net.bridge.bridge-nf-call-iptables",
             "it comes with the module br_netfilter, which may not be loaded",
         ),
-        ("net.ipv4.conf.eth7.rp_filter", "there is no network interface eth7"),
-        ("net.ipv4.conf.all.rp_filtre", "there is no such key in this kernel"),
-        ("kernel.nothing", "there is no such key in this kernel"),
-        ("net.ipv4.ip_forward.more", "there is no such key in this kernel"),
+        ("net.ipv4.conf.eth7.rp_filter", "unknown network interface eth7"),
+        ("net.ipv4.conf.all.rp_filtre", "unknown key in this kernel"),
+        ("kernel.nothing", "unknown key in this kernel"),
+        ("net.ipv4.ip_forward.more", "unknown key in this kernel"),
     ],
 )
 def test_a_missing_key_is_a_failure_with_the_reason_in_noop_too(
@@ -241,7 +241,7 @@ def test_a_key_that_nobody_may_write_is_stable_with_its_value_and_else_a_failure
     assert machine.apply(sysctl("kernel.ostype", "Linux"))["sysctl#kernel.ostype"].state == "stable"
     for noop in (True, False):
         [error] = machine.apply(sysctl("kernel.ostype", "Hurd"), noop=noop)["sysctl#kernel.ostype"].errors
-        assert error.endswith("kernel/ostype is read-only (mode 0444): the kernel lets nobody change it")
+        assert error.endswith("kernel/ostype is read-only (mode 0444): the kernel rejects changes")
         assert machine.wrote == []
 
 

@@ -103,7 +103,7 @@ def test_an_interrupted_dpkg_is_repaired_once_and_reported(
     assert debian.changed[1] == ["dpkg", "--force-confold", "--configure", "-a"]
     assert debian.environments[1]["DEBIAN_FRONTEND"] == "noninteractive"
     assert debian.versions("other") == ["3.0"]
-    assert log == ["apt: dpkg had been interrupted; dpkg --configure -a has finished what it was doing"]
+    assert log == ["apt: dpkg had been interrupted; dpkg --configure -a has finished its work"]
 
 
 def test_a_dpkg_that_is_interrupted_again_is_not_repaired_again(debian: Debian, job: NewJob) -> None:
@@ -171,7 +171,7 @@ def test_a_version_that_is_not_available_is_refused_with_those_that_are(debian: 
     for name, there_is in (("tool", "1.0-1, 2.0-1"), ("missing", "none")):
         with pytest.raises(ResourceError) as failure:
             apt.find_version(job(debian, "tool", "missing"), name, "9")
-        assert str(failure.value) == f"version 9 is not available; there is {there_is}"
+        assert str(failure.value) == f"version 9 is not available (available: {there_is})"
     assert [command[1] for command in debian.changed] == ["update"]
 
 

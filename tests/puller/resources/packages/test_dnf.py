@@ -73,7 +73,7 @@ def test_a_version_that_is_not_available_is_refused_with_those_that_are(fedora: 
     with pytest.raises(ResourceError) as failure:
         Dnf().find_version(job(fedora, "tool"), "tool", "3.0")
     there_is = "1.0-1.el9, 2.0-1.el9, 1:1.5-1.el9"
-    assert str(failure.value) == f"version 3.0 is not available; there is {there_is}"
+    assert str(failure.value) == f"version 3.0 is not available (available: {there_is})"
     assert fedora.changed == [["dnf", "-q", "makecache", "--refresh"]]
 
 

@@ -139,10 +139,10 @@ def test_looking_never_changes(package: MakePackage) -> None:
 @pytest.mark.parametrize(
     ("name", "ensure", "message"),
     [
-        ("missing", "present", "no repository that is known here offers a package missing"),
-        ("missing", "latest", "no repository that is known here offers a package missing"),
-        ("missing", "1.0", "version 1.0 is not available; there is none"),
-        ("tool", "9.9", "version 9.9 is not available; there is "),
+        ("missing", "present", "no configured repository offers a package missing"),
+        ("missing", "latest", "no configured repository offers a package missing"),
+        ("missing", "1.0", r"version 1.0 is not available \(available: none\)"),
+        ("tool", "9.9", r"version 9.9 is not available \(available: "),
     ],
 )
 def test_noop_foretells_that_nothing_offers_a_package_or_version(

@@ -261,10 +261,10 @@ def test_packages_with_other_options_are_another_transaction(package: MakePackag
 @pytest.mark.parametrize(
     ("properties", "sentence"),
     [
-        ({"options": {"release": "sid"}}, "release is 'sid', which apt has and dnf has not"),
+        ({"options": {"release": "sid"}}, "release is 'sid', but only apt supports it, not dnf"),
         (
             {"debconf": [{"question": "tool/x", "type": "string", "value": "1"}]},
-            "debconf is given, which apt has and dnf has not",
+            "debconf is given, but only apt supports it, not dnf",
         ),
     ],
 )
@@ -321,7 +321,7 @@ def test_of_several_packages_that_provide_a_name_apt_wants_one_named(package: Ma
     machine.provides["other"] = "virtual"
     with pytest.raises(ResourceError) as failure:
         predict(package(machine, "virtual", noop=True))
-    assert str(failure.value) == "is no package but what other, server provide; expected one of them"
+    assert str(failure.value) == "is a name that other, server provide, expected one of these packages"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -329,9 +329,9 @@ def test_of_several_packages_that_provide_a_name_apt_wants_one_named(package: Ma
 def test_a_name_has_no_version_and_cannot_be_removed(package: MakePackage, family: str, ensure: str) -> None:
     machine = provided(family, is_installed=True)
     sentence = (
-        f"is no package here, but provided by server, which would have to go, expected {ensure}"
+        f"is not a package here, but provided by server, which would have to be removed, expected {ensure}"
         if ensure in ("absent", "purged")
-        else f"is no package but a name, provided by server, and has no version, expected {ensure}"
+        else f"is a name, not a package: provided by server, and has no version, expected {ensure}"
     )
     for noop in (True, False):
         resource = package(machine, "virtual", ensure=ensure, noop=noop)
@@ -348,7 +348,7 @@ def test_a_name_cannot_be_held(package: MakePackage, family: str) -> None:
     resource = package(provided(family, is_installed=True), "virtual", held=True)
     actual = resource.look()
     with pytest.raises(
-        ResourceError, match="is no package but a name, provided by server, and cannot be held"
+        ResourceError, match="is a name, not a package: provided by server, and cannot be held"
     ):
         resource.change(resource.differences(actual), actual)
 
@@ -356,7 +356,7 @@ def test_a_name_cannot_be_held(package: MakePackage, family: str) -> None:
 def test_configuration_files_of_a_name_that_others_provide_are_purged(package: MakePackage) -> None:
     machine = provided("Debian", is_installed=True)
     machine.packages["virtual"] = Deb("1.0", "config-files")
-    with pytest.raises(ResourceError, match="is no package here, but provided by server"):
+    with pytest.raises(ResourceError, match="is not a package here, but provided by server"):
         predict(package(machine, "virtual", ensure="absent"))
     resource = package(machine, "virtual", ensure="purged")
     actual = resource.look()
@@ -489,7 +489,7 @@ def test_a_file_that_others_can_exchange_is_not_installed_without_its_checksum(
         source = tmp_path / "link.deb"
         source.symlink_to(path)
     for noop in (True, False):
-        with pytest.raises(ResourceError, match=r"may be somebody else's: .* belongs to user 65534"):
+        with pytest.raises(ResourceError, match=r"may be a file of another user: .* belongs to user 65534"):
             package(machine, source=str(source), noop=noop).look()
     assert machine.changed == []
     converge(package(machine, source=str(source), checksum=hashlib.sha256(content).hexdigest()))
@@ -567,10 +567,10 @@ def test_package_manager_parses_only_bytes_that_were_checked(
             {"source": "a.deb", "checksum": "AB"},
             "checksum is 'AB', expected 64 lower-case hexadecimal digits (SHA-256)",
         ),
-        ({"checksum": "0" * 64}, "checksum is given, and there is no source"),
+        ({"checksum": "0" * 64}, "checksum is given, but source is missing"),
         (
             {"source": "a.deb", "ensure": "latest"},
-            "source is given, and latest is what repositories offer: expected ensure: present or a version",
+            "source is given, but latest is only for repositories: expected ensure: present or a version",
         ),
     ],
 )
@@ -621,7 +621,7 @@ def test_an_answer_that_comes_too_late_is_a_warning(
     resource = package(a_debian("1.0-1"), debconf=ANSWERS)
     assert predict(resource) == "stable"
     assert list(resource.notes) == [
-        "debconf has another answer to tool/kind, and what is installed is not asked again (dpkg-reconfigure)"
+        "debconf has another answer to tool/kind, but installed packages do not read it again (dpkg-reconfigure)"
     ]
     database.write_text(database.read_text().replace("No configuration", "Internet Site"))
     resource = package(a_debian("1.0-1"), debconf=ANSWERS)

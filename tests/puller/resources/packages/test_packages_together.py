@@ -285,7 +285,7 @@ def test_lists_that_cannot_be_fetched_are_part_of_the_failure(run: Run, debian: 
 
     apt_get, debian.apt_get = debian.apt_get, fail  # type: ignore[method-assign]
     errors = run(debian, 'resources: [{package: [{aaa: {ensure: "9.9"}}, missing]}]')
-    assert "version 9.9 is not available; there is 1.0" in errors["aaa"].errors[0]
+    assert "version 9.9 is not available (available: 1.0)" in errors["aaa"].errors[0]
     assert "is not signed" in errors["aaa"].errors[0]
     assert "is not signed" in errors["missing"].errors[0]
 

@@ -487,7 +487,7 @@ def test_source_that_contradicts_another_is_not_written(
     with pytest.raises(ResourceError) as failure:
         (resource.noop_message if noop else resource.change)(resource.differences(actual), actual)
     assert str(failure.value) == (
-        f"apt cannot read its sources with this one, so nothing was changed; the same repository is in {other}, "
+        f"apt cannot read its sources with this one, so nothing was changed. The same repository is in {other}: "
         "remove it there: apt-get update: exit code 100; it printed:\n"
         "E: Conflicting values set for option Signed-By"
     )
@@ -504,7 +504,7 @@ def test_source_that_apt_cannot_read_is_not_stable(
     machine.verdict = REFUSED
     for noop in (True, False):
         resource = repository(noop=noop)
-        with pytest.raises(ResourceError, match=r"^apt cannot read its sources; the same repository is in "):
+        with pytest.raises(ResourceError, match=r"^apt cannot read its sources. The same repository is in "):
             resource.differences(resource.look())
 
 
@@ -564,7 +564,7 @@ def test_changed_release_file_is_accepted_only_where_allowed(
     assert "Acquire::AllowReleaseInfoChange=1" in machine.commands[-1]
     assert etc.source.read_text() == f"{SOURCE}X-Allow-Release-Info-Change: yes\n"
     with pytest.raises(
-        ResourceError, match="allow_release_info_change is given, which apt has and dnf has not"
+        ResourceError, match="allow_release_info_change is given, but only apt supports it, not dnf"
     ):
         predict(repository(family="RedHat", url="https://x", key="web.asc", allow_release_info_change=True))
 
@@ -615,13 +615,13 @@ def test_noop_waits_for_a_key_that_an_earlier_resource_brings(
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "is no public key of OpenPGP"),
-        (b"<html>404</html>", "is no public key of OpenPGP"),
+        (b"", "is not an OpenPGP public key"),
+        (b"<html>404</html>", "is not an OpenPGP public key"),
         (KEY.replace("PUBLIC", "PRIVATE").encode(), "holds a private key, expected a public one"),
-        (b"\x95\x01\x02", "is no public key of OpenPGP"),
+        (b"\x95\x01\x02", "is not an OpenPGP public key"),
         ((KEY + KEY).encode(), "holds several blocks, expected one"),
         (KEY.replace("\n\n", "\n\nSigned-By: \x07\n").encode(), "expected plain text"),
-        (KEY.encode()[:200], "is no public key of OpenPGP"),
+        (KEY.encode()[:200], "is not an OpenPGP public key"),
     ],
 )
 def test_what_is_no_public_key_is_never_trusted(
@@ -705,22 +705,25 @@ def test_noop_foretells_a_key_that_cannot_be_used(repository: MakeRepository) ->
         ({"architectures": [""]}, "architectures has '', expected a word without blanks"),
         (
             {"suites": ["./"]},
-            "components is given, and './' is a directory, which has none: expected no components",
+            "components is given, and './' is a directory without components",
         ),
         (
             {"suites": ["a", "./"], "components": []},
             "suites has './', a directory, beside suites: expected two repositories",
         ),
-        ({"components": []}, "components is missing; the suite 'bookworm' wants some, such as [main]"),
-        ({"suites": []}, "suites is missing; components are those of a suite"),
+        (
+            {"components": []},
+            "components is missing, but the suite 'bookworm' requires components such as [main]",
+        ),
+        ({"suites": []}, "suites is missing; components belong to a suite"),
         ({"key": None}, "key is missing; it is required unless url is file:"),
         (
             {"key": "https://x/key.asc"},
             "key is 'https://x/key.asc', expected a file of the bundle, or an armoured key",
         ),
-        ({"key": "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"}, "key is no public key of OpenPGP"),
+        ({"key": "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"}, "key is not an OpenPGP public key"),
         ({"priority": 0}, "priority is 0, expected a number, and not 0"),
-        ({"provider": "dnf"}, "suites is given, which apt has and dnf has not"),
+        ({"provider": "dnf"}, "suites is given, but only apt supports it, not dnf"),
     ],
 )
 def test_what_would_break_or_open_the_package_manager_is_refused(
@@ -732,9 +735,9 @@ def test_what_would_break_or_open_the_package_manager_is_refused(
 
 
 def test_what_only_one_package_manager_knows_is_a_failure_on_the_other(repository: MakeRepository) -> None:
-    with pytest.raises(ResourceError, match="suites is given, which apt has and dnf has not"):
+    with pytest.raises(ResourceError, match="suites is given, but only apt supports it, not dnf"):
         predict(repository(family="RedHat"))
-    with pytest.raises(ResourceError, match="suites is missing; apt wants some"):
+    with pytest.raises(ResourceError, match="suites is missing; apt requires suites"):
         predict(repository(url="https://x", key="web.asc"))
     with pytest.raises(
         ResourceError, match="expected Debian \\(apt\\) or RedHat \\(dnf\\), or a provider named"

@@ -106,7 +106,7 @@ def test_somebody_unknown_is_refused_unless_an_earlier_command_may_make_them(ben
     bench.apply()
     who = {what: "nobody-by-that-name"}
     kind = {"owner": "user", "group": "group"}[what]
-    assert bench.fail(**who) == f"{what} is 'nobody-by-that-name', and there is no such {kind}"
+    assert bench.fail(**who) == f"{what} is 'nobody-by-that-name', an unknown {kind}"
     scaffold = bench.scaffold(noop=True, uncertain=True, **who)
     (difference,) = scaffold.differences(scaffold.look())
     assert (difference.property, difference.path, difference.desired) == (

@@ -115,7 +115,7 @@ def test_a_target_that_is_a_link_means_the_directory_and_the_link_stays(bench: A
 def test_a_target_that_is_a_link_to_nothing_is_refused(bench: Any) -> None:
     bench.template("app.conf", "app\n")
     bench.target.symlink_to("nowhere")
-    assert bench.fail() == "/target is a link to /nowhere, where nothing is"
+    assert bench.fail() == "/target is a link to /nowhere, which does not exist"
     assert bench.apply(ensure="absent").noop == "stable"
     assert bench.target.is_symlink()
 

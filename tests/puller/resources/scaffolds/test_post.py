@@ -174,7 +174,7 @@ def test_a_command_must_leave_a_file(bench: Any, tool: Any, script: str) -> None
     bench.template("a.conf")
     scaffold = bench.scaffold(post=[{"*": tool(script)}])
     actual = scaffold.look()
-    with pytest.raises(ResourceError, match=r"a\.conf: is no file any more after its post commands"):
+    with pytest.raises(ResourceError, match=r"a\.conf: is no longer a file after its post commands"):
         scaffold.change(scaffold.differences(actual), actual)
     assert not bench.target.exists()
 

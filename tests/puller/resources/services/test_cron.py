@@ -224,7 +224,7 @@ def test_a_user_that_there_is_not_is_a_failure_also_of_a_file_in_order(
     """cron skips such a job, so a matching file is not enough."""
     write(path, TEXT.replace(" root ", " nobody-at-all "))
     for noop in (False, True):
-        with pytest.raises(ResourceError, match="user is 'nobody-at-all', and there is no such user"):
+        with pytest.raises(ResourceError, match="user is 'nobody-at-all', an unknown user"):
             make(Cron, {**JOB, "user": "nobody-at-all"}, noop=noop).look()
     assert converge(make(Cron, ABSENT)) == ["ensure present → absent"]
 
@@ -253,7 +253,7 @@ def test_a_machine_without_a_cron_gets_the_file_and_a_note(
 
 
 def test_two_days_of_which_either_is_enough_are_noted(make: Make) -> None:
-    note = "both a day of the month and a day of the week are given: it runs on either of them"
+    note = "both a day of the month and a day of the week are given: it runs on both kinds of days"
     assert make(Cron, {**JOB, "schedule": "0 0 1 * mon"}).notes == [note]
     assert make(Cron, {**JOB, "schedule": "0 0 * * mon"}).notes == []
 
@@ -348,7 +348,7 @@ def test_what_it_changes_is_its_file_which_its_name_alone_takes_away(make: Make,
             {"name": "my.job"},
             "name is 'my.job', expected at most 200 letters, digits, _ and -, as cron ignores",
         ),
-        ({"name": "-x"}, "name is '-x', expected .*; the first is no -"),
+        ({"name": "-x"}, "name is '-x', expected .*; the first must not be -"),
         ({"name": ""}, "name is '', expected"),
         ({"name": "a/b"}, "name is 'a/b', expected"),
         ({"name": "../cron"}, "name is '../cron', expected"),
@@ -361,7 +361,7 @@ def test_what_it_changes_is_its_file_which_its_name_alone_takes_away(make: Make,
         ({"command": "a\0b"}, "expected one line"),
         ({"command": r"printf '\\%s'"}, "which has two backslashes in a row, which crons read differently"),
         ({"command": "a\rb"}, "expected one line"),
-        ({"command": "%" * 500}, "command has more than 999 bytes, of which cron cuts off the rest"),
+        ({"command": "%" * 500}, "command has more than 999 bytes, and cron cuts off the rest"),
         ({"user": ""}, "user is '', expected the name of a user"),
         ({"user": "-u"}, "user is '-u', expected the name of a user"),
         ({"user": "a b"}, "user is 'a b', expected"),
@@ -373,7 +373,7 @@ def test_what_it_changes_is_its_file_which_its_name_alone_takes_away(make: Make,
         ({"environment": {"A": "a\nb"}}, r"environment has A with 'a\\nb', expected one line"),
         (
             {"environment": {"A": " ' \" "}},
-            "which cron has no way to quote: expected only one kind of quotes",
+            "which cron cannot quote: expected only one kind of quotes",
         ),
         ({"environment": {"A": '"a"'}}, "which begins and ends with quotes, and crons read that differently"),
         ({"environment": {"A": "'a b' "}}, "which begins and ends with quotes"),

@@ -53,7 +53,7 @@ def test_blanks_and_tabs_between_fields_are_one_blank() -> None:
         ("99999999999999999999 * * * *", "as its minute, expected 0 to 59"),
         ("5-1 * * * *", "has '5-1' as its minute, expected the lower one first$"),
         ("* * * * fri-mon", "has 'fri-mon' as its day of week, expected the lower one first$"),
-        ("* * * * sat-sun", "expected the lower one first; Sunday is also 7"),
+        ("* * * * sat-sun", "expected the lower one first \\(Sunday is also 7\\)"),
         ("5/15 * * * *", "has '5/15' as its minute, expected a range before the step: 5-59/15"),
         ("*/0 * * * *", r"has '\*/0' as its minute, expected a step of 1 to 59"),
         ("*/60 * * * *", "expected a step of 1 to 59"),

@@ -378,7 +378,7 @@ def test_a_unit_that_does_not_exist_is_stopped_and_disabled(
     for noop in (False, True):
         resource = service("missing", ensure="stopped", enable=enable, noop=noop)
         assert resource.differences(resource.look(), refresh=True) == []
-    with pytest.raises(ResourceError, match=r"there is no unit missing\.service"):
+    with pytest.raises(ResourceError, match=r"unknown unit missing\.service"):
         apply(service("missing", ensure="stopped", enable=True))
 
 
@@ -386,7 +386,7 @@ def test_noop_believes_in_a_unit_file_that_the_run_would_have_written(
     machine: SimulatedSystemd, service: Make
 ) -> None:
     resource = service("late", noop=True, enable=True)
-    assert predict(resource) == "failure: there is no unit late.service"
+    assert predict(resource) == "failure: unknown unit late.service"
     resource.context.system.expect(f"{UNIT_DIRECTORIES[0]}/late.service", "file")
     looking: Any = resource.context.system
     looking.exists = lambda path: path == f"{UNIT_DIRECTORIES[0]}/late.service"
@@ -473,8 +473,8 @@ def test_unit_that_waits_for_its_restart_fails(machine: SimulatedSystemd, servic
     with pytest.raises(ResourceError) as failure:
         resource.differences(resource.look())
     assert str(failure.value) == (
-        "plain.service does not keep running: its process has ended with exit code 3, and systemd restarts it; "
-        "its journal says:\ncannot read /etc/app\\x1b[31m.conf"
+        "plain.service does not keep running: its process has ended with exit code 3, and systemd restarts it. "
+        "Its journal:\ncannot read /etc/app\\x1b[31m.conf"
     )
     assert machine.told() == []
     assert machine.pauses <= 12
@@ -577,7 +577,7 @@ def test_unit_that_a_started_unit_wants_is_enabled(machine: SimulatedSystemd, se
     assert apply(service("static", ensure="stopped", enable=True)) == []
     machine.unit("static").wanted_by = "plain.service"
     wanted = {"ensure": "stopped", "enable": True, "new_run": True}
-    with pytest.raises(ResourceError, match="no unit that starts at boot wants it"):
+    with pytest.raises(ResourceError, match="no unit that starts at boot requires it"):
         apply(service("static", **wanted))
     machine.execute(Command(["systemctl", "enable", "plain"]))
     assert apply(service("static", **wanted)) == []
@@ -658,7 +658,7 @@ def test_a_failure_carries_what_systemctl_and_the_journal_say(
         apply(service("fails"))
     assert str(failure.value) == (
         "systemctl start fails.service: exit code 1; it said: Job for fails.service failed because the control"
-        " process exited with error code; its journal says:\n"
+        " process exited with error code. Its journal:\n"
         "it is broken\nfails.service: Failed with result 'exit-code'."
     )
 
@@ -695,8 +695,11 @@ def test_a_service_that_was_started_as_often_as_systemd_allows_is_started_all_th
 @pytest.mark.parametrize(
     ("state", "why"),
     [
-        ("static", "it has no [Install] section, so other units start it and nothing enables or disables it"),
-        ("indirect", "it is enabled through another unit, the one that its [Install] section names"),
+        (
+            "static",
+            "it lacks an [Install] section, so other units start it and it cannot be enabled or disabled",
+        ),
+        ("indirect", "it is enabled through another unit, which its [Install] section names"),
         ("generated", "it was made by a generator from something else, such as /etc/fstab or /etc/init.d"),
         ("transient", "it was made by a program and is gone with the next boot"),
     ],
@@ -913,7 +916,7 @@ def test_a_unit_that_cannot_reload_is_a_failure_before_it_would_have_to(
 ) -> None:
     for step in steps:
         machine.execute(Command(["systemctl", step, "plain"]))
-    message = r"^plain\.service cannot reload \(CanReload=no\); let it subscribe to what it reads"
+    message = r"^plain\.service cannot reload \(CanReload=no\): let it subscribe to its files"
     with pytest.raises(ResourceError, match=message):
         service("plain", noop=noop, **RELOAD).look()
     assert service("plain", noop=noop, ensure="stopped", **RELOAD).look()
@@ -948,8 +951,8 @@ def test_a_reload_that_fails_is_told_with_the_journal(machine: SimulatedSystemd,
     with pytest.raises(ResourceError) as failure:
         apply_reload(service("reloads", **RELOAD))
     assert str(failure.value) == (
-        "systemctl reload reloads.service: exit code 1; it said: Job for reloads.service failed;"
-        " its journal says:\nline 3: what is this"
+        "systemctl reload reloads.service: exit code 1; it said: Job for reloads.service failed."
+        " Its journal:\nline 3: what is this"
     )
 
 
@@ -1017,7 +1020,7 @@ def test_a_service_of_a_user_is_asked_for_and_told_by_that_user(
 
 
 def test_the_journal_of_a_users_service_is_that_of_the_user(machine: SimulatedSystemd, of_root: Make) -> None:
-    with pytest.raises(ResourceError, match="its journal says:\nit is broken"):
+    with pytest.raises(ResourceError, match="Its journal:\nit is broken"):
         apply(of_root("fails"))
     asked = next(one for one in machine.ran if "--quiet" in one)
     assert asked[-2:] == ["--user-unit=fails.service", f"_UID={os.geteuid()}"]
@@ -1052,7 +1055,7 @@ def test_a_manager_that_is_about_to_start_is_waited_for(of_root: Make, tmp_path:
 def test_a_user_that_there_is_not_is_a_failure_unless_the_run_makes_it(service: Make) -> None:
     user = {"scope": "user", "user": "nobody-here"}
     for noop in (False, True):
-        with pytest.raises(ResourceError, match="user is 'nobody-here', and there is no such user"):
+        with pytest.raises(ResourceError, match="user is 'nobody-here', an unknown user"):
             service("plain", noop=noop, **user).look()
     assert predict(service("plain", noop=True, uncertain=True, enable=True, **user)) == (
         "Would have started, would have enabled"
@@ -1225,12 +1228,12 @@ def test_a_restart_that_failed_is_made_up_for_in_the_next_run(
     [
         ({"ensure": "present"}, "ensure is 'present', expected running or stopped"),
         ({"scope": "user"}, "user is missing; it is required with scope: user"),
-        ({"user": "app"}, "user is given, and only a service with scope: user has one"),
+        ({"user": "app"}, "user is given, but requires scope: user"),
         ({"scope": "user", "user": "-x"}, "user is '-x', expected the name of a user"),
         ({"scope": "user", "user": "a/b"}, "user is 'a/b', expected the name of a user"),
         (
             {"enable": "masked"},
-            "enable is 'masked', expected ensure: stopped with it, as nothing that is masked can start",
+            "enable is 'masked', expected ensure: stopped with it, as a masked service cannot start",
         ),
         (
             {"name": "--now"},
@@ -1246,7 +1249,7 @@ def test_a_restart_that_failed_is_made_up_for_in_the_next_run(
         ({"name": "a" * 256}, "expected at most 255 characters"),
         (
             {"name": "getty@"},
-            "name is 'getty@', which is a template; expected an instance such as 'getty@name'",
+            "name is 'getty@', which is a template, expected an instance such as 'getty@name'",
         ),
         ({"name": "getty@.service"}, "which is a template"),
     ],
