@@ -280,7 +280,7 @@ def test_metrics_are_written_by_the_same_rule(place: Place, settled: Host) -> No
     outcome = settled.run()
     assert outcome.status == 78
     settled.assert_told(
-        "the metrics cannot be kept: .* the link 'site' of user 65534 leads to a directory", outcome
+        "cannot write the metrics: .*: the link 'site' of user 65534 leads to a directory", outcome
     )
     settled.configure(reports={"textfile": str(place.home / "puller.prom")})
     assert settled.run().status == 0

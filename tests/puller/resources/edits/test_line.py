@@ -147,7 +147,7 @@ WRONG = [
     ({"line": r"\g<no>", "match": "(a)", "back_references": True}, "line is .*unknown group name 'no'"),
     ({"line": r"\d", "match": "(a)", "back_references": True}, r"line is .*bad escape \\d"),
     ({"line": r"a\n", "match": "(a)", "back_references": True}, "expected one line"),
-    ({**L, "ensure": "gone"}, "ensure is 'gone', expected present or absent"),
+    ({**L, "ensure": "gone"}, "ensure is 'gone' \\(did you mean 'absent'\\?\\), expected present or absent"),
     ({**L, "path": "etc/x"}, "path is 'etc/x', expected an absolute path"),
     ({**L, "path": "/etc/../x"}, "path is '/etc/../x', expected an absolute path"),
     ({**L, "path": "/"}, "path is '/', which is not a file"),

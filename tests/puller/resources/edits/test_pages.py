@@ -17,7 +17,7 @@ FENCED = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 def test_the_example_of_a_page_makes_what_the_page_says(
     name: str, apply: Callable[..., Any], place: Path
 ) -> None:
-    section = (PAGES / f"{name}.md").read_text().split("## An example\n")[1].split("\n## ")[0]
+    section = (PAGES / f"{name}.md").read_text().split("\n## ")[0]
     (_, manifest), *texts = FENCED.findall(section)
     path = place / "file"
     resources: dict[str, Any] = {}

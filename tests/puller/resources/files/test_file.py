@@ -464,7 +464,10 @@ def test_a_sensitive_file_shows_no_diff(make: Make, ours: dict[str, str], tmp_pa
         ({"name": "/etc//x"}, "name is '/etc//x', expected an absolute path"),
         ({"name": "/etc/"}, "name is '/etc/', expected an absolute path"),
         ({"name": "/", "ensure": "absent", "force": True}, "name is '/', which is not managed"),
-        ({"ensure": "file"}, "ensure is 'file', expected one of present, absent, directory, exists"),
+        (
+            {"ensure": "file"},
+            "ensure is 'file' \\(did you mean 'present'\\?\\), expected one of present, absent, directory, exists",
+        ),
         ({"content": "a", "source": "b"}, "source cannot be given together with content"),
         ({"content": "a", "ensure": "directory"}, "content has no effect with ensure: directory"),
         ({"owner": None}, "owner is missing; it is required unless ensure is absent"),

@@ -434,14 +434,20 @@ def test_versions_are_accepted(make: Make, ensure: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "ensure",
-    ["lastest", "installed", "", "-1.0", "1.0 -y", "1.0;id", "1.*", "=1.0", "~1.0", "1.0\n", "$(id)1"],
+    ("ensure", "suggestion"),
+    [
+        ("installed", " (did you mean 'present'?)"),
+        *(
+            (x, "")
+            for x in ["lastest", "", "-1.0", "1.0 -y", "1.0;id", "1.*", "=1.0", "~1.0", "1.0\n", "$(id)1"]
+        ),
+    ],
 )
-def test_what_is_no_state_and_no_version_is_refused(make: Make, ensure: str) -> None:
+def test_what_is_no_state_and_no_version_is_refused(make: Make, ensure: str, suggestion: str) -> None:
     with pytest.raises(PropertyError) as failure:
         make(Package, {"name": "tool", "ensure": ensure})
-    wanted = "expected present, absent, latest, purged or a version such as '1.24.0-1'"
-    assert str(failure.value) == f"ensure is {ensure!r}, {wanted}"
+    expected = "expected present, absent, latest, purged or a version such as '1.24.0-1'"
+    assert str(failure.value) == f"ensure is {ensure!r}{suggestion}, {expected}"
 
 
 def test_no_time_to_work_is_refused(make: Make) -> None:
