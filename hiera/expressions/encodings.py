@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import unquote_plus
 from uuid import UUID, uuid5
 
@@ -52,28 +52,35 @@ def to_nice_json(value: Any, indent: int = 4, sort_keys: bool = True, ensure_asc
     return to_json(value, indent, sort_keys, ensure_ascii)
 
 
+class YamlStyle(TypedDict, total=False):
+    """Further keyword arguments of the YAML filters."""
+
+    width: int
+    explicit_start: bool
+    explicit_end: bool
+    default_style: str
+    canonical: bool
+    allow_unicode: bool
+
+
 def to_yaml(
     value: Any,
     indent: int | None = None,
     sort_keys: bool = True,
     default_flow_style: bool | None = None,
-    **style: Any,
+    **style: Unpack[YamlStyle],
 ) -> str:
-    """Return YAML, with the innermost lists and mappings on one line.
-
-    Other styles: ``width``, ``explicit_start``, ``explicit_end``, ``default_style``, ``canonical``, ``allow_unicode``.
-    Raises ExpressionError.
-    """
-    if unknown := sorted(style.keys() - _YAML_STYLES):
-        raise ExpressionError(
-            "", f"to_yaml does not accept {unknown[0]}, only {', '.join(sorted(_YAML_STYLES))}"
-        )
+    """Return YAML, with the innermost lists and mappings on one line. Raises ExpressionError."""
+    styles = YamlStyle.__annotations__.keys()
+    if unknown := sorted(style.keys() - styles):
+        raise ExpressionError("", f"to_yaml does not accept {unknown[0]}, only {', '.join(sorted(styles))}")
 
     class Dumper(yaml.CSafeDumper):
         # Shared lists would become anchors, which few readers of configuration files support.
         def ignore_aliases(self, _data: Any) -> bool:
             return True
 
+    complete_style: YamlStyle = {"allow_unicode": True, **style}
     value = plain(value)
     sizes.verify_yaml(value, indent or 2)
     return str(
@@ -83,18 +90,17 @@ def to_yaml(
             indent=indent,
             sort_keys=sort_keys,
             default_flow_style=default_flow_style,
-            **{"allow_unicode": True, **style},
+            **complete_style,
         )
     )
 
 
-_YAML_STYLES: Final = frozenset(
-    {"allow_unicode", "canonical", "default_style", "explicit_end", "explicit_start", "width"}
-)
-
-
 def to_nice_yaml(
-    value: Any, indent: int = 4, sort_keys: bool = True, default_flow_style: bool = False, **style: Any
+    value: Any,
+    indent: int = 4,
+    sort_keys: bool = True,
+    default_flow_style: bool = False,
+    **style: Unpack[YamlStyle],
 ) -> str:
     """Return readable YAML: each item on its own line."""
     return to_yaml(value, indent, sort_keys, default_flow_style, **style)

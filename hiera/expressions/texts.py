@@ -9,7 +9,7 @@ import ntpath
 import posixpath
 import re
 import shlex
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import urlsplit as split_url
 
 from hiera import regex
@@ -35,7 +35,20 @@ def quote(value: Any) -> str:
     return shlex.quote(as_text(value, "quote"))
 
 
-def comment(text: Any, style: str = "plain", **parts: Any) -> str:
+class CommentParts(TypedDict, total=False):
+    """The parts of a comment. ``None`` means the decoration without trailing blanks."""
+
+    beginning: str
+    decoration: str
+    end: str
+    newline: str
+    postfix: str | None
+    postfix_count: int
+    prefix: str | None
+    prefix_count: int
+
+
+def comment(text: Any, style: str = "plain", **parts: Unpack[CommentParts]) -> str:
     """Return comment lines in the style ``plain``, ``c``, ``cblock``, ``erlang`` or ``xml``.
 
     ``decoration`` and other parts override the style. Raises ExpressionError for another style or part, LimitError for
@@ -74,7 +87,7 @@ _COMMENTS: Final[dict[str, dict[str, str]]] = {
     "erlang": {"decoration": "% "},
     "xml": {"beginning": "<!--", "decoration": " - ", "end": "-->"},
 }
-_COMMENT_PARTS: Final[dict[str, Any]] = {
+_COMMENT_PARTS: Final[CommentParts] = {
     "beginning": "",
     "decoration": "",
     "end": "",
@@ -84,7 +97,7 @@ _COMMENT_PARTS: Final[dict[str, Any]] = {
     "prefix": None,
     "prefix_count": 1,
 }
-"""The default parts of a comment. ``None`` means the decoration without trailing blanks."""
+"""The default parts of a comment."""
 
 
 def type_debug(value: Any) -> str:

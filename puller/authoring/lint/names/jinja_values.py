@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 from jinja2 import Environment, nodes
 
@@ -273,9 +273,15 @@ def _arguments_of(function: Callable[..., Any]) -> tuple[str, ...]:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return ()
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return ()
-    return tuple(one.name for one in parameters)
+    names: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            names.append(parameter.name)
+        elif "Unpack[" in str(parameter.annotation):
+            names += get_type_hints(get_type_hints(function)[parameter.name].__args__[0])
+        else:
+            return ()
+    return tuple(names)
 
 
 def looked_up(judge: Judge, names: dict[str, Shape], steps: Path, in_branch: bool, line: int) -> Shape:

@@ -34,6 +34,8 @@ WRONG = {
     "{{ [1] | map('uper') | list }}": "unknown filter 'uper'",
     "{{ [1] | select('nunber') | list }}": "unknown test 'nunber'",
     "{{ data.port | default(vale=1) }}": "default has no argument 'vale'",
+    "{{ data.port | to_nice_yaml(inddent=2) }}": "to_nice_yaml has no argument 'inddent' (did you mean 'indent'?)",
+    "{{ data.port | comment(decoraton='; ') }}": "comment has no argument 'decoraton' (did you mean 'decoration'?)",
     "{{ hiera('port', mrge='deep') }}": "hiera has no argument 'mrge' (did you mean 'merge'?)",
     "{{ data.port }": "[expression-syntax]",
     "{{ data.port | }}": "[expression-syntax]",
