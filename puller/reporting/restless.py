@@ -83,7 +83,7 @@ def sentence(resource: RestlessResource) -> str:
 def sentences(resources: Sequence[RestlessResource], most: int = MOST_SAID) -> list[str]:
     """Return a sentence about each resource. The last sentence counts the omitted resources."""
     told = [sentence(one) for one in resources[:most]]
-    return [*told, f"and {len(resources) - most} more are restless"] if len(resources) > most else told
+    return [*told, f"and {len(resources) - most} more restless resources"] if len(resources) > most else told
 
 
 def _earlier(report: Report, directories: Directories) -> Iterator[Report]:

@@ -243,7 +243,7 @@ def test_an_ordinary_user_s_agent_pulls_under_her_timer_forth_and_back(
     as_alice(debian, "systemctl", "--user", "disable", "--now", "puller.timer")
     as_alice(debian, "systemctl", "--user", "stop", "puller.service")
     said = as_alice(debian, "puller", "check", "--as-user").stdout
-    assert said.startswith("PULLER OK - 1 check in order"), said
+    assert said.startswith("PULLER OK - 1 check OK"), said
     assert not (debian.root / "var/lib/puller").exists()
     assert debian.run("puller", "run", "--as-user", check=False).returncode == 64
 

@@ -159,7 +159,7 @@ def test_a_host_on_which_everything_is_fought_over_remembers_a_bounded_number() 
     assert len(many) == 1000
     said = sentences(many)
     assert len(said) == 21
-    assert said[-1] == "and 980 more are restless"
+    assert said[-1] == "and 980 more restless resources"
 
 
 def reading(reports: list[Report], read: list[Report]) -> Iterator[Report]:

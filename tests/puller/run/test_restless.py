@@ -92,9 +92,9 @@ def test_many_at_once_are_told_in_few_lines(machine: Machine, publisher: "Publis
     publisher.publish("2.0.0", RESTLESS.partition("  - exec")[0] + stamps)
     output = [machine.run() for _ in range(4)][-1]
     assert output.count(" is restless: ") == 20
-    assert "and 6 more are restless" in output
+    assert "and 6 more restless resources" in output
     said = machine.host.puller("status").output
-    assert (said.count(" is restless: "), said.count("and 6 more are restless")) == (20, 1)
+    assert (said.count(" is restless: "), said.count("and 6 more restless resources")) == (20, 1)
     assert len(machine.restless()) == 26
     assert machine.host.puller("status", "--check").output.count(" is restless: ") == 3
 
