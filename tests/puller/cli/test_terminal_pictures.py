@@ -161,6 +161,8 @@ def story(variant: Variant, new_site: Path) -> Iterator[Story]:
     web = WebServer(directory / "www")
     yield Story(directory, web, new_site, variant)
     web.stop()
+    for path, _, _ in os.walk(directory):
+        os.chmod(path, 0o700)  # unpacked bundles are read-only, also for the ordinary user who removes them
     shutil.rmtree(directory)
 
 
