@@ -81,7 +81,6 @@ OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
             "puller/reporting",
             "puller/resources",
             "puller/system",
-            "puller/templates",
         }
     ),
     "docstrings": frozenset(

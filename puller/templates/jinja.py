@@ -151,7 +151,7 @@ def _option(pair: str) -> tuple[str, Any]:
     if not colon:
         raise FunctionError(f"{HEADER_MARK} has {pair.strip()!r}, expected key: value, with commas between")
     if key not in _KEYS:
-        raise FunctionError(f"{HEADER_MARK} has {key!r}, which cannot be said here, only {', '.join(_KEYS)}")
+        raise FunctionError(f"{HEADER_MARK} has {key!r}, but only accepts {', '.join(_KEYS)}")
     try:
         value = ast.literal_eval(written)
     except (MemoryError, RecursionError, SyntaxError, ValueError):
@@ -248,7 +248,7 @@ class JinjaEngine:
             self.texts[name] = text
             if text.startswith(HEADER_MARK):
                 raise FunctionError(
-                    f"{name} is read as the template that asks for it: leave out its line {HEADER_MARK}"
+                    f"{name} is read like the template that includes it: remove its line {HEADER_MARK}"
                 )
         return text
 

@@ -187,7 +187,7 @@ def explained(error: TemplateError, *, secret: bool = False) -> str:
     """Return the text of an error, without its excerpt."""
     if secret and not (error.is_of_text or isinstance(error, LimitError)):
         place = f"{error.file}:{error.line}:{error.column}"
-        return f"{place}: fails; there may be secrets in what it says, so that is not shown"
+        return f"{place}: fails, the message is hidden because it may contain secrets"
     return text_of(error.problems[0])
 
 

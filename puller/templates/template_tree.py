@@ -151,7 +151,7 @@ class _Tree:
             raise FunctionError(f"{target or '/'} is a directory of the target")
         directory = posixpath.dirname(target)
         if directory not in self.directories:
-            raise FunctionError(f"there is no directory {directory} in the target yet")
+            raise FunctionError(f"directory {directory} is missing in the target")
         self.written[target] = text
         return ""
 

@@ -126,7 +126,7 @@ class CallCompiler(ExpressionCompiler):
         given = [argument(frame) for argument in arguments]
         self._refuse_written(offset, given)
         if any(value is MISSING for value in given):
-            self.fail(offset, f"{writer.name}: there is no value to print")
+            self.fail(offset, f"{writer.name}: the value to print is missing")
         parts = [self.printed(offset, frame, value, lambda v: writer.escape(to_text(v))) for value in given]
         return _Written("".join(parts))
 
@@ -195,7 +195,5 @@ def _is_something(value: Any) -> bool:
 
 def _why_not(called: Any) -> str:
     if type(called) is Writer:
-        return "a writer prints, it has no value"
-    return (
-        "there is no such value" if called is MISSING else f"it is {values.describe(called)}, not a function"
-    )
+        return "a writer prints and does not return a value"
+    return "the value is missing" if called is MISSING else f"it is {values.describe(called)}, not a function"

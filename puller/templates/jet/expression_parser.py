@@ -231,7 +231,9 @@ class ExpressionParser:
         try:
             return Literal(token.offset, _VALUES[token.kind](token.text), token.text)
         except ValueError as error:
-            raise self.source.error(token.offset, f"{token.text} is no valid {token.kind}: {error}") from None
+            raise self.source.error(
+                token.offset, f"{token.text} is not a valid {token.kind}: {error}"
+            ) from None
 
     def parenthesis(self) -> Expression:
         """Read ``( expression )``."""

@@ -109,13 +109,13 @@ def _length(_: Frame, values: list[Any]) -> int:
     if isinstance(value, (list, tuple, dict, bytes)):
         return len(value)
     if value is MISSING:
-        raise FunctionError("wants a value, but there is none")
+        raise FunctionError("requires a value")
     raise FunctionError(f"{describe(value)} has no length")
 
 
 def _map(_: Frame, values: list[Any]) -> dict[str, Any]:
     if len(values) % 2:
-        raise FunctionError("the last key has no value")
+        raise FunctionError("the last key requires a value")
     result: dict[str, Any] = {}
     for key, value in zip(values[::2], values[1::2], strict=True):
         if not isinstance(key, str):
@@ -134,7 +134,7 @@ def _ints(_: Frame, values: list[Any]) -> IntRange:
         raise FunctionError(f"takes 2 arguments, not {len(values)}")
     for value in values:
         if not is_number(value):
-            raise FunctionError(f"wants a number, not {describe(value)}")
+            raise FunctionError(f"requires a number, not {describe(value)}")
     start, end, *_rest = [*map(as_int, values), 0, 0]
     if end <= start:
         raise FunctionError(f"from ({start}) must be smaller than to ({end})")
@@ -186,7 +186,7 @@ def _exactly(count: int, values: list[Any]) -> list[Any]:
 def _dump(frame: Frame, values: list[Any]) -> str:
     """Return the variables and blocks with these names, or all, for debugging a template."""
     if any(not isinstance(value, str) for value in values[1:]):
-        raise FunctionError("wants names as strings")
+        raise FunctionError("requires names as strings")
     if not values or is_number(values[0]):
         return _dump_all(frame)
     return "".join(_dump_variable(frame, str(name)) + _dump_block(frame, str(name)) for name in values)

@@ -32,9 +32,9 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _UNTERMINATED: Final = {
-    '"': "the string has no closing quote on its line",
-    "`": "the raw string has no closing backquote",
-    "'": "the character constant has no closing quote on its line",
+    '"': "the string requires a closing quote on its line",
+    "`": "the raw string requires a closing backquote",
+    "'": "the character constant requires a closing quote on its line",
 }
 _MAY_END_WORD: Final = frozenset(SPACES + ".,|:)=(;?[]+-/%*&!<>")
 _TAKES_NO_SIGN_AFTER: Final = frozenset(
@@ -131,7 +131,7 @@ class _Lexer:
             position = self.lex_token(position, spaced)
             parentheses += {"(": 1, ")": -1}.get(self.tokens[-1].kind, 0)
             if parentheses < 0:
-                return self.fail("there is no open parenthesis to close", self.tokens.pop().offset)
+                return self.fail("the opening parenthesis is missing", self.tokens.pop().offset)
         return position
 
     def closing(self, begin: int, position: int) -> int:

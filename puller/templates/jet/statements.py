@@ -333,9 +333,7 @@ class StatementCompiler(CallCompiler):
         variables = frame.variables
         for name, value in given.arguments:
             if value is None:
-                self.fail(
-                    offset, f"block {block.name}: the parameter {name} has no value here, and no default"
-                )
+                self.fail(offset, f"block {block.name}: the parameter {name} requires a value or a default")
             variables[name] = [value(frame)]
         for name, default in block.parameters:
             if name not in given.names:

@@ -201,7 +201,7 @@ def _joined(right: Any) -> str:
     if isinstance(right, str):
         return right
     if right is MISSING:
-        raise FunctionError("the right side of + has no value")
+        raise FunctionError("the right side of + is missing")
     if isinstance(right, bytes):
         return from_bytes(right)
     if isinstance(right, (Function, Writer)):
@@ -211,7 +211,7 @@ def _joined(right: Any) -> str:
 
 def _require_both(left: Any, right: Any) -> None:
     if left is MISSING or right is MISSING:
-        raise FunctionError(f"the {'left' if left is MISSING else 'right'} side has no value")
+        raise FunctionError(f"the {'left' if left is MISSING else 'right'} side is missing")
 
 
 def _calculate(left: Any, right: Any, operation: Callable[[Any, Any], Any]) -> Any:
@@ -396,7 +396,7 @@ def index(value: Any, position: Any) -> Any:
 
 def _position(position: Any, length: int) -> int:
     if not is_number(position):
-        raise FunctionError(f"{describe(position)} is no index: a list or string is indexed by number")
+        raise FunctionError(f"{describe(position)} is not an index: a list or string is indexed by number")
     whole = _whole(position)
     if not 0 <= whole < length:
         raise FunctionError(f"index out of range: {whole}")
@@ -441,7 +441,7 @@ def rows(value: Any) -> Iterable[tuple[Any, Any]]:
         return enumerate(value.numbers)
     if isinstance(value, bytes):
         return enumerate(map(Uint8, value))
-    raise FunctionError("there is no such value" if value is MISSING else f"it is {describe(value)}")
+    raise FunctionError("the value is missing" if value is MISSING else f"it is {describe(value)}")
 
 
 def rows_are_boxed(value: Any) -> bool:
@@ -466,18 +466,18 @@ def as_string(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         is_rune = 0 <= value <= _MAX_RUNE and not 0xD800 <= value <= 0xDFFF
         return chr(value) if is_rune else "\ufffd"
-    raise FunctionError(f"wants a string, not {describe(value)}")
+    raise FunctionError(f"requires a string, not {describe(value)}")
 
 
 def as_int(value: Any) -> int:
     """Return the value as an argument for an integer parameter. Raises FunctionError unless it is a number."""
     if not is_number(value):
-        raise FunctionError(f"wants a number, not {describe(value)}")
+        raise FunctionError(f"requires a number, not {describe(value)}")
     return _whole(value)
 
 
 def as_any(value: Any) -> Any:
     """Return the value as an argument for a parameter of any type. Raises FunctionError if the value is missing."""
     if value is MISSING:
-        raise FunctionError("wants a value, but there is none")
+        raise FunctionError("requires a value")
     return value

@@ -92,7 +92,7 @@ def test_partials_can_render_partials() -> None:
         ('render("_partials", .)', "render: _partials is a directory of the source"),
         ('render("", .)', "render: / is a directory of the source"),
         ("render(5, .)", "render: the path in the source is not a string"),
-        ('render("_partials/p", data.nope)', "render: wants a value, but there is none"),
+        ('render("_partials/p", data.nope)', "render: requires a value"),
         ('render("_partials/p")', "render: cannot be called with 1 argument"),
         ('render("_partials/bad", .)', "render: _partials/bad:2:4: nope is not defined"),
     ],
@@ -133,7 +133,7 @@ def test_write_needs_a_directory_that_exists_by_then() -> None:
     assert rendered({"d/_partials/p": "", "e": '[[ write("d/x", "") ]]'}) == {"d/x": "", "e": ""}
     assert (
         failure({"a": '[[ write("d/x", "") ]]', "d/b": ""})
-        == "a:1:4: write: there is no directory d in the target yet"
+        == "a:1:4: write: directory d is missing in the target"
     )
 
 

@@ -21,7 +21,7 @@ def _list(*items: Any) -> list[Any]:
 def _items(value: Any, action: str) -> list[Any]:
     """Return the items of a list. Raises FunctionError for other values."""
     if not is_list(value):
-        raise FunctionError(f"cannot {action} a value of type {kind_name(value)}: it is no list")
+        raise FunctionError(f"cannot {action} a value of type {kind_name(value)}: it is not a list")
     return list(value)
 
 

@@ -240,7 +240,7 @@ def _numbers(start: int, stop: int, step: int) -> Ints:
     if wrong_way:
         return Ints()
     if abs(stop - start) > MAX_ITEMS * abs(step):
-        raise FunctionError(f"from {start} to {stop} there are more than {MAX_ITEMS} numbers")
+        raise FunctionError(f"the range from {start} to {stop} exceeds {MAX_ITEMS} numbers")
     return Ints(range(start, stop, step))
 
 

@@ -213,7 +213,7 @@ def _bytes(rendering: Rendering, count: int) -> str:
 def _int(smallest: int, end: int) -> int:
     """``randInt``: a number from the smallest to before the end. Raises FunctionError for an empty range."""
     if end <= smallest:
-        raise FunctionError(f"there is no number from {smallest} to below {end}")
+        raise FunctionError(f"the range from {smallest} to below {end} is empty")
     return smallest + secrets.randbelow(end - smallest)
 
 
