@@ -5,17 +5,23 @@
 * This module does no I/O.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
 
+from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from foundation.timestamps import minute_text, parse_moment
 from puller.exit_status import ExitStatus
-from puller.reporting.report import BundleReport, HeldBecause, Report, State
+from puller.reporting.report import BundleReport, HeldBecause, Report, State, told_failures
+from puller.system.services import StoppedService
 from puller.system.timers import AGENT_TIMER, Timer
 
 _RUN = "`puller run`"
+_SEE_PROBLEMS = "see the problems below"
+_DOCTOR = "`puller doctor`"
+_MOST_SERVICES = 3
 
 
 class Sync(StrEnum):
@@ -43,6 +49,10 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
     """Why runs apply nothing at this moment."""
     damaged: list[str] = []
     """Problems of enforced bundles."""
+    stopped: list[StoppedService] = []
+    """Services that stopped after the last run had left them running."""
+    restless: list[str] = []
+    """References of the resources that change in run after run."""
     timer: Timer | None = None
     """``None``: systemd does not answer."""
 
@@ -129,7 +139,50 @@ def _find(records: Records) -> _Finding:
     if records.not_applying:
         todo = "`puller enable` to apply again" if records.is_disabled else ""
         return _Finding(Sync.HELD, records.not_applying, todo)
-    return _of_report(report)
+    finding = _of_report(report)
+    if records.stopped and finding.sync is Sync.IN_SYNC:
+        return _Finding(Sync.OUT_OF_SYNC, stopped_sentence(records.stopped), journal_command(records.stopped))
+    if records.restless and finding == _Finding(Sync.IN_SYNC):
+        return _Finding(
+            Sync.IN_SYNC,
+            f"{records.restless[0]} changes in run after run",
+            f"`puller explain {records.restless[0]}`",
+        )
+    return finding
+
+
+def services_to_run(report: Report) -> list[str]:
+    """Return the services of systemd that the last run has left running. Requires all events of the report."""
+    return [
+        event.name
+        for bundle in report.bundles
+        if bundle.outcome == "applied"
+        for event in bundle.events
+        if event.type == "service" and event.provider == "systemd" and event.final_ensure == "running"
+    ]
+
+
+def stopped_sentence(services: Sequence[StoppedService]) -> str:
+    """Return which services stopped, and why."""
+    reasons = ", ".join(f"service#{service.name} {service.reason}" for service in services[:_MOST_SERVICES])
+    more = f" and {len(services) - _MOST_SERVICES} more" if len(services) > _MOST_SERVICES else ""
+    return f"{reasons}{more} after the last run"
+
+
+def journal_command(services: Sequence[StoppedService]) -> str:
+    """Return the command that shows why services stopped."""
+    units = " ".join(f"-u {service.name}" for service in services[:_MOST_SERVICES])
+    return f"`journalctl -e {units}`"
+
+
+def cause(report: Report) -> tuple[str, str]:
+    """Return the first problem of a run, and the next step if it is known. Both are empty without problems."""
+    failures = [text for bundle in report.bundles for text in told_failures(bundle.events, 1)]
+    texts = [*failures, *map(str, report.problems)]
+    if not texts:
+        return "", ""
+    todo = _of_report(report).todo
+    return " ".join(texts[0].split()), "" if todo in (_RUN, _SEE_PROBLEMS, _DOCTOR) else todo
 
 
 def _of_report(report: Report) -> _Finding:
@@ -144,9 +197,7 @@ def _of_report(report: Report) -> _Finding:
         return _Finding(Sync.OUT_OF_SYNC, f"{failed[0]}{others} failed", f"`puller explain {failed[0]}`")
     status = report.exit_status
     if status == ExitStatus.HEALTH_FAILED_TWICE:
-        return _Finding(
-            Sync.OUT_OF_SYNC, "a release was given up, and its rollback failed", "see the problems below"
-        )
+        return _Finding(Sync.OUT_OF_SYNC, "a release was given up, and its rollback failed", _SEE_PROBLEMS)
     if report.paused:  # the hold has ended since
         return _Finding(Sync.UNKNOWN, "the last run applied nothing", _RUN)
     if report.only:
@@ -154,7 +205,9 @@ def _of_report(report: Report) -> _Finding:
     unapplied = next((bundle for bundle in report.bundles if bundle.outcome != "applied"), None)
     if unapplied is not None:
         outcome = unapplied.outcome or "not applied"
-        return _Finding(Sync.OUT_OF_SYNC, f"{unapplied.name}: {outcome}", "see the problems below")
+        return _Finding(Sync.OUT_OF_SYNC, f"{unapplied.name}: {outcome}", _SEE_PROBLEMS)
+    if status == ExitStatus.CONFIGURATION and (problem := _problem_of_machine(report)):
+        return _Finding(Sync.IN_SYNC, " ".join(str(problem).split()), _DOCTOR)
     if status in _OF_STATUS:
         because, todo = _OF_STATUS[ExitStatus(status)]
         return _Finding(Sync.IN_SYNC, because, todo)
@@ -166,6 +219,13 @@ def _of_report(report: Report) -> _Finding:
     if status not in (ExitStatus.OK, ExitStatus.CHANGED):
         return _Finding(Sync.UNKNOWN, f"the last run ended with exit status {status}", _RUN)
     return _Finding(Sync.IN_SYNC)
+
+
+def _problem_of_machine(report: Report) -> Problem | None:
+    """Return the first problem, unless the configuration is invalid. A full disk has the same exit status."""
+    if any(problem.code == ProblemCode.INVALID_CONFIGURATION for problem in report.problems):
+        return None
+    return next(iter(report.problems), None)
 
 
 def _after_hold(bundle: BundleReport) -> str:

@@ -30,15 +30,19 @@ from puller.config.configuration import Configuration, load_configuration
 from puller.config.transport import transport_settings
 from puller.errors import PullerError, file_problem
 from puller.exit_status import ExitStatus
-from puller.reporting.history import load_last_report, load_status
+from puller.reporting.headline import cause, journal_command, services_to_run, stopped_sentence
+from puller.reporting.history import load_all_events, load_last_report, load_status
+from puller.reporting.restless import load_restless, restless_file, sentence
 from puller.run.host_state import HostState
 from puller.run.readiness import find_unready
 from puller.state.directories import Directories
 from puller.state.state_file import decode, read_state
 from puller.system.commands import Command, run
-from puller.system.timers import AGENT_TIMER, find_timer
+from puller.system.services import find_stopped
+from puller.system.timers import AGENT_TIMER, find_timer, is_systemd_running
 from puller.system.trusted_files import find_trusted, require_trusted_directory
 
+_MOST_RESTLESS = 3
 _PATIENCE = 15.0
 """Seconds for all mirrors together."""
 _TIMESTAMP = "metadata/timestamp.json"
@@ -98,6 +102,7 @@ def diagnose(path: str, *, as_user: bool) -> Iterator[Diagnosis]:
         yield _checked("metadata", lambda: _expiry(configuration, directories))
     yield _timer(as_user=as_user)
     yield _checked("last run", lambda: _last_run(directories))
+    yield from _services(directories, as_user=as_user)
     yield from _disk(directories)
     yield from _permissions(directories, is_private=not as_user)
     yield from _stores(directories)
@@ -161,15 +166,25 @@ def _clock(directories: Directories) -> Diagnosis:
         pass  # the check of the last run reports it
     synchronised = _is_clock_synchronised()
     if synchronised is False:
+        fix = fix if _has_time_service() else "install systemd-timesyncd or chrony"
         return Diagnosis("clock", Verdict.WARNING, f"{minute_text(now)}, not synchronised", fix)
     return Diagnosis("clock", Verdict.OK, f"{minute_text(now)}{', synchronised' if synchronised else ''}")
 
 
 def _is_clock_synchronised() -> bool | None:
     """Ask systemd. ``None`` if it is not running or does not answer."""
-    if not Path("/run/systemd/system").is_dir():
+    return _of_timedatectl("NTPSynchronized")
+
+
+def _has_time_service() -> bool:
+    """Return whether ``timedatectl set-ntp`` works. It fails if no time service is installed."""
+    return _of_timedatectl("CanNTP") is not False
+
+
+def _of_timedatectl(name: str) -> bool | None:
+    if not is_systemd_running():
         return None
-    words = ["timedatectl", "show", "--property=NTPSynchronized", "--value"]
+    words = ["timedatectl", "show", f"--property={name}", "--value"]
     try:
         completed = run(Command(words, {"LC_ALL": "C"}, timeout=5.0))
     except OSError:
@@ -253,10 +268,36 @@ def _last_run(directories: Directories) -> Diagnosis:
     finished = parse_moment(report.finished)
     fact = f"{minute_text(finished)}, exit status {report.exit_status}"
     if report.exit_status not in (ExitStatus.OK, ExitStatus.CHANGED, ExitStatus.HELD):
-        return Diagnosis("last run", Verdict.PROBLEM, fact, "puller status")
+        problem, fix = cause(report)
+        fact = f"{fact}: {problem}" if problem else fact
+        otherwise = "correct the cause, then `puller run`" if problem else "puller status"
+        return Diagnosis("last run", Verdict.PROBLEM, fact, _bare(fix) or otherwise)
     if datetime.now(UTC) - finished > _OLDEST_RUN:
         return Diagnosis("last run", Verdict.WARNING, f"{fact}, more than 2 hours ago", "puller run")
     return Diagnosis("last run", Verdict.OK, fact)
+
+
+def _bare(fix: str) -> str:
+    """Return a fix that is only a command without its backticks, as the fixes of all checks are."""
+    return fix[1:-1] if fix.startswith("`") and fix.find("`", 1) == len(fix) - 1 else fix
+
+
+def _services(directories: Directories, *, as_user: bool) -> Iterator[Diagnosis]:
+    """Yield the services that stopped since the last run, and those that every run starts again."""
+    try:
+        report = load_all_events(directories)
+        resources = load_restless(restless_file(directories), _ignore, noop=True)
+    except (OSError, ValueError):
+        return  # the check of the last run reports it
+    services = services_to_run(report) if report else []
+    if stopped := find_stopped(services, of_user=as_user):
+        fix = f"{journal_command(stopped)}, then `puller run`"
+        yield Diagnosis("services", Verdict.PROBLEM, stopped_sentence(stopped), fix)
+    elif services:
+        yield Diagnosis("services", Verdict.OK, f"{counted(len(services), 'service')} running")
+    for resource in resources[:_MOST_RESTLESS]:
+        fix = f"puller explain {resource.reference}"
+        yield Diagnosis("restless", Verdict.WARNING, sentence(resource), fix)
 
 
 # Directories and state

@@ -23,9 +23,14 @@ class Timer(NamedTuple):
     """``None`` also if the timer counts from the last run and not by the wall clock."""
 
 
+def is_systemd_running() -> bool:
+    """Return whether systemd is the init system."""
+    return _BOOTED.is_dir()
+
+
 def find_timer(name: str = AGENT_TIMER, *, of_user: bool = False) -> Timer | None:
     """Return the state of a timer. ``None`` if systemd is not running or does not answer."""
-    if not _BOOTED.is_dir():
+    if not is_systemd_running():
         return None
     variables = {"LC_ALL": "C", "TZ": "UTC"}
     if of_user:

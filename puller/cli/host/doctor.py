@@ -32,8 +32,8 @@ def doctor(path: str, output_format: str) -> int:
     """Check this host, and print the fix for each problem.
 
     The checks are: the configuration, the trust anchor, the clock, the site, the expiry of its metadata, the timer, the
-    last run, disk space, permissions, the state files, the bundles, and extras. The command changes nothing. It works
-    for ordinary users and with a broken configuration. Some checks require root and are otherwise unknown.
+    last run, services, disk space, permissions, the state files, the bundles, and extras. The command changes nothing.
+    It works for ordinary users and with a broken configuration. Some checks require root and are otherwise unknown.
 
     \b
     Example:

@@ -27,8 +27,8 @@ from puller.errors import ConfigurationError, PullerError, file_problem, reason
 from puller.exit_status import ExitStatus
 from puller.reporting import headline
 from puller.reporting.fetching import load_fetching
-from puller.reporting.headline import Headline, Sync
-from puller.reporting.history import find_unfinished, load_last_report, load_status
+from puller.reporting.headline import Headline, Sync, services_to_run
+from puller.reporting.history import find_unfinished, load_all_events, load_last_report, load_status
 from puller.reporting.monitoring import Records, Verdict, judge, unknown
 from puller.reporting.report import BundleReport, Report
 from puller.reporting.restless import load_restless, restless_file, sentences
@@ -37,6 +37,7 @@ from puller.reporting.terminal_rows import Rows
 from puller.run.host_state import BundleState, HostState, Unconfigured
 from puller.run.leftovers.managed import Left
 from puller.state.directories import Directories
+from puller.system.services import StoppedService, find_stopped
 from puller.system.timers import find_timer
 
 _COLOURS = {
@@ -76,7 +77,7 @@ def status(path: str, output_format: str, check: bool, max_age: timedelta) -> in
     """
     if not check:
         found, report = _look(path)
-        line = _headline(found, report)
+        line = _headline(path, found, report)
         if output_format == "json":
             show({"headline": {**to_builtins(line), "text": str(line)}, **found}, "json")
         else:
@@ -101,8 +102,8 @@ def _check(path: str, output_format: str, oldest: timedelta) -> int:
     return verdict.exit_code
 
 
-def _headline(found: dict[str, Any], report: Report | None) -> Headline:
-    """Return the first line. Asks systemd when the next run starts."""
+def _headline(path: str, found: dict[str, Any], report: Report | None) -> Headline:
+    """Return the first line. Queries systemd for the next run and for stopped services."""
     records = headline.Records(
         report=report,
         running_since=found["running_since"] or "",
@@ -113,9 +114,23 @@ def _headline(found: dict[str, Any], report: Report | None) -> Headline:
         damaged=[
             f"{bundle['name']}: {bundle['problem']}" for bundle in found["bundles"] if "problem" in bundle
         ],
+        stopped=[] if found["running_since"] else _stopped_services(path),
+        restless=[resource["reference"] for resource in found["restless"]],
         timer=find_timer(of_user=os.geteuid() != 0),
     )
     return headline.headline(records)
+
+
+def _stopped_services(path: str) -> list[StoppedService]:
+    """Return the services that stopped after the last run. Unreadable records have their own line."""
+    try:
+        configuration, directories = load_host(path)
+        report = load_all_events(directories)
+    except (PullerError, OSError, ValueError):
+        return []
+    if report is None:
+        return []
+    return find_stopped(services_to_run(report), of_user=configuration.as_user)
 
 
 def _judge(found: dict[str, Any], report: Report | None, oldest: timedelta) -> Verdict:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from puller.reporting.sent_report import RestlessResource
 from puller.run import diagnosis
 from puller.run.host_state import HostState
+from puller.system.services import StoppedService
 from puller.system.timers import Timer
 from tests.support.stories import Execute, Host, Publisher
 
@@ -104,6 +106,16 @@ def fail_last_run(host: Host) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "exit_status": 4}))
 
 
+def fail_last_run_on_a_full_disk(host: Host) -> None:
+    path = host.state / "last-run.json"
+    problem = {
+        "code": "store-failure",
+        "message": "/state/trust: No space left on device",
+        "severity": "error",
+    }
+    path.write_text(json.dumps({**json.loads(path.read_text()), "exit_status": 78, "problems": [problem]}))
+
+
 def age_last_run(host: Host) -> None:
     path = host.state / "last-run.json"
     finished = (datetime.now(UTC) - timedelta(hours=5)).isoformat()
@@ -138,6 +150,46 @@ def test_a_fault_has_its_verdict_and_fix(
     assert fix in checks[subject]["fix"]
     assert status == (1 if verdict == "problem" else 0)
     assert list(files_of(healthy)) == before
+
+
+def test_a_failed_run_states_its_cause(healthy: Host, execute: Execute) -> None:
+    fail_last_run_on_a_full_disk(healthy)
+    check = diagnose(healthy, execute)[1]["last run"]
+    assert check["fact"].endswith("exit status 78: /state/trust: No space left on device")
+    assert check["fix"] == "correct the cause, then `puller run`"
+
+
+def test_a_service_that_stopped_is_a_problem(
+    healthy: Host, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = [StoppedService("hello", "failed with exit status 3")]
+    monkeypatch.setattr(diagnosis, "find_stopped", lambda names, of_user: stopped)
+    status, checks = diagnose(healthy, execute)
+    assert (status, checks["services"]["verdict"]) == (1, "problem")
+    assert checks["services"]["fact"] == "service#hello failed with exit status 3 after the last run"
+    assert checks["services"]["fix"] == "`journalctl -e -u hello`, then `puller run`"
+
+
+def test_a_restless_resource_is_a_warning(
+    healthy: Host, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = RestlessResource(bundle="web", reference="service#hello", runs=5, changes=4)
+    monkeypatch.setattr(diagnosis, "load_restless", lambda *_, **__: [resource])
+    status, checks = diagnose(healthy, execute)
+    assert (status, checks["restless"]["verdict"]) == (0, "warning")
+    assert checks["restless"]["fix"] == "puller explain service#hello"
+
+
+def test_the_fix_of_a_clock_needs_a_time_service(
+    healthy: Host, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "_is_clock_synchronised", lambda: False)
+    for has_service, fix in (
+        (True, "timedatectl set-ntp true"),
+        (False, "install systemd-timesyncd or chrony"),
+    ):
+        monkeypatch.setattr(diagnosis, "_has_time_service", lambda has=has_service: has)
+        assert diagnose(healthy, execute)[1]["clock"]["fix"] == fix
 
 
 def test_a_site_without_answer_is_a_problem(healthy: Host, execute: Execute) -> None:

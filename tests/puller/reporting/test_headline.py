@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from foundation.problems import ProblemCode
 from puller.exit_status import ExitStatus
-from puller.reporting.headline import Records, Sync, headline
+from puller.reporting.headline import Records, Sync, cause, headline, services_to_run
 from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State
 from puller.system import timers
 from puller.system.commands import Command, Completed
+from puller.system.services import StoppedService
 from puller.system.timers import Timer, find_timer
 from tests.puller.problems import failure
 from tests.support.stories import Host, Publisher
@@ -137,3 +139,58 @@ def test_status_begins_with_the_line(host: Host, publisher: Publisher) -> None:
     assert first().startswith("out of sync: exec#false failed; ")
     assert host.puller("disable", "--reason", "audit").status == 0
     assert first().startswith("held: disabled by ")
+
+
+STOPPED = StoppedService("hello", "failed with exit status 3")
+FULL = failure("/var/lib/puller/trust/timestamp.json: No space left on device", ProblemCode.STORE_FAILURE)
+INVALID = failure("config.yaml: unknown key", ProblemCode.INVALID_CONFIGURATION)
+
+
+def test_stopped_service_is_out_of_sync_with_its_journal() -> None:
+    assert str(headline(records(stopped=[STOPPED]))) == (
+        f"out of sync: service#hello failed with exit status 3 after the last run; {NEXT}; "
+        "to do: `journalctl -e -u hello`"
+    )
+
+
+def test_restless_resource_is_something_to_do() -> None:
+    assert str(headline(records(restless=["service#hello"]))) == (
+        f"in sync, but service#hello changes in run after run; {NEXT}; to do: `puller explain service#hello`"
+    )
+
+
+def test_failed_resource_outranks_a_stopped_service() -> None:
+    assert "service#app failed" in str(headline(records(4, FAILED, stopped=[STOPPED])))
+
+
+def test_full_disk_is_not_a_wrong_configuration() -> None:
+    line = str(headline(records(ExitStatus.CONFIGURATION, report={"problems": [FULL]})))
+    assert line == f"in sync, but {FULL.message}; {NEXT}; to do: `puller doctor`"
+
+
+def test_invalid_configuration_leads_to_its_check() -> None:
+    line = str(headline(records(ExitStatus.CONFIGURATION, report={"problems": [FULL, INVALID]})))
+    assert line.endswith("to do: `puller config check`")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (records(4, FAILED), ("service#app: x", "`puller explain service#app`")),
+        (records(ExitStatus.CONFIGURATION, report={"problems": [FULL]}), (FULL.message, "")),
+        (records(), ("", "")),
+    ],
+)
+def test_cause_is_the_first_problem_with_the_next_step(found: Records, expected: tuple[str, str]) -> None:
+    assert found.report is not None
+    assert cause(found.report) == expected
+
+
+def service(name: str, ensure: str) -> Event:
+    return Event(type="service", name=name, state=State.STABLE, provider="systemd", final_ensure=ensure)
+
+
+def test_only_services_left_running_are_queried() -> None:
+    report = records(0, service("on", "running"), service("off", "stopped")).report
+    assert report is not None
+    assert services_to_run(report) == ["on"]
