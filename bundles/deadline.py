@@ -49,10 +49,10 @@ class Deadline:
     def at_most(self, seconds: float) -> float:
         """Return ``seconds``, at most the remaining time. Raises ``DeadlineError``, and the errors of ``check``."""
         self.check()
-        left = self.left
-        if not left:
+        leftovers = self.left
+        if not leftovers:
             raise DeadlineError("the time limit is over")
-        return min(seconds, left)
+        return min(seconds, leftovers)
 
     def verify(self) -> None:
         """Raise like ``at_most`` if the time is over."""
@@ -74,8 +74,8 @@ class Deadline:
     def pause(self, seconds: float) -> None:
         """Wait. Raises like ``at_most``."""
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            time.sleep(self.at_most(min(left, _LOOK)))
+        while (remaining := end - time.monotonic()) > 0:
+            time.sleep(self.at_most(min(remaining, _LOOK)))
 
     def cut(self) -> None:
         """Let the deadline expire now."""

@@ -119,7 +119,7 @@ def with_diff(differences: Collection[Difference], diff: str) -> list[Difference
     """Return the differences with a diff added to the content, or to the first difference without one."""
     placed = list(differences)
     if diff and placed:
-        at = next((place for place, one in enumerate(placed) if one.property == "content"), 0)
+        at = next((place for place, item in enumerate(placed) if item.property == "content"), 0)
         placed[at] = msgspec.structs.replace(placed[at], diff=diff)
     return placed
 
@@ -127,6 +127,8 @@ def with_diff(differences: Collection[Difference], diff: str) -> list[Difference
 def with_causes(differences: Collection[Difference], causes: Collection[str]) -> list[Difference]:
     """Return the differences, with the resources that caused them added to refreshes."""
     return [
-        msgspec.structs.replace(one, because=tuple(causes)) if one.refresh and causes else one
-        for one in differences
+        msgspec.structs.replace(difference, because=tuple(causes))
+        if difference.refresh and causes
+        else difference
+        for difference in differences
     ]

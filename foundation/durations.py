@@ -67,10 +67,10 @@ def is_duration(value: object) -> bool:
 
 def _seconds(text: str) -> float | None:
     # findall skips unknown characters, so the parts must add up to the whole text.
-    parts = re.findall(_PART, text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    pieces = re.findall(_PART, text)
+    if not pieces or "".join(number + unit for number, unit in pieces) != text:
         return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    return sum(float(number) * _SECONDS[unit] for number, unit in pieces)
 
 
 def _invalid(value: object) -> ValueError:

@@ -75,11 +75,11 @@ def suggestions_text(suggestions: Sequence[str]) -> str:
     return f" (did you mean {', '.join(others)}{' or ' if others else ''}{last}?)"
 
 
-def _known_text(names: Sequence[str], more: int = 0) -> str:
+def _known_text(names: Sequence[str], additional: int = 0) -> str:
     """Return `` (known: a, b, c, d, e and 3 more)``. Empty without names."""
     if not names:
         return ""
-    return f" (known: {', '.join(names)}{f' and {more} more' if more else ''})"
+    return f" (known: {', '.join(names)}{f' and {additional} more' if additional else ''})"
 
 
 def completed(message: str, expected: str, hint: str) -> str:
@@ -139,12 +139,12 @@ def people(differences: Sequence[Difference], *, is_predicted: bool = False, arr
 
 def lines(differences: Sequence[Difference], *, is_predicted: bool = False, arrow: str = "") -> list[str]:
     """Return the text for users, one line for each difference."""
-    return [people([one], is_predicted=is_predicted, arrow=arrow) for one in differences]
+    return [people([difference], is_predicted=is_predicted, arrow=arrow) for difference in differences]
 
 
 def journal(differences: Sequence[Difference]) -> str:
     """Return the differences as the value of a field of the journal, without their diffs."""
-    plain = [msgspec.structs.replace(one, diff="") for one in differences]
+    plain = [msgspec.structs.replace(difference, diff="") for difference in differences]
     return msgspec.json.encode(plain).decode()
 
 

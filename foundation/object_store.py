@@ -72,16 +72,20 @@ class Location(NamedTuple):
     def parse(cls, text: str) -> "Location":
         """Read ``s3://BUCKET/PREFIX``. Raises ``ValueError``."""
         try:
-            parts = urlsplit(text)
-            is_valid = bool(parts.hostname) and "@" not in parts.netloc and not parts.query + parts.fragment
+            url_parts = urlsplit(text)
+            is_valid = (
+                bool(url_parts.hostname)
+                and "@" not in url_parts.netloc
+                and not url_parts.query + url_parts.fragment
+            )
         except ValueError:
             is_valid = False
         if not is_valid or not text.startswith(SCHEME):
             raise ValueError(
                 "expected s3://BUCKET/PREFIX without credentials, which come from the environment or ~/.aws"
             )
-        prefix = parts.path.strip("/")
-        return cls(parts.netloc, f"{prefix}/" if prefix else "")
+        prefix = url_parts.path.strip("/")
+        return cls(url_parts.netloc, f"{prefix}/" if prefix else "")
 
     def __str__(self) -> str:
         return f"{SCHEME}{self.bucket}/{self.prefix}".rstrip("/")
@@ -92,8 +96,8 @@ def require_library() -> None:
     try:
         import boto3  # noqa: F401
     except ImportError:
-        what = "object stores need boto3, which is not installed"
-        raise ValueError(f"{what}. {how_to_install('s3')}") from None
+        detail = "object stores need boto3, which is not installed"
+        raise ValueError(f"{detail}. {how_to_install('s3')}") from None
 
 
 class ObjectStore:
@@ -145,7 +149,7 @@ class ObjectStore:
             )
 
     def upload(
-        self, path: str, file: Path, *, content_type: str, moved: Callable[[int], None], **more: str
+        self, path: str, file: Path, *, content_type: str, moved: Callable[[int], None], **additional: str
     ) -> None:
         """Write an object from a file, in parts. ``moved`` gets their sizes, negative before a repetition."""
         with _translated(f"{self}/{path}"):
@@ -153,7 +157,7 @@ class ObjectStore:
                 str(file),
                 self.location.bucket,
                 self._key(path),
-                {"ContentType": content_type, **more},
+                {"ContentType": content_type, **additional},
                 Callback=moved,
             )
 

@@ -98,11 +98,11 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
-    seen: set[str] = set()
+    visited: set[str] = set()
     for name, _ in pairs:
-        if name in seen:
+        if name in visited:
             raise StrictJsonError(f"the key {_shortened(name)!r} is duplicate")
-        seen.add(name)
+        visited.add(name)
     return members
 
 

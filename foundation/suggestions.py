@@ -68,12 +68,12 @@ def _by_similarity(word: str, known: Iterable[str], least: float = 0.0) -> list[
 
     matcher: SequenceMatcher[str] = SequenceMatcher()
     matcher.set_seq2(word)
-    found = []
+    results = []
     for name in sorted(set(map(str, known))):
         matcher.set_seq1(name)
         # The quick ratios are upper bounds.
         if matcher.real_quick_ratio() < least or matcher.quick_ratio() < least:
             continue
         if (ratio := matcher.ratio()) >= least:
-            found.append((ratio, name))
-    return sorted(found, key=lambda pair: -pair[0])
+            results.append((ratio, name))
+    return sorted(results, key=lambda pair: -pair[0])

@@ -119,8 +119,8 @@ class Meter:
     def spend(self, amount: int) -> None:
         """Count ``amount`` items or steps. Raises LimitError."""
         use = _thread.use
-        use.left = left = use.left - amount
-        if left < 0:
+        use.left = leftovers = use.left - amount
+        if leftovers < 0:
             raise LimitError("", "makes too much text, too many items, or takes too many steps")
         if time.monotonic() > use.deadline:
             raise LimitError("", f"takes more than {TIME_LIMIT:g} seconds")
@@ -140,8 +140,8 @@ class Meter:
         elif isinstance(value, (list, tuple, dict)):
             amount += len(value)
         use = _thread.use
-        use.left = left = use.left - amount
-        if left < 0 or time.monotonic() > use.deadline:
+        use.left = leftovers = use.left - amount
+        if leftovers < 0 or time.monotonic() > use.deadline:
             self.spend(0)
         return value
 
@@ -183,7 +183,7 @@ meter: Final = Meter()
 
 def _holds_secret(value: Any, seen: list[Any]) -> bool:
     """Return whether a collection contains a secret. Appends it and all collections in it to ``seen``."""
-    count, characters, found, waiting = 0, 0, False, [value]
+    count, characters, result, waiting = 0, 0, False, [value]
     while waiting:
         items = waiting.pop()
         seen.append(items)
@@ -205,10 +205,10 @@ def _holds_secret(value: Any, seen: list[Any]) -> bool:
             elif isinstance(item, (dict, list, tuple)):
                 waiting.append(item)
             elif isinstance(item, Secret):
-                found = True
+                result = True
         if characters > TEXT_LIMIT:
             verify_length("", characters)
-    return found
+    return result
 
 
 class Total(PerThread):
@@ -234,8 +234,8 @@ class Total(PerThread):
             return
         self.left -= len(value) if type(value) is str else _size(value)
         if self.left < 0:
-            what = f"with it, expressions make more than {TOTAL_LIMIT} characters together"
-            raise LimitError("", what)
+            detail = f"with it, expressions make more than {TOTAL_LIMIT} characters together"
+            raise LimitError("", detail)
 
     def count_item(self) -> None:
         """Count one item of a loop. Raises LimitError."""
@@ -264,12 +264,12 @@ def _size(value: Any) -> int:
 
 def concat(pieces: Iterable[str]) -> str:
     """Return ``"".join`` with a limit. Raises LimitError."""
-    length, kept, iterator = 0, [], iter(pieces)
+    length, remaining, iterator = 0, [], iter(pieces)
     # Check in batches. Each single piece already counted when it was made.
     while batch := list(islice(iterator, _PIECES_AT_ONCE)):
         length += sum(map(len, batch))
         if length > TEXT_LIMIT:
             raise LimitError("", f"makes a text of more than {TEXT_LIMIT} characters")
-        kept += batch
+        remaining += batch
     meter.spend(length // 4)
-    return "".join(kept)
+    return "".join(remaining)

@@ -76,16 +76,19 @@ class _TooLongError(Exception):
 
 
 def _bounded(
-    patterns: Sequence[re.Pattern[str]], text: str, operation: Callable[[], _Answer], what: Callable[[], str]
+    patterns: Sequence[re.Pattern[str]],
+    text: str,
+    operation: Callable[[], _Answer],
+    description: Callable[[], str],
 ) -> _Answer:
     if len(text) > REPETITION_LIMIT and any(_repeats_anywhere(pattern) for pattern in patterns):
         limits = f"at most {REPETITION_LIMIT} are possible with *, + or {{ unless it begins with ^"
-        raise LimitError("", f"{what()} is tried on {len(text)} characters, {limits}")
+        raise LimitError("", f"{description()} is tried on {len(text)} characters, {limits}")
     try:
         return _under_timer(operation)
     except _TooLongError:
         sentence = f"took more than {TIME_LIMIT:g} s on {len(text)} characters"
-        raise LimitError("", f"{what()} {sentence}") from None
+        raise LimitError("", f"{description()} {sentence}") from None
 
 
 def _repeats_anywhere(pattern: re.Pattern[str]) -> bool:

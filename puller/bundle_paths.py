@@ -61,21 +61,21 @@ def _is_within(file: str, directory: str) -> bool:
     return file == directory or file.startswith(directory.rstrip("/") + "/")
 
 
-def _plain_path(start: str, rest: str) -> str | None:
+def _plain_path(start: str, remainder: str) -> str | None:
     """Return the real path of an existing ``rest`` without links below a real path, otherwise ``None``.
 
     The result is that of ``realpath``, which checks every directory from the root in every call.
     """
     path = start.rstrip("/")
-    for part in rest.split("/"):
+    for part in remainder.split("/"):
         if part in ("", ".", ".."):
             return None
         path = f"{path}/{part}"
         try:
-            found = os.lstat(path)
+            status = os.lstat(path)
         except OSError:
             return None
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             return None
     return path
 
@@ -104,9 +104,9 @@ class BundleFiles(msgspec.Struct, frozen=True):
 
     def find(self, path: str) -> str:
         """Return the real path of a file, which need not exist. Raises ``BundlePathError``."""
-        tree, start, rest = self._start(path)
+        tree, start, remainder = self._start(path)
         try:
-            file = _plain_path(start, rest) or os.path.realpath(os.path.join(start, rest))
+            file = _plain_path(start, remainder) or os.path.realpath(os.path.join(start, remainder))
         except ValueError as error:
             raise BundlePathError("", f"{path!r} is no path: {error}") from None
         if not tree.holds(file):
@@ -122,8 +122,8 @@ class BundleFiles(msgspec.Struct, frozen=True):
 
         Raises ``BundlePathError``.
         """
-        tree, start, rest = self._start(path)
-        name = os.path.normpath(os.path.join(os.path.relpath(start, tree.top), rest))
+        tree, start, remainder = self._start(path)
+        name = os.path.normpath(os.path.join(os.path.relpath(start, tree.top), remainder))
         return f"{tree.name}:{name}" if tree.name else name
 
     def is_prefixed(self, path: str) -> bool:
@@ -161,15 +161,15 @@ class BundleFiles(msgspec.Struct, frozen=True):
 
     def _start(self, path: str) -> tuple[FileTree, str, str]:
         """Return the tree of a path, the directory where it starts, and the rest of it."""
-        prefix, colon, rest = path.partition(":")
+        prefix, colon, remainder = path.partition(":")
         if not colon or not re.fullmatch(LIBRARY_NAME, prefix):
             return self.tree, self.directory, path
         if prefix in self.tree.libraries:
             library = self.libraries[prefix]
-            return library, library.root, rest
+            return library, library.root, remainder
         if prefix == BUNDLE and not self.tree.name:
-            return self.tree, self.tree.top, rest
-        if rest.startswith("//"):  # a URL, which other code handles
+            return self.tree, self.tree.top, remainder
+        if remainder.startswith("//"):  # a URL, which other code handles
             return self.tree, self.directory, path
         # The name of a file may contain a colon.
         if os.path.lexists(os.path.join(self.directory, path)):
@@ -181,8 +181,8 @@ class BundleFiles(msgspec.Struct, frozen=True):
             return (
                 f"{self.tree} cannot name files of the bundle that uses it; hand over what it needs as data"
             )
-        said = f"{self.tree} names no library {prefix!r}"
-        return f"{said}{did_you_mean(prefix, [BUNDLE, *self.tree.libraries])}, and there is no such file"
+        text = f"{self.tree} names no library {prefix!r}"
+        return f"{text}{did_you_mean(prefix, [BUNDLE, *self.tree.libraries])}, and there is no such file"
 
     def _tree_of(self, file: str) -> FileTree:
         if self.tree.name and self.tree.holds(file):

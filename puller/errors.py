@@ -164,12 +164,12 @@ class MutationInNoop(PullerError):
     """A resource tried to write in a system that only allows reading."""
 
 
-def file_problem(error: OSError, what: str = "", *, where: object = "") -> str:
+def file_problem(error: OSError, description: str = "", *, where: object = "") -> str:
     """Return the sentence about a file: ``/etc/motd: cannot be read: permission denied``.
 
     ``where`` replaces the path in the error.
     """
-    return ": ".join(str(part) for part in (where or error.filename, what, reason(error)) if part)
+    return ": ".join(str(part) for part in (where or error.filename, description, reason(error)) if part)
 
 
 def reason(error: OSError) -> str:
@@ -177,9 +177,9 @@ def reason(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return "no space left on the file system"
     # Only the system's message is changed, because another message may contain a file or program name.
-    said = error.strerror or str(error)
-    if error.errno is not None and said == os.strerror(error.errno):
-        said = said.lower()
+    text = error.strerror or str(error)
+    if error.errno is not None and text == os.strerror(error.errno):
+        text = text.lower()
     if error.errno in (errno.EROFS, errno.EPERM) and (profile := os.environ.get(UNIT_PROFILE)):
-        return f"{said} (this run has the {profile} profile of its unit: docs/units.md)"
-    return said
+        return f"{text} (this run has the {profile} profile of its unit: docs/units.md)"
+    return text

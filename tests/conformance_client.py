@@ -39,9 +39,9 @@ ANCHOR = "anchor"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    given = _parser().parse_args(arguments)
+    provided = _parser().parse_args(arguments)
     try:
-        given.command(given)
+        provided.command(provided)
     except (BundleError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -30,8 +30,8 @@ def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None
 @pytest.fixture
 def thorough(request: pytest.FixtureRequest) -> bool:
     """Return whether this run may take hours."""
-    asked: bool = request.config.option.thorough
-    return asked
+    requested: bool = request.config.option.thorough
+    return requested
 
 
 @pytest.fixture(

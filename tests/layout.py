@@ -31,8 +31,8 @@ def modules(tree: Path) -> dict[str, Path]:
 
 def imports(tree: Path) -> dict[str, set[str]]:
     """Return the modules that each module imports."""
-    found = modules(tree)
-    return {name: set(_imported(path, found)) - {name} for name, path in found.items()}
+    result = modules(tree)
+    return {name: set(_imported(path, result)) - {name} for name, path in result.items()}
 
 
 def _imported(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
@@ -86,8 +86,8 @@ def rooms(graph: Graph) -> dict[str, set[str]]:
 
 
 def _room(module: str) -> str:
-    package, _, rest = module.partition(".")
-    return f"puller/{rest.partition('.')[0]}".rstrip("/") if package == "puller" else package
+    package, _, remainder = module.partition(".")
+    return f"puller/{remainder.partition('.')[0]}".rstrip("/") if package == "puller" else package
 
 
 def layers(graph: Graph) -> int:
@@ -133,14 +133,14 @@ def violations(tree: Path, graph: Graph | None = None) -> list[str]:
     ground, rows = allowed(tree / "docs/architecture.md")
     graph, known = graph or imports(tree), modules(tree)
     place = {name: folder_of(name, [*rows, *ground]) for name in known}
-    found = []
+    results = []
     for name, others in sorted(graph.items()):
         for other in sorted(others):
             here, there = place[name], place[other]
             may = {here} | ground | rows.get(here, set())  # a folder may import its subfolders
             if here != there and not _is_own_package(there, here) and not _covered(there, may):
-                found.append(f"{known[name].relative_to(tree)} ({here}) imports {other} ({there})")
-    return found
+                results.append(f"{known[name].relative_to(tree)} ({here}) imports {other} ({there})")
+    return results
 
 
 def _is_own_package(there: str, here: str) -> bool:
@@ -157,10 +157,10 @@ def main() -> None:
     sys.setrecursionlimit(10_000)
     graph = imports(tree)
     drawn = rooms(graph)
-    found = circles(graph)
+    result = circles(graph)
     print(f"{len(drawn)} rooms, {layers(drawn)} layers, {sum(map(len, drawn.values()))} arrows between rooms")
-    print(f"{len(found)} circles of modules, {len(circles(drawn))} of rooms")
-    for group in [*found, *circles(drawn)]:
+    print(f"{len(result)} circles of modules, {len(circles(drawn))} of rooms")
+    for group in [*result, *circles(drawn)]:
         print("  circle:", " ".join(group))
     for line in violations(tree, graph):
         print("  not allowed:", line)

@@ -78,14 +78,14 @@ def codes_of_classes(modules: Iterable[ast.Module]) -> dict[str, str]:
 
 
 def _inherited(name: str, codes: Mapping[str, str], bases: Mapping[str, list[str]]) -> str:
-    seen: set[str] = set()
+    visited: set[str] = set()
     todo = [name]
     while todo:
         current = todo.pop(0)
         if current in codes:
             return codes[current]
-        seen.add(current)
-        todo += [base for base in bases.get(current, ()) if base not in seen]
+        visited.add(current)
+        todo += [base for base in bases.get(current, ()) if base not in visited]
     return ""
 
 
@@ -209,10 +209,10 @@ class _Reader:
 def _shown(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
-    parts = node.values if isinstance(node, ast.JoinedStr) else []
+    pieces = node.values if isinstance(node, ast.JoinedStr) else []
     return "".join(
         f"{{{ast.unparse(part.value)}}}" if isinstance(part, ast.FormattedValue) else _shown(part)
-        for part in parts
+        for part in pieces
     )
 
 

@@ -218,7 +218,7 @@ def _folder(name: str) -> str:
 
 
 def _print(kind: str, units: Iterable[str], worst: int) -> None:
-    chosen = [one for one in sentences_of(kind) if not units or one.unit.startswith(tuple(units))]
+    chosen = [item for item in sentences_of(kind) if not units or item.unit.startswith(tuple(units))]
     counts = Counter(name for sentence in chosen for name in sentence.constructions)
     shares = ", ".join(f"{name} {100 * counts[name] / len(chosen):.1f}" for name in CONSTRUCTIONS if chosen)
     print(f"{kind} ({len(chosen)} sentences): {shares}")
@@ -228,7 +228,7 @@ def _print(kind: str, units: Iterable[str], worst: int) -> None:
             print(f"  {unit}: {', '.join(names)}")
     for unit in sorted(OVER_THE_LIMITS[kind] - over.keys()):
         print(f"  {unit} is within the limits: remove it from OVER_THE_LIMITS")
-    for sentence in sorted(chosen, key=lambda one: -len(one.constructions))[:worst]:
+    for sentence in sorted(chosen, key=lambda item: -len(item.constructions))[:worst]:
         print(f"  {sentence.place}: [{', '.join(sentence.constructions)}] {sentence.text[:200]}")
 
 

@@ -102,8 +102,8 @@ def between_marks(page: str) -> str:
 
 def with_table(page: str, made: str) -> str:
     """Return the page with its table replaced."""
-    before, _, rest = page.partition(START)
-    return f"{before}{START}\n{made}{END}{rest.partition(END)[2]}"
+    before, _, remainder = page.partition(START)
+    return f"{before}{START}\n{made}{END}{remainder.partition(END)[2]}"
 
 
 def main() -> int:
@@ -113,20 +113,20 @@ def main() -> int:
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS")
     parser.add_argument("--write", type=Path, metavar="PAGE")
     parser.add_argument("--check", type=Path, metavar="PAGE")
-    given = parser.parse_args()
-    proofs = merge(json.loads(path.read_text()) for path in given.results)
+    provided = parser.parse_args()
+    proofs = merge(json.loads(path.read_text()) for path in provided.results)
     made = table(proofs)
-    found = list(problems(proofs))
-    if given.write:
-        given.write.write_text(with_table(given.write.read_text(), made))
-    elif given.check:
-        page = given.check.read_text()
+    findings = list(problems(proofs))
+    if provided.write:
+        provided.write.write_text(with_table(provided.write.read_text(), made))
+    elif provided.check:
+        page = provided.check.read_text()
         if without_counts(page) != without_counts(with_table(page, made)):
-            found.append(f"{given.check}: has other rows or tests; write it anew with --write")
+            findings.append(f"{provided.check}: has other rows or tests; write it anew with --write")
     else:
         print(made)
-    print(*found, f"{sum(1 for _ in all_cases())} cases, {len(found)} problems", sep="\n")
-    return 1 if found else 0
+    print(*findings, f"{sum(1 for _ in all_cases())} cases, {len(findings)} problems", sep="\n")
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

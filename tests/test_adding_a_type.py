@@ -90,9 +90,7 @@ def test_the_manifest_of_the_page_converges_and_is_stable(puller: Puller, etc: P
     assert "3 resources, 3 stable" in puller(*APPLY).stdout
 
 
-def test_absent_takes_away_what_was_written_and_nothing_else(
-    puller: Puller, etc: Path, tmp_path: Path
-) -> None:
+def test_absent_removes_only_written_entries(puller: Puller, etc: Path, tmp_path: Path) -> None:
     assert puller(*APPLY).returncode == 0
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text(re.sub(r"address: [^,}]+", "ensure: absent", manifest.read_text()))
@@ -123,9 +121,9 @@ resources:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert (etc / "hosts").read_text().endswith("192.0.2.1 first\n192.0.2.2 second\n")
     schema = json.loads(puller("schema", "manifest").stdout)
-    found = schema["$defs"]["hosts_entry"]["anyOf"][0]["items"]["anyOf"][1]["properties"]
-    assert {*found} == {"for", "label"}
-    assert found["for"] == {"$ref": "#/$defs/for"}
+    result = schema["$defs"]["hosts_entry"]["anyOf"][0]["items"]["anyOf"][1]["properties"]
+    assert {*result} == {"for", "label"}
+    assert result["for"] == {"$ref": "#/$defs/for"}
 
 
 MISTAKES = [
@@ -170,8 +168,8 @@ def test_two_declarations_agree_as_those_of_our_own_types_do(puller: Puller, tmp
     manifest.write_text(text + again.format("address: 192.0.2.11"))
     ended = puller(*APPLY)
     assert ended.returncode == 13
-    what = "the two differ: address is '192.0.2.11' here and '192.0.2.10' there"
-    assert what in ended.stdout + ended.stderr
+    detail = "the two differ: address is '192.0.2.11' here and '192.0.2.10' there"
+    assert detail in ended.stdout + ended.stderr
 
 
 @pytest.mark.usefixtures("etc")
@@ -201,9 +199,7 @@ def test_a_type_finds_files_of_the_bundle_as_ours_do(puller: Puller, installed: 
     assert lines == ["192.0.2.1 a", "192.0.2.2 b", "192.0.2.2 c", "192.0.2.3 d"]
 
 
-def test_a_provider_that_cannot_work_here_is_the_failure_of_its_resource(
-    puller: Puller, installed: Path, etc: Path
-) -> None:
+def test_unavailable_provider_fails_its_resource(puller: Puller, installed: Path, etc: Path) -> None:
     module = installed / "puller_hosts_entry.py"
     module.write_text(module.read_text().replace('== "Linux"', '== "Plan9"'))
     ended = puller(*APPLY)
@@ -248,8 +244,8 @@ def test_a_provider_must_be_of_its_type(puller: Puller, installed: Path, etc: Pa
     with (installed / "puller_hosts_entry.py").open("a") as stream:
         stream.write("\n\nclass DnsmasqEntry:\n    pass\n")
     ended = puller(*APPLY)
-    what = "puller.providers hosts_entry.dnsmasq (puller_hosts_entry:DnsmasqEntry) is not a subclass of HostsEntry"
-    assert what in ended.stdout
+    detail = "puller.providers hosts_entry.dnsmasq (puller_hosts_entry:DnsmasqEntry) is not a subclass of HostsEntry"
+    assert detail in ended.stdout
     assert "192.0.2.10" in (etc / "hosts").read_text()
 
 

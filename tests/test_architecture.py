@@ -38,8 +38,8 @@ def test_a_run_goes_through_the_folders_in_the_order_of_the_page(
     """Compare the first calls into each folder while ``Agent.run`` installs and applies a first bundle."""
     host.configure(reports={"to": [str(host.state.parent)]})
     publisher.publish("1.0.0")
-    wanted = steps()
-    assert len(wanted) >= 8
+    desired = steps()
+    assert len(desired) >= 8
     order: list[str] = []
     begun: list[FrameType] = []
 
@@ -50,7 +50,7 @@ def test_a_run_goes_through_the_folders_in_the_order_of_the_page(
             begun.append(frame)
         # Imports and the creation of objects for later steps do not count as steps.
         if begun and event == "call" and code.co_flags & CO_OPTIMIZED and code.co_name[0] not in "<_":
-            order.extend(step for step in wanted if file.startswith(step) and step not in order)
+            order.extend(step for step in desired if file.startswith(step) and step not in order)
 
     before = sys.getprofile()
     sys.setprofile(profile)
@@ -58,4 +58,4 @@ def test_a_run_goes_through_the_folders_in_the_order_of_the_page(
         assert host.run().status == 0
     finally:
         sys.setprofile(before)
-    assert order == wanted
+    assert order == desired

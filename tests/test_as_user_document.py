@@ -22,9 +22,7 @@ def test_the_configuration_is_a_valid_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("as_user", [None, True])
-def test_the_manifest_is_understood_by_authors_and_by_a_user_s_agent(
-    tmp_path: Path, as_user: bool | None
-) -> None:
+def test_manifest_works_for_authors_and_user_agents(tmp_path: Path, as_user: bool | None) -> None:
     (text,) = [example for example in EXAMPLES if "resources:" in example]
     (tmp_path / "manifest.yaml").write_text(text)
     inputs = Inputs({}, {"HOME": "/home/alice"}, as_user=as_user)
@@ -35,6 +33,6 @@ def test_the_manifest_is_understood_by_authors_and_by_a_user_s_agent(
     assert yaml.safe_load(text)["as_user"] is True
 
 
-def test_the_table_of_what_is_refused_has_every_type() -> None:
+def test_table_of_refused_types_is_complete() -> None:
     table = PAGE.split("| rejected | reason |")[1].split("\n\n")[0]
     assert set(WANTS_ROOT) - set(re.findall(r"`(\w+)`", table)) == set()

@@ -23,7 +23,7 @@ CHANGES = 2
 def commands(console: str) -> list[tuple[str, str]]:
     """Return each command of a block with the output shown below it."""
     return [
-        (found[1], found[2]) for found in re.finditer(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", console, re.MULTILINE)
+        (match[1], match[2]) for match in re.finditer(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", console, re.MULTILINE)
     ]
 
 
@@ -35,9 +35,7 @@ def say(execute: Execute, command: str) -> tuple[int, str]:
     return 0, done.stdout
 
 
-def test_the_commands_of_the_page_do_what_it_says(
-    execute: Execute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documented_commands_work(execute: Execute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fleet").mkdir()
     for command, shown in (pair for console in CONSOLES for pair in commands(console)):

@@ -90,12 +90,12 @@ def puller(monkeypatch: pytest.MonkeyPatch) -> Puller:
 
 def resources(rendered: str) -> list[str]:
     """Return the resources in the output of ``render``, without children."""
-    found: list[dict[str, list[dict[str, Any]]]] = json.loads(rendered)["resources"]
+    results: list[dict[str, list[dict[str, Any]]]] = json.loads(rendered)["resources"]
     return [
-        f"{kind}#{next(iter(one))}"
-        for entry in found
+        f"{kind}#{next(iter(item))}"
+        for entry in results
         for kind, body in entry.items()
-        for one in body
+        for item in body
         if kind != "apply"
     ]
 
@@ -108,27 +108,27 @@ def test_the_page_shows_the_files_of_the_example() -> None:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_each_kind_of_machine_gets_what_it_is(puller: Puller, host: str) -> None:
+def test_each_kind_of_machine_gets_its_role(puller: Puller, host: str) -> None:
     assert " 0 errors, 0 warnings" in puller("lint", BASE, host=host)
     rendered = puller("render", BASE, "--format", "json", host=host)
     assert sorted(resources(rendered)) == sorted(RESOURCES[host])
 
 
-def test_the_shop_stands_on_what_base_has_on_a_web_server(puller: Puller) -> None:
+def test_shop_builds_on_base_on_a_web_server(puller: Puller) -> None:
     assert puller("lint", SHOP, "--with", BASE, host="web01").endswith(" 0 errors, 0 warnings\n")
     rendered = puller("render", SHOP, "--with", BASE, "--format", "json", host="web01")
     assert sorted(resources(rendered)) == sorted(OF_THE_SHOP)
-    status, said = execute_here(
+    status, output = execute_here(
         "lint", SHOP, "--with", BASE, "--no-system-facts", "--facts", "facts/db01.yaml"
     )
-    assert (status, "require names package#nginx, which is not declared" in said) == (1, True)
+    assert (status, "require names package#nginx, which is not declared" in output) == (1, True)
 
 
 def test_the_value_of_a_machine_is_explained_by_its_files(puller: Puller) -> None:
-    said = puller("explain", "postgresql.clients", BASE, host="db01")
-    assert "hosts/db01.example.com.yaml" in said
-    said = puller("explain", "classes", BASE, host="db01").splitlines()[0]
-    assert said.endswith(
+    output = puller("explain", "postgresql.clients", BASE, host="db01")
+    assert "hosts/db01.example.com.yaml" in output
+    output = puller("explain", "classes", BASE, host="db01").splitlines()[0]
+    assert output.endswith(
         '["roles/db", "profiles/packages", "profiles/motd", "profiles/ssh", "profiles/users"]'
     )
 
@@ -143,9 +143,9 @@ def test_a_packed_bundle_gives_the_same_as_its_directory(puller: Puller, tmp_pat
     assert packed == tree
 
 
-def test_all_is_published_by_one_command_and_nothing_twice(puller: Puller, new_site: Path) -> None:
-    said = puller("site", "publish", str(new_site), BASE, SHOP, "--version", "auto", "--noop")
-    assert said.startswith("base 1.0.0 (new)\nshop 1.0.0 (new)\n")
+def test_single_command_publishes_everything_once(puller: Puller, new_site: Path) -> None:
+    output = puller("site", "publish", str(new_site), BASE, SHOP, "--version", "auto", "--noop")
+    assert output.startswith("base 1.0.0 (new)\nshop 1.0.0 (new)\n")
 
 
 def test_a_change_of_the_library_publishes_both(publisher: Any, tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_a_change_of_the_library_publishes_both(publisher: Any, tmp_path: Path) 
     assert execute_here(*publish)[0] == 0
     with (tmp_path / "repository/libraries/nginx/templates/vhost.conf.j2").open("a") as template:
         template.write("# by Puller\n")
-    status, said = execute_here(*publish, "--noop")
-    assert (status, said.count("because of library nginx")) == (0, 2)
+    status, output = execute_here(*publish, "--noop")
+    assert (status, output.count("because of library nginx")) == (0, 2)
 
 
 EXAMPLES = PAGE.split("## Side by side")[1]

@@ -75,9 +75,9 @@ def named(body: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_is_in_order_as_it_is_written(execute: Execute, facts: str, name: str) -> None:
-    status, said = execute("lint", str(EXAMPLES / name), "--facts", facts, "--no-system-facts")
-    assert status == 0, said
-    assert "0 warnings" in said, said
+    status, output = execute("lint", str(EXAMPLES / name), "--facts", facts, "--no-system-facts")
+    assert status == 0, output
+    assert "0 warnings" in output, output
 
 
 def test_all_of_them_need_few_commands_each_with_its_reason(execute: Execute, facts: str) -> None:
@@ -87,30 +87,30 @@ def test_all_of_them_need_few_commands_each_with_its_reason(execute: Execute, fa
     assert counts["exec"] <= MOST_COMMANDS
     for path in EXAMPLES.rglob("*.yaml"):
         text = path.read_text()
-        for found in re.finditer(r"^  - exec:\n(.*?)(?=^  - |\Z)", text, re.MULTILINE | re.DOTALL):
-            commands = len(re.findall(r"^      - (?!defaults)", found[1], re.MULTILINE))
-            assert found[1].count("# A command, because ") == commands, (
+        for match in re.finditer(r"^  - exec:\n(.*?)(?=^  - |\Z)", text, re.MULTILINE | re.DOTALL):
+            commands = len(re.findall(r"^      - (?!defaults)", match[1], re.MULTILINE))
+            assert match[1].count("# A command, because ") == commands, (
                 f"{path}: a command without its reason"
             )
 
 
-def test_the_page_of_them_says_how_many_resources_and_commands_each_has(execute: Execute, facts: str) -> None:
+def test_page_states_resources_and_commands_of_each(execute: Execute, facts: str) -> None:
     page = (EXAMPLES / "README.md").read_text()
-    said = {
+    output = {
         name: (int(resources), int(commands))
         for name, resources, commands in re.findall(
             r"^\| \[(.+?)\]\(.* \| (\d+) \| (\d+) \|$", page, re.MULTILINE
         )
     }
-    found = {name: rendered(execute, facts, name) for name in NAMES}
-    assert said == {
+    result = {name: rendered(execute, facts, name) for name in NAMES}
+    assert output == {
         name: (len(resources), [kind for kind, _ in resources].count("exec"))
-        for name, resources in found.items()
+        for name, resources in result.items()
     }
-    commands = sum(commands for _, commands in said.values())
-    total = sum(resources for resources, _ in said.values())
+    commands = sum(commands for _, commands in output.values())
+    total = sum(resources for resources, _ in output.values())
     assert f"{commands} of the {total} resources are commands, {100 * commands / total:.1f} percent." in page
     reasons = re.findall(r"^\| `(.+?)` \((.+?)\) \|", page, re.MULTILINE)
     assert sorted(reasons) == sorted(
-        (command, name) for name, resources in found.items() for kind, command in resources if kind == "exec"
+        (command, name) for name, resources in result.items() for kind, command in resources if kind == "exec"
     )

@@ -65,8 +65,8 @@ def problems(definition: Definition, *, all_documented: bool = False) -> Iterato
         yield f"begins with {match[0]!r}, expected the noun"
     if not isinstance(node, Function):
         return
-    said = _SAYS_RAISES.search(docstring + definition.owner)
-    if not said and raises(node) and not is_command(node):
+    output = _SAYS_RAISES.search(docstring + definition.owner)
+    if not output and raises(node) and not is_command(node):
         yield "raises without saying so"
     if all_documented and not docstring and "." not in definition.name:
         yield "has no docstring"
@@ -105,14 +105,14 @@ def modules(folder: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("folder", list(folders()))
-def test_docstrings_say_the_noun_and_what_is_raised(folder: str) -> None:
-    found = [
+def test_docstrings_name_the_subject_and_errors(folder: str) -> None:
+    findings = [
         f"{path.relative_to(ROOT)}:{getattr(definition.node, 'lineno', 1)}: {definition.name} {problem}"
         for path in modules(folder)
         for definition in definitions(ast.parse(path.read_text(encoding="utf-8")))
         for problem in problems(definition, all_documented=folder == _ALL_DOCUMENTED)
     ]
-    assert found == []
+    assert findings == []
 
 
 RULES = '''
@@ -143,13 +143,13 @@ class _Private:
 '''
 
 
-def test_the_rules_find_what_they_are_for() -> None:
-    found = [
+def test_rules_find_their_violations() -> None:
+    findings = [
         f"{definition.name} {problem}"
         for definition in definitions(ast.parse(RULES))
         for problem in problems(definition)
     ]
-    assert found == [
+    assert findings == [
         "module begins with 'It', expected the noun",
         "silent raises without saying so",
         "Other begins with 'What', expected the noun",

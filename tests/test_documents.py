@@ -45,13 +45,13 @@ def test_the_readme_shows_commands() -> None:
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_a_command_of_the_documents_exists_with_its_options(page: str, command: str) -> None:
     words = shlex.split(command.replace("…", ""))
-    found: click.Command = cli
+    result: click.Command = cli
     context = click.Context(cli)
-    while isinstance(found, click.Group) and words and not words[0].startswith("-"):
-        following = found.get_command(context, words[0])
+    while isinstance(result, click.Group) and words and not words[0].startswith("-"):
+        following = result.get_command(context, words[0])
         assert following is not None, f"{page}: puller {command}"
-        found, words = following, words[1:]
-    known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        result, words = following, words[1:]
+    known = {option for parameter in result.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for word in words:
         if word.startswith("-"):
             assert word.partition("=")[0] in known | {"--help"}, f"{page}: puller {command}: {word}"
@@ -72,9 +72,9 @@ def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
     command: click.Command = cli
     for name in path:
         assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), name)
-        assert found is not None
-        command = found
+        result = command.get_command(click.Context(command), name)
+        assert result is not None
+        command = result
     assert command.help
     assert command.help.strip()[0].isupper()
     for parameter in command.params:
@@ -127,7 +127,7 @@ def test_the_first_manifest_of_the_readme_loops(tmp_path: Path) -> None:
     facts = {"os": {"family": "Debian"}, "networking": {"fqdn": "web01.example.com"}}
     manifest = load_manifest(tmp_path / "manifest.yaml", "README.md", Inputs(facts, {}))
     assert manifest.scope.data["workers"] == 8
-    assert [str(one) for one in manifest.declarations][:2] == ["package#curl", "package#jq"]
+    assert [str(declaration) for declaration in manifest.declarations][:2] == ["package#curl", "package#jq"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

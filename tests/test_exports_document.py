@@ -26,9 +26,9 @@ COMMANDS = re.findall(r"^\$ puller (.*)$", PAGE, re.MULTILINE)
 
 def example(path: str) -> str:
     """Return the example that begins with a comment with this path, without the comment."""
-    found = re.search(rf"^    # {re.escape(path)}\n((?:    .*\n|\n(?=    [^#]))+)", PAGE, re.MULTILINE)
-    assert found, path
-    return textwrap.dedent(found[1])
+    match = re.search(rf"^    # {re.escape(path)}\n((?:    .*\n|\n(?=    [^#]))+)", PAGE, re.MULTILINE)
+    assert match, path
+    return textwrap.dedent(match[1])
 
 
 class Scene:
@@ -67,13 +67,13 @@ class Scene:
 
     def commands(self) -> list[str]:
         """Return the commands that the timer runs."""
-        said = []
+        printed = []
         for line in COMMANDS[:3]:
             status, output = self.execute(*shlex.split(line.replace("/srv/reports", "reports")))
             assert status == 0, f"{line}: {output}"
-            said.append(output)
+            printed.append(output)
         self.publisher.deploy()
-        return said
+        return printed
 
     def servers(self) -> list[str]:
         text = (self.balancer.machine / "haproxy.cfg").read_text()
@@ -95,7 +95,7 @@ def scene(
 ALL = ["w1 192.0.2.1:8080", "w2 192.0.2.2:8080", "w3 192.0.2.3:8080"]
 
 
-def test_one_server_is_taken_out_and_comes_back(scene: Scene) -> None:
+def test_server_is_removed_and_returns(scene: Scene) -> None:
     assert len(COMMANDS) == 4
     for version in ("1.0.0", "1.1.0"):
         scene.publish(version)
@@ -118,19 +118,19 @@ def test_one_server_is_taken_out_and_comes_back(scene: Scene) -> None:
         assert scene.balancer.run().status == 0
         assert scene.servers() == ALL
 
-    said = scene.commands()
-    assert "as before" in said[1]
-    assert "as it was published before" in said[2]
+    output = scene.commands()
+    assert "as before" in output[1]
+    assert "as it was published before" in output[2]
     assert scene.balancer.run().status == 0
 
 
-def test_targets_are_what_prometheus_reads(scene: Scene) -> None:
+def test_targets_are_readable_by_prometheus(scene: Scene) -> None:
     scene.publish("1.0.0")
     for host in scene.hosts.values():
         assert host.run().status == 0
     scene.commands()
-    status, said = scene.execute(*shlex.split(COMMANDS[3]))
-    assert status == 0, said
+    status, output = scene.execute(*shlex.split(COMMANDS[3]))
+    assert status == 0, output
     assert json.loads(Path("targets.json").read_text()) == [
         {"labels": {"puller_bundle": "web", "puller_host": line.split()[0]}, "targets": [line.split()[1]]}
         for line in ALL
@@ -154,8 +154,8 @@ def test_quoted_exports_run_and_inject_nothing(tmp_path: Path, execute: Execute)
         template = tmp_path / f"{name}.j2"
         template.write_text(example(f"motd/templates/{name}.j2"))
         words = ("--data", str(tmp_path / "exports.yaml"), "-o", str(tmp_path / name))
-        status, said = execute("render", str(template), "--engine", "jinja", *words)
-        assert status == 0, said
+        status, output = execute("render", str(template), "--engine", "jinja", *words)
+        assert status == 0, output
         made[name] = (tmp_path / name).read_text()
     printed = subprocess.run(["sh", "-c", made["motd.sh"]], capture_output=True, text=True, check=True).stdout
     assert printed.splitlines() == [f"{host} {values['note']}" for host, values in hosts.items()]

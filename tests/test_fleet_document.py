@@ -29,11 +29,11 @@ def blocks(kind: str) -> list[str]:
 def schema(execute: "Execute") -> dict[str, Any]:
     status, output = execute("schema", "report")
     assert status == 0
-    found: dict[str, Any] = json.loads(output)
-    return found
+    result: dict[str, Any] = json.loads(output)
+    return result
 
 
-def test_its_configuration_is_valid_and_has_the_defaults_that_it_names(tmp_path: Path) -> None:
+def test_documented_configuration_has_its_defaults(tmp_path: Path) -> None:
     (block,) = blocks("yaml")
     path = tmp_path / "config.yaml"
     path.write_text(block)
@@ -72,12 +72,12 @@ def test_its_limits_are_the_real_ones() -> None:
     assert f"{MOST_CONNECTIONS} connections at a time, each for no longer than {LONGEST:g} seconds" in TEXT
 
 
-def test_what_a_host_sends_is_as_the_schema_says(
+def test_sent_document_matches_the_schema(
     settled: "Host", publisher: "Publisher", execute: "Execute", tmp_path: Path
 ) -> None:
-    found = schema(execute)
-    jsonschema.Draft202012Validator.check_schema(found)
-    validator = jsonschema.Draft202012Validator(found)
+    result = schema(execute)
+    jsonschema.Draft202012Validator.check_schema(result)
+    validator = jsonschema.Draft202012Validator(result)
     (tmp_path / "sent").mkdir()
     settled.configure(reports={"to": [str(tmp_path / "sent")]})
     publisher.publish("1.1.0", "resources: [{exec: [{'false': {}}, {'true': {require: ['exec#false']}}]}]")

@@ -31,9 +31,9 @@ def _reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(execute: Execute, line: str) -> str:
     line = line.replace("/srv/reports", "reports").replace("/srv/www/fleet", "pages")
-    status, said = execute(*shlex.split(line))
-    assert status == 0, f"{line}: {said}"
-    return said
+    status, output = execute(*shlex.split(line))
+    assert status == 0, f"{line}: {output}"
+    return output
 
 
 def test_the_commands_answer(execute: Execute) -> None:

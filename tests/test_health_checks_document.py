@@ -46,8 +46,8 @@ def written(kind: Any) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return ", ".join(f"`{word}`" for word in typing.get_args(kind))
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
-        parts = [written(one) for one in typing.get_args(kind) if one is not type(None)]
-        return " or ".join(dict.fromkeys(parts))
+        pieces = [written(get_arg) for get_arg in typing.get_args(kind) if get_arg is not type(None)]
+        return " or ".join(dict.fromkeys(pieces))
     return "mapping" if issubclass(kind, msgspec.Struct) else WORDS[kind]
 
 
@@ -59,17 +59,17 @@ def lowered(text: str) -> str:
 
 def rows() -> list[str]:
     """Return the rows of the table, from the types."""
-    found = []
+    results = []
     for struct in STRUCTS:
         key = "json" if struct is kinds.JsonValue else struct.__name__.lower()
         if struct is not kinds.JsonValue:
-            found.append(f"| **`{key}`** | | {lowered(inspect.cleandoc(struct.__doc__ or ''))} |")
+            results.append(f"| **`{key}`** | | {lowered(inspect.cleandoc(struct.__doc__ or ''))} |")
         meanings = describe_fields(struct)
         for field in msgspec.structs.fields(struct):
             name = f"http.json.{field.name}" if struct is kinds.JsonValue else f"{key}.{field.name}"
             must = " (required)" if field.required else ""
-            found.append(f"| `{name}` | {written(field.type)}{must} | {lowered(meanings[field.name])} |")
-    return found
+            results.append(f"| `{name}` | {written(field.type)}{must} | {lowered(meanings[field.name])} |")
+    return results
 
 
 def test_the_table_is_that_of_the_types() -> None:
@@ -88,7 +88,7 @@ def goss_rows() -> list[str]:
     ]
 
 
-def test_the_table_of_goss_is_that_of_what_is_read() -> None:
+def test_goss_table_matches_the_reader() -> None:
     table = PAGE.read_text().split("## Goss files")[1].split("| --- | --- | --- |\n")[1].split("\n\n")[0]
     assert table.splitlines() == goss_rows()
 

@@ -67,9 +67,9 @@ def typed(line: str, execute: Execute) -> str:
     if is_of_a_person(line):
         arguments += ["--yes"] if "sign" in arguments else []
         arguments += ["--passphrase-file", "own.pass"]
-    status, said = execute(*arguments)
-    assert status == 0, f"{line}\n{said}"
-    return said
+    status, output = execute(*arguments)
+    assert status == 0, f"{line}\n{output}"
+    return output
 
 
 class Follower:
@@ -89,18 +89,18 @@ class Follower:
 def test_the_ceremonies_of_the_page_can_be_typed(
     tmp_path: Path, execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host, said = Follower(tmp_path), ""
+    host, output = Follower(tmp_path), ""
     for title, lines in sections():
         if title in ELSEWHERE:
             continue
         for line in lines:
-            said = typed(line, execute)
+            output = typed(line, execute)
             if "new.pass" in line:
                 monkeypatch.setenv("PULLER_PASSPHRASE", "open barley")
             if "publish" in line:
                 assert host.version()
             elif "import" in line:
-                assert "in force, signed again: root" in said, line
+                assert "in force, signed again: root" in output, line
                 assert str(host.version()) == "web 1.0.0", line
     listed = execute("site", "keys", "list", "site")[1]
     assert listed.count("2 of 3     not here") == 3

@@ -114,7 +114,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(tmp_path, script)
 
 
-def test_what_is_proven_is_started_without_a_process_more(place: Place) -> None:
+def test_proven_version_starts_without_another_process(place: Place) -> None:
     place.install("1.0")
     assert place.tried() == 1, "it proves itself when it is installed"
     for name in ("timeout", "id", "mktemp", "cat", "sed"):  # other external programs would be found here
@@ -124,7 +124,7 @@ def test_what_is_proven_is_started_without_a_process_more(place: Place) -> None:
     assert place.tried() == 1
 
 
-def test_the_version_before_is_kept_and_one_before_that_is_not(place: Place) -> None:
+def test_previous_version_is_kept_and_older_removed(place: Place) -> None:
     for version in ("1.0", "1.1", "1.2"):
         assert place.install(version) == ""
     assert place.directories() == {"1.1", "1.2"}
@@ -145,7 +145,7 @@ def test_arranging_again_changes_nothing(place: Place) -> None:
     assert place.versions() == "1 1.1 1.0\n"
 
 
-def test_a_version_that_crashes_gives_way_to_the_one_before_which_is_said(place: Place) -> None:
+def test_crashing_version_falls_back_with_a_message(place: Place) -> None:
     place.install("1.0")
     sentence = "version 1.1 does not start: ImportError: no module; 1.0 is used in its place"
     assert sentence in place.install("1.1", CRASHES)
@@ -182,7 +182,7 @@ def test_a_version_that_hangs_is_waited_for_once_in_a_boot(place: Place) -> None
 NO_END = "version 1.1 has ended none of its last 3 runs; 1.0 is used in its place"
 
 
-def test_a_version_whose_runs_come_to_no_end_gives_way_until_the_next_boot(place: Place) -> None:
+def test_hanging_version_falls_back_until_the_next_boot(place: Place) -> None:
     """The version starts, but its runs are killed or end with a bug."""
     place.install("1.0")
     place.install("1.1", command=DIES)
@@ -219,7 +219,7 @@ def test_a_run_that_ends_starts_the_count_anew(place: Place) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "1 x\n", "2 9\n", "1 -4\n", "1 99\n", "\0\n", "1 3 9\n"])
-def test_a_count_that_is_none_begins_anew(place: Place, text: str) -> None:
+def test_invalid_count_is_reset(place: Place, text: str) -> None:
     place.install("1.0")
     place.install("1.1")
     (place.records / "1.1.begun").write_text(text)
@@ -228,7 +228,7 @@ def test_a_count_that_is_none_begins_anew(place: Place, text: str) -> None:
     assert not (place.records / "1.1.begun").exists()
 
 
-def test_where_nothing_else_starts_a_version_goes_on_whose_runs_come_to_no_end(place: Place) -> None:
+def test_hanging_version_continues_without_alternatives(place: Place) -> None:
     place.install("1.0", command=DIES)
     for _ in range(12):
         assert place.start("run").stdout == "1.0 run \n", "there is no other"
@@ -250,13 +250,13 @@ def test_a_version_that_is_installed_again_has_begun_no_runs(place: Place) -> No
     assert place.start("run").stdout == "1.1 run \n"
 
 
-def test_a_version_that_says_much_before_it_fails_is_quoted_in_one_plain_line(place: Place) -> None:
+def test_long_output_of_a_failed_version_is_a_line(place: Place) -> None:
     place.install("1.0")
     loud = "i=0; while [ $i -lt 3000 ]; do echo 'the same again and again and again' >&2; i=$((i+1)); done"
-    said = place.install("1.1", f"{loud}; printf 'red \\033[31m end' >&2; exit 1")
-    assert "\033" not in said
-    assert len(said) < 1000
-    assert "1.0 is used in its place" in said
+    output = place.install("1.1", f"{loud}; printf 'red \\033[31m end' >&2; exit 1")
+    assert "\033" not in output
+    assert len(output) < 1000
+    assert "1.0 is used in its place" in output
 
 
 @pytest.mark.parametrize("missing", ["bin/puller", "bin/self-test", "bin/python3", ""])
@@ -282,7 +282,7 @@ def test_a_version_that_was_brought_and_not_arranged_is_told(place: Place) -> No
     assert (place.start().stdout, place.start().stderr) == ("1.1  \n", "")
 
 
-def test_a_command_that_nobody_may_execute_gives_way(place: Place) -> None:
+def test_unexecutable_command_falls_back(place: Place) -> None:
     place.install("1.0")
     place.install("1.1")
     os.chmod(place.libraries / "1.1/bin/puller", 0o644)
@@ -355,7 +355,7 @@ def test_where_no_version_starts_each_is_named(place: Place) -> None:
     assert "version 1.0 does not start" in done.stderr
 
 
-def test_back_to_the_version_before_leaves_the_broken_one_behind(place: Place) -> None:
+def test_fallback_leaves_the_broken_version_behind(place: Place) -> None:
     place.install("1.0")
     place.install("1.1", CRASHES)
     assert place.install("1.0") == ""
@@ -364,7 +364,7 @@ def test_back_to_the_version_before_leaves_the_broken_one_behind(place: Place) -
     assert place.start().stderr == ""
 
 
-def test_a_broken_version_never_takes_the_place_of_a_good_one_before(place: Place) -> None:
+def test_broken_version_never_replaces_a_good_one(place: Place) -> None:
     place.install("1.0")
     place.install("1.1", CRASHES)
     place.install("1.2", CRASHES)
@@ -374,7 +374,7 @@ def test_a_broken_version_never_takes_the_place_of_a_good_one_before(place: Plac
     assert place.versions() == "1 1.3 1.0\n"
 
 
-def test_other_files_of_the_same_version_get_a_directory_of_their_own(place: Place) -> None:
+def test_changed_files_of_a_version_get_their_own_directory(place: Place) -> None:
     place.install("1.0")
     place.bring("1.0", CRASHES)
     assert "version 1.0+2 does not start" in place.arrange("1.0").stderr
@@ -383,7 +383,7 @@ def test_other_files_of_the_same_version_get_a_directory_of_their_own(place: Pla
     assert place.versions() == "1 1.0 -\n"
 
 
-def test_what_failed_is_put_in_place_anew_when_it_is_installed_again(place: Place) -> None:
+def test_failed_version_is_replaced_when_reinstalled(place: Place) -> None:
     """The old bytecode or links may have caused the failure."""
     place.install("1.0")
     place.install("1.1")
@@ -429,9 +429,7 @@ _COMMANDS = (
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("self_test", [PROVES, CRASHES])
 @pytest.mark.representatives(1)
-def test_killed_at_any_step_a_version_starts_and_the_next_attempt_comes_to_the_same(
-    place: Place, moment: str, self_test: str
-) -> None:
+def test_killed_installation_starts_and_is_completed(place: Place, moment: str, self_test: str) -> None:
     killers = place.root / "killers"
     count = place.root / "count"
     for name in _COMMANDS:

@@ -31,18 +31,18 @@ def write(directory: Path) -> Path:
 
 def shown_by(manifest: Manifest) -> dict[str, str]:
     """Return the files that the manifest creates."""
-    found = {}
+    result = {}
     for declaration in manifest.declarations:
         home, properties = declaration.home, declaration.shown()
         if template := properties.get("template"):
             path = home.files.find(template)
-            found[declaration.properties.name] = render_file(path, "jinja", home.scope, home.files).text
+            result[declaration.properties.name] = render_file(path, "jinja", home.scope, home.files).text
         elif source := properties.get("source"):
-            found[declaration.properties.name] = Path(home.files.find(source)).read_text()
-    return found
+            result[declaration.properties.name] = Path(home.files.find(source)).read_text()
+    return result
 
 
-def test_the_repository_of_the_page_gives_what_the_page_says(tmp_path: Path) -> None:
+def test_documented_repository_gives_its_result(tmp_path: Path) -> None:
     bundle = write(tmp_path)
     assert set(re.findall(r"^    (\w+/\S+)$", PAGE, re.MULTILINE)) == {
         *FILES,
@@ -52,9 +52,9 @@ def test_the_repository_of_the_page_gives_what_the_page_says(tmp_path: Path) -> 
     archive = tmp_path / "shop.tar.gz"
     build_bundle(bundle, archive, name="shop", version="1", libraries=used_libraries(bundle))
     unpack(archive, tmp_path / "unpacked")
-    wanted = re.findall(r"```nginx\n(.*?)```", PAGE, re.DOTALL)
+    desired = re.findall(r"```nginx\n(.*?)```", PAGE, re.DOTALL)
     for directory in (bundle, tmp_path / "unpacked"):
         shown = shown_by(load_manifest(directory / "manifest.yaml", "manifest.yaml", Inputs({}, {})))
         assert shown.pop("/srv/www/shop/robots.txt") == "User-agent: *\n"
-        assert list(shown.values()) == wanted
+        assert list(shown.values()) == desired
         assert all(f"`{name}`:" in PAGE for name in shown)

@@ -25,7 +25,7 @@ def test_the_page_has_all_rules_in_their_order() -> None:
     assert rows == [(rule.name, str(rule.severity), rule.summary) for rule in RULES.values()]
 
 
-def test_the_page_switches_off_what_can_be_switched_off() -> None:
+def test_page_disables_every_optional_rule() -> None:
     (text,) = re.findall(r"```yaml\n(disable:.*?)```", PAGE, re.DOTALL)
     value = yaml.safe_load(text)
     names = [*value["disable"], *(name for rules in value["files"].values() for name in rules)]

@@ -24,19 +24,19 @@ def found(tmp_path: Path) -> Callable[[str, str], list[str]]:
         (tmp_path / "templates").mkdir()
         (tmp_path / "manifest.yaml").write_text(manifest)
         (tmp_path / "templates/app.conf.j2").write_text(template)
-        return [str(one) for one in names.check(Subject(tmp_path, "web", Inputs({}, {}), None, ()))]
+        return [str(item) for item in names.check(Subject(tmp_path, "web", Inputs({}, {}), None, ()))]
 
     return run
 
 
 def test_its_findings_are_those_of_a_bundle(found: Callable[[str, str], list[str]]) -> None:
     manifest = f"data: {{port: 80}}{RESOURCES.replace('/a: {', '/aaaa: {')}"
-    said = [line.partition(": ")[2] for line in found(manifest, "\n" * 6 + "{{ data.port | uper }}")]
-    assert len(said) == 2
-    assert all(sentence in PAGE for sentence in said)
+    output = [line.partition(": ")[2] for line in found(manifest, "\n" * 6 + "{{ data.port | uper }}")]
+    assert len(output) == 2
+    assert all(sentence in PAGE for sentence in output)
 
 
-def test_a_key_without_a_value_declares_what_a_host_gives(found: Callable[[str, str], list[str]]) -> None:
+def test_key_without_a_value_declares_a_host_input(found: Callable[[str, str], list[str]]) -> None:
     data = PAGE.partition("        data:\n")[2].partition("\n\n")[0]
     declared = "data:\n" + data.replace("        ", "") + RESOURCES
     assert found(declared.replace("data.prt", "data.password.of.it"), "{{ data.password }}") == []

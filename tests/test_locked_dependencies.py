@@ -24,7 +24,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 def locked(name: str) -> dict[str, tuple[Requirement, list[str]]]:
     """Return the locked version and its hashes, by distribution."""
     return {
-        canonicalize_name(found[0].name): found for found in entries((ROOT / "packaging" / name).read_text())
+        canonicalize_name(entry[0].name): entry for entry in entries((ROOT / "packaging" / name).read_text())
     }
 
 
@@ -41,10 +41,10 @@ def lines_of(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [AGENT, TOOLS])
-def test_each_entry_is_one_version_with_hashes_and_nothing_else_is_said(name: str) -> None:
-    found = locked(name)
-    assert len(found) > 9
-    for requirement, hashes in found.values():
+def test_each_locked_entry_is_a_version_with_hashes(name: str) -> None:
+    result = locked(name)
+    assert len(result) > 9
+    for requirement, hashes in result.values():
         assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
         assert requirement.url is None, requirement
         assert hashes, requirement
@@ -59,10 +59,10 @@ def test_each_entry_is_one_version_with_hashes_and_nothing_else_is_said(name: st
         (TOOLS, [*PROJECT["build-system"]["requires"], *lines_of("requirements-build.in")]),
     ],
 )
-def test_what_is_asked_for_is_locked_at_a_version_that_it_allows(name: str, asked: list[str]) -> None:
-    found = locked(name)
+def test_requirements_are_locked_at_allowed_versions(name: str, asked: list[str]) -> None:
+    result = locked(name)
     for requirement in map(Requirement, asked):
-        entry, _ = found[canonicalize_name(requirement.name)]
+        entry, _ = result[canonicalize_name(requirement.name)]
         version = next(iter(entry.specifier)).version
         assert requirement.specifier.contains(version, prereleases=True), (
             f"{requirement} is locked at {version}"
@@ -70,15 +70,15 @@ def test_what_is_asked_for_is_locked_at_a_version_that_it_allows(name: str, aske
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_what_a_locked_version_needs_is_locked_too(python: str) -> None:
+def test_requirements_of_locked_versions_are_locked(python: str) -> None:
     """Check only distributions whose locked version is installed here: other versions may have other requirements."""
     here = {"python_version": python, "python_full_version": f"{python}.1", "extra": ""}
-    found = {name: entry for name, (entry, _) in locked(AGENT).items() if holds(entry, here)}
-    compared = [name for name, entry in found.items() if entry.specifier.contains(version(name))]
+    result = {name: entry for name, (entry, _) in locked(AGENT).items() if holds(entry, here)}
+    compared = [name for name, entry in result.items() if entry.specifier.contains(version(name))]
     for name in compared:
         for needed in map(Requirement, requires(name) or ()):
             if holds(needed, here):
-                assert canonicalize_name(needed.name) in found, f"{name} needs {needed}"
+                assert canonicalize_name(needed.name) in result, f"{name} needs {needed}"
 
 
 def holds(requirement: Requirement, environment: dict[str, str]) -> bool:
@@ -86,8 +86,8 @@ def holds(requirement: Requirement, environment: dict[str, str]) -> bool:
 
 
 def test_the_pythons_of_the_lock_are_those_of_the_classifiers() -> None:
-    said = [
+    output = [
         text.rpartition(" :: ")[2] for text in PROJECT["project"]["classifiers"] if "Python :: 3." in text
     ]
-    assert said == list(PYTHONS)
+    assert output == list(PYTHONS)
     assert PROJECT["project"]["requires-python"] == f">={PYTHONS[0]}"

@@ -31,10 +31,10 @@ def test_a_list_of_resources_renders_as_its_page_shows(
     assert capsys.readouterr().out == shown
 
 
-def test_the_loops_of_the_page_make_what_it_says(tmp_path: Path) -> None:
+def test_documented_loops_give_their_result(tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_text(blocks("resources/common.md", "Loops")[0])
     manifest = load_manifest(tmp_path / "manifest.yaml", "web/manifest.yaml", Inputs({}, {}))
-    assert [str(one) for one in manifest.declarations] == [
+    assert [str(declaration) for declaration in manifest.declarations] == [
         "package#nginx",
         "package#curl",
         "file#/etc/nginx/sites-enabled/shop.conf",
@@ -44,6 +44,6 @@ def test_the_loops_of_the_page_make_what_it_says(tmp_path: Path) -> None:
         "file#/etc/nginx/aliases/news",
         "exec#systemctl reload nginx",
     ]
-    said = manifest.declarations[2]
+    output = manifest.declarations[2]
     page = (DOCS / "resources" / "common.md").read_text()
-    assert f"`{said.where}: {said.item}`" in page
+    assert f"`{output.where}: {output.item}`" in page

@@ -30,8 +30,8 @@ def manual(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def write(root: Path) -> dict[str, str]:
     environment = os.environ | {"SOURCE_DATE_EPOCH": EPOCH, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, ROOT / "packaging/man", root], check=True, env=environment)
-    found = root.glob("usr/share/man/man?/*.gz")
-    return {path.name.removesuffix(".gz"): gzip.decompress(path.read_bytes()).decode() for path in found}
+    result = root.glob("usr/share/man/man?/*.gz")
+    return {path.name.removesuffix(".gz"): gzip.decompress(path.read_bytes()).decode() for path in result}
 
 
 def shown(roff: str) -> str:
@@ -50,7 +50,7 @@ def paths_of_commands(group: click.Group, path: str = "puller") -> Iterator[tupl
             yield from paths_of_commands(command, f"{path}-{name}")
 
 
-def test_every_command_has_a_page_with_all_of_its_options_and_words(manual: dict[str, str]) -> None:
+def test_every_command_has_a_complete_man_page(manual: dict[str, str]) -> None:
     assert "puller.1" in manual
     for name, command in paths_of_commands(cli):
         page = shown(manual[f"{name}.1"])
@@ -63,7 +63,7 @@ def test_every_command_has_a_page_with_all_of_its_options_and_words(manual: dict
             assert word in page, f"{name}: {word}"
 
 
-def test_files_and_resource_types_have_pages_and_every_page_is_reached_from_the_first(
+def test_all_man_pages_are_linked_from_the_first(
     manual: dict[str, str],
 ) -> None:
     types = {f"puller-resource-{name.replace('_', '-')}.5" for name in type_names()}
@@ -78,7 +78,7 @@ def test_files_and_resource_types_have_pages_and_every_page_is_reached_from_the_
     assert reached == {*manual}
 
 
-def test_the_page_of_the_configuration_has_every_key_of_the_sample(manual: dict[str, str]) -> None:
+def test_configuration_page_has_every_sample_key(manual: dict[str, str]) -> None:
     sample = (ROOT / "puller/config/samples/config.yaml").read_text()
     assert " ".join(sample.split()) in shown(manual["puller.yaml.5"])
 
@@ -119,5 +119,5 @@ def test_readers_of_man_pages_find_nothing_wrong(manual: dict[str, str], tmp_pat
             str(tmp_path / name),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=reader)
-        said = re.sub(r"(?m)^.*: can't break line\n|^.*\n +table wider than line width\n", "", done.stderr)
-        assert said == "", name
+        output = re.sub(r"(?m)^.*: can't break line\n|^.*\n +table wider than line width\n", "", done.stderr)
+        assert output == "", name

@@ -105,7 +105,7 @@ class Flow:
 
     def _bind(self, node: ast.AST) -> None:
         if isinstance(node, ast.arg) and node.annotation is not None:
-            if _TYPES & {one.id for one in ast.walk(node.annotation) if isinstance(one, ast.Name)}:
+            if _TYPES & {item.id for item in ast.walk(node.annotation) if isinstance(item, ast.Name)}:
                 self.errors.add(node.arg)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             self.errors.add(node.name)
@@ -153,9 +153,11 @@ class Flow:
         """Return whether an expression searches or splits such a text, or compares it with another text."""
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
-            is_searched = any(isinstance(one, ast.In | ast.NotIn | ast.Eq | ast.NotEq) for one in node.ops)
+            is_searched = any(
+                isinstance(other, ast.In | ast.NotIn | ast.Eq | ast.NotEq) for other in node.ops
+            )
             others = [side for side in sides if not self.is_text(side)]
-            is_empty = any(isinstance(one, ast.Constant) and not one.value for one in others)
+            is_empty = any(isinstance(other, ast.Constant) and not other.value for other in others)
             return is_searched and len(others) < len(sides) and not is_empty
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             return False
@@ -176,7 +178,7 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
-def test_the_scan_finds_readers_whatever_they_are_called(sample: str) -> None:
+def test_scan_finds_message_readers_under_any_name(sample: str) -> None:
     assert list(_read_by_flow(ast.parse(sample)))
 
 

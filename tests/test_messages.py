@@ -30,8 +30,8 @@ def problem(path, size):
 
 
 def test_each_kind_of_text_is_found_with_its_code() -> None:
-    found = [text[2:] for text in texts_of(ast.parse(SOURCE), "a.py", {"UsageError": "invalid-command"})]
-    assert sorted(found) == [
+    results = [text[2:] for text in texts_of(ast.parse(SOURCE), "a.py", {"UsageError": "invalid-command"})]
+    assert sorted(results) == [
         ("field", "", "mode", "Permissions in octal digits."),
         ("help", "", "add", "Add a file."),
         ("help", "", "help", "Replace an existing file."),

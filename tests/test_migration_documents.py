@@ -103,9 +103,9 @@ def test_a_map_names_types_with_their_properties(name: str) -> None:
             continue
         known: set[str] = {"ensure", "health_checks"}
         for type_name in re.findall(r"`(\w+)`", types):
-            found = find_type(type_name)
-            assert found is not None, type_name
-            known |= {field.encode_name for field in msgspec.structs.fields(found.properties_type)}
+            result = find_type(type_name)
+            assert result is not None, type_name
+            known |= {field.encode_name for field in msgspec.structs.fields(result.properties_type)}
         for code in re.findall(r"`([^`]+)`", notes):
             if re.fullmatch(r"\w+(: .*)?", code) and code not in ("http", "tcp", "process"):
                 assert code.partition(":")[0] in known, f"{types}: {code}"

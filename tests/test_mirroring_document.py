@@ -38,12 +38,12 @@ def test_the_command_copies_a_site(
 
 
 def test_the_options_are_those_of_the_command(execute: Execute) -> None:
-    said = execute("site", "mirror", "--help")[1]
+    output = execute("site", "mirror", "--help")[1]
     options = re.findall(r"`(--[a-z-]+)", PAGE.split("| option |")[1].split("\n\n")[0])
-    assert [option for option in options if option not in said] == []
+    assert [option for option in options if option not in output] == []
 
 
-def test_the_sample_starts_the_command_with_what_the_page_writes() -> None:
+def test_sample_unit_runs_the_documented_command() -> None:
     unit = (ROOT / "systemd/puller-mirror.service").read_text()
     assert "ExecStart=@PULLER@ site mirror ${SITE} /var/lib/puller-mirror $OPTIONS\n" in unit
     assert "'SITE=" in PAGE

@@ -29,8 +29,8 @@ def rules() -> list[dict[str, Any]]:
 
 
 def panels() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((EXAMPLES / "dashboard.json").read_bytes())["panels"]
-    return found
+    results: list[dict[str, Any]] = json.loads((EXAMPLES / "dashboard.json").read_bytes())["panels"]
+    return results
 
 
 def expressions() -> Iterator[str]:
@@ -49,13 +49,13 @@ def labels_of(name: str) -> set[str]:
     return {*re.findall(r"`(\w+)`", row[1])} | {"instance"}
 
 
-def test_every_metric_that_is_named_exists_and_every_metric_is_of_use() -> None:
+def test_named_metrics_exist_and_all_are_used() -> None:
     named = {name for each in expressions() for name in re.findall(r"puller_\w+", each)}
     assert named == {*metrics.HELP}
 
 
-def test_every_label_that_is_named_is_one_of_its_metric_and_has_such_values() -> None:
-    chosen = [found for each in expressions() for found in re.findall(r"(puller_\w+)\{([^}]*)\}", each)]
+def test_named_labels_exist_with_their_values() -> None:
+    chosen = [match for each in expressions() for match in re.findall(r"(puller_\w+)\{([^}]*)\}", each)]
     assert len(chosen) > 15
     for name, selector in chosen:
         pairs = re.findall(r'(\w+)(?:=~|!=|=)"([^"]*)"', selector)
@@ -64,17 +64,17 @@ def test_every_label_that_is_named_is_one_of_its_metric_and_has_such_values() ->
             assert {*value.split("|")} <= VALUES.get(label, {value}), (name, label)
 
 
-def test_every_rule_has_a_severity_a_summary_and_a_test_of_when_it_fires_and_when_not() -> None:
+def test_every_rule_has_severity_summary_and_tests() -> None:
     tests = yaml.safe_load((EXAMPLES / "alerts-test.yaml").read_text())["tests"]
-    asked = [one for test in tests for one in test["alert_rule_test"]]
+    requested = [item for test in tests for item in test["alert_rule_test"]]
     for rule in rules():
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert rule["annotations"]["summary"]
-        fires = [bool(one.get("exp_alerts")) for one in asked if one["alertname"] == rule["alert"]]
+        fires = [bool(item.get("exp_alerts")) for item in requested if item["alertname"] == rule["alert"]]
         assert sorted(fires) == [False, False, True], rule["alert"]
 
 
-def test_the_dashboard_has_panels_beside_each_other_that_ask_the_chosen_source() -> None:
+def test_dashboard_panels_do_not_overlap_and_use_the_source() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in panels():
         at = panel["gridPos"]
@@ -87,13 +87,13 @@ def test_the_dashboard_has_panels_beside_each_other_that_ask_the_chosen_source()
     assert len({*ids}) == len(ids)
 
 
-def promtool(*arguments: str, directory: Path, given: str = "") -> tuple[int, str]:
+def promtool(*arguments: str, directory: Path, provided: str = "") -> tuple[int, str]:
     program = shutil.which("promtool")
     assert program, "promtool is not installed (Debian: apt-get install prometheus)"
     done = subprocess.run(
         [program, *arguments],
         cwd=directory,
-        input=given,
+        input=provided,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -104,9 +104,9 @@ def promtool(*arguments: str, directory: Path, given: str = "") -> tuple[int, st
 
 
 @pytest.mark.promtool
-def test_rules_fire_on_what_they_should_by_promtool() -> None:
-    status, said = promtool("test", "rules", "alerts-test.yaml", directory=EXAMPLES)
-    assert status == 0, said
+def test_rules_fire_as_expected_by_promtool() -> None:
+    status, output = promtool("test", "rules", "alerts-test.yaml", directory=EXAMPLES)
+    assert status == 0, output
 
 
 @pytest.mark.promtool
@@ -114,19 +114,21 @@ def test_a_rule_that_does_not_fire_is_found_by_these_tests(tmp_path: Path) -> No
     shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
     text = (tmp_path / "alerts.yaml").read_text()
     (tmp_path / "alerts.yaml").write_text(text.replace("> 2 * 3600", "> 3 * 3600"))
-    status, said = promtool("test", "rules", "alerts-test.yaml", directory=tmp_path)
+    status, output = promtool("test", "rules", "alerts-test.yaml", directory=tmp_path)
     assert status != 0
-    assert "PullerSilent" in said
+    assert "PullerSilent" in output
 
 
 @pytest.mark.promtool
-def test_prometheus_understands_the_rules_and_the_queries_of_the_dashboard(tmp_path: Path) -> None:
+def test_prometheus_accepts_rules_and_dashboard_queries(tmp_path: Path) -> None:
     recorded = [
         {"record": f"of:query_{number}", "expr": expression}
         for number, expression in enumerate(expressions())
     ]
     queries = tmp_path / "queries.yaml"
     queries.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": recorded}]}))
-    status, said = promtool("check", "rules", str(EXAMPLES / "alerts.yaml"), str(queries), directory=tmp_path)
-    assert status == 0, said
-    assert f"{len(recorded)} rules found" in said
+    status, output = promtool(
+        "check", "rules", str(EXAMPLES / "alerts.yaml"), str(queries), directory=tmp_path
+    )
+    assert status == 0, output
+    assert f"{len(recorded)} rules found" in output

@@ -46,8 +46,8 @@ def test_every_document_is_a_page(pages: Path) -> None:
     documents = {
         str(path.relative_to(ROOT / "docs").with_suffix(".html")) for path in (ROOT / "docs").rglob("*.md")
     }
-    found = {str(path.relative_to(pages)) for path in pages.rglob("*.html")}
-    assert documents | {"index.html", "changelog.html", "contributing.html"} <= found
+    result = {str(path.relative_to(pages)) for path in pages.rglob("*.html")}
+    assert documents | {"index.html", "changelog.html", "contributing.html"} <= result
 
 
 def test_code_in_tables_shows_pipes_without_backslashes(pages: Path) -> None:
@@ -66,7 +66,7 @@ def test_nothing_is_loaded_from_elsewhere(pages: Path) -> None:
         assert not re.findall(r"url\([\"']?(?:https?:)?//|@import", style.read_text()), style
 
 
-def test_links_to_code_are_text_where_no_place_of_the_code_is_named(pages: Path) -> None:
+def test_code_links_without_a_destination_are_text(pages: Path) -> None:
     text = (pages / "security.html").read_text()
     assert "tests/hostile" not in "".join(re.findall(r'href="([^"]+)"', text))
     assert 'href="mirrors.html"' in text
@@ -86,14 +86,14 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.mark.everything
-def test_what_leads_nowhere_fails_the_build_by_name(checkout: Path, tmp_path: Path) -> None:
+def test_broken_link_fails_the_build_by_name(checkout: Path, tmp_path: Path) -> None:
     with open(checkout / "docs/shell.md", "a") as page:
         page.write("\n[a](gone.md) [b](data.md#gone) [c](../tests/gone.py)\n")
     (checkout / "docs/stray.md").write_text("# In no list\n")
     done = build(tmp_path / "site", root=checkout)
     assert done.returncode == 1
-    for said in ("'gone.md'", "no anchor '#gone'", "'../tests/gone.py'", "stray.md"):
-        assert said.replace("no anchor", "not contain an anchor") in done.stderr, said
+    for output in ("'gone.md'", "no anchor '#gone'", "'../tests/gone.py'", "stray.md"):
+        assert output.replace("no anchor", "not contain an anchor") in done.stderr, output
 
 
 @pytest.mark.everything

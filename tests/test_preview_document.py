@@ -13,12 +13,12 @@ TEMPLATE = "workers = {{ data.workers }}\n"
 
 
 def block(name: str) -> str:
-    found = re.search(rf"<!-- {re.escape(name)} -->\n```\w*\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None, f"docs/preview.md has no block {name}"
-    return found[1]
+    match = re.search(rf"<!-- {re.escape(name)} -->\n```\w*\n(.*?)```", PAGE, re.DOTALL)
+    assert match is not None, f"docs/preview.md has no block {name}"
+    return match[1]
 
 
-def test_the_example_gives_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_example_gives_the_shown_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, template in (("old", TEMPLATE), ("new", TEMPLATE + "address = {{ facts.networking.ip }}\n")):
         Path(name).mkdir()

@@ -42,22 +42,22 @@ def typed(line: str) -> str:
 
 
 @pytest.mark.usefixtures("_repository")
-def test_the_session_is_what_is_printed() -> None:
+def test_documented_session_equals_the_output() -> None:
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", SESSION, re.MULTILINE)
     assert len(steps) == 5
     assert [(line, typed(line)) for line, _ in steps] == steps
     Path("bundles/web/files/motd").write_text("Welcome back.\n")
-    found = json.loads(typed("puller site publish site bundles/web --version auto --noop --format json"))
+    result = json.loads(typed("puller site publish site bundles/web --version auto --noop --format json"))
     shown = json.loads(DOCUMENT)
-    for document in (found, shown):
+    for document in (result, shown):
         (bundle,) = document["bundles"]
         assert isinstance(bundle.pop("sha256"), str)
         assert isinstance(bundle.pop("size"), int)
-    assert found == shown
+    assert result == shown
 
 
 @pytest.mark.parametrize(("newest", "following"), [row for row in VERSIONS if row[0] != "---"])
-def test_the_table_of_versions_is_what_is_computed(newest: str, following: str) -> None:
+def test_table_of_versions_equals_the_computed_one(newest: str, following: str) -> None:
     assert next_version([] if newest == "none" else [newest]) == following
 
 

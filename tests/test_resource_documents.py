@@ -34,9 +34,9 @@ def properties_in(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_the_page_of_a_type_lists_its_properties_and_no_others(name: str) -> None:
-    found = find_type(name)
-    assert found is not None
-    own = {field.encode_name for field in msgspec.structs.fields(found.properties_type)}
+    result = find_type(name)
+    assert result is not None
+    own = {field.encode_name for field in msgspec.structs.fields(result.properties_type)}
     common = {field.encode_name for field in msgspec.structs.fields(Properties)}
     assert properties_in(name) - {"ensure", "name", "provider"} == own - common
 
@@ -51,7 +51,7 @@ def rows_below(header: str) -> list[tuple[str, str]]:
     return re.findall(r"^\| `(.+?)` \| (.*) \|$", table, re.MULTILINE)
 
 
-def test_a_path_means_what_the_common_page_says(tmp_path: Path) -> None:
+def test_path_means_the_documented_file(tmp_path: Path) -> None:
     """The row for libraries is in docs/libraries.md."""
     for name in ("roles/web/vhost.j2", "roles/base.yaml", "templates/vhost.j2"):
         path = tmp_path / name
@@ -64,7 +64,7 @@ def test_a_path_means_what_the_common_page_says(tmp_path: Path) -> None:
         assert files.find(written) == str(tmp_path / meaning.split("`")[1])
 
 
-def test_the_common_page_lists_the_keys_of_a_health_check_with_their_defaults() -> None:
+def test_common_page_lists_health_check_keys_and_defaults() -> None:
     meanings = dict(rows_below("key of a check"))
     fields = {field.encode_name: field for field in msgspec.structs.fields(HealthCheck)}
     assert set(meanings) == set(fields)
@@ -74,7 +74,7 @@ def test_the_common_page_lists_the_keys_of_a_health_check_with_their_defaults() 
         assert meanings[name].endswith(f"by default {value}")
 
 
-def test_the_common_page_lists_the_keys_of_a_manifest_beside_its_data() -> None:
+def test_common_page_lists_manifest_keys() -> None:
     listed = {name for names, _ in rows_below("key of a manifest") for name in names.split("`, `")}
     known = set(manifest_schema()["properties"])
     assert listed == known - {"data", "hierarchy", "overrides", "ccm"}

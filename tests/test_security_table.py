@@ -30,9 +30,9 @@ def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_every_case_has_a_test(cases: Any) -> None:
-    wanted = [case.id for case in security_table.all_cases()]
-    assert [case for case in wanted if not cases.get(case)] == []
-    assert len(wanted) == len(set(wanted)) > 150
+    desired = [case.id for case in security_table.all_cases()]
+    assert [case for case in desired if not cases.get(case)] == []
+    assert len(desired) == len(set(desired)) > 150
 
 
 def test_the_page_has_the_cases_and_tests_of_now(cases: Any) -> None:
@@ -59,8 +59,8 @@ def test_no_case_is_there_twice() -> None:
 
 
 def test_a_case_that_nothing_proves_is_a_problem() -> None:
-    case, *rest = (case.id for case in security_table.all_cases())
-    others: dict[str, security_table.Outcomes] = {each: {"test": "passed"} for each in rest}
+    case, *remainder = (case.id for case in security_table.all_cases())
+    others: dict[str, security_table.Outcomes] = {each: {"test": "passed"} for each in remainder}
     assert next(security_table.problems(others)).startswith(f"{case}: no test passed that proves it")
     proved: dict[str, security_table.Outcomes] = others | {case: {"test": "passed"}}
     assert list(security_table.problems(proved)) == []
@@ -72,10 +72,10 @@ def test_a_case_that_nothing_proves_is_a_problem() -> None:
     ]
 
 
-def test_what_one_run_left_out_is_taken_from_the_other() -> None:
+def test_tests_left_out_of_a_run_come_from_the_other() -> None:
     plain = {"a": {"cases": ["x"], "outcome": "passed"}, "b": {"cases": ["x"], "outcome": None}}
-    rest = {"a": {"cases": ["x"], "outcome": None}, "b": {"cases": ["x"], "outcome": "failed"}}
-    for runs in ([plain, rest], [rest, plain]):
+    remainder = {"a": {"cases": ["x"], "outcome": None}, "b": {"cases": ["x"], "outcome": "failed"}}
+    for runs in ([plain, remainder], [remainder, plain]):
         assert security_table.merge(runs) == {"x": {"a": "passed", "b": "failed"}}
 
 

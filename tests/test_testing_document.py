@@ -29,9 +29,9 @@ def test_the_cases_of_the_page_pass(
     for path, text in {**FILES, "web/manifest.yaml": MANIFEST}.items():
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text)
-    status, said = execute("test", "web")
-    assert status == 0, said
-    assert "2 cases: 2 passed" in said
+    status, output = execute("test", "web")
+    assert status == 0, output
+    assert "2 cases: 2 passed" in output
 
 
 def test_the_page_names_all_keys_and_tags() -> None:

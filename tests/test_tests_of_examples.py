@@ -50,8 +50,8 @@ Execute = Callable[..., tuple[int, str]]
 
 @pytest.mark.parametrize("name", BUNDLES)
 def test_each_has_tests_that_pass(execute: Execute, name: str) -> None:
-    status, said = execute("test", str(EXAMPLES / name))
-    assert status == 0, said
+    status, output = execute("test", str(EXAMPLES / name))
+    assert status == 0, output
 
 
 @pytest.mark.parametrize("name", BUNDLES)
@@ -62,6 +62,6 @@ def test_a_copy_that_is_broken_fails(execute: Execute, tmp_path: Path, name: str
     text = (copied / file).read_text()
     assert before in text
     (copied / file).write_text(text.replace(before, after))
-    status, said = execute("test", str(copied))
-    assert status == 1, said
-    assert "FAIL" in said
+    status, output = execute("test", str(copied))
+    assert status == 1, output
+    assert "FAIL" in output

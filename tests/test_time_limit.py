@@ -23,7 +23,7 @@ def test_that_is_well():
 """
 
 
-def test_a_test_that_hangs_is_ended_with_the_stacks_of_all_threads(tmp_path: Path) -> None:
+def test_hanging_test_ends_with_stacks_of_all_threads(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.support.processes"]\n')
     (tmp_path / "test_it.py").write_text(HANGING)
     options = ["-c", f"{ROOT}/pyproject.toml", f"--rootdir={tmp_path}", "-p", "no:cacheprovider"]

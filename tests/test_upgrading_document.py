@@ -20,7 +20,7 @@ PAGE = (ROOT / "docs/upgrading.md").read_text()
 (CONSOLE,) = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def test_the_commands_of_the_page_show_what_it_says(
+def test_documented_commands_show_the_documented_output(
     execute: Execute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -33,7 +33,7 @@ def test_the_commands_of_the_page_show_what_it_says(
         assert (status, re.sub(r", in [\d.]+ s$", "", output, flags=re.MULTILINE)) == (0, shown), command
 
 
-def test_what_it_tells_of_the_launcher_is_in_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_launcher_behaviour_is_in_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "packaging")
     from steps.launcher import script
 
@@ -61,7 +61,7 @@ def formats() -> dict[str, str]:
     return {name: number for cell, number in rows for name in re.findall(r"`([^`]+)`", cell)}
 
 
-def test_the_table_of_formats_has_the_numbers_of_a_state_and_of_the_code() -> None:
+def test_table_of_formats_matches_the_code() -> None:
     from bundles.format import description, history, index
     from puller.resources.archives import archive_receipts
     from tests.puller.states.make import CASES
@@ -74,15 +74,19 @@ def test_the_table_of_formats_has_the_numbers_of_a_state_and_of_the_code() -> No
     with tarfile.open(max(CASES.glob("*.tar.gz"))) as archive:
         for member in archive:
             top, _, name = member.name.partition("/")
-            parts = name.split("/")
-            if not member.isreg() or top == "machine" or parts[0] in ("trust", "bundles"):
+            components = name.split("/")
+            if not member.isreg() or top == "machine" or components[0] in ("trust", "bundles"):
                 continue
-            told = table.get(parts[0]) or table.get("/".join(parts[:-1]) + "/") or table.get(f"{parts[0]}/")
-            told = told or table[f"/run/puller/{name}"] if name != "lock" else "none"
-            if told == "none":
+            reported = (
+                table.get(components[0])
+                or table.get("/".join(components[:-1]) + "/")
+                or table.get(f"{components[0]}/")
+            )
+            reported = reported or table[f"/run/puller/{name}"] if name != "lock" else "none"
+            if reported == "none":
                 continue
             content = archive.extractfile(member)
             assert content is not None
             data = content.read()
             document = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)
-            assert str(document["format"]) == told, member.name
+            assert str(document["format"]) == reported, member.name

@@ -101,9 +101,9 @@ def _ustar(name: bytes, prefix: bytes, size: int, mode: FileMode, kind: bytes) -
 
 def _pax_record(key: bytes, value: bytes) -> bytes:
     """Return ``length key=value`` and a line end, where the length includes its own digits."""
-    rest = b" %s=%s\n" % (key, value)
-    length = len(rest)
-    while len(record := b"%d%s" % (length, rest)) != length:
+    remainder = b" %s=%s\n" % (key, value)
+    length = len(remainder)
+    while len(record := b"%d%s" % (length, remainder)) != length:
         length = len(record)
     return record
 
@@ -226,9 +226,9 @@ def shrinks(piece: bytes) -> bool:
 
 def _stored(piece: bytes) -> bytes:
     """Return stored blocks (RFC 1951, 3.2.4), none of them marked as the last block."""
-    parts = []
+    pieces = []
     for start in range(0, len(piece), _MOST_STORED):
         block = piece[start : start + _MOST_STORED]
         length = len(block)
-        parts += [_MORE_STORED, length.to_bytes(2, "little"), (length ^ 0xFFFF).to_bytes(2, "little"), block]
-    return b"".join(parts)
+        pieces += [_MORE_STORED, length.to_bytes(2, "little"), (length ^ 0xFFFF).to_bytes(2, "little"), block]
+    return b"".join(pieces)

@@ -183,11 +183,11 @@ def _contents(path: Path, entry: FileEntry) -> Iterator[bytes]:
                 break
             yield piece
             progress.advance(len(piece))
-        found = FileEntry(_mode(stream), contents.sha256, contents.size)
-    if found != entry:
+        file_entry = FileEntry(_mode(stream), contents.sha256, contents.size)
+    if file_entry != entry:
         raise PublishError(
             str(path),
-            f"changed while it was packed, from {entry} to {found}",
+            f"changed while it was packed, from {entry} to {file_entry}",
             code=ProblemCode.CHANGED_MEANWHILE,
         )
 

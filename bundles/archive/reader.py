@@ -80,8 +80,8 @@ def diagnose(
     if not any(block):
         return FormatError(here, "is missing, the archive ends before it")
     if block[257:262] != b"ustar":
-        what = f"its header has the magic {shown(block[257:265])}" if turn else "is followed by more bytes"
-        return FormatError(here, what)
+        detail = f"its header has the magic {shown(block[257:265])}" if turn else "is followed by more bytes"
+        return FormatError(here, detail)
     fields = _read(block)
     where = shown(_full_name(fields))
     if problem := _of_checksum(block, fields) or _of_type(fields, wanted):
@@ -114,9 +114,9 @@ def _of_checksum(block: bytes, fields: dict[str, bytes]) -> str | None:
     return f"the checksum of its header is {shown(fields['checksum'])}, computed {right:06o}"
 
 
-def _of_type(fields: dict[str, bytes], wanted: bytes) -> str | None:
+def _of_type(fields: dict[str, bytes], desired: bytes) -> str | None:
     kind = fields["type"].decode("latin-1")
-    if kind == "0" or fields["type"] == _read(wanted)["type"]:
+    if kind == "0" or fields["type"] == _read(desired)["type"]:
         return None
     target = f" to {shown(fields['link target'].split(bytes(1))[0])}" if kind in "12" else ""
     known = _KINDS.get(kind, f"of the unknown type {kind!r}")
@@ -136,14 +136,14 @@ def _of_name(
     return f"stands where {here} should"
 
 
-def _of_fields(fields: dict[str, bytes], wanted: dict[str, bytes]) -> str:
-    different = [field for field in _FIELDS if fields[field] != wanted[field]]
+def _of_fields(fields: dict[str, bytes], desired: dict[str, bytes]) -> str:
+    different = [field for field in _FIELDS if fields[field] != desired[field]]
     # The checksum differs because another field does, unless it is the only one.
     field = next((field for field in different if field != "checksum"), "checksum")
-    found, right = _value(field, fields[field]), _value(field, wanted[field])
-    if found == right:
-        found = f"{found}, spelled {shown(fields[field])},"
-    return f"{field} is {found} in the archive, expected {right}"
+    result, right = _value(field, fields[field]), _value(field, desired[field])
+    if result == right:
+        result = f"{result}, spelled {shown(fields[field])},"
+    return f"{field} is {result} in the archive, expected {right}"
 
 
 def _value(field: str, value: bytes) -> str:
@@ -188,8 +188,8 @@ class BundleReader:
         yield from contents
         self._expect_padding(entry.size)
         if contents.sha256 != entry.sha256:
-            what = f"sha256 is {contents.sha256} in the archive, {entry.sha256} in bundle.json"
-            raise FormatError(shown(path.text), what)
+            detail = f"sha256 is {contents.sha256} in the archive, {entry.sha256} in bundle.json"
+            raise FormatError(shown(path.text), detail)
         self._read.append(path)
 
     def finish(self) -> None:
@@ -204,24 +204,24 @@ class BundleReader:
         # differs from the expected one.
         digits = header[_SIZE].rstrip(b"\0")
         size = int(digits, 8) if digits.isdigit() and not digits.strip(b"01234567") else 0
-        if header != (wanted := description_header(size)):
-            raise diagnose(header, wanted, turn=MemberPath(DESCRIPTION), listed=None, before=[])
+        if header != (desired := description_header(size)):
+            raise diagnose(header, desired, turn=MemberPath(DESCRIPTION), listed=None, before=[])
         limits.check_description(size)
         data = b"".join(self._tar.pieces(size))
         self._expect_padding(size)
         return BundleDescription.parse(data)
 
-    def _expect_header(self, wanted: bytes, turn: MemberPath | None) -> None:
+    def _expect_header(self, desired: bytes, turn: MemberPath | None) -> None:
         self._tar.place = shown(turn.text) if turn else "the end"
-        for start in range(0, len(wanted), BLOCK):
-            if (block := self._tar.read(BLOCK)) == wanted[start : start + BLOCK]:
+        for start in range(0, len(desired), BLOCK):
+            if (block := self._tar.read(BLOCK)) == desired[start : start + BLOCK]:
                 continue
             # A name that does not fit into ustar has three blocks. The second is the PAX record, not a header.
             if start == BLOCK and turn:
                 raise FormatError(shown(turn.text), "the PAX record before it is not its path")
             raise diagnose(
                 block,
-                wanted[start : start + BLOCK],
+                desired[start : start + BLOCK],
                 turn=turn,
                 listed=self.description.files.keys(),
                 before=self._read,
@@ -241,8 +241,8 @@ class _Inflated:
         # Compared before zlib parses it, so that the header cannot contain a file name or a comment.
         self._compressed = stream.read(len(GZIP_HEADER))
         if self._compressed != GZIP_HEADER:
-            what = "is not a bundle: it does not start as `puller bundle build` begins one"
-            raise FormatError("", f"{what}. Unpack another archive, or use puller apply --plain-archive")
+            detail = "is not a bundle: it does not start as `puller bundle build` begins one"
+            raise FormatError("", f"{detail}. Unpack another archive, or use puller apply --plain-archive")
         self._inflate = zlib.decompressobj(wbits=31)
         self._ready = b""
         self._at = 0

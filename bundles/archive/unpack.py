@@ -245,10 +245,10 @@ def _opened(
     with open_regular(archive, follow=True) as stream:
         if sha256 is not None:
             # The same open file is read again below, so that a file renamed into its place is never read.
-            found = Counted(asking(check, pieces_of(stream))).exhaust().sha256
-            if found != sha256:
-                what = f"sha256 is {found}, the signed index says {sha256}"
-                raise SignatureError(str(archive), what, code=ProblemCode.CHECKSUM_MISMATCH)
+            result = Counted(asking(check, pieces_of(stream))).exhaust().sha256
+            if result != sha256:
+                detail = f"sha256 is {result}, the signed index says {sha256}"
+                raise SignatureError(str(archive), detail, code=ProblemCode.CHECKSUM_MISMATCH)
             stream.seek(0)
         yield BundleReader(stream, os.fstat(stream.fileno()).st_size, limits)
 
@@ -366,21 +366,21 @@ def assemble(
     return description
 
 
-def _checked(parts: Parts, limits: Limits) -> BundleDescription:
-    limits.check_archive(parts.artifact.archive.length)
-    limits.check_description(len(parts.description))
-    if hashlib.sha256(parts.description).hexdigest() != parts.artifact.description.sha256:
+def _checked(pieces: Parts, limits: Limits) -> BundleDescription:
+    limits.check_archive(pieces.artifact.archive.length)
+    limits.check_description(len(pieces.description))
+    if hashlib.sha256(pieces.description).hexdigest() != pieces.artifact.description.sha256:
         raise FormatError(DESCRIPTION, "is not the one that the signed index names")
-    description = BundleDescription.parse(parts.description)
+    description = BundleDescription.parse(pieces.description)
     limits.check_files(description)
-    limits.check_ratio(description, parts.artifact.archive.length)
+    limits.check_ratio(description, pieces.artifact.archive.length)
     return description
 
 
 def _fill_from_parts(
-    tree: NewTree, parts: Parts, description: BundleDescription, check: Callable[[], None]
+    tree: NewTree, pieces: Parts, description: BundleDescription, check: Callable[[], None]
 ) -> None:
-    tree.write(MemberPath(DESCRIPTION), iter([parts.description]), FILE_MODE)
+    tree.write(MemberPath(DESCRIPTION), iter([pieces.description]), FILE_MODE)
     for path, entry in description.files.items():
         check()
-        parts.sources[entry.sha256].put(tree, path, entry, check)
+        pieces.sources[entry.sha256].put(tree, path, entry, check)

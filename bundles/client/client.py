@@ -60,8 +60,8 @@ def find_behind(
     newest = views[-1]
     for view in views:
         if view.version < newest.version:
-            what = f"its timestamp is version {view.version}, {newest.mirror} has {newest.version}"
-            yield view.mirror, what
+            detail = f"its timestamp is version {view.version}, {newest.mirror} has {newest.version}"
+            yield view.mirror, detail
     for mirror, error in failures.items():
         if isinstance(error, RollbackError):
             yield mirror, within(mirror, error)
@@ -147,8 +147,8 @@ def _load(store: TrustDirectory, role: str) -> Metadata[Any]:
     try:
         return Metadata.from_bytes(read_limited(path, LARGEST_STORED))
     except FileNotFoundError:
-        what = "nothing was trusted yet on this host" if role == Root.type else f"is missing; {_BACK}"
-        raise StoreError(str(path), what) from None
+        detail = "nothing was trusted yet on this host" if role == Root.type else f"is missing; {_BACK}"
+        raise StoreError(str(path), detail) from None
     except (RepositoryError, ValueError) as error:
         raise StoreError(str(path), f"damaged; {_BACK} ({error})") from None
 
@@ -255,15 +255,15 @@ class TrustClient:
         self._from_one(lambda mirror: fetch_target(mirror, info, path, destination, self.deadline.check))
         return Fetched(destination, archive.length, archive.sha256)
 
-    def fetch_files(self, wanted: Sequence[Digest], directory: Path) -> dict[str, Path]:
+    def fetch_files(self, desired: Sequence[Digest], directory: Path) -> dict[str, Path]:
         """Download compressed files of a bundle into ``directory``. Returns their paths by SHA-256.
 
         Uses one connection, and half of the remaining time: the archive may still be needed. Existing files stay.
         Raises like `fetch`, for the first file that every mirror lacks.
         """
-        places = {digest.sha256: directory / f"{digest.sha256}.gz" for digest in wanted}
+        places = {digest.sha256: directory / f"{digest.sha256}.gz" for digest in desired}
         with self.deadline.share(2):
-            for digest in wanted:
+            for digest in desired:
                 place, check = places[digest.sha256], self.deadline.check
                 self._from_one(partial(fetch_file, digest, place, check))
         return places
@@ -274,9 +274,9 @@ class TrustClient:
         Requires `refresh` first. Problems become notes.
         """
         published = self._indexes.artifacts() if self._indexes else ()
-        wanted = {artifact.archive.sha256 for artifact in published}
+        desired = {artifact.archive.sha256 for artifact in published}
         try:
-            discard_left(directory, wanted, self._now())
+            discard_left(directory, desired, self._now())
         except OSError as error:  # harmless until the disk is full
             self.notes.append(f"{error.filename or directory}: cannot be removed: {error.strerror or error}")
 
@@ -344,9 +344,9 @@ class TrustClient:
 
     def _worst(self, failures: list[BundleError]) -> BundleError:
         """Return the failure to raise if every mirror failed. The other failures become notes."""
-        found = worst(failures)
-        self.notes += [str(error) for error in failures if error is not found]
-        return found
+        bundle_error = worst(failures)
+        self.notes += [str(error) for error in failures if error is not bundle_error]
+        return bundle_error
 
     def _prefer(self, mirrors: list[Mirror]) -> None:
         """Try the mirrors that helped first, for the rest of this run."""

@@ -40,12 +40,12 @@ def first_expiry(trust: Path, bundles: Iterable[str], documents: Iterable[str] =
     Only the bins of ``bundles`` and site data ``documents`` count, because other stored bins are no longer used.
     Signatures are not verified.
     """
-    found = [
+    results = [
         _read(trust / f"{name}.json")
         for name in _names(trust, [*map(index_path, bundles), *map(data_path, documents)])
     ]
-    expiries = [signed.expires for signed in found if signed is not None]
-    return min(expiries).astimezone(UTC) if len(expiries) == len(found) else None
+    expiries = [signed.expires for signed in results if signed is not None]
+    return min(expiries).astimezone(UTC) if len(expiries) == len(results) else None
 
 
 def _names(trust: Path, paths: Iterable[str]) -> Iterator[str]:

@@ -78,9 +78,9 @@ class MirrorMemory:
 
     def backs_off(self, mirror: str) -> bool:
         """Return whether to skip a mirror while another one helps."""
-        found = self._failing.get(mirror)
+        result = self._failing.get(mirror)
         # A next try beyond the longest backoff was written while the clock of this host was wrong.
-        return found is not None and self._now < found.next_try <= self._now + LONGEST_BACKOFF
+        return result is not None and self._now < result.next_try <= self._now + LONGEST_BACKOFF
 
     def sentences(self, mirrors: Iterable[str]) -> Iterator[str]:
         """Yield a note about each of these mirrors that failed while another one helped."""

@@ -67,8 +67,8 @@ def discard_left(directory: Path, wanted: Container[str], now: datetime) -> None
 
     Keeps the few newest that are ``wanted``, by SHA-256, and not too old. Raises ``OSError``.
     """
-    left = [(path, found[1]) for path in directory.glob("*") if (found := _LEFT.fullmatch(path.name))]
-    newest_first = sorted(left, key=lambda each: _written(each[0]), reverse=True)
+    leftovers = [(path, match[1]) for path in directory.glob("*") if (match := _LEFT.fullmatch(path.name))]
+    newest_first = sorted(leftovers, key=lambda each: _written(each[0]), reverse=True)
     for place, (path, sha256) in enumerate(newest_first):
         age = now.timestamp() - _written(path)
         if place >= MOST_KEPT or age > LONGEST_KEPT.total_seconds() or sha256 not in wanted:

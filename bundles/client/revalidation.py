@@ -131,23 +131,23 @@ def _is_unchanged(
 
 
 def _glance(
-    location: Location, settings: TransportSettings, asked: tuple[str, str, int], deadline: Deadline
+    location: Location, settings: TransportSettings, requested: tuple[str, str, int], deadline: Deadline
 ) -> tuple[int, bytes]:
     """Return the response of ``bundles.transport.plain``. Raises ``OSError``, ``ValueError`` and `TransportError`."""
-    parts = urlsplit(location.base)
+    url_parts = urlsplit(location.base)
     headers = request_headers(location, settings)
     times = (settings.connect_timeout, settings.read_timeout)
-    place = (parts.scheme, parts.netloc, parts.path, headers, *times, settings.ca_bundle)
+    place = (url_parts.scheme, url_parts.netloc, url_parts.path, headers, *times, settings.ca_bundle)
     if (network := current()) is not None:
         connection = network.open("bundles.transport.plain:open_glance", place, str(location))
         try:
-            status, content = connection.call((*asked, deadline.left), deadline)
+            status, content = connection.call((*requested, deadline.left), deadline)
         finally:
             connection.close()
         return int(status), content
     from bundles.transport.plain import open_glance
 
-    return aside(lambda: open_glance(place).take(*asked, deadline), deadline)
+    return aside(lambda: open_glance(place).take(*requested, deadline), deadline)
 
 
 class _Stored:
@@ -159,9 +159,9 @@ class _Stored:
         root = self._read("root.json")
         self.root_version = int(self._signed(root, "root")["version"])
         # A replaced trust anchor means another site, or keys that are no longer trusted.
-        given = read_limited(anchor, LARGEST_STORED)
-        version = int(msgspec.json.decode(given)["signed"]["version"])
-        _require(self._read(f"root_history/{version}.root.json") == given)
+        provided = read_limited(anchor, LARGEST_STORED)
+        version = int(msgspec.json.decode(provided)["signed"]["version"])
+        _require(self._read(f"root_history/{version}.root.json") == provided)
         self.timestamp = self._read("timestamp.json")
         snapshot = self._followed(self._signed(self.timestamp, "timestamp"), "snapshot.json")
         self._snapshot = self._signed(snapshot, "snapshot")
@@ -170,20 +170,20 @@ class _Stored:
 
     def indexes(self, bundles: Iterable[str]) -> dict[str, Index]:
         """Return the stored indexes of ``bundles``. Raises an error if an index differs from its bin."""
-        found = {}
+        indexes = {}
         for bundle in bundles:
             if info := self._find(index_path(bundle)):
-                found[bundle] = Index.parse(self._verified(f"indexes/{bundle}.json", info), bundle)
-        return found
+                indexes[bundle] = Index.parse(self._verified(f"indexes/{bundle}.json", info), bundle)
+        return indexes
 
     def documents(self, names: Iterable[str]) -> dict[str, SiteDocument]:
         """Return the stored documents. Raises an error if a document differs from its bin."""
-        found = {}
+        site_documents = {}
         for name in names:
             if info := self._find(data_path(name)):
                 contents = self._verified(f"indexes/_{name}.yaml", info)
-                found[name] = SiteDocument(name, contents, read_custom(info.get("custom"), name))
-        return found
+                site_documents[name] = SiteDocument(name, contents, read_custom(info.get("custom"), name))
+        return site_documents
 
     def _find(self, path: str) -> Mapping[str, Any] | None:
         """Return the target at ``path`` from its bin."""

@@ -82,8 +82,8 @@ def _with_progress(error: TransportError, held: int, length: int) -> TransportEr
     """Return ``error`` with the progress of the download."""
     if not is_kept(held):
         return error
-    what = f"{error.what}; {size_text(held)} of {size_text(length)} are here, and the next attempt goes on from there"
-    return type(error)(error.where, what, code=error.code)
+    detail = f"{error.what}; {size_text(held)} of {size_text(length)} are here, and the next attempt goes on from there"
+    return type(error)(error.where, detail, code=error.code)
 
 
 def download_target(
@@ -106,8 +106,8 @@ def download_target(
         mirror.download(path, limit, into, resume=resume, is_exact=is_exact and limit == info.length)
         (verify or info.verify_length_and_hashes)(into)
     except OversizeError as error:
-        what = f"{error.what}, the signed metadata says {info.length}"
-        raise SignatureError(error.where, what, code=ProblemCode.CHECKSUM_MISMATCH) from None
+        detail = f"{error.what}, the signed metadata says {info.length}"
+        raise SignatureError(error.where, detail, code=ProblemCode.CHECKSUM_MISMATCH) from None
     except LengthOrHashMismatchError as error:
         raise SignatureError(
             f"{mirror}/{path}", mismatch(error), code=ProblemCode.CHECKSUM_MISMATCH
@@ -214,12 +214,12 @@ class SiteWorkflow(Workflow):
 
 def check_bin(metadata: Metadata[Targets], name: str, root: Root, where: str) -> None:
     """Raise `SignatureError` for another bin, or a bin that is not signed as ``root`` requires for targets."""
-    if (found := metadata.signed.unrecognized_fields.get(BIN_NAME)) != name:
-        raise SignatureError(where, f"is signed as {str(found)[:40]!r}", expected=name)
+    if (result := metadata.signed.unrecognized_fields.get(BIN_NAME)) != name:
+        raise SignatureError(where, f"is signed as {str(result)[:40]!r}", expected=name)
     signatures = root.get_verification_result(Targets.type, metadata.signed_bytes, metadata.signatures)
     if not signatures:
-        what = f"is signed by {len(signatures.signed)} of the {signatures.threshold} keys that root {root.version}"
-        raise SignatureError(where, f"{what} demands of targets")
+        detail = f"is signed by {len(signatures.signed)} of the {signatures.threshold} keys that root {root.version}"
+        raise SignatureError(where, f"{detail} demands of targets")
 
 
 def fetch_indexes(

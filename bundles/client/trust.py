@@ -162,10 +162,10 @@ class TrustDirectory:
 
     def write(self, name: str, data: bytes) -> None:
         """Replace a file, unless it is identical. A run without news writes nothing."""
-        found = self.read(name)
-        if found == data:
+        result = self.read(name)
+        if result == data:
             return
-        if found is not None and name.startswith(f"{_HISTORY}/"):
+        if result is not None and name.startswith(f"{_HISTORY}/"):
             self.set_aside(name, "is not the root of that version")
         write_file(self.path / name, data)
 
@@ -178,12 +178,12 @@ class TrustDirectory:
 
     def set_aside(self, name: str, why: str) -> None:
         """Rename an invalid file for inspection, to a name that is never read."""
-        kept = f"{name}.damaged-{self._now():%Y%m%dT%H%M%S.%fZ}"
-        os.rename(self.path / name, self.path / kept)
+        remaining = f"{name}.damaged-{self._now():%Y%m%dT%H%M%S.%fZ}"
+        os.rename(self.path / name, self.path / remaining)
         place = (self.path / name).parent
         sync_directory(place)
         forget_oldest(place, f"{Path(name).name}.damaged-")
-        self.notes.append(f"{self.path / name}: {why}; kept as {self.path / kept}")
+        self.notes.append(f"{self.path / name}: {why}; kept as {self.path / remaining}")
 
     def highest_root(self) -> int:
         """Return the highest root version that was ever stored here, or 0. Includes roots that were set aside."""
@@ -255,11 +255,11 @@ class TrustDirectory:
             root.verify_delegate(role.type, metadata.signed_bytes, metadata.signatures)
         except UnsignedMetadataError:
             # Invalid signatures of current keys mean damage. Missing ones were not required before.
-            wanted = root.roles[role.type]
-            present = metadata.signatures.keys() & wanted.keyids
-            if len(present) >= wanted.threshold:
+            desired = root.roles[role.type]
+            present = metadata.signatures.keys() & desired.keyids
+            if len(present) >= desired.threshold:
                 return _Standing.DAMAGED
-            revoked = metadata.signatures.keys() - wanted.keyids
+            revoked = metadata.signatures.keys() - desired.keyids
             return _Standing.ROTATED if revoked else _Standing.SHORT
         except RepositoryError:
             return _Standing.DAMAGED
@@ -283,26 +283,26 @@ class TrustDirectory:
     def _check_origin(self, anchor: Anchor) -> None:
         """Start over if the anchor contradicts the stored root, because it then belongs to another site."""
         name = f"{_HISTORY}/{anchor.version}.root.json"
-        found = self.read(name)
-        if found is None or found == anchor.data:
+        result = self.read(name)
+        if result is None or result == anchor.data:
             return
         try:
-            parse_root(found, name)
+            parse_root(result, name)
         except SettingsError as error:
             self.set_aside(name, error.what)
         else:
             self._start_over(anchor)
 
     def _start_over(self, anchor: Anchor) -> None:
-        kept = self.path / f"before-{self._now():%Y%m%dT%H%M%S.%fZ}"
-        kept.mkdir(mode=0o700)
+        remaining = self.path / f"before-{self._now():%Y%m%dT%H%M%S.%fZ}"
+        remaining.mkdir(mode=0o700)
         for entry in self.path.iterdir():
             if not entry.name.startswith("before-"):
-                entry.rename(kept / entry.name)
+                entry.rename(remaining / entry.name)
         forget_oldest(self.path, "before-")
         self._make_directories()
         self.notes.append(
-            f"{anchor.where}: was replaced by that of another site; trust starts over, {kept} is kept"
+            f"{anchor.where}: was replaced by that of another site; trust starts over, {remaining} is kept"
         )
 
     def _check_clock(self) -> None:

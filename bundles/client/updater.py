@@ -163,8 +163,8 @@ class Workflow(Updater):
         super()._load_root()
         reached = self.trusted.root
         if reached.version < highest:
-            what = f"the chain of roots ends at version {reached.version}, this host has trusted {highest}"
-            raise RollbackError(self.fetcher.where, what)
+            detail = f"the chain of roots ends at version {reached.version}, this host has trusted {highest}"
+            raise RollbackError(self.fetcher.where, detail)
         # 5.3.11.
         self._store.check_roles(reached)
 
@@ -189,8 +189,8 @@ class Workflow(Updater):
                 or not fetcher.mirror.is_remote
             ):
                 raise
-            what = "the server answers with something else, or the transfer ended early"
-            raise TransportError(error.where, f"{error.what}; {what}") from None
+            detail = "the server answers with something else, or the transfer ended early"
+            raise TransportError(error.where, f"{error.what}; {detail}") from None
         return data
 
     def _checked(self, role: str, length: int, version: int | None) -> int:
@@ -198,8 +198,8 @@ class Workflow(Updater):
         largest = _largest(role)
         if length > largest:
             where = f"{self.fetcher.mirror}: version {version} of {role}"
-            what = f"has {length} bytes, this version of Puller reads {largest}: upgrade Puller here"
-            raise FormatError(where, what)
+            detail = f"has {length} bytes, this version of Puller reads {largest}: upgrade Puller here"
+            raise FormatError(where, detail)
         return length
 
     def _persist_file(self, filename: str, data: bytes) -> None:
@@ -237,16 +237,16 @@ def verdict(error: tuf.RepositoryError | tuf.DownloadError, workflow: Workflow) 
 
 def mismatch(error: tuf.LengthOrHashMismatchError) -> str:
     """Return a sentence for bytes that differ from the signed ones."""
-    found = _MISMATCH.search(str(error))
-    if not found:
+    match = _MISMATCH.search(str(error))
+    if not match:
         return str(error)
-    name = "sha256" if found[1] == "hash" else "length"
-    return f"{name} is {found[2]}, the signed metadata says {found[3]}"
+    name = "sha256" if match[1] == "hash" else "length"
+    return f"{name} is {match[2]}, the signed metadata says {match[3]}"
 
 
 def _of_signatures(text: str, workflow: Workflow) -> str:
-    found = _KEYS.search(text)
-    holding, needed = (found[1], found[2]) if found else ("too few", "more")
+    match = _KEYS.search(text)
+    holding, needed = (match[1], match[2]) if match else ("too few", "more")
     root = workflow.trusted.root
     if workflow.is_delegated:
         return f"is signed by {holding} of the {needed} keys that the targets demand"
@@ -270,48 +270,48 @@ def _of_expiry(workflow: Workflow) -> ExpiredError:
         (_role_of(workflow.fetcher.path), _fetched(workflow)),
     )
     when = f"expired at {zulu_text(signed.expires)}" if signed else "expired"
-    what = f"version {signed.version} of {name} {when}" if signed else f"{name} {when}"
+    detail = f"version {signed.version} of {name} {when}" if signed else f"{name} {when}"
     return ExpiredError(
         str(workflow.fetcher.mirror),
-        f"{what}, this host's clock says {zulu_text(now)}; the publisher signs anew with `puller site refresh`",
+        f"{detail}, this host's clock says {zulu_text(now)}; the publisher signs anew with `puller site refresh`",
     )
 
 
 def _of_versions(workflow: Workflow) -> BundleError:
-    trusted, found, where = workflow.trusted, _fetched(workflow), workflow.fetcher.where
-    match found:
+    trusted, result, where = workflow.trusted, _fetched(workflow), workflow.fetcher.where
+    match result:
         case Root():
-            wanted = trusted.root.version + 1
+            desired = trusted.root.version + 1
             # A version after the next one is not a rollback: the file contradicts its name.
-            kind = RollbackError if found.version < wanted else SignatureError
-            return kind(where, f"is version {found.version}, expected {wanted}")
-        case Timestamp() if found.version < trusted.timestamp.version:
-            return RollbackError(where, _older(found.version, trusted.timestamp.version))
+            kind = RollbackError if result.version < desired else SignatureError
+            return kind(where, f"is version {result.version}, expected {desired}")
+        case Timestamp() if result.version < trusted.timestamp.version:
+            return RollbackError(where, _older(result.version, trusted.timestamp.version))
         case Timestamp():
-            named, before = found.snapshot_meta.version, trusted.timestamp.snapshot_meta.version
+            named, before = result.snapshot_meta.version, trusted.timestamp.snapshot_meta.version
             return RollbackError(where, f"names snapshot {_older(named, before)}")
-        case Snapshot() if found.version != trusted.timestamp.snapshot_meta.version:
-            wanted = trusted.timestamp.snapshot_meta.version
-            return SignatureError(where, f"is version {found.version}, the timestamp says {wanted}")
+        case Snapshot() if result.version != trusted.timestamp.snapshot_meta.version:
+            desired = trusted.timestamp.snapshot_meta.version
+            return SignatureError(where, f"is version {result.version}, the timestamp says {desired}")
         case Snapshot():
-            return RollbackError(where, _older_names(found, trusted.snapshot))
+            return RollbackError(where, _older_names(result, trusted.snapshot))
         case Targets():
-            wanted = trusted.snapshot.meta[f"{_role_of(workflow.fetcher.path)}.json"].version
-            return SignatureError(where, f"is version {found.version}, the snapshot says {wanted}")
+            desired = trusted.snapshot.meta[f"{_role_of(workflow.fetcher.path)}.json"].version
+            return SignatureError(where, f"is version {result.version}, the snapshot says {desired}")
     return RollbackError(where, "is of a version that does not follow what this host has trusted")
 
 
-def _older_names(found: Snapshot, trusted: Snapshot) -> str:
+def _older_names(snapshot: Snapshot, trusted: Snapshot) -> str:
     files = (
-        (name, found.meta[name].version, trusted.meta[name].version)
-        for name in found.meta.keys() & trusted.meta
+        (name, snapshot.meta[name].version, trusted.meta[name].version)
+        for name in snapshot.meta.keys() & trusted.meta
     )
     older = [f"{name} {_older(now, before)}" for name, now, before in sorted(files) if now < before]
     return f"names {first_few(older)}"
 
 
-def _older(found: int, trusted: int) -> str:
-    return f"version {found}, older than {trusted}, which this host has trusted before"
+def _older(result: int, trusted: int) -> str:
+    return f"version {result}, older than {trusted}, which this host has trusted before"
 
 
 def _fetched(workflow: Workflow) -> Signed | None:

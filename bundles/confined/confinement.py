@@ -49,11 +49,11 @@ def restrict_files(libc: ctypes.CDLL, readable: Iterable[str]) -> bool:
     If the kernel supports it, listening on ports and signals to other processes are rejected, too. Returns whether the
     rules are in force, which requires Landlock. Raises ``OSError`` if the kernel rejects the rules.
     """
-    found = landlock_version(libc)
-    if found == 0:
+    result = landlock_version(libc)
+    if result == 0:
         return False
-    rights = (1 << _RIGHTS.get(found, _MOST_RIGHTS)) - 1
-    words = [rights, _BIND_TCP, _SCOPES][: 1 if found < 4 else 2 if found < 6 else 3]
+    rights = (1 << _RIGHTS.get(result, _MOST_RIGHTS)) - 1
+    words = [rights, _BIND_TCP, _SCOPES][: 1 if result < 4 else 2 if result < 6 else 3]
     attributes = b"".join(word.to_bytes(8, "little") for word in words)
     ruleset = _called(libc, _CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint(0))
     try:
@@ -314,10 +314,10 @@ def _mapped() -> int:
 def _identity(user: str) -> tuple[int, int]:
     for name in (user,) if user else USERS:
         try:
-            found = pwd.getpwuid(int(name)) if (name.isascii() and name.isdecimal()) else pwd.getpwnam(name)
+            result = pwd.getpwuid(int(name)) if (name.isascii() and name.isdecimal()) else pwd.getpwnam(name)
         except KeyError:
             continue
-        return found.pw_uid, found.pw_gid
+        return result.pw_uid, result.pw_gid
     if user.isascii() and user.isdecimal():
         return int(user), int(user)
     if user:
@@ -333,8 +333,8 @@ def _become(uid: int, gid: int) -> None:
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
     except OSError as error:  # a container may lack the right or the user
-        way = "`network_user: root` leaves it root's, and takes all of its rights"
-        raise PermissionError(f"it may not become user {uid} ({error.strerror}); {way}") from None
+        route = "`network_user: root` leaves it root's, and takes all of its rights"
+        raise PermissionError(f"it may not become user {uid} ({error.strerror}); {route}") from None
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:

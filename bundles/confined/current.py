@@ -35,11 +35,11 @@ def confined(network: Network | None = None, *, at_once: bool = False) -> Iterat
     ``at_once`` forks the first worker now, before secrets are read. A fork takes a fraction of the time of a new
     program, which later workers need. ``network`` may already have such a forked worker.
     """
-    way = _Way(network)
-    with _used(way):
+    key_path = _Way(network)
+    with _used(key_path):
         if at_once:
-            way.made().split_off()
-        yield way.made()
+            key_path.made().split_off()
+        yield key_path.made()
 
 
 def confined_when_needed() -> contextlib.AbstractContextManager[None]:

@@ -126,8 +126,8 @@ class Network:
                 self._from_server(number, session) if self._first is None else self._given(number, session)
             )
         except OSError as error:
-            what = f"the process for the network cannot be started: {error.strerror or error}"
-            raise TransportError(where, what) from None
+            detail = f"the process for the network cannot be started: {error.strerror or error}"
+            raise TransportError(where, detail) from None
         self._open[number] = opened = Connection(self, number, connection, where)
         return opened
 
@@ -272,11 +272,11 @@ class Connection:
             self._network.end(self._number)
 
     def _send(self, data: bytes, deadline: Deadline) -> None:
-        rest = memoryview(data)
-        while rest:
+        remainder = memoryview(data)
+        while remainder:
             self._socket.settimeout(deadline.at_most(_LOOK))
             try:
-                rest = rest[self._socket.send(rest) :]
+                remainder = remainder[self._socket.send(remainder) :]
             except TimeoutError:
                 continue
             except OSError:
@@ -306,12 +306,12 @@ class Connection:
 
     def _error(self, fields: list[bytes]) -> Exception:
         texts = (*(_plain(field, _LONGEST_TEXT) for field in fields[:6]), *[""] * 6)
-        name, where, what, code, hint, expected = texts[:6]
+        name, where, detail, code, hint, expected = texts[:6]
         if name == DeadlineError.__name__:
-            return DeadlineError(what)
+            return DeadlineError(detail)
         kind = _ERRORS.get(name, TransportError)
         known = ProblemCode(code) if code in _CODES else None
-        return kind(where or self._where, what, code=known, expected=expected, hint=hint)
+        return kind(where or self._where, detail, code=known, expected=expected, hint=hint)
 
 
 class _Lines:
@@ -419,9 +419,9 @@ def _be_worker(descriptor: int) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         for each in (0, 1, 2):
             os.dup2(nothing, each)
-        kept = _environment(os.environ)
+        remaining = _environment(os.environ)
         os.environ.clear()
-        os.environ.update(kept)
+        os.environ.update(remaining)
         worker.settle()
         worker.work_first(socket.socket(fileno=DESCRIPTOR))
     finally:

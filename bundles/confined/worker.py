@@ -88,8 +88,8 @@ def _exactly(receive: Any, count: int) -> bytes | None:
 
 def message(kind: bytes, *fields: bytes) -> bytes:
     """Return a message of a worker."""
-    rest = b"".join(len(field).to_bytes(_LENGTH, "big") + field for field in fields)
-    return (1 + len(rest)).to_bytes(_LENGTH, "big") + kind + rest
+    remainder = b"".join(len(field).to_bytes(_LENGTH, "big") + field for field in fields)
+    return (1 + len(remainder)).to_bytes(_LENGTH, "big") + kind + remainder
 
 
 class Messages:
@@ -113,14 +113,14 @@ class Messages:
 
 
 def _fields(whole: bytes) -> list[bytes]:
-    found, position = [], 1
+    results, position = [], 1
     while position < len(whole):
         start = position + _LENGTH
         position = start + int.from_bytes(whole[position:start], "big")
         if start > len(whole) or position > len(whole):
             raise FrameError("a field that is longer than its message")
-        found.append(whole[start:position])
-    return found
+        results.append(whole[start:position])
+    return results
 
 
 if TYPE_CHECKING:
@@ -160,8 +160,8 @@ def import_operation(name: str) -> Callable[[Any], Session]:
     # Import the confinement, too: without privileges, the code of an agent in /root is unreadable.
     import_module("bundles.confined.confinement")
     module, _, function = name.partition(":")
-    found: Callable[[Any], Session] = getattr(import_module(module), function)
-    return found
+    result: Callable[[Any], Session] = getattr(import_module(module), function)
+    return result
 
 
 def work(connection: socket.socket, operation: str, arguments: Any, user: str) -> None:
@@ -236,8 +236,8 @@ class AgentsFile:
 def _refusal(error: Exception) -> bytes:
     if isinstance(error, BundleError):
         return _bundle_error(error)
-    what = f"the process for the network cannot be made: {reason_of(error)}"
-    return message(ERROR, b"SettingsError", b"network_user", _text(what))
+    detail = f"the process for the network cannot be made: {reason_of(error)}"
+    return message(ERROR, b"SettingsError", b"network_user", _text(detail))
 
 
 def _failure(error: Exception) -> bytes:

@@ -26,11 +26,11 @@ def check_free_space(where: Path, directory: Path, *, size: int, files: int) -> 
     free, reserve = disk.f_bavail * disk.f_frsize, min(LARGEST_RESERVE, disk.f_blocks * disk.f_frsize // 20)
     needed = size + files * disk.f_frsize
     if needed + reserve > free:
-        what = f"needs {size_text(needed)}, and {size_text(reserve)} are to stay free"
-        raise StoreError(str(where), f"{what}; {size_text(free)} are free on {_mount_point(directory)}")
+        detail = f"needs {size_text(needed)}, and {size_text(reserve)} are to stay free"
+        raise StoreError(str(where), f"{detail}; {size_text(free)} are free on {_mount_point(directory)}")
     if disk.f_files and files > disk.f_favail:  # Btrfs reports 0, because it has no fixed number of inodes
-        what = f"needs {files} inodes, {disk.f_favail} are free on {_mount_point(directory)}"
-        raise StoreError(str(where), what)
+        detail = f"needs {files} inodes, {disk.f_favail} are free on {_mount_point(directory)}"
+        raise StoreError(str(where), detail)
 
 
 def free_space(path: Path) -> str:

@@ -58,9 +58,9 @@ def open_output_directory(
 def require_replaceable(directory: int, name: str) -> None:
     """Raise ``OSError`` if the name in an open directory is anything but a regular file."""
     with contextlib.suppress(FileNotFoundError):
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
-        if not stat.S_ISREG(found):
-            raise OSError(errno.EEXIST, f"is {kind_of(found)}, expected a regular file or a new name", name)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+        if not stat.S_ISREG(status):
+            raise OSError(errno.EEXIST, f"is {kind_of(status)}, expected a regular file or a new name", name)
 
 
 def _made(path: str, mode: int) -> int:
@@ -136,8 +136,8 @@ class OutputTree:
 
     def is_file(self, path: str) -> bool:
         """Return whether a regular file is at ``path``."""
-        found = self.stat(path)
-        return found is not None and stat.S_ISREG(found.st_mode)
+        status = self.stat(path)
+        return status is not None and stat.S_ISREG(status.st_mode)
 
     def remove(self, path: str) -> None:
         """Remove a file or a link, if it exists."""

@@ -104,11 +104,11 @@ class Walk:
         there = os.open(name, _STEP, dir_fd=self.here)
         try:
             # 2. Check it
-            found = os.fstat(there)
-            self.saw(name, found)
-            if stat.S_ISLNK(found.st_mode):
+            status = os.fstat(there)
+            self.saw(name, status)
+            if stat.S_ISLNK(status.st_mode):
                 target = os.readlink("", dir_fd=there)
-                self._follow(Link(name, found, os.fstat(self.here)), target)
+                self._follow(Link(name, status, os.fstat(self.here)), target)
             else:
                 self.here, there = there, self.here
                 self._way = self._way[:-1] if name == ".." else [*self._way, name]
@@ -172,8 +172,8 @@ def _why_not(link: Link, to: os.stat_result) -> str:
     3. So must the owner of its directory, who can move another link there.
     4. Other users must not be able to create the link, unless they may write the destination anyway.
     """
-    what = "directory" if stat.S_ISDIR(to.st_mode) else "file"
-    end = f"leads to a {what} of user {to.st_uid}"
+    detail = "directory" if stat.S_ISDIR(to.st_mode) else "file"
+    end = f"leads to a {detail} of user {to.st_uid}"
     # 1. Trusted users
     harmless = (0, os.geteuid(), to.st_uid)
     # 2. The link's owner
@@ -201,8 +201,8 @@ def _is_as_open(to: os.stat_result, directory: os.stat_result) -> bool:
     """Return whether all users who may write to ``directory`` may also write ``to`` the destination."""
     if to.st_mode & stat.S_ISVTX:
         return False
-    may, wanted = to.st_mode & stat.S_IWOTH, writers(directory)
-    if not may and not wanted & stat.S_IWOTH:
+    may, desired = to.st_mode & stat.S_IWOTH, writers(directory)
+    if not may and not desired & stat.S_IWOTH:
         may = to.st_mode & stat.S_IWGRP and to.st_gid == directory.st_gid
     return bool(may)
 

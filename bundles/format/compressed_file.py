@@ -33,15 +33,15 @@ def longest_compressed(size: int) -> int:
 
 def inflated(stream: BinaryIO, size: int) -> Iterator[bytes]:
     """Inflate a gzip file of one member with ``size`` bytes. Raises `FormatError` for another size."""
-    inflate, left = zlib.decompressobj(wbits=_GZIP), size
+    inflate, leftovers = zlib.decompressobj(wbits=_GZIP), size
     while not inflate.eof:
-        piece = _next(inflate, stream, min(left + 1, _PIECE))
-        left -= len(piece)
-        if left < 0:
+        piece = _next(inflate, stream, min(leftovers + 1, _PIECE))
+        leftovers -= len(piece)
+        if leftovers < 0:
             raise FormatError("", f"holds more than the {size} bytes that were signed for")
         yield piece
-    if left:
-        raise FormatError("", f"holds {size - left} bytes, {size} were signed for")
+    if leftovers:
+        raise FormatError("", f"holds {size - leftovers} bytes, {size} were signed for")
     if inflate.unused_data or stream.read(1):
         raise FormatError("", "has bytes after the end of the gzip member")
 
@@ -55,8 +55,8 @@ def verified(stream: BinaryIO, digest: Digest) -> Iterator[bytes]:
     for piece in inflated(stream, digest.length):
         contents.update(piece)
         yield piece
-    if (found := contents.hexdigest()) != digest.sha256:
-        raise FormatError("", f"holds what has the sha256 {found}, {digest.sha256} was signed for")
+    if (result := contents.hexdigest()) != digest.sha256:
+        raise FormatError("", f"holds what has the sha256 {result}, {digest.sha256} was signed for")
 
 
 def verify(data: bytes | BinaryIO, digest: Digest) -> None:

@@ -103,10 +103,10 @@ class BundleDescription:
         """Return each library packed with the bundle, and a SHA-256 over the paths, modes and contents of its files."""
         entries: dict[str, list[str]] = {}
         for path, entry in self.files.items():
-            top, *rest = path.parts
-            if top == LIBRARIES and len(rest) > 1:
-                inner = "/".join(rest[1:])
-                entries.setdefault(rest[0], []).append(f"{entry.mode.value} {entry.sha256} {inner}\n")
+            top, *remainder = path.parts
+            if top == LIBRARIES and len(remainder) > 1:
+                inner = "/".join(remainder[1:])
+                entries.setdefault(remainder[0], []).append(f"{entry.mode.value} {entry.sha256} {inner}\n")
         return {name: hashlib.sha256("".join(lines).encode()).hexdigest() for name, lines in entries.items()}
 
     @classmethod
@@ -147,9 +147,9 @@ def worth_asking_for(files: Iterable[FileEntry]) -> dict[str, FileEntry]:
 
     Excludes a large file that is nearly all of the bundle: a host without it can fetch the archive instead.
     """
-    found = {entry.sha256: entry for entry in files}
-    most = sum(entry.size for entry in found.values()) * 9 // 10
-    return {sha256: entry for sha256, entry in found.items() if entry.size <= max(most, _LARGE)}
+    result = {entry.sha256: entry for entry in files}
+    most = sum(entry.size for entry in result.values()) * 9 // 10
+    return {sha256: entry for sha256, entry in result.items() if entry.size <= max(most, _LARGE)}
 
 
 def _check_kept_name(files: Mapping[MemberPath, FileEntry]) -> None:
@@ -167,9 +167,9 @@ def _check_manifest(files: Mapping[MemberPath, FileEntry]) -> None:
     if MemberPath(MANIFEST) in files:
         return
     deeper = next((path.text for path in files if path.parts[-1] == MANIFEST), None)
-    found = f"only {shown(deeper)}, which is too deep" if deeper else "which is where a run starts"
+    result = f"only {shown(deeper)}, which is too deep" if deeper else "which is where a run starts"
     raise FormatError(
-        "files", f"there is no {MANIFEST!r} at the root, {found}", code=ProblemCode.MISSING_FILE
+        "files", f"there is no {MANIFEST!r} at the root, {result}", code=ProblemCode.MISSING_FILE
     )
 
 
@@ -203,8 +203,8 @@ def _convert(value: object, into: type[_T], where: str) -> _T:
     try:
         return msgspec.convert(value, into)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at `$")
-        raise FormatError(where + place.rstrip("`"), what) from None
+        detail, _, place = str(error).partition(" - at `$")
+        raise FormatError(where + place.rstrip("`"), detail) from None
 
 
 @contextmanager

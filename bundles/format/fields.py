@@ -94,17 +94,17 @@ def checked(place: str, parse: Callable[[str], _Value], value: str) -> _Value:
         raise error.under(f"{place}: {error.where}", FormatError) from None
 
 
-def _check_format(document: Any, where: str, wanted: int) -> None:
+def _check_format(document: Any, where: str, desired: int) -> None:
     """Check the format before other fields, so that a document of a later format gets the right error."""
     value = mapping(document, where).get("format")
     if type(value) is not int:  # True == 1
-        raise FormatError(f"{where}: format", f"is {excerpt(value)}", expected=f"the number {wanted}")
-    if value > wanted:
+        raise FormatError(f"{where}: format", f"is {excerpt(value)}", expected=f"the number {desired}")
+    if value > desired:
         raise FormatError(
-            f"{where}: format", f"is {value}, this version of Puller reads {wanted}: upgrade Puller here"
+            f"{where}: format", f"is {value}, this version of Puller reads {desired}: upgrade Puller here"
         )
-    if value != wanted:
+    if value != desired:
         raise FormatError(
             f"{where}: format",
-            f"is {value}, this version of Puller reads {wanted}: the site was made by another version",
+            f"is {value}, this version of Puller reads {desired}: the site was made by another version",
         )

@@ -110,7 +110,7 @@ class History(msgspec.Struct, frozen=True):
             "format": FORMAT,
             "bundle": self.bundle,
             "versions": [version.fields() for version in self.versions.values()],
-            "statements": [said.fields() for said in self.statements],
+            "statements": [text.fields() for text in self.statements],
         }
         return json.dumps(document, sort_keys=True, indent=1).encode() + b"\n"
 

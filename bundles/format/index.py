@@ -105,8 +105,8 @@ class Index(msgspec.Struct, frozen=True):
         for channel, release in self.channels.items():
             for named in named_by(release):
                 if named.version not in self.releases:
-                    what = f"names version {named.version}, which is not among the releases"
-                    raise FormatError(f"{where}: channels.{shown(channel)}", what)
+                    detail = f"names version {named.version}, which is not among the releases"
+                    raise FormatError(f"{where}: channels.{shown(channel)}", detail)
 
     def find(self, channel: str) -> Release | None:
         """Return the release in ``channel``, or ``None``."""
@@ -193,8 +193,8 @@ def parse_wave(name: str) -> str:
 
 def check_bundle(known: fields.Fields, bundle: str, where: str) -> None:
     """Raise `FormatError` if a document belongs to another bundle."""
-    if (found := fields.text(known, "bundle", f"{where}: index")) != bundle:
-        raise FormatError(f"{where}: bundle", f"is {excerpt(found)}", expected=f"{excerpt(bundle)}")
+    if (result := fields.text(known, "bundle", f"{where}: index")) != bundle:
+        raise FormatError(f"{where}: bundle", f"is {excerpt(result)}", expected=f"{excerpt(bundle)}")
 
 
 def parse_named(bundle: str, value: Any, place: str) -> Release:
@@ -204,11 +204,11 @@ def parse_named(bundle: str, value: Any, place: str) -> Release:
     return Release(bundle, _version(known, "version", place), rollout)
 
 
-def _named(what: str, name: str) -> str:
+def _named(description: str, name: str) -> str:
     try:
         return parse_name(name)
     except FormatError as error:
-        raise error.under(what, FormatError) from None
+        raise error.under(description, FormatError) from None
 
 
 def _channel(bundle: str, name: str, value: Any, where: str) -> Release:

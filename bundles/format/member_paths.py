@@ -77,18 +77,18 @@ def _problem(text: str) -> str | None:
         return "the name is empty"
     if size > LONGEST_PATH:
         return f"the name has {size} bytes, at most {LONGEST_PATH} are allowed"
-    if not text.isprintable() and (found := re.search(_FORBIDDEN, text)):
-        return f"the name holds the control character U+{ord(found[0]):04X}"
+    if not text.isprintable() and (match := re.search(_FORBIDDEN, text)):
+        return f"the name holds the control character U+{ord(match[0]):04X}"
     if "\\" in text:
         return "the name holds a backslash"
     if text.startswith("/"):
         return "the name is absolute"
     if text[1:2] == ":" and re.match(_DRIVE, text):
         return "the name starts with a drive letter"
-    parts = text.split("/")
-    if len(parts) > DEEPEST_PATH:
-        return f"the name is {len(parts)} levels deep, at most {DEEPEST_PATH} are allowed"
-    return next((problem for part in parts if (problem := _problem_of_component(part))), None)
+    components = text.split("/")
+    if len(components) > DEEPEST_PATH:
+        return f"the name is {len(components)} levels deep, at most {DEEPEST_PATH} are allowed"
+    return next((problem for part in components if (problem := _problem_of_component(part))), None)
 
 
 def _problem_of_component(part: str) -> str | None:
@@ -136,8 +136,8 @@ def _claim(spelled: dict[str, str], name: str, kind: str) -> None:
     key = folded(name)
     if other := spelled.get(key):
         theirs = f"the directory {shown(other[:-1])}" if other.endswith("/") else f"the file {shown(other)}"
-        what = f"the {kind} {shown(name)} and {theirs} cannot stand side by side on every file system"
-        raise FormatError(shown(name), what, code=ProblemCode.UNPACKABLE_FILE)
+        detail = f"the {kind} {shown(name)} and {theirs} cannot stand side by side on every file system"
+        raise FormatError(shown(name), detail, code=ProblemCode.UNPACKABLE_FILE)
     spelled[key] = entry
     if len(spelled) > MOST_ENTRIES:
         raise FormatError(

@@ -41,11 +41,11 @@ def check_metadata(data: bytes, where: str, role: str = "", delegator: Signed | 
         raise SignatureError(where, "is not metadata: nothing in it is signed")
     specification = signed.get("spec_version")
     if not isinstance(specification, str) or specification.partition(".")[0] != SPECIFICATION:
-        found = f"follows version {str(specification)[:20]} of TUF, expected {SPECIFICATION}.x"
+        result = f"follows version {str(specification)[:20]} of TUF, expected {SPECIFICATION}.x"
         if delegator is None or _is_signed(document, role, delegator):
-            raise FormatError(where, f"{found}: upgrade Puller here")
-        what = f"{found}, and is not signed by the keys that {delegator.type} {delegator.version} demands"
-        raise SignatureError(where, what)
+            raise FormatError(where, f"{result}: upgrade Puller here")
+        detail = f"{result}, and is not signed by the keys that {delegator.type} {delegator.version} demands"
+        raise SignatureError(where, detail)
     for key, value in _members(document):
         if key in _WHOLE_NUMBERS and type(value) is not int:  # True == 1
             raise SignatureError(where, f"{key} is {str(value)[:40]!r}", expected="a whole number")
@@ -98,10 +98,10 @@ def _spelled_one_way(key: Any) -> str:
         return "".join(text.lower().split())
 
     try:
-        found = load_pem_public_key(text.encode())
+        pem_public_key = load_pem_public_key(text.encode())
     except (ValueError, UnsupportedAlgorithm):
         return text  # not a key: its signatures are never accepted
-    return found.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo).hex()
+    return pem_public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo).hex()
 
 
 # The paths of targets contain their hashes (consistent snapshots of TUF, 6.2.1).

@@ -51,8 +51,8 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """A name that rollouts of several bundles share."""
 
     def __post_init__(self) -> None:
-        given = [field is not None for field in (self.percent, self.start, self.duration)]
-        if given not in ([True, False, False], [False, True, True]):
+        provided = [field is not None for field in (self.percent, self.start, self.duration)]
+        if provided not in ([True, False, False], [False, True, True]):
             raise FormatError("percent", "expected either this, or both 'start' and 'duration'")
         if self.percent is not None:
             _check_percent(self.percent)

@@ -72,10 +72,10 @@ def read_custom(custom: Any, where: str) -> datetime:
     """Return the publication time of a document. Raises `FormatError`, also for an unknown format."""
     known = fields.mapping(custom, f"{where}: custom")
     if known.get("format") != FORMAT:
-        what = (
+        detail = (
             f"is {excerpt(known.get('format'))}, this version of Puller reads {FORMAT}: upgrade Puller here"
         )
-        raise FormatError(f"{where}: custom.format", what)
+        raise FormatError(f"{where}: custom.format", detail)
     try:
         return parse_time("published", known.get("published"))
     except FormatError as error:

@@ -48,8 +48,10 @@ class Limits(msgspec.Struct, frozen=True):
     def check_ratio(self, description: "BundleDescription", archive: int) -> None:
         """Raise ``FormatError`` for files too large for an archive of ``archive`` bytes: a decompression bomb."""
         if description.size > self.ratio_from and description.size > archive * self.ratio:
-            what = f"{description.size} bytes from {archive}, at most {self.ratio} times as many are allowed"
-            raise FormatError("files", what, code=ProblemCode.UNPACKABLE_FILE)
+            detail = (
+                f"{description.size} bytes from {archive}, at most {self.ratio} times as many are allowed"
+            )
+            raise FormatError("files", detail, code=ProblemCode.UNPACKABLE_FILE)
 
 
 LIMITS = Limits()

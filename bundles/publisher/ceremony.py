@@ -52,8 +52,8 @@ class Proposal:
         """Read a file written by `save`. Raises `FormatError`, `SignatureError` and `PublishError`."""
         where = str(path)
         document = _document(path)
-        parts = [_root(document.get(name), f"{where}: {name}") for name in ("current", "next")]
-        proposal = cls(*parts)
+        pieces = [_root(document.get(name), f"{where}: {name}") for name in ("current", "next")]
+        proposal = cls(*pieces)
         proposal.check(where)
         return proposal
 
@@ -83,8 +83,8 @@ class Proposal:
                 where, f"the current root, version {current.version}, is not signed by its keys"
             )
         if self.root.version != current.version + 1:
-            what = f"the next root is version {self.root.version}, expected {current.version + 1}"
-            raise SignatureError(where, what)
+            detail = f"the next root is version {self.root.version}, expected {current.version + 1}"
+            raise SignatureError(where, detail)
         for key_id, key in (*current.keys.items(), *self.root.keys.items()):
             # Signers compare ids: a wrong id could make a foreign key look familiar.
             if key_id != _own_id(key):
@@ -100,17 +100,17 @@ class Proposal:
         if key_id not in {**now.unsigned, **afterwards.unsigned}:
             if key_id in self.signed_by():
                 return False
-            what = f"the key {shown_id(key_id)} is a root key neither now nor afterwards"
+            detail = f"the key {shown_id(key_id)} is a root key neither now nor afterwards"
             voters = dict.fromkeys([*_ids(now), *_ids(afterwards)])
-            raise PublishError(where, f"{what}", expected=f"{_any_of(voters)}")
+            raise PublishError(where, f"{detail}", expected=f"{_any_of(voters)}")
         sign_with(self.following, signer, where)
         return True
 
     def merge(self, other: "Proposal", where: str) -> int:
         """Merge signatures, and return the number of new ones. Raises `SignatureError` for another content."""
         if self.following.signed_bytes != other.following.signed_bytes:
-            what = "is not the change that is pending here; export it again"
-            raise SignatureError(where, what)
+            detail = "is not the change that is pending here; export it again"
+            raise SignatureError(where, detail)
         # Only valid signatures are merged, because `signed_by` returns only these.
         before = self.signed_by()
         for key_id in other.signed_by():
@@ -218,8 +218,8 @@ def _ids(result: VerificationResult) -> list[str]:
 
 def _own_id(key: Key) -> str:
     """Return the id of a key as securesystemslib computes it, a SHA-256."""
-    parts = {"keytype": key.keytype, "scheme": key.scheme, "keyval": key.keyval}
-    return hashlib.sha256((encode_canonical(parts) or "").encode()).hexdigest()
+    pieces = {"keytype": key.keytype, "scheme": key.scheme, "keyval": key.keyval}
+    return hashlib.sha256((encode_canonical(pieces) or "").encode()).hexdigest()
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -233,9 +233,9 @@ def _document(path: Path) -> dict[str, Any]:
         raise FormatError(str(path), f"is not the next root of a site: {error}") from None
     version = document.get("format") if isinstance(document, dict) else None
     if version != _FORMAT:
-        what = f"has the format {version!r}, expected {_FORMAT}"
+        detail = f"has the format {version!r}, expected {_FORMAT}"
         raise FormatError(
-            str(path), f"is not the next root of a site as `puller site root export` writes it: {what}"
+            str(path), f"is not the next root of a site as `puller site root export` writes it: {detail}"
         )
     return dict(document)
 

@@ -118,10 +118,10 @@ def steered(current: Release, request: RolloutRequest, now: datetime, *, resume:
     if rollout.halted and not resume:
         raise PublishError(str(current), f"is halted at {shown_percent(reached)}; --resume lets it go on")
     following = replace(current, rollout=request.go_on(rollout, now))
-    if (wanted := reached_by(following, now)) < reached:
+    if (desired := reached_by(following, now)) < reached:
         raise PublishError(
             str(current),
-            f"has reached {shown_percent(reached)} of the hosts, {shown_percent(wanted)} was asked for: a rollout never"
+            f"has reached {shown_percent(reached)} of the hosts, not {shown_percent(desired)}: a rollout never"
             " shrinks; `puller site halt` stops it, `puller site back` names the release before",
         )
     return following
@@ -144,21 +144,27 @@ def release_before(current: Release, history: History, channel: str) -> Release:
     """
     if current.rollout is not None and current.rollout.before is not None:
         return current.rollout.before
-    said = [one for one in history.statements if one.channel == channel and one.release is not None]
-    first = next((number for number, one in enumerate(said) if _version_of(one) == current.version), 0)
-    for one in reversed(said[:first]):
-        release = one.release
+    text = [
+        statement
+        for statement in history.statements
+        if statement.channel == channel and statement.release is not None
+    ]
+    first = next(
+        (number for number, statement in enumerate(text) if _version_of(statement) == current.version), 0
+    )
+    for statement in reversed(text[:first]):
+        release = statement.release
         if release is None or release.version == current.version:
             continue
         # Hosts outside a halted rollout run the release before it.
         before = release.rollout.before if release.rollout is not None else None
-        is_partial = before is not None and is_under_way(release, said[first].at)
+        is_partial = before is not None and is_under_way(release, text[first].at)
         return for_all(before if is_partial and before is not None else release)
     raise PublishError(str(current), "is the first version of this channel; give the version to roll back to")
 
 
-def _version_of(said: Said) -> str:
-    return said.release.version if said.release is not None else ""
+def _version_of(text: Said) -> str:
+    return text.release.version if text.release is not None else ""
 
 
 def rolled_back(current: Release, release: Release, now: datetime) -> Release:
@@ -322,14 +328,16 @@ class Channels:
             current = record.index.find(channel)
             if current is None or current.rollout is None or current.version != judged[current.bundle]:
                 return False
-            said = max((one.at for one in record.history.statements if one.channel == channel), default=None)
-            is_due = said is not None and now - said >= each and heard is not None and heard > said
+            text = max(
+                (item.at for item in record.history.statements if item.channel == channel), default=None
+            )
+            is_due = text is not None and now - text >= each and heard is not None and heard > text
             return is_due and current.rollout.percent is not None and not current.rollout.halted
 
         def rule(record: Record, edition: Edition) -> Release | None:
             current = record.index.find(channel)
             records = [self._site.record_of(edition.published, bundle) for bundle in judged]
-            if current is None or not all(may_grow(one, edition.now) for one in records):
+            if current is None or not all(may_grow(item, edition.now) for item in records):
                 return current
             reached = min(round(reached_by(current, edition.now) + by, 2), 100)
             return steered(current, RolloutRequest(percent=reached), edition.now)

@@ -37,10 +37,10 @@ class PublishedData:
 def published_data(site: Site, published: Published | None = None) -> list[PublishedData]:
     """Return all documents, by name. Raises `PublishError`, and `SignatureError` for a modified file."""
     published = published or site.published()
-    found = ((name, site.data_of(published, name)) for name in site.data_names(published))
+    result = ((name, site.data_of(published, name)) for name in site.data_names(published))
     return [
         PublishedData(name, len(known.contents), _sha256(known.contents), known.published)
-        for name, known in found
+        for name, known in result
         if known is not None
     ]
 

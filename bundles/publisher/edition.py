@@ -180,12 +180,12 @@ class Edition:
 
     def _delegates_to(self, root: Root) -> bool:
         """Return whether the targets delegate to every bin that is signed as ``root`` requires."""
-        wanted, delegations = root.roles[Targets.type], self.published.targets.delegations
+        desired, delegations = root.roles[Targets.type], self.published.targets.delegations
         roles = delegations.succinct_roles if delegations else None
         return (
             roles is not None
-            and set(wanted.keyids) <= set(roles.keyids)
-            and roles.threshold <= wanted.threshold
+            and set(desired.keyids) <= set(roles.keyids)
+            and roles.threshold <= desired.threshold
         )
 
     def _stale_bins(self, root: Root) -> list[str]:
@@ -216,8 +216,8 @@ class Edition:
         """Return a version above all existing versions, because copies of files that a crash left may exist."""
         if not self._highest:
             for file in os.listdir(self.directory):
-                if found := _VERSIONED.fullmatch(file):
-                    self._highest[found[2]] = max(self._highest.get(found[2], 0), int(found[1]))
+                if match := _VERSIONED.fullmatch(file):
+                    self._highest[match[2]] = max(self._highest.get(match[2], 0), int(match[1]))
         self._highest[name] = 1 + max(signed.version, self._highest.get(name, 0))
         return self._highest[name]
 

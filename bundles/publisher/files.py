@@ -72,11 +72,11 @@ class Files:
             data = description.to_bytes()
             described = hashlib.sha256(data).hexdigest()
             listed = {described, *worth_asking_for(description.files.values())}
-            wanted = {sha256 for sha256 in listed - added if not self.path(sha256).exists()}
-            if described in wanted:
+            desired = {sha256 for sha256 in listed - added if not self.path(sha256).exists()}
+            if described in desired:
                 _write(begun / described, gzipped([data]))
-            _compress(members, wanted - {described}, begun)
-            return wanted
+            _compress(members, desired - {described}, begun)
+            return desired
 
     def lacks(self, described: Digest, description: BundleDescription) -> bool:
         """Return whether the description of a bundle, or a file that `add` writes, is missing."""
@@ -128,18 +128,18 @@ class Files:
             remove_tree(begun)
 
 
-def _compress(members: Members, wanted: set[str], directory: Path) -> None:
+def _compress(members: Members, desired: set[str], directory: Path) -> None:
     """Write the ``wanted`` files of ``members``, and stop reading after the last of them."""
 
     def small() -> Iterator[tuple[Path, bytes]]:
-        while wanted:
+        while desired:
             entry, contents = next(members)
             path = directory / entry.sha256
-            if entry.sha256 in wanted and entry.size > _SMALL:
+            if entry.sha256 in desired and entry.size > _SMALL:
                 _write(path, gzipped(contents))
-            elif entry.sha256 in wanted:
+            elif entry.sha256 in desired:
                 yield path, b"".join(contents)
-            wanted.discard(entry.sha256)
+            desired.discard(entry.sha256)
             for _ in contents:  # advance to the next member
                 pass
 

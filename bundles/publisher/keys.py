@@ -102,8 +102,8 @@ def make_key(passphrase: bytes | None) -> NewKey:
 
 def token_key(uri: str, pin: Callable[[], bytes]) -> NewKey:
     """Return a key that stays in the token or key service at ``uri``. Raises `TokenError`."""
-    found, public = import_key(uri, pin)
-    return NewKey(public, open_token(found, public, pin), f"{found}\n".encode(), URI)
+    result, public = import_key(uri, pin)
+    return NewKey(public, open_token(result, public, pin), f"{result}\n".encode(), URI)
 
 
 def generate_key(directory: Path, role: str, passphrase: bytes | None) -> Signer:
@@ -163,8 +163,8 @@ def load_public_key(path: Path) -> NewKey:
     try:
         return NewKey(SSlibKey.from_crypto(load_pem_public_key(_read(path))))
     except (ValueError, UnsupportedAlgorithm):
-        wanted = "expected a public key in PEM form: Ed25519, ECDSA on P-256, P-384 or P-521, or RSA"
-        raise KeyFileError(str(path), f"is not understood, {wanted}") from None
+        expected = "expected a public key in PEM form: Ed25519, ECDSA on P-256, P-384 or P-521, or RSA"
+        raise KeyFileError(str(path), f"is not understood, {expected}") from None
 
 
 def public_pem(key: Key) -> bytes:
@@ -282,11 +282,13 @@ class Keyring:
         """Raise `KeyFileError` if too few keys are available to sign for ``role``."""
         here, threshold = self._here(role, root), root.roles[role].threshold
         if len(here) < threshold:
-            wanted = ", ".join(
+            expected = ", ".join(
                 key_file(self.directory, role, key_id).name for key_id in root.roles[role].keyids
             )
-            what = f"holds {len(here)} of the {threshold} keys needed to sign for {role}, expected {wanted}"
-            raise KeyFileError(str(self.directory), what)
+            detail = (
+                f"holds {len(here)} of the {threshold} keys needed to sign for {role}, expected {expected}"
+            )
+            raise KeyFileError(str(self.directory), detail)
 
     def sign_as_far_as_possible(self, metadata: Metadata[Any], role: str, root: Root) -> list[TokenError]:
         """Sign with all available keys of ``role``. Returns the errors of tokens.
@@ -331,8 +333,8 @@ def sign_with(metadata: Metadata[Any], signer: Signer, where: str) -> None:
         raise TokenError(where, f"does not sign: {reason_of(cause)}") from error
     except UnverifiedSignatureError:
         del metadata.signatures[signer.public_key.keyid]
-        what = f"signs with another key than {signer.public_key.keyid}, which the site knows"
-        raise TokenError(where, what) from None
+        detail = f"signs with another key than {signer.public_key.keyid}, which the site knows"
+        raise TokenError(where, detail) from None
 
 
 def is_verified(metadata: Metadata[Any], root: Root) -> bool:

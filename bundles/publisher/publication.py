@@ -234,8 +234,8 @@ class _Round:
         if not source.is_dir():
             return _archive(source, name, version)
         if version is None:
-            what = "a directory has no version of its own, expected one such as 1.4.0, or auto"
-            raise PublishError(str(source), what, code=ProblemCode.INVALID_COMMAND)
+            detail = "a directory has no version of its own, expected one such as 1.4.0, or auto"
+            raise PublishError(str(source), detail, code=ProblemCode.INVALID_COMMAND)
         name = name or source.resolve().name
         if version == AUTO:
             # Among all published versions, in any channel.

@@ -139,8 +139,8 @@ def _empty_bin(name: str) -> Targets:
 
 def _check_layout(targets: Targets, path: Path) -> None:
     if targets.delegations is None or targets.delegations.succinct_roles is None:
-        what = "lists what is published itself, as sites of an older version did: make a new site with this version"
-        raise PublishError(str(path), f"{what}, puller site init, and publish the bundles there")
+        detail = "lists what is published itself, as sites of an older version did: make a new site with this version"
+        raise PublishError(str(path), f"{detail}, puller site init, and publish the bundles there")
 
 
 def _newest_root(directory: Path, root: Root) -> Root:
@@ -323,5 +323,5 @@ def _own(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _library_of(path: str) -> str | None:
-    directory, *rest = path.split("/")
-    return rest[0] if directory == _LIBRARIES and len(rest) > 1 else None
+    directory, *remainder = path.split("/")
+    return remainder[0] if directory == _LIBRARIES and len(remainder) > 1 else None

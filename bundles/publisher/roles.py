@@ -271,8 +271,8 @@ class RoleKeys:
         away = [shown_id(key_id) for key_id in key_ids if not find_key_file(self.site.keys, role, key_id)]
         # With several keys, this would remove keys of other people without their consent.
         if away and len(key_ids) > 1:
-            what = f"others hold {', '.join(away)}; say which key to replace: --key"
-            raise PublishError(role, what)
+            detail = f"others hold {', '.join(away)}; say which key to replace: --key"
+            raise PublishError(role, detail)
         return key_ids
 
     def _edition(self) -> Edition:
@@ -309,32 +309,32 @@ class RoleKeys:
             for key_id in root.roles[role].keyids
             for suffix in (PEM, URI)
         }
-        found = {path for path in self.site.keys.glob("*.*") if _OURS.fullmatch(path.name)}
-        return [_moved(path, self.site.keys / RETIRED) for path in sorted(found - named)]
+        match = {path for path in self.site.keys.glob("*.*") if _OURS.fullmatch(path.name)}
+        return [_moved(path, self.site.keys / RETIRED) for path in sorted(match - named)]
 
 
 def find_key(root: Root, start: str, role: str | None = None) -> tuple[str, str]:
     """Return role and id of the only key whose id begins with ``start``. Raises `PublishError`."""
-    found = [
+    results = [
         (name, key_id)
         for name in ROLES
         for key_id in root.roles[name].keyids
         if key_id.startswith(start) and role in (None, name)
     ]
     of_role = f" of {role}" if role else ""
-    if not found:
+    if not results:
         raise PublishError(
             start,
             f"no key{of_role} has an id that begins so",
             code=ProblemCode.INVALID_COMMAND,
             hint="see: puller site keys list",
         )
-    if len(found) > 1:
-        ids = ", ".join(f"{name} {shown_id(key_id)}" for name, key_id in found)
+    if len(results) > 1:
+        ids = ", ".join(f"{name} {shown_id(key_id)}" for name, key_id in results)
         raise PublishError(
             start, f"is the start of several key ids{of_role}: {ids}", code=ProblemCode.INVALID_COMMAND
         )
-    return found[0]
+    return results[0]
 
 
 def _set_threshold(root: Root, role: str, threshold: int | None) -> None:
@@ -350,8 +350,8 @@ def _check_still_signable(root: Root, role: str, key_id: str) -> None:
     if keys >= threshold:
         return
     how = "add another key first" if keys == 0 else f"add another key first, or give --threshold {keys}"
-    what = f"is needed: {role} would have {keys} of the {threshold} keys that must sign; {how}"
-    raise PublishError(shown_id(key_id), f"{what} (puller site keys add, or puller site rotate)")
+    detail = f"is needed: {role} would have {keys} of the {threshold} keys that must sign; {how}"
+    raise PublishError(shown_id(key_id), f"{detail} (puller site keys add, or puller site rotate)")
 
 
 def _moved(path: Path, directory: Path) -> Path:

@@ -66,8 +66,8 @@ class Lifetimes:
         for role in texts:
             if role not in DEFAULT_LIFETIMES:
                 roles = ", ".join(DEFAULT_LIFETIMES)
-                what = f"unknown role {role!r}"
-                raise PublishError(where, what, code=ProblemCode.UNKNOWN_KEY, expected=roles)
+                detail = f"unknown role {role!r}"
+                raise PublishError(where, detail, code=ProblemCode.UNKNOWN_KEY, expected=roles)
         all_texts = {**DEFAULT_LIFETIMES, **texts}
         return cls(**{role: parse_duration(text, f"{where}: {role}") for role, text in all_texts.items()})
 
@@ -122,20 +122,20 @@ def unnamed_since(record: Record) -> dict[str, datetime]:
 def _endings(history: History) -> Iterator[tuple[str, datetime]]:
     """Yield each version that a channel stopped naming, with the time."""
     named: dict[str, set[str]] = {}
-    for said in history.statements:
-        following = {release.version for release in named_by(said.release)} if said.release else set()
-        for version in named.get(said.channel, set()) - following:
-            yield version, said.at
-        named[said.channel] = following
+    for text in history.statements:
+        following = {release.version for release in named_by(text.release)} if text.release else set()
+        for version in named.get(text.channel, set()) - following:
+            yield version, text.at
+        named[text.channel] = following
 
 
 def _named_before(history: History) -> set[str]:
     """Return the previous version of each channel."""
     versions: dict[str, list[str]] = {}
-    for said in history.statements:
-        named = versions.setdefault(said.channel, [])
-        if said.release is not None and named[-1:] != [said.release.version]:
-            named.append(said.release.version)
+    for text in history.statements:
+        named = versions.setdefault(text.channel, [])
+        if text.release is not None and named[-1:] != [text.release.version]:
+            named.append(text.release.version)
     return {named[-2] for named in versions.values() if len(named) > 1}
 
 
@@ -227,17 +227,17 @@ def parse_rule(written: Any, where: str) -> WatchRule:
 
 
 def _percent(text: Any, where: str) -> float:
-    if not isinstance(text, str) or not (found := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,2})?)%", text)):
+    if not isinstance(text, str) or not (match := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,2})?)%", text)):
         raise PublishError(
             where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="a part of the hosts such as 2%"
         )
-    if (percent := float(found[1])) > 100:
+    if (percent := float(match[1])) > 100:
         raise PublishError(where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="at most 100%")
     return percent
 
 
 def _texts(value: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         raise PublishError(where, "expected a list of texts", code=ProblemCode.INVALID_VALUE)
     return tuple(value)
 

@@ -269,8 +269,8 @@ class Site:
 
     def data_names(self, published: Published) -> list[str]:
         """Return the names of the published documents of site data, sorted."""
-        found = (data_name(path) for of_bin in published.bins() for path in of_bin.targets)
-        return sorted(name for name in found if name is not None)
+        result = (data_name(path) for of_bin in published.bins() for path in of_bin.targets)
+        return sorted(name for name in result if name is not None)
 
     def data_of(self, published: Published, name: str) -> SiteDocument | None:
         """Return a document of site data. Raises `SignatureError` if the file differs from the signed one."""
@@ -334,9 +334,9 @@ class Site:
                 replace_file(parent, destination.name, contents, mode=0o644)
         return destination
 
-    def _forget_histories(self, *kept: TargetFile | None) -> None:
+    def _forget_histories(self, *remaining: TargetFile | None) -> None:
         """Remove other histories, which would grow quadratically with the number of publications."""
-        files = {self.file_of(info) for info in kept if info is not None}
+        files = {self.file_of(info) for info in remaining if info is not None}
         for directory in {file.parent for file in files}:
             for path in set(directory.glob(f"*.{_HISTORY[1:]}")) - files:
                 with contextlib.suppress(OSError):  # the next publication tries again
@@ -394,8 +394,8 @@ class Site:
 
 def find_target(published: Published, path: str) -> TargetFile | None:
     """Return the target at ``path`` from its bin."""
-    found: TargetFile | None = published.bin(bin_of(path)).targets.get(path)
-    return found
+    target_file: TargetFile | None = published.bin(bin_of(path)).targets.get(path)
+    return target_file
 
 
 def _documents(record: Record) -> dict[str, bytes]:

@@ -82,27 +82,29 @@ def _explained(uri: str, scheme: _Scheme, error: Exception) -> TokenError:
 
 
 def _in_token(uri: str, pin: Pin) -> _Imported:
-    parts = urlsplit(uri)
-    number = int(parts.path) if parts.path else None
-    label = dict(parse_qsl(parts.query)).get("label")
-    found: _Imported = signer_of("hsm").import_(number, label, lambda _: pin().decode())
-    return found
+    url_parts = urlsplit(uri)
+    number = int(url_parts.path) if url_parts.path else None
+    label = dict(parse_qsl(url_parts.query)).get("label")
+    imported: _Imported = signer_of("hsm").import_(number, label, lambda _: pin().decode())
+    return imported
 
 
 def _in_aws(uri: str, _: Pin) -> _Imported:
-    found: _Imported = signer_of("awskms").import_(uri.partition(":")[2])
-    return found
+    imported: _Imported = signer_of("awskms").import_(uri.partition(":")[2])
+    return imported
 
 
 def _in_google(uri: str, _: Pin) -> _Imported:
-    found: _Imported = signer_of("gcpkms").import_(uri.partition(":")[2])
-    return found
+    imported: _Imported = signer_of("gcpkms").import_(uri.partition(":")[2])
+    return imported
 
 
 def _in_azure(uri: str, _: Pin) -> _Imported:
-    parts = urlsplit(uri)
-    name, *version = parts.path.removeprefix("/keys/").split("/")
-    return _same_version(uri, version, signer_of("azurekms").import_(parts.netloc.partition(".")[0], name))
+    url_parts = urlsplit(uri)
+    name, *version = url_parts.path.removeprefix("/keys/").split("/")
+    return _same_version(
+        uri, version, signer_of("azurekms").import_(url_parts.netloc.partition(".")[0], name)
+    )
 
 
 def _in_vault(uri: str, _: Pin) -> _Imported:
@@ -110,12 +112,12 @@ def _in_vault(uri: str, _: Pin) -> _Imported:
     return _same_version(uri, version, signer_of("hv").import_(name))
 
 
-def _same_version(uri: str, version: list[str], found: _Imported) -> _Imported:
+def _same_version(uri: str, version: list[str], imported: _Imported) -> _Imported:
     """Require the newest version of a key, because both services only return that version."""
-    newest = found[0].rpartition("/")[2]
+    newest = imported[0].rpartition("/")[2]
     if version not in ([], [newest]):
         raise TokenError(uri, f"has a newer version, {newest}", hint="a key is added at its newest version")
-    return found
+    return imported
 
 
 _SCHEMES = {

@@ -56,16 +56,18 @@ def verify_site(site: Site) -> Verification:
     indexes = _indexes_for_hosts(site, published)
     # 2. and 3.
     of_bundles = [_of_bundle(site, site.record_of(published, bundle)) for bundle in indexes.of]
-    count = len(indexes.documents) + sum(found.targets for found in of_bundles)
-    problems = [problem for found in of_bundles for problem in found.problems]
+    count = len(indexes.documents) + sum(of_bundle.targets for of_bundle in of_bundles)
+    problems = [problem for of_bundle in of_bundles for problem in of_bundle.problems]
     # 4.
-    files, wrong = _files_of(site, dict.fromkeys(each for found in of_bundles for each in found.descriptions))
+    files, wrong = _files_of(
+        site, dict.fromkeys(each for of_bundle in of_bundles for each in of_bundle.descriptions)
+    )
     # 5.
     if problems := [*problems, *wrong]:
-        what = f"{len(problems)} of {count + files} published files are not as they were signed for:"
-        raise SignatureError(str(site.public), "\n".join([what, *_lines(problems)]))
+        detail = f"{len(problems)} of {count + files} published files are not as they were signed for:"
+        raise SignatureError(str(site.public), "\n".join([detail, *_lines(problems)]))
     documents = (info.length for of_bin in published.bins() for info in of_bin.targets.values())
-    size = sum(documents) + sum(found.size for found in of_bundles)
+    size = sum(documents) + sum(of_bundle.size for of_bundle in of_bundles)
     return Verification(count, files, size, statuses(published))
 
 
@@ -107,15 +109,17 @@ def _of_bundle(site: Site, record: Record) -> _Found:
     # 2.
     contradiction = _contradiction(record)
     # 3.
-    kept = {name: of.artifact for name, of in record.history.versions.items() if of.pruned is None}
+    remaining = {name: of.artifact for name, of in record.history.versions.items() if of.pruned is None}
     named = record.index.named()
-    found = [
+    results = [
         _problem(site, artifact, Release(record.index.bundle, version) if version in named else None)
-        for version, artifact in kept.items()
+        for version, artifact in remaining.items()
     ]
-    problems = [problem for problem in (contradiction, *found) if problem is not None]
-    size = sum(artifact.archive.length for artifact in kept.values())
-    return _Found(2 + len(kept), size, problems, [artifact.description for artifact in kept.values()])
+    problems = [problem for problem in (contradiction, *results) if problem is not None]
+    size = sum(artifact.archive.length for artifact in remaining.values())
+    return _Found(
+        2 + len(remaining), size, problems, [artifact.description for artifact in remaining.values()]
+    )
 
 
 def _indexes_for_hosts(site: Site, published: Published) -> Indexes:
@@ -133,8 +137,8 @@ def _contradiction(record: Record) -> _Problem | None:
     bundle = record.index.bundle
     for version, artifact in record.index.releases.items():
         if record.find_artifact(version) != artifact:
-            what = f"{bundle} {version}: the index offers other files than the history has"
-            return _Problem("contradicted by the history", index_path(bundle), what)
+            detail = f"{bundle} {version}: the index offers other files than the history has"
+            return _Problem("contradicted by the history", index_path(bundle), detail)
     return None
 
 
@@ -174,8 +178,8 @@ def _problem(site: Site, artifact: Artifact, release: Release | None) -> _Proble
                     "of another bundle", str(path), f"has another {DESCRIPTION} than the index says"
                 )
             if (description.name, description.version) != (release.bundle, release.version):
-                found = f"is {description.name} {description.version}, the index says {release}"
-                return _Problem("of another bundle", str(path), found)
+                result = f"is {description.name} {description.version}, the index says {release}"
+                return _Problem("of another bundle", str(path), result)
     except (OSError, LengthOrHashMismatchError, BundleError) as error:
         return _Problem.of(error, path)
     return None

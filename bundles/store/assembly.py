@@ -76,10 +76,10 @@ def _cost(size: int, requests: int) -> int:
 
 
 def _files_of(directories: Iterable[Path]) -> dict[str, Source]:
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for directory in directories:
         with suppress(OSError, ValueError, FormatError):
             description = BundleDescription.parse(read_description(directory))
             for path, entry in description.files.items():
-                found.setdefault(entry.sha256, Unpacked(directory / path.text))
-    return found
+                sources.setdefault(entry.sha256, Unpacked(directory / path.text))
+    return sources

@@ -50,14 +50,14 @@ def differences(directory: Path, *, unlisted: bool = True) -> list[str]:
     from bundles.format.description import BundleDescription  # most runs compare fingerprints only
 
     description = BundleDescription.parse(read_description(directory))
-    found = dict(walk(directory))
-    del found[DESCRIPTION]
-    wanted = {path.text for path in description.files} | description.directories
-    added = [name for name in found if name not in wanted] if unlisted else []
+    result = dict(walk(directory))
+    del result[DESCRIPTION]
+    desired = {path.text for path in description.files} | description.directories
+    added = [name for name in result if name not in desired] if unlisted else []
     sentences = [f"{shown(name)} is not listed in bundle.json" for name in added]
     for path, entry in description.files.items():
         sentences += [
-            f"{shown(path.text)} {what}" for what in _of_file(directory, path, entry, found.get(path.text))
+            f"{shown(path.text)} {what}" for what in _of_file(directory, path, entry, result.get(path.text))
         ]
     return sentences
 
@@ -167,8 +167,8 @@ class Contents:
     def complete(self, name: str) -> list[str]:
         """Return the SHA-256 of each complete bundle of this name, latest installed first."""
         with explained(directory := self.directory(name)):
-            found = [entry for entry in _entries(directory) if is_sha256(entry)]
-            return sorted(found, key=lambda entry: (directory / entry).lstat().st_mtime_ns, reverse=True)
+            results = [entry for entry in _entries(directory) if is_sha256(entry)]
+            return sorted(results, key=lambda entry: (directory / entry).lstat().st_mtime_ns, reverse=True)
 
     def read(self, name: str, sha256: str) -> Installed:
         """Read the ``bundle.json`` of a bundle, without a check of its other files. Raises ``StoreError``."""
@@ -183,15 +183,15 @@ class Contents:
         """Return a bundle with unchanged files. Raises ``StoreError`` if a file has changed."""
         bundle = self.read(name, sha256)
         if bundle.path not in self._intact:
-            found = self._fingerprint(bundle.path)
+            result = self._fingerprint(bundle.path)
             # Additional files are accepted: a command of the bundle may keep a cache in its directory.
-            if not self._fingerprints.fits(sha256, found) and (
+            if not self._fingerprints.fits(sha256, result) and (
                 wrong := self.differences(bundle, unlisted=False)
             ):
                 from bundles.first_few import first_few  # only needed for messages
 
                 raise StoreError(str(bundle.path), first_few(wrong, 1))
-            self._intact[bundle.path] = found
+            self._intact[bundle.path] = result
         return bundle
 
     def differences(self, bundle: Installed, *, unlisted: bool = True) -> list[str]:

@@ -151,8 +151,8 @@ class Store:
 
     def verify(self, name: str, sha256: str | None = None) -> list[str]:
         """Return the differences of a bundle (default: the current one) from its ``bundle.json``. Reads every file."""
-        wanted = sha256 or self._links(name).target("current")
-        return self._contents.differences(self._contents.read(name, wanted)) if wanted else []
+        desired = sha256 or self._links(name).target("current")
+        return self._contents.differences(self._contents.read(name, desired)) if desired else []
 
     # Steps of a run
 
@@ -242,8 +242,8 @@ class Store:
         """
         links = self._links(name)
         links.set_aside_damaged("previous")
-        kept = {except_for, *(links.target(link) for link in ("current", "good", "previous"))}
-        removed = self._contents.keep_only(name, kept)
+        remaining = {except_for, *(links.target(link) for link in ("current", "good", "previous"))}
+        removed = self._contents.keep_only(name, remaining)
         self._contents.renew_fingerprints()
         return removed
 

@@ -29,15 +29,15 @@ class Location(msgspec.Struct, frozen=True):
             raise SettingsError(mask_location(ascii(text)), f"blanks and control characters: {_WANTED}")
         if text.startswith("/"):
             return cls(text.rstrip("/") or "/")
-        parts = _split(text)
-        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        fields = _split(text)
+        if fields.scheme not in _DEFAULT_PORTS or not fields.hostname:
             raise SettingsError(mask_location(text), _WANTED)
-        if parts.query or parts.fragment:
+        if fields.query or fields.fragment:
             raise SettingsError(mask_location(text), "a site has no query or fragment, paths are added to it")
-        base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
-        if parts.username is None:
+        base = f"{fields.scheme}://{fields.netloc.rpartition('@')[2]}{fields.path.rstrip('/')}"
+        if fields.username is None:
             return cls(base)
-        return cls(base, unquote(parts.username), unquote(parts.password or ""))
+        return cls(base, unquote(fields.username), unquote(fields.password or ""))
 
     @property
     def is_directory(self) -> bool:
@@ -57,16 +57,16 @@ class Location(msgspec.Struct, frozen=True):
 
 def origin_of(url: str) -> str:
     """Return ``https://host:443`` for an http or https URL, in one spelling. Raises `SettingsError`."""
-    parts = _split(url)
-    port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
-    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}"
+    fields = _split(url)
+    port = fields.port or _DEFAULT_PORTS.get(fields.scheme, 0)
+    return f"{fields.scheme}://{(fields.hostname or '').lower()}:{port}"
 
 
 def _split(url: str) -> SplitResult:
     try:
-        parts = urlsplit(url)
-        _ = parts.port  # this property rejects non-numeric ports
+        url_parts = urlsplit(url)
+        _ = url_parts.port  # this property rejects non-numeric ports
     except ValueError as error:
-        what = str(error).partition(" as ")[0]  # an invalid port may be a part of a password
-        raise SettingsError(mask_location(url), f"{what}: {_WANTED}") from None
-    return parts
+        description = str(error).partition(" as ")[0]  # an invalid port may be a part of a password
+        raise SettingsError(mask_location(url), f"{description}: {_WANTED}") from None
+    return url_parts

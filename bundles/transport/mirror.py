@@ -54,14 +54,14 @@ class DirectoryMirror:
             size = os.fstat(stream.fileno()).st_size
             if size > limit:
                 raise OversizeError(str(source), f"has {size} bytes, at most {limit} are allowed")
-            left = limit
+            leftovers = limit
             progress.begin_file(source.name, 0, size)
             # Limited again: the file may grow while it is read.
-            while left and (chunk := _read(stream, min(CHUNK, left), source)):
+            while leftovers and (chunk := _read(stream, min(CHUNK, leftovers), source)):
                 self._check_deadline(source)
                 into.write(chunk)
-                left -= len(chunk)
-                progress.note(source.name, limit - left)
+                leftovers -= len(chunk)
+                progress.note(source.name, limit - leftovers)
         return True
 
     def _check_deadline(self, source: Path) -> None:
@@ -70,8 +70,8 @@ class DirectoryMirror:
         try:
             self._deadline.verify()
         except DeadlineError:
-            what = f"took longer than the {self._deadline.seconds:g} s of total_timeout"
-            raise TransportError(str(source), what) from None
+            detail = f"took longer than the {self._deadline.seconds:g} s of total_timeout"
+            raise TransportError(str(source), detail) from None
 
     def _open(self, source: Path, parts: list[str]) -> BinaryIO:
         if not {"", ".", ".."}.isdisjoint(parts):
@@ -87,13 +87,15 @@ class DirectoryMirror:
             raise NotFoundError(str(source), "there is no such file") from None
         except OSError as error:
             is_link = error.errno == errno.ELOOP
-            what = "is a symbolic link, expected a regular file" if is_link else error.strerror or str(error)
-            raise TransportError(str(source), what) from None
+            detail = (
+                "is a symbolic link, expected a regular file" if is_link else error.strerror or str(error)
+            )
+            raise TransportError(str(source), detail) from None
 
 
-def _open_below(directory: str, parts: list[str]) -> BinaryIO:
+def _open_below(directory: str, pieces: list[str]) -> BinaryIO:
     """Open a regular file below ``directory``, whose path may contain links. Raises ``OSError``."""
-    *directories, name = parts
+    *directories, name = pieces
     with contextlib.ExitStack() as opened:
         descriptor = opened.enter_context(open_directory(directory))
         for each in directories:

@@ -72,9 +72,9 @@ class HttpSession:
 
     def __call__(self, arguments: Any, into: AgentsFile) -> tuple[bytes, ...]:
         """Process a call, as in ``bundles.confined.worker.Session``. The last argument is the time limit in seconds."""
-        *asked, seconds = arguments
+        *requested, seconds = arguments
         try:
-            return self.do(asked, into, Deadline(seconds))
+            return self.do(requested, into, Deadline(seconds))
         except BundleError as error:
             (problem,) = error.problems
             what, names = self._held.named(problem.message), {"expected": error.expected, "hint": error.hint}
@@ -140,8 +140,8 @@ def open_mirror(arguments: Any) -> MirrorSession:
 
 def open_file(arguments: Any) -> FileSession:
     """Return the operation for a URL, which is the first argument."""
-    url, *rest = arguments
-    return FileSession(url, taken_over(tuple(rest))[1])
+    url, *remainder = arguments
+    return FileSession(url, taken_over(tuple(remainder))[1])
 
 
 def open_uploads(arguments: Any) -> UploadSession:

@@ -85,9 +85,9 @@ class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> "Validators":
         """Return the usable validators in the headers of a response."""
-        found = (headers.get(name, "") for name in ("ETag", "Last-Modified"))
+        result = (headers.get(name, "") for name in ("ETag", "Last-Modified"))
         return cls(
-            *(value if _is_header_text(value) and len(value) <= LONGEST_VALIDATOR else "" for value in found)
+            *(value if _is_header_text(value) and len(value) <= LONGEST_VALIDATOR else "" for value in result)
         )
 
     def headers(self) -> dict[str, str]:

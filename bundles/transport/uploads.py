@@ -26,11 +26,11 @@ class PlainUploads:
 
     def __init__(self, location: Location, settings: TransportSettings) -> None:
         """Raises ``ValueError`` and ``OSError`` if the standard library is not enough."""
-        parts = urlsplit(location.base)
+        url_parts = urlsplit(location.base)
         self._location = location
         self._settings = settings
         self._headers = request_headers(location, settings)
-        self._connection = connect_plainly(parts.scheme, parts.netloc, settings)
+        self._connection = connect_plainly(url_parts.scheme, url_parts.netloc, settings)
 
     def send(self, method: str, url: str, data: bytes, kind: str, deadline: Deadline) -> int:
         """Send a document, as in `Uploads`. Raises the same errors."""
@@ -77,8 +77,8 @@ class PlainUploads:
         from bundles.transport.web import without_secrets  # requests takes 80 % of an idle run
         from bundles.transport.web_failures import explain
 
-        _, what = explain(error, self._settings)
-        return TransportError(url, without_secrets(what, self._location, self._settings))
+        _, detail = explain(error, self._settings)
+        return TransportError(url, without_secrets(detail, self._location, self._settings))
 
 
 class Uploads(Protocol):

@@ -225,8 +225,8 @@ class WebMirror:
 
     def _open_rest(self, url: str, held: int, conditions: Mapping[str, str]) -> tuple[requests.Response, int]:
         """Return the response for the data after ``held`` bytes, or for the whole file, and its start position."""
-        if held and (rest := self._rest(held)):
-            response = self._open(url, {**conditions, **rest})
+        if held and (remainder := self._rest(held)):
+            response = self._open(url, {**conditions, **remainder})
             if response.status_code == HTTPStatus.OK:  # a server may ignore ranges
                 return response, 0
             if response.status_code == HTTPStatus.PARTIAL_CONTENT and _is_rest(response, held):
@@ -257,10 +257,10 @@ class WebMirror:
 
         Its status is 200, or a status for ranges if a range was requested.
         """
-        wanted = _STATUSES_OF_A_RANGE if "Range" in conditions else (HTTPStatus.OK,)
+        expected = _STATUSES_OF_A_RANGE if "Range" in conditions else (HTTPStatus.OK,)
         for _ in range(1 + MOST_REDIRECTS):
             response = self._get(url, conditions)
-            if response.status_code in wanted:
+            if response.status_code in expected:
                 return response
             self._finish(response)
             if response.status_code == HTTPStatus.NOT_MODIFIED and conditions:
@@ -300,17 +300,17 @@ class WebMirror:
 
     def _redirect_target(self, url: str, response: requests.Response) -> str:
         try:
-            found = urljoin(url, response.headers.get("Location", ""))
-            parts, same = urlsplit(found), origin_of(found) == origin_of(url)
+            result = urljoin(url, response.headers.get("Location", ""))
+            url_parts, same = urlsplit(result), origin_of(result) == origin_of(url)
         except (ValueError, SettingsError):
             raise TransportError(url, "redirects to what is no URL") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise TransportError(url, f"redirects to {found}", expected="http or https")
-        if "@" in parts.netloc:
-            raise TransportError(url, f"redirects to {found}", expected="a URL without credentials")
-        if parts.scheme != "https" and not same:
-            raise TransportError(url, f"redirects to {found}", expected="the same origin or https")
-        return found
+        if url_parts.scheme not in ("http", "https") or not url_parts.hostname:
+            raise TransportError(url, f"redirects to {result}", expected="http or https")
+        if "@" in url_parts.netloc:
+            raise TransportError(url, f"redirects to {result}", expected="a URL without credentials")
+        if url_parts.scheme != "https" and not same:
+            raise TransportError(url, f"redirects to {result}", expected="the same origin or https")
+        return result
 
     @contextlib.contextmanager
     def _translated(self, url: str) -> Iterator[None]:
@@ -320,9 +320,9 @@ class WebMirror:
         except (requests.RequestException, urllib3.HTTPError, HTTPException, OSError, ValueError) as error:
             if self._reading.deadline.is_over:
                 raise too_late(url, self._reading.deadline) from None
-            passing, what = explain(error, self._settings)
+            passing, detail = explain(error, self._settings)
             kind = PassingError if passing else TransportError
-            raise kind(url, self._without_secrets(what)) from None
+            raise kind(url, self._without_secrets(detail)) from None
 
     def _without_secrets(self, text: str) -> str:
         return without_secrets(text, self._location, self._settings)
@@ -330,12 +330,14 @@ class WebMirror:
 
 def _is_rest(response: requests.Response, held: int) -> bool:
     """Return whether a range response starts after ``held`` bytes and is consistent."""
-    given = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    if given is None or int(given[1]) != held:
+    provided = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if provided is None or int(provided[1]) != held:
         return False
     length = response.headers.get("Content-Length", "")
-    size = int(given[2]) - held + 1
-    return size > 0 and length in ("", str(size)) and (given[3] == "*" or int(given[2]) < int(given[3]))
+    size = int(provided[2]) - held + 1
+    return (
+        size > 0 and length in ("", str(size)) and (provided[3] == "*" or int(provided[2]) < int(provided[3]))
+    )
 
 
 def _is_chunked(response: requests.Response) -> bool:
@@ -346,8 +348,8 @@ def _length_in_range(response: requests.Response) -> int | None:
     """Return the length of the whole file, if a range response states it."""
     if response.status_code != HTTPStatus.PARTIAL_CONTENT:
         return None
-    given = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    return int(given[3]) if given and given[3] != "*" else None
+    provided = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    return int(provided[3]) if provided and provided[3] != "*" else None
 
 
 def _check_length(response: requests.Response, limit: int) -> None:
@@ -360,10 +362,10 @@ def _check_is_no_web_page(response: requests.Response, start: bytes) -> None:
     # Neither JSON nor gzip starts like this. Captive portals and login pages answer every request with 200.
     if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         name = urlsplit(url_of(response)).path.rpartition("/")[2]
-        what = (
+        detail = (
             f"is a web page, expected {name}: a captive portal, a login page or a proxy answers for the site"
         )
-        raise TransportError(url_of(response), what)
+        raise TransportError(url_of(response), detail)
 
 
 def _pause_asked_for(state: "RetryCallState") -> float:

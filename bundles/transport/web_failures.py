@@ -79,13 +79,13 @@ def _clock_hint(detail: str) -> str:
 def refusal(response: requests.Response) -> TransportError:
     """Return the error for an unexpected status."""
     status = response.status_code
-    what = f"status {status}{_phrase(status)}"
+    detail = f"status {status}{_phrase(status)}"
     if status in (403, 404):  # 403: the response of object stores for a missing name
-        return NotFoundError(url_of(response), what)
+        return NotFoundError(url_of(response), detail)
     if status in (408, 429) or status >= 500:
-        return PassingError(url_of(response), what, _retry_after(response))
+        return PassingError(url_of(response), detail, _retry_after(response))
     hint = "wrong or missing credentials" if status in (401, 407) else "expected 200"
-    return TransportError(url_of(response), f"{what}: {hint}")
+    return TransportError(url_of(response), f"{detail}: {hint}")
 
 
 def _phrase(status: int) -> str:

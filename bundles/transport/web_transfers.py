@@ -95,8 +95,8 @@ class WebUploads:
         # All errors of requests, urllib3, http.client, sockets and the codecs for host names.
         except (requests.RequestException, urllib3.HTTPError, HTTPException, OSError, ValueError) as error:
             deadline.verify()
-            _, what = explain(error, self._settings)
-            raise TransportError(url, without_secrets(what, self._location, self._settings)) from None
+            _, detail = explain(error, self._settings)
+            raise TransportError(url, without_secrets(detail, self._location, self._settings)) from None
 
     def close(self) -> None:
         """Close all connections."""

@@ -213,14 +213,14 @@ def find_annotations(text: str, source: str) -> Annotations:
         return Annotations()
     rules, warnings = [], []
     for line, comment, path in comments(text):
-        word, _, rest = comment.lstrip("# \t@").partition(" ")
-        if what := _problem(word, rest, path):
+        word, _, remainder = comment.lstrip("# \t@").partition(" ")
+        if what := _problem(word, remainder, path):
             warnings.append(
                 _warning(word, what, _location(text, source, line, word), is_misplaced=path is None)
             )
         elif path is not None:
             kind, location = _KINDS[word], Location(source, line + 1)
-            rules.append(Annotation(kind, path, location, rest.strip() if kind == "validate" else ""))
+            rules.append(Annotation(kind, path, location, remainder.strip() if kind == "validate" else ""))
     return Annotations(tuple(rules), tuple(warnings))
 
 
@@ -229,11 +229,11 @@ def _location(text: str, source: str, line: int, word: str) -> Location:
     return Location(source, line + 1, text.splitlines()[line].find(f"@{word}") + 1)
 
 
-def _warning(word: str, what: str, location: Location, *, is_misplaced: bool) -> Problem:
+def _warning(word: str, description: str, location: Location, *, is_misplaced: bool) -> Problem:
     """Return the problem of an invalid annotation, which would protect nothing."""
     similar = () if word in _KINDS else tuple(f"@{name}" for name in nearest(word.lower(), _KINDS, 1))
     code = ProblemCode.MISSPELT_ANNOTATION if similar else ProblemCode.ANNOTATION
-    message, hint = f"unknown annotation @{word}" if similar else what, ""
+    message, hint = f"unknown annotation @{word}" if similar else description, ""
     if word in _KINDS and is_misplaced:
         code, hint = (
             ProblemCode.MISPLACED_ANNOTATION,
@@ -244,25 +244,27 @@ def _warning(word: str, what: str, location: Location, *, is_misplaced: bool) ->
     )
 
 
-def _problem_of(rule: Annotation, path: Path, what: str) -> Problem:
+def _problem_of(rule: Annotation, path: Path, description: str) -> Problem:
     is_missing = rule.kind == "require"
     return Problem(
         code=ProblemCode.MISSING_DATA if is_missing else ProblemCode.REJECTED_DATA,
-        message=f"{path_text(('data', *path))} {what}",
+        message=f"{path_text(('data', *path))} {description}",
         location=rule.location,
         name=path_text(("data", *path)),
         depends_on=DependsOn.DATA,
     )
 
 
-def _problem(word: str, rest: str, path: Path | None) -> str:
+def _problem(word: str, remainder: str, path: Path | None) -> str:
     if word not in _KINDS:
         return f"unknown annotation @{word}, expected @require, @validate or @sensitive"
     if path is None:
         return f"@{word} stands above no key of data"
     if word == "validate":
-        return "" if rest.strip() else "@validate requires an expression"
-    return f"@{word} takes no argument. Write {rest.strip()} on a separate line" if "@" in rest else ""
+        return "" if remainder.strip() else "@validate requires an expression"
+    return (
+        f"@{word} takes no argument. Write {remainder.strip()} on a separate line" if "@" in remainder else ""
+    )
 
 
 # -- checking -------------------------------------------------------------------------------------
@@ -305,7 +307,7 @@ def _validation_failure(expression: str, value: Any, sensitive: bool) -> str:
 
 def in_words(expression: str) -> str:
     """Return an expression of ``@validate`` with its operators as Jinja2 writes them."""
-    return _OPERATOR.sub(lambda found: found[1] or _WORDS[found[0]], expression)
+    return _OPERATOR.sub(lambda result: result[1] or _WORDS[result[0]], expression)
 
 
 def functions() -> dict[str, Any]:

@@ -84,10 +84,10 @@ class Chosen:
     @property
     def derived_keys(self) -> list[Any]:
         """The top-level keys with an expression in their values."""
-        found = (
+        result = (
             key for layer in self.layers for key, value in layer.values.items() if holds_expression(value)
         )
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(result))
 
     def merged(self) -> Resolved:
         """Return the data of sections without expressions."""
@@ -300,31 +300,31 @@ class _NoData(Mapping[str, Any]):
 
 def _entry_name(text: str, scope: Scope) -> str | None:
     """Return an entry of the order with its expressions resolved, or ``None`` if they are all missing or empty."""
-    parts = []
+    pieces = []
     matched = not has_expression(text) and text != ""
     for piece in parse(text):
         if isinstance(piece, str):
-            parts.append(piece)
+            pieces.append(piece)
             continue
         try:
             value = piece.value(scope)
             part = "" if value is None else piece.as_text(value)
         except UndefinedError:
             part = ""
-        parts.append(part)
+        pieces.append(part)
         matched = matched or part != ""
-    return "".join(parts) if matched else None
+    return "".join(pieces) if matched else None
 
 
 def _without_replaced(sections: list[Layer]) -> list[Layer]:
     """Return the sections without the top-level keys that a later one replaces."""
     taken: set[Any] = set()
-    kept = []
+    remaining = []
     for section in reversed(sections):
         values = {k: v for k, v in section.values.items() if k not in taken}
-        kept.append(Layer(values, section.place, section.source, final=section.final))
+        remaining.append(Layer(values, section.place, section.source, final=section.final))
         taken.update(section.values)
-    return kept[::-1]
+    return remaining[::-1]
 
 
 def _made_of(layers: Sequence[Layer]) -> MadeOf:

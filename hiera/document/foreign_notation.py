@@ -83,20 +83,20 @@ def _replacement(expression: str) -> str:
 
 
 def _shown(expression: str) -> str:
-    first, *more = expression.splitlines()
-    return f"{first[:_LONGEST]}…" if more or len(first) > _LONGEST else first
+    first, *additional = expression.splitlines()
+    return f"{first[:_LONGEST]}…" if additional or len(first) > _LONGEST else first
 
 
 def find_foreign_in_template(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield the line, column and text of each expression of CCM in a template. Its own notations are skipped."""
-    for found in _OF_TEXT.finditer(text):
-        before = text.rfind("\n", 0, found.start())
-        yield text.count("\n", 0, found.start()) + 1, found.start() - before, found[0][:_LONGEST]
+    for match in _OF_TEXT.finditer(text):
+        before = text.rfind("\n", 0, match.start())
+        yield text.count("\n", 0, match.start()) + 1, match.start() - before, match[0][:_LONGEST]
 
 
 def _walk(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     if isinstance(value, str):
-        yield from ((path, found) for found in _expressions(value, path))
+        yield from ((path, expression) for expression in _expressions(value, path))
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield from _walk(key, (*path, key)) if isinstance(key, str) else ()

@@ -155,9 +155,9 @@ class LayeredMapping(Mapping[Any, Any]):
         path = (*self._path, key)
         active = self._resolver.active
         if path in active:
-            way = " → ".join(path_text(step) for step in (*active[active.index(path) :], path))
-            what = f"{path_text(path)} refers to itself: {way}"
-            raise ExpressionError("", what, code=ProblemCode.DATA_CYCLE)
+            route = " → ".join(path_text(step) for step in (*active[active.index(path) :], path))
+            detail = f"{path_text(path)} refers to itself: {route}"
+            raise ExpressionError("", detail, code=ProblemCode.DATA_CYCLE)
         active.append(path)
         try:
             # Read first, since reading a layer may evaluate other keys: a tree looks them up.

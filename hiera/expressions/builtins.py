@@ -86,8 +86,10 @@ def percent(template: Any, arguments: Any) -> Any:
             return template % arguments
         if not isinstance(arguments, (Mapping, list, tuple)):
             sizes.verify_writable(arguments)
-        given = arguments.values() if isinstance(arguments, Mapping) else arguments
-        longest = max(map(_printed_length, given if isinstance(given, Iterable) else [given]), default=0)
+        provided = arguments.values() if isinstance(arguments, Mapping) else arguments
+        longest = max(
+            map(_printed_length, provided if isinstance(provided, Iterable) else [provided]), default=0
+        )
         whole = _printed_length(arguments)  # a list is one item, but a tuple is one item for each value
         sizes.verify_length(template, len(template) + max(longest, whole) * template.count("%"))
     return template % arguments
@@ -142,12 +144,12 @@ def slices(value: Iterable[Any], count: int, fill_with: Any = None) -> list[list
         sizes.verify_length([], len(value))
     items = list(value)
     size, longer = divmod(len(items), count)
-    parts = []
+    pieces = []
     for number in range(count):
         start = number * size + min(number, longer)
         part = items[start : start + size + (number < longer)]
-        parts.append(part if fill_with is None or number < longer else [*part, fill_with])
-    return parts
+        pieces.append(part if fill_with is None or number < longer else [*part, fill_with])
+    return pieces
 
 
 def rounded(value: float, precision: int = 0, method: str = "common") -> Any:

@@ -123,10 +123,10 @@ def from_yaml_all(text: str) -> list[Any]:
         starts = [mark.index for mark in marks if mark is not None]
     except yaml.YAMLError as error:
         raise DocumentError("the text given to from_yaml_all", f"is no YAML: {error}") from None
-    parts = [text[start:end] for start, end in pairwise([*starts, len(text)])]
+    pieces = [text[start:end] for start, end in pairwise([*starts, len(text)])]
     return [
         parsing.load_yaml(part, f"document {n} given to from_yaml_all")
-        for n, part in enumerate(parts, start=1)
+        for n, part in enumerate(pieces, start=1)
     ]
 
 
@@ -223,9 +223,9 @@ def password_hash(
     if hashtype not in _PREFIXES:
         raise ExpressionError("", f"password_hash does not accept {hashtype!r}, only {', '.join(_PREFIXES)}")
     if salt is None or not re.fullmatch(_SALT, salt):
-        wanted = "requires a salt of up to 22 letters, digits, dots and slashes"
+        expected = "requires a salt of up to 22 letters, digits, dots and slashes"
         raise ExpressionError(
-            "", f"password_hash {wanted}: a new one in every run would change the file each time"
+            "", f"password_hash {expected}: a new one in every run would change the file each time"
         )
     prefix = f"${ident}$" if ident and hashtype in ("blowfish", "bcrypt") else _PREFIXES[hashtype]
     return _crypt(as_text(password, "password_hash"), f"{prefix}{_cost(hashtype, rounds)}{salt}")
@@ -234,8 +234,8 @@ def password_hash(
 def _cost(hashtype: str, rounds: int | None) -> str:
     most = _MOST_ROUNDS.get(hashtype)
     if rounds is not None and (most is None or not 1 <= rounds <= most):
-        wanted = "no rounds for this hash" if most is None else f"1 to {most}"
-        raise ExpressionError("", f"rounds of {hashtype} is {rounds}, expected {wanted}")
+        expected = "no rounds for this hash" if most is None else f"1 to {most}"
+        raise ExpressionError("", f"rounds of {hashtype} is {rounds}, expected {expected}")
     if hashtype in ("blowfish", "bcrypt"):
         return f"{rounds or 12:02}$"
     # The default is left out, as other programs do.
@@ -254,7 +254,7 @@ def _crypt(password: str, setting: str) -> str:
 @functools.cache
 def _library() -> Any:
     # Not CDLL: it would let other threads overwrite the result of crypt.
-    library = next((found for name in _LIBRARIES if (found := _opened(ctypes.PyDLL, name))), None)
+    library = next((result for name in _LIBRARIES if (result := _opened(ctypes.PyDLL, name))), None)
     if library is None:
         raise ExpressionError("", "password_hash requires libcrypt, which is not installed")
     library.crypt.restype = ctypes.c_char_p

@@ -128,13 +128,13 @@ class Scope:
             )
         parent, count = first_missing(self.names, steps)
         if count == len(steps):
-            what = f"{path_text(steps)} is {described(parent)}, and no value"
-            return UndefinedError("", what, steps[-1], code=ProblemCode.EXPRESSION_FAILS)
+            detail = f"{path_text(steps)} is {described(parent)}, and no value"
+            return UndefinedError("", detail, steps[-1], code=ProblemCode.EXPRESSION_FAILS)
         where, key = path_text(steps[:count]), steps[count]
         if isinstance(parent, Mapping):
             return UndefinedError("", f"unknown key {key!r} in {where}", key, parent)
-        what = f"{where} is {described(parent)}, without the key {key!r}"
-        return UndefinedError("", what, key, code=ProblemCode.EXPRESSION_FAILS)
+        detail = f"{where} is {described(parent)}, without the key {key!r}"
+        return UndefinedError("", detail, key, code=ProblemCode.EXPRESSION_FAILS)
 
 
 ROOTS: Final = frozenset({"facts", "data", "environ", "Facts", "Data", "Environ"})
@@ -146,8 +146,8 @@ ROOTS: Final = frozenset({"facts", "data", "environ", "Facts", "Data", "Environ"
 
 def depends_of_value(value: Any) -> DependsOn:
     """Return why the expressions in a value may differ on another host."""
-    found = {_depends_of(source) for source in _sources(value)}
-    return next((on for on in (DependsOn.FACTS, DependsOn.DATA) if on in found), DependsOn.NOTHING)
+    result = {_depends_of(source) for source in _sources(value)}
+    return next((on for on in (DependsOn.FACTS, DependsOn.DATA) if on in result), DependsOn.NOTHING)
 
 
 def _depends_of(source: str) -> DependsOn:
@@ -319,8 +319,8 @@ class Expression:
         advice = (
             "say what to write with | default('', true)" if value is None else "use | to_json or | join(', ')"
         )
-        what = f"is {described(value)}, which cannot stand inside text: {advice}"
-        raise ExpressionError(self.where, what).of_expression(self.source, _depends_of)
+        detail = f"is {described(value)}, which cannot stand inside text: {advice}"
+        raise ExpressionError(self.where, detail).of_expression(self.source, _depends_of)
 
 
 class Constant(Expression):
@@ -432,8 +432,8 @@ def parse(text: str) -> list[str | Expression]:
     pieces: list[str | Expression] = [piece for piece in split if piece]
     if len(pieces) > 3:
         return pieces
-    found = [piece for piece in pieces if not isinstance(piece, str) or piece.strip(" \t")]
-    return found if len(found) == 1 else pieces
+    results = [piece for piece in pieces if not isinstance(piece, str) or piece.strip(" \t")]
+    return results if len(results) == 1 else pieces
 
 
 def _split(text: str) -> list[str]:
@@ -456,11 +456,11 @@ def _inside(inside: str) -> Expression:
 def _source(inside: str) -> str:
     source = inside.strip()
     if inside.startswith(("-", "+")) or inside.endswith(("-", "+")):
-        what = "{{- and -}} work in template files only; write {{ -x }} for a negative number"
-        raise ExpressionError(f"{{{{{inside}}}}}", what, code=_SYNTAX)
+        detail = "{{- and -}} work in template files only; write {{ -x }} for a negative number"
+        raise ExpressionError(f"{{{{{inside}}}}}", detail, code=_SYNTAX)
     if not source:
-        what = "is empty; a literal {{ is written {{ '{{' }}"
-        raise ExpressionError(f"{{{{{inside}}}}}", what, code=_SYNTAX)
+        detail = "is empty; a literal {{ is written {{ '{{' }}"
+        raise ExpressionError(f"{{{{{inside}}}}}", detail, code=_SYNTAX)
     return source
 
 
@@ -468,17 +468,17 @@ def _end(text: str, start: int) -> int:
     """Return the offset behind the ``}}`` that ends the expression whose ``{{`` is at ``start``."""
     depth = 0
     for token in re.compile(_LEXEME, re.DOTALL).finditer(text, start + 2):
-        found = token[0]
-        if found in "([{":
+        result = token[0]
+        if result in "([{":
             depth += 1
         elif depth == 0 and text.startswith("}}", token.start()):
             return token.end() + 1
-        elif found in ")]}":
+        elif result in ")]}":
             depth -= 1
-        elif len(found) == 1:
-            raise ExpressionError(_excerpt(text, start), f"the quote {found} is not closed", code=_SYNTAX)
-    what = "there is no }} to this {{; a literal {{ is written {{ '{{' }}"
-    raise ExpressionError(_excerpt(text, start), what, code=_SYNTAX)
+        elif len(result) == 1:
+            raise ExpressionError(_excerpt(text, start), f"the quote {result} is not closed", code=_SYNTAX)
+    detail = "there is no }} to this {{; a literal {{ is written {{ '{{' }}"
+    raise ExpressionError(_excerpt(text, start), detail, code=_SYNTAX)
 
 
 def _excerpt(text: str, start: int) -> str:

@@ -68,9 +68,9 @@ def to_bool(value: Any) -> bool:
     if value is None or isinstance(value, bool):
         return bool(value)
     if isinstance(value, (Mapping, list, tuple)):
-        wanted = "a boolean, or text or a number such as 'yes' or 1"
+        expected = "a boolean, or text or a number such as 'yes' or 1"
         advice = "to ask whether there is anything in it, write | length > 0"
-        raise ExpressionError("", f"bool requires {wanted}, not {described(value)}; {advice}")
+        raise ExpressionError("", f"bool requires {expected}, not {described(value)}; {advice}")
     if value in (0, 1):  # also as decimals, such as 1.0
         return bool(value)
     text = texts.as_text(value, "bool").lower()

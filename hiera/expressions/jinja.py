@@ -125,11 +125,11 @@ def translated(error: Exception, source: str = "", names: Mapping[str, Any] | No
     if isinstance(error, LimitError) or (isinstance(error, HieraError) and not meter.secret):
         return error
     if isinstance(error, TemplateSyntaxError):
-        what = "something follows the expression" if "chunk after" in str(error.message) else error.message
-        return ExpressionError("", f"is not valid: {what}", code=ProblemCode.EXPRESSION_SYNTAX)
+        detail = "something follows the expression" if "chunk after" in str(error.message) else error.message
+        return ExpressionError("", f"is not valid: {detail}", code=ProblemCode.EXPRESSION_SYNTAX)
     if isinstance(error, TemplateNotFound):
-        what = f"unknown template {error.name!r}"
-        return UndefinedError("", what, error.name, code=ProblemCode.MISSING_FILE)
+        detail = f"unknown template {error.name!r}"
+        return UndefinedError("", detail, error.name, code=ProblemCode.MISSING_FILE)
     if isinstance(error, (RecursionError, MemoryError)):
         return LimitError("", "is nested too deeply, calls itself without end, or makes too much")
     if meter.secret:

@@ -93,10 +93,10 @@ def flatten(value: Iterable[Any], levels: int | None = None, skip_nulls: bool = 
     return result
 
 
-def contained(left: Iterable[Any], right: Iterable[Any]) -> bool:
+def contained(leftovers: Iterable[Any], right: Iterable[Any]) -> bool:
     """Return whether every item of the first list is in the second."""
     others = _Items(right)
-    return all(item in others for item in left)
+    return all(item in others for item in leftovers)
 
 
 def union(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
@@ -104,22 +104,22 @@ def union(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
     return _distinct([*left, *right])
 
 
-def intersect(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
+def intersect(leftovers: Iterable[Any], right: Iterable[Any]) -> list[Any]:
     """Return the items that are in both lists, once each."""
     others = _Items(right)
-    return _distinct(item for item in left if item in others)
+    return _distinct(item for item in leftovers if item in others)
 
 
-def difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
+def difference(leftovers: Iterable[Any], right: Iterable[Any]) -> list[Any]:
     """Return the items of the first list that are not in the second, once each."""
     others = _Items(right)
-    return _distinct(item for item in left if item not in others)
+    return _distinct(item for item in leftovers if item not in others)
 
 
-def symmetric_difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
+def symmetric_difference(leftovers: Iterable[Any], right: Iterable[Any]) -> list[Any]:
     """Return the items that are in exactly one list, once each."""
-    left, right = list(left), list(right)
-    return difference(left, right) + difference(right, left)
+    leftovers, right = list(leftovers), list(right)
+    return difference(leftovers, right) + difference(right, leftovers)
 
 
 class _Items:
@@ -223,11 +223,11 @@ def extract(environment: Any, item: Any, container: Any, morekeys: Any = None) -
 def subelements(value: Any, subelements: Any, skip_missing: bool = False) -> list[list[Any]]:
     """Return pairs of each item and each entry of its inner list: ``users | subelements('groups')``."""
     path = subelements.split(".") if isinstance(subelements, str) else list(subelements)
-    found = []
+    results = []
     for item in value.values() if isinstance(value, Mapping) else value:
-        found += [[item, part] for part in _inner(item, path, skip_missing)]
-        sizes.verify_length(found, len(found))
-    return found
+        results += [[item, part] for part in _inner(item, path, skip_missing)]
+        sizes.verify_length(results, len(results))
+    return results
 
 
 def _inner(item: Any, path: Sequence[str], skip_missing: bool) -> list[Any]:
@@ -253,17 +253,17 @@ def rekey_on_member(value: Any, key: str, duplicates: str = "error") -> dict[Any
     """
     if duplicates not in ("error", "overwrite"):
         raise ExpressionError("", f"duplicates is {duplicates!r}, expected error or overwrite")
-    found: dict[Any, Any] = {}
+    result: dict[Any, Any] = {}
     for item in value.values() if isinstance(value, Mapping) else value:
         if not isinstance(item, Mapping) or key not in item:
             raise ExpressionError("", f"rekey_on_member requires mappings with a key {key!r}")
-        if item[key] in found and duplicates == "error":
+        if item[key] in result and duplicates == "error":
             raise ExpressionError(
                 "",
                 f"rekey_on_member requires unique keys, but {item[key]!r} is duplicate",
             )
-        found[item[key]] = item
-    return found
+        result[item[key]] = item
+    return result
 
 
 # -- random choices, the same in every run --------------------------------------------------------
@@ -333,8 +333,8 @@ def says_not(key: str) -> Callable[[Any], bool]:
 def is_changed(value: Any) -> bool:
     """Test ``changed``: the result of a task, or any item of its ``results``, is changed."""
     result = _result(value, "changed")
-    parts = result.get("results")
-    several = parts if isinstance(parts, list) else []
+    pieces = result.get("results")
+    several = pieces if isinstance(pieces, list) else []
     return bool(
         result.get("changed", any(part.get("changed") for part in several if isinstance(part, Mapping)))
     )
@@ -342,8 +342,8 @@ def is_changed(value: Any) -> bool:
 
 def is_timed_out(value: Any) -> bool:
     """Test ``timedout``: the result of a task has a timeout that ended it."""
-    found = _result(value, "timedout").get("timedout")
-    return isinstance(found, Mapping) and bool(found.get("period"))
+    result = _result(value, "timedout").get("timedout")
+    return isinstance(result, Mapping) and bool(result.get("period"))
 
 
 def is_nan(value: Any) -> bool:

@@ -31,7 +31,9 @@ class Repeated:
         """Return the value in a scope."""
         if self._single is not None:
             return self._single.value(scope)
-        return joined([one.text(scope) if isinstance(one, Expression) else one for one in self._pieces])
+        return joined(
+            [piece.text(scope) if isinstance(piece, Expression) else piece for piece in self._pieces]
+        )
 
 
 def _known(piece: str | Expression, scope: Scope, names: Container[str]) -> str | Secret | Expression:

@@ -120,8 +120,8 @@ class _Generator(CodeGenerator):
         if _is_shared(node):
             # Refer to ``loop`` in the body. Otherwise Jinja2 creates no ``loop`` variable, and included templates miss
             # it.
-            asked = nodes.Output([nodes.Name("loop", "load")])
-            node.body.append(nodes.If(nodes.Const(False), [asked], [], []).set_lineno(node.lineno))
+            requested = nodes.Output([nodes.Name("loop", "load")])
+            node.body.append(nodes.If(nodes.Const(False), [requested], [], []).set_lineno(node.lineno))
         steps = nodes.EnvironmentAttribute("steps", lineno=node.lineno)
         node.iter = nodes.Call(steps, [node.iter], [], None, None, lineno=node.lineno)
         super().visit_For(node, frame)
@@ -169,8 +169,10 @@ class _Generator(CodeGenerator):
         searches = any(operand.op in ("in", "notin") for operand in node.ops)
         if searches or len(sides) > 2 or not any(isinstance(side, nodes.Const) for side in sides):
             operands = [
-                nodes.Operand(one.op, _whole(one.expr, "searched" if one.op in ("in", "notin") else "whole"))
-                for one in node.ops
+                nodes.Operand(
+                    item.op, _whole(item.expr, "searched" if item.op in ("in", "notin") else "whole")
+                )
+                for item in node.ops
             ]
             node = nodes.Compare(_whole(node.expr), operands, lineno=node.lineno)
         super().visit_Compare(node, frame)
@@ -262,11 +264,11 @@ _LONGEST_CHAIN: Final = 8
 
 def _is_long(node: nodes.BinExpr) -> bool:
     """Return whether a chain of operators is long enough to exceed Python's nesting limit in the generated code."""
-    left: nodes.Node = node
+    leftovers: nodes.Node = node
     for _ in range(_LONGEST_CHAIN):
-        if not isinstance(left, nodes.BinExpr):
+        if not isinstance(leftovers, nodes.BinExpr):
             return False
-        left = left.left
+        leftovers = leftovers.left
     return True
 
 
@@ -453,9 +455,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(obj, _RUNTIME):
             return super().getattr(obj, attribute)
         obj = meter.opened(obj)
-        found = step(obj, attribute) if isinstance(obj, Mapping) else MISSING
-        if found is not MISSING:
-            return meter.opened(found)
+        result = step(obj, attribute) if isinstance(obj, Mapping) else MISSING
+        if result is not MISSING:
+            return meter.opened(result)
         if isinstance(obj, TIMES) and attribute in TIME_PARTS:
             return getattr(obj, attribute)
         method = self._method(obj, attribute)
@@ -479,15 +481,19 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return obj
         if isinstance(obj, TemplateReference):
             return super().getitem(obj, argument)
-        found: Any = MISSING
+        m_i_s_s_i_n_g: Any = MISSING
         if isinstance(obj, Mapping) and isinstance(argument, (str, int)):
-            found = step(obj, argument)
+            m_i_s_s_i_n_g = step(obj, argument)
         elif isinstance(obj, (str, list, tuple)) and isinstance(argument, (int, slice)):
             try:
-                found = obj[argument]
+                m_i_s_s_i_n_g = obj[argument]
             except IndexError:
                 pass
-        return self.undefined(obj=obj, name=argument) if found is MISSING else meter.opened(found)
+        return (
+            self.undefined(obj=obj, name=argument)
+            if m_i_s_s_i_n_g is MISSING
+            else meter.opened(m_i_s_s_i_n_g)
+        )
 
     def call(self, context: Context, obj: Any, /, *arguments: Any, **named: Any) -> Any:
         """``obj(…)`` in an expression."""
@@ -505,9 +511,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             callers.leave()
         return meter.made(whole(value))
 
-    def call_binop(self, _context: Context, operator: str, left: Any, right: Any) -> Any:
+    def call_binop(self, _context: Context, operator: str, leftovers: Any, right: Any) -> Any:
         """Apply an operator with a potentially large result."""
-        value = _OPERATORS[operator](whole(left), whole(right))
+        value = _OPERATORS[operator](whole(leftovers), whole(right))
         return value if type(value) in SCALARS and type(value) is not str else meter.made(value)
 
     def shown(self, value: Any) -> str:
@@ -576,22 +582,22 @@ _BOUNDED_METHODS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-def _times(left: Any, right: Any) -> Any:
-    if type(left) is str and type(right) is int and len(left) * right <= sizes.TEXT_LIMIT:
-        return left * right
-    sizes.verify_product(left, right)
-    return left * right
+def _times(leftovers: Any, right: Any) -> Any:
+    if type(leftovers) is str and type(right) is int and len(leftovers) * right <= sizes.TEXT_LIMIT:
+        return leftovers * right
+    sizes.verify_product(leftovers, right)
+    return leftovers * right
 
 
-def _power(left: Any, right: Any) -> Any:
-    sizes.verify_power(left, right)
-    return left**right
+def _power(leftovers: Any, right: Any) -> Any:
+    sizes.verify_power(leftovers, right)
+    return leftovers**right
 
 
-def _plus(left: Any, right: Any) -> Any:
-    if isinstance(left, (str, list)) and isinstance(right, (str, list)):
-        sizes.verify_length(left, len(left) + len(right))
-    return left + right
+def _plus(leftovers: Any, right: Any) -> Any:
+    if isinstance(leftovers, (str, list)) and isinstance(right, (str, list)):
+        sizes.verify_length(leftovers, len(leftovers) + len(right))
+    return leftovers + right
 
 
 _OPERATORS: Final = {"+": _plus, "*": _times, "**": _power, "%": percent}

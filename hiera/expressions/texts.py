@@ -63,20 +63,20 @@ def comment(text: Any, style: str = "plain", **parts: Unpack[CommentParts]) -> s
     return _commented(as_text(text, "comment"), {**_COMMENT_PARTS, **_COMMENTS[style], **parts})
 
 
-def _commented(text: str, parts: dict[str, Any]) -> str:
-    decoration, newline = str(parts["decoration"]), str(parts["newline"])
+def _commented(text: str, pieces: dict[str, Any]) -> str:
+    decoration, newline = str(pieces["decoration"]), str(pieces["newline"])
     sizes.verify_width(decoration)
     bare = decoration.rstrip()
     lines = [decoration + line for line in text.split(newline)]
     # A line with only the decoration loses its trailing blanks, except the last line.
     lines[:-1] = [bare if line == decoration else line for line in lines[:-1]]
-    before, after = (bare if parts[name] is None else str(parts[name]) for name in ("prefix", "postfix"))
+    before, after = (bare if pieces[name] is None else str(pieces[name]) for name in ("prefix", "postfix"))
     above = before if before in ("", newline) else before + newline
-    above_count, below_count = int(parts["prefix_count"]), int(parts["postfix_count"])
+    above_count, below_count = int(pieces["prefix_count"]), int(pieces["postfix_count"])
     length = len(above) * above_count + (len(newline) + len(after)) * below_count
     sizes.verify_length(text, length + sum(map(len, lines)) + len(newline) * len(lines))
-    head = f"{parts['beginning']}{newline}" if parts["beginning"] else ""
-    foot = f"{newline}{parts['end']}" if parts["end"] else ""
+    head = f"{pieces['beginning']}{newline}" if pieces["beginning"] else ""
+    foot = f"{newline}{pieces['end']}" if pieces["end"] else ""
     return f"{head}{above * above_count}{newline.join(lines)}{(newline + after) * below_count}{foot}"
 
 
@@ -143,11 +143,11 @@ _PREFIXES: Final = ("", "kilo", "mega", "giga", "tera", "peta", "exa", "zetta", 
 
 def split(value: str, separator: str | None = None, maxsplit: int = -1) -> list[str]:
     """Return the parts of a text between separators (blanks by default)."""
-    parts = as_text(value, "split").split(
+    fields = as_text(value, "split").split(
         separator, maxsplit if 0 <= maxsplit < sizes.ITEM_LIMIT else sizes.ITEM_LIMIT
     )
-    sizes.verify_length(parts, len(parts))
-    return parts
+    sizes.verify_length(fields, len(fields))
+    return fields
 
 
 # -- regular expressions ----------------------------------------------------------------------------
@@ -212,9 +212,9 @@ def regex_search(
         match = compiled.search(text)
         if match is None or not groups:
             return match and match[0]
-        return [match[group] for group in wanted]
+        return [match[group] for group in desired]
 
-    wanted = [_group(group, compiled) for group in groups]
+    desired = [_group(group, compiled) for group in groups]
     return regex.bounded(compiled, text, search)
 
 
@@ -234,8 +234,8 @@ def _group(text: Any, pattern: re.Pattern[str]) -> int | str:
 def regex_findall(value: Any, pattern: str, multiline: bool = False, ignorecase: bool = False) -> list[Any]:
     """Return all matches: of the whole pattern, of its only group, or lists of its groups."""
     compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex_findall")
-    found = regex.bounded(compiled, text, lambda: compiled.findall(text))
-    return [list(item) if isinstance(item, tuple) else item for item in found]
+    matches = regex.bounded(compiled, text, lambda: compiled.findall(text))
+    return [list(item) if isinstance(item, tuple) else item for item in matches]
 
 
 def regex_escape(value: Any, re_type: str = "python") -> str:
@@ -326,10 +326,10 @@ def splitext(path: str) -> list[str]:
     return list(posixpath.splitext(as_text(path, "splitext")))
 
 
-def path_join(parts: Any) -> str:
+def path_join(pieces: Any) -> str:
     """Return the parts of a path joined. An absolute part discards the parts before it."""
     return posixpath.join(
-        *(as_text(part, "path_join") for part in ([parts] if isinstance(parts, str) else parts))
+        *(as_text(part, "path_join") for part in ([pieces] if isinstance(pieces, str) else pieces))
     )
 
 
@@ -339,13 +339,13 @@ def urlsplit(value: str, query: str = "") -> Any:
     Raises ExpressionError.
     """
     try:
-        parts = split_url(as_text(value, "urlsplit"))
-        found = {name: getattr(parts, name) for name in _PARTS}
+        url_parts = split_url(as_text(value, "urlsplit"))
+        result = {name: getattr(url_parts, name) for name in _PARTS}
     except ValueError as error:
         raise ExpressionError("", f"urlsplit cannot read the URL: {error}") from None
-    if query and query not in found:
+    if query and query not in result:
         raise ExpressionError("", f"urlsplit does not accept {query!r}, only {', '.join(_PARTS)}")
-    return found[query] if query else found
+    return result[query] if query else result
 
 
 _PARTS = ("fragment", "hostname", "netloc", "password", "path", "port", "query", "scheme", "username")

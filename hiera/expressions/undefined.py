@@ -96,8 +96,8 @@ class Callers:
         calls = _thread.own.calls
         if not calls:
             return {}
-        context, told = calls[-1]
-        return {**context.get_all(), **{name: item for name, item in told.items() if item is not missing}}
+        context, reported = calls[-1]
+        return {**context.get_all(), **{name: item for name, item in reported.items() if item is not missing}}
 
     def have(self, name: str) -> bool:
         """Return whether this name exists at the place of any call."""

@@ -82,8 +82,8 @@ def key_reader(
             return os.environ[variable].encode()
         path = options.get("pkcs7_private_key", default)
         if not isinstance(path, str):
-            what = "pkcs7_private_key is not defined, neither in the options of the level nor for the host"
-            raise EnvelopeError("", what).depending(DependsOn.KEY)
+            detail = "pkcs7_private_key is not defined, neither in the options of the level nor for the host"
+            raise EnvelopeError("", detail).depending(DependsOn.KEY)
         try:
             return read(path)
         except HieraError as error:

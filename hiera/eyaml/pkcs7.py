@@ -56,19 +56,19 @@ class _Node:
     whole: bytes
 
     def parts(self) -> "list[_Node]":
-        parts = []
-        rest = self.content
-        while rest:
-            part = _first(rest)
-            parts.append(part)
-            rest = rest[len(part.whole) :]
-        return parts
+        pieces = []
+        remainder = self.content
+        while remainder:
+            part = _first(remainder)
+            pieces.append(part)
+            remainder = remainder[len(part.whole) :]
+        return pieces
 
     def sequence(self, least: int, tag: int = _SEQUENCE) -> "list[_Node]":
-        parts = self.parts() if self.tag == tag else []
-        if len(parts) < least:
+        components = self.parts() if self.tag == tag else []
+        if len(components) < least:
             raise _malformed()
-        return parts
+        return components
 
 
 def _malformed() -> EnvelopeError:

@@ -137,7 +137,7 @@ def _entry(node: Node | None, key: str | int) -> tuple[Node, Node] | None:
     sources = [
         source for value in merged for source in (value.value if isinstance(value, SequenceNode) else [value])
     ]
-    return next((found for source in sources if (found := _entry(source, key))), None)
+    return next((result for source in sources if (result := _entry(source, key))), None)
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -207,8 +207,8 @@ class _Reader:
         except (ValueError, OverflowError, LookupError):
             text: str = event.value
             shown = text if len(text) <= _LONGEST_SHARED else f"{text[:_LONGEST_SHARED]}…"
-            what = f"{shown} is not a usable {_short(tag)[2:]}: quote it"
-            raise self.error(event, what) from None
+            detail = f"{shown} is not a usable {_short(tag)[2:]}: quote it"
+            raise self.error(event, detail) from None
 
     def tagged(self, event: Any, tag: str, value: Any) -> Any:
         try:
@@ -293,8 +293,8 @@ class _Reader:
         self.values += values
         self.deepest = max(self.deepest, depth + height - 1)
         if len(self.text) + self.aliased > self.limit or self.deepest > DEPTH_LIMIT:
-            what = f"longer than {self.limit} characters or nested more than {DEPTH_LIMIT} deep"
-            raise LimitError(self.where(event), f"aliases make this {what}")
+            detail = f"longer than {self.limit} characters or nested more than {DEPTH_LIMIT} deep"
+            raise LimitError(self.where(event), f"aliases make this {detail}")
         if self.values > VALUES_LIMIT:
             raise LimitError(self.where(event), f"aliases make this more than {VALUES_LIMIT} values")
         return value

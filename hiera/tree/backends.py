@@ -43,19 +43,19 @@ def load_json(data: bytes, path: str) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except json.JSONDecodeError as error:
-        what = f"{error.msg} at line {error.lineno} column {error.colno}"
+        description = f"{error.msg} at line {error.lineno} column {error.colno}"
     except UnicodeEncodeError:
-        what = "an escape of half a character, such as \\ud800, without its other half"
+        description = "an escape of half a character, such as \\ud800, without its other half"
     except ValueError as error:  # a constant, or a number with thousands of digits
-        what = str(error)
-    raise DocumentError("", f"Unable to parse ({path}): {what}")
+        description = str(error)
+    raise DocumentError("", f"Unable to parse ({path}): {description}")
 
 
 def _verify_depth(text: str) -> None:
     """Check the depth, since Python's parser would recurse up to its limit, on the C stack."""
     depth = 0
-    for found in _BRACKET.finditer(_TEXT_OR_COMMENT.sub("", text)):
-        depth += 1 if found[0] in "[{" else -1
+    for match in _BRACKET.finditer(_TEXT_OR_COMMENT.sub("", text)):
+        depth += 1 if match[0] in "[{" else -1
         if depth > MAX_DEPTH:
             raise ValueError(f"nesting of {depth} is too deep")
 
@@ -69,8 +69,8 @@ def _cleaned(text: str) -> str:
     return _TEXT_OR_COMMENT.sub(_clean, text) if "//" in text or "/*" in text or "\\" in text else text
 
 
-def _clean(found: re.Match[str]) -> str:
-    part = found[0]
+def _clean(match: re.Match[str]) -> str:
+    part = match[0]
     if part.startswith("/*") and (len(part) < 4 or not part.endswith("*/")):
         return part
     if part[0] == "/":
@@ -105,9 +105,9 @@ class DataFiles:
         if path not in self._json:
             content = load_json(self._read(path), path)
             if not isinstance(content, dict):
-                what = f"Value returned from data_hash function 'json_data', when using location '{path}',"
-                wanted = f"has wrong type, expects a Hash value, got {values.type_name(content)}"
-                raise LookupFailure("", f"{what} {wanted}").placed()
+                detail = f"Value returned from data_hash function 'json_data', when using location '{path}',"
+                expected = f"has wrong type, expects a Hash value, got {values.type_name(content)}"
+                raise LookupFailure("", f"{detail} {expected}").placed()
             self._json[path] = content
         return self._json[path]
 
@@ -150,8 +150,8 @@ def verify_value(value: Any, source: str, key: str, location: Location) -> None:
     """Raise ``LookupFailure`` for a value that contains a symbol, or a key other than text or a number."""
     bad = _bad(value)
     if bad is not None:
-        what = f"Value for key '{key}', {source}, when using location '{location.place}', has wrong type"
-        raise LookupFailure("", f"{what}, expects Puppet::LookupValue, got {bad}").placed()
+        detail = f"Value for key '{key}', {source}, when using location '{location.place}', has wrong type"
+        raise LookupFailure("", f"{detail}, expects Puppet::LookupValue, got {bad}").placed()
 
 
 def _bad(value: Any) -> str | None:
@@ -193,8 +193,8 @@ class DataHash:
     def _content(self, location: Location | None) -> tuple[dict[Any, Any], Location]:
         # Puppet's functions take only a path, and reject options and URIs with this message.
         if location is None or location.is_uri or self._has_options:
-            what = f"'{self._name}' {PATHS} when using this data_hash function"
-            raise ConfigError("", f"{what}. It takes no options")
+            detail = f"'{self._name}' {PATHS} when using this data_hash function"
+            raise ConfigError("", f"{detail}. It takes no options")
         content = self._read(location.place)
         # Once for each file, since this runs for every key of the module.
         if self._module and location.place not in self._seen:
@@ -208,11 +208,11 @@ class DataHash:
         )
         for name in content:
             if not isinstance(name, str):
-                what = f"Module '{self._module}': {source}: the key {name!r} is not text"
-                raise LookupFailure("", what).placed()
+                detail = f"Module '{self._module}': {source}: the key {name!r} is not text"
+                raise LookupFailure("", detail).placed()
             if name != "lookup_options" and not name.startswith(f"{self._module}::"):
-                what = "must use keys qualified with the name of the module"
-                self._tools.warn(warning(f"Module '{self._module}': {source}, {what}: '{name}' is not"))
+                detail = "must use keys qualified with the name of the module"
+                self._tools.warn(warning(f"Module '{self._module}': {source}, {detail}: '{name}' is not"))
 
 
 class Eyaml:
@@ -236,9 +236,9 @@ class Eyaml:
         try:
             value = self._decrypted(value)
         except EnvelopeError as error:
-            what = f"hiera-eyaml backend error decrypting when looking up {key} in {location.place}"
+            detail = f"hiera-eyaml backend error decrypting when looking up {key} in {location.place}"
             failure = LookupFailure(
-                "", f"{what}. Error was {error}", code=error.code, depends_on=error.depends_on
+                "", f"{detail}. Error was {error}", code=error.code, depends_on=error.depends_on
             )
             raise failure.placed() from None
         return self._tools.interpolator.resolve(value, invocation, step)  # 8c.

@@ -188,9 +188,9 @@ class Provider:
     def warn(self, warn: Warn, beside: int | None) -> None:
         """Warn that the setting is ignored or deprecated beside a ``hiera.yaml`` of this version."""
         is_ignored = beside is not None and beside >= 5
-        what = "is ignored, because a 'hiera.yaml' of version 5 exists" if is_ignored else "is deprecated"
+        detail = "is ignored, because a 'hiera.yaml' of version 5 exists" if is_ignored else "is deprecated"
         advice = ". Use a 'hiera.yaml' of version 5" if beside is None else ""
-        warn(warning(f"{self.setting} '{self.name}' {what}{advice}", self.path))
+        warn(warning(f"{self.setting} '{self.name}' {detail}{advice}", self.path))
 
     def function(self, owner: str) -> Config:
         """Return the only level of an owner with its own data function."""
@@ -211,8 +211,8 @@ def of_environment(directory: str, documents: Documents) -> Provider | None:
         return None
     # Only this setting matters here. Invalid bytes in other settings are ignored.
     text = documents.read(path).decode(errors="replace")
-    found = re.search(r"^[ \t]*environment_data_provider[ \t]*=[ \t]*(.*?)[ \t\r]*$", text, re.MULTILINE)
-    name = found[1].strip("'\"") if found else ""
+    match = re.search(r"^[ \t]*environment_data_provider[ \t]*=[ \t]*(.*?)[ \t\r]*$", text, re.MULTILINE)
+    name = match[1].strip("'\"") if match else ""
     return Provider("environment_data_provider", name, path) if name else None
 
 
@@ -241,12 +241,12 @@ def module_path(environment: str, documents: Documents) -> list[str]:
     config = posixpath.join(environment, "environment.conf")
     if documents.kind(config) is Kind.FILE:
         text = documents.read(config).decode(errors="replace")
-        found = re.search(r"^\s*modulepath\s*=\s*(.*?)\s*$", text, re.MULTILINE)
-        if found:
-            said = found[1]
-            if len(said) > 1 and said[0] == said[-1] and said[0] in "'\"":
-                said = said[1:-1]
-            return [path for part in said.split(":") for path in _directories(part, environment)]
+        match = re.search(r"^\s*modulepath\s*=\s*(.*?)\s*$", text, re.MULTILINE)
+        if match:
+            words = match[1]
+            if len(words) > 1 and words[0] == words[-1] and words[0] in "'\"":
+                words = words[1:-1]
+            return [path for part in words.split(":") for path in _directories(part, environment)]
     return [posixpath.join(environment, "modules"), *BASE]
 
 
@@ -254,7 +254,7 @@ def _directories(part: str, environment: str) -> list[str]:
     if part.strip() in ("$basemodulepath", "${basemodulepath}"):
         return list(BASE)
     known = {"environment": posixpath.basename(environment), "codedir": "/etc/puppetlabs/code"}
-    part = re.sub(r"\$\{?(\w+)\}?", lambda found: known.get(found[1], found[0]), part.strip())
+    part = re.sub(r"\$\{?(\w+)\}?", lambda result: known.get(result[1], result[0]), part.strip())
     return [join(environment, part)] if part else []
 
 
@@ -263,7 +263,7 @@ def find(name: str, path: list[str], documents: Documents) -> str | None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         return None
     candidates = (posixpath.join(directory, name) for directory in path)
-    return next((found for found in candidates if documents.kind(found) is Kind.DIRECTORY), None)
+    return next((candidate for candidate in candidates if documents.kind(candidate) is Kind.DIRECTORY), None)
 
 
 class Layout:
@@ -345,8 +345,8 @@ class Layout:
 
     @cached_property
     def _module_path(self) -> list[str]:
-        found = module_path(self._environment, self._documents) if self._environment else []
-        return self._given_modules + found
+        result = module_path(self._environment, self._documents) if self._environment else []
+        return self._given_modules + result
 
     def _layer(self, place: str, path: str, module: str | None = None) -> Layer | None:
         if path not in self._layers:

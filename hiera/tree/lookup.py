@@ -93,8 +93,8 @@ class LookupOptions:
             return name if name in entry else None
         if entry is None or entry is False:
             return None
-        what = f"the options are {values.inspect(entry)}, expected a mapping with 'merge' or 'convert_to'"
-        raise LookupFailure(f"{NAME}: {root}", what)
+        detail = f"the options are {values.inspect(entry)}, expected a mapping with 'merge' or 'convert_to'"
+        raise LookupFailure(f"{NAME}: {root}", detail)
 
 
 def verified(options: Any | Absent, module: str | None) -> Mapping[Any, Any] | None:
@@ -114,10 +114,10 @@ def _verify_own(name: Any, module: str | None) -> None:
     if name.startswith((f"{module}::", f"^{module}::")):
         return
     if name.startswith("^"):
-        what = f"all {NAME} patterns must match a key starting with module name '{module}'"
+        detail = f"all {NAME} patterns must match a key starting with module name '{module}'"
     else:
-        what = f"all {NAME} keys must start with module name '{module}'"
-    raise LookupFailure("", f"{what}: '{name}' does not")
+        detail = f"all {NAME} keys must start with module name '{module}'"
+    raise LookupFailure("", f"{detail}: '{name}' does not")
 
 
 _OPTIONS = explain.parse(NAME)
@@ -231,15 +231,15 @@ class Tree:
     ) -> Any | Absent:
         for name in names:
             if name in invocation.override:  # 1.
-                what = f"Value found for key '{name}' in override hash"
-                return _verified(what, invocation.override[name], value_type)
+                detail = f"Value found for key '{name}' in override hash"
+                return _verified(detail, invocation.override[name], value_type)
             value = self._search(name, merge, invocation, step)
             if value is not ABSENT:
                 return _verified("Found value", value, value_type)
         for name in names:
             if name in invocation.defaults:  # 12.
-                what = f"Value found for key '{name}' in default values hash"
-                return _verified(what, invocation.defaults[name], value_type)
+                detail = f"Value found for key '{name}' in default values hash"
+                return _verified(detail, invocation.defaults[name], value_type)
         return ABSENT
 
     def _answer_data(self, name: str, invocation: Invocation, step: Step) -> Any | Absent:
@@ -291,14 +291,14 @@ class Tree:
 
     def _places(self, name: str, module: str | None) -> str:
         """Return every place of a key, for messages."""
-        found: list[str] = []
+        results: list[str] = []
         # Errors here would hide the original error.
         with suppress(HieraError):
             for layer in filter(None, (self._layer(place, module, SILENT) for place in _LAYERS)):
                 for holder, names in layer.holders(Invocation()):
                     if name in names:
-                        found.append(str(Place(holder.path, holder.level, name)))
-        return "; ".join(found)
+                        results.append(str(Place(holder.path, holder.level, name)))
+        return "; ".join(results)
 
     def _find(self, key: Key, strategy: Strategy, invocation: Invocation, step: Step) -> Any | Absent:
         """Return the value from the layers, or else from a module's default hierarchy. Dig into the merged value."""
@@ -348,8 +348,8 @@ class Tree:
         step = step.add("scope", f'Searching default_hierarchy of module "{module}"')
         if module not in self._default_options:
             inner = step.add("scope", f'Searching for "{NAME}"')
-            found = layer.find_default(_OPTIONS, HASH, invocation, inner)
-            self._default_options[module] = LookupOptions(verified(found, module))
+            default = layer.find_default(_OPTIONS, HASH, invocation, inner)
+            self._default_options[module] = LookupOptions(verified(default, module))
         strategy = strategies.strategy(self._default_options[module].option(key.root, "merge"))
         return layer.find_default(key, strategy, invocation, step.add("scope", f'Searching for "{key}"'))
 
@@ -379,19 +379,19 @@ class Tree:
         self, module: str, outer: Mapping[Any, Any] | None, invocation: Invocation, step: Step
     ) -> LookupOptions:
         """Return the options of ``outer`` and the module together."""
-        found = self._ask("module", _OPTIONS, HASH, invocation, step, module)
-        own = verified(found, module)
+        result = self._ask("module", _OPTIONS, HASH, invocation, step, module)
+        own = verified(result, module)
         if own is None:  # as in Puppet, null in a module removes the options of the other layers
-            return LookupOptions(outer if found is ABSENT else None)
+            return LookupOptions(outer if result is ABSENT else None)
         if outer is None:
             return LookupOptions(own)
-        parts = {"Global and Environment": outer, f"Module {module}": own}
+        pieces = {"Global and Environment": outer, f"Module {module}": own}
 
         def show(part: str, step: Step) -> Mapping[Any, Any]:
-            step.add("scope", part).found(NAME, parts[part])
-            return parts[part]
+            step.add("scope", part).found(NAME, pieces[part])
+            return pieces[part]
 
-        merged = HASH.gather(list(parts), show, step)
+        merged = HASH.gather(list(pieces), show, step)
         return LookupOptions(None if merged is ABSENT else merged)
 
 
@@ -404,9 +404,9 @@ def _converted(name: str, value: Any, convert_to: Any, step: Step) -> Any:
     return value
 
 
-def _verified(what: str, value: Any, value_type: str | None) -> Any:
+def _verified(description: str, value: Any, value_type: str | None) -> Any:
     if value_type is not None:
-        types.verify(what, types.parse(value_type), value)
+        types.verify(description, types.parse(value_type), value)
     return value
 
 

@@ -156,16 +156,16 @@ class _Merger:
 
 def _delete_if(items: list[Any], condition: Callable[[Any], bool]) -> None:
     """Ruby's ``Array#delete_if``, for a condition that may shorten ``items`` while it runs."""
-    read = kept = 0
+    read = remaining = 0
     while read < len(items):
         item = items[read]
         if not condition(item):
-            if read != kept:
-                items[kept] = item
-            kept += 1
+            if read != remaining:
+                items[remaining] = item
+            remaining += 1
         read += 1
-    if kept < len(items) and kept < read:
-        del items[kept:read]
+    if remaining < len(items) and remaining < read:
+        del items[remaining:read]
 
 
 def _cleared(value: Any) -> Any:
@@ -176,10 +176,10 @@ def _cleared(value: Any) -> Any:
 
 
 def _repacked(items: list[Any], separator: str) -> list[Any]:
-    parts = _joined(items, separator).split(separator)
-    while parts and not parts[-1]:  # Ruby's split drops empty texts at the end
-        parts.pop()
-    return list(parts)
+    fields = _joined(items, separator).split(separator)
+    while fields and not fields[-1]:  # Ruby's split drops empty texts at the end
+        fields.pop()
+    return list(fields)
 
 
 def _joined(value: Any, separator: str) -> str:
@@ -323,8 +323,8 @@ def strategy(merge: Merge) -> Strategy:
     options = merge if isinstance(merge, Mapping) else {"strategy": merge}
     name = options.get("strategy")
     if name is None:
-        what = "must contain the name of a strategy in string form for the key 'strategy'"
-        raise LookupFailure("", f"The hash given as 'merge' {what}")
+        detail = "must contain the name of a strategy in string form for the key 'strategy'"
+        raise LookupFailure("", f"The hash given as 'merge' {detail}")
     if name == "reverse_deep":
         return ReverseDeep(options)
     if name == "unconstrained_deep":
@@ -341,16 +341,18 @@ def _verify_options(options: Mapping[str, Any], known: Mapping[str, tuple[str, t
             continue
         if name not in known:
             raise LookupFailure("", f"The merge options has wrong type, unrecognized key '{name}'")
-        wanted, kind = known[name]
+        desired, kind = known[name]
         if value is not None and not isinstance(value, kind):
-            what = f"entry '{name}' expects a value of type Undef or {wanted}, got {values.type_name(value)}"
-            raise LookupFailure("", f"The merge options has wrong type, {what}")
+            detail = (
+                f"entry '{name}' expects a value of type Undef or {desired}, got {values.type_name(value)}"
+            )
+            raise LookupFailure("", f"The merge options has wrong type, {detail}")
 
 
-def _check(place: str, wanted: str, value: Any, is_good: bool) -> None:
+def _check(place: str, desired: str, value: Any, is_good: bool) -> None:
     if not is_good:
-        what = f"The {place} element of the merge has wrong type, expects {wanted}"
-        raise LookupFailure("", f"{what}, got {values.type_name(value)}")
+        detail = f"The {place} element of the merge has wrong type, expects {desired}"
+        raise LookupFailure("", f"{detail}, got {values.type_name(value)}")
 
 
 def _flat(value: Any) -> list[Any]:

@@ -153,8 +153,8 @@ def parse_path(text: str) -> tuple[str, ...]:
     """
     steps = re.findall(_STEP, text, re.DOTALL) if "\\" in text else [step for step in text.split(".") if step]
     if len(steps) > _MOST_STEPS:
-        what = f"has {len(steps)} steps, at most {_MOST_STEPS} are followed"
-        raise ExpressionError("", f"the path {text[:_SHOWN]!r}… {what}")
+        detail = f"has {len(steps)} steps, at most {_MOST_STEPS} are followed"
+        raise ExpressionError("", f"the path {text[:_SHOWN]!r}… {detail}")
     # Skipped characters (empty steps, and a backslash at the end) are missing in the sum.
     if sum(map(len, steps)) + len(steps) - 1 != len(text):
         raise ExpressionError("", f"the path {text!r} has an empty step or ends in a backslash")
@@ -184,8 +184,8 @@ def _inside_secret(value: Any, path: Sequence[str]) -> Any:
 def step(value: Any, key: str | int) -> Any:
     """Return the value under one key or index, or ``MISSING``."""
     if type(value) is dict:  # the most common case, and faster than a test for a Mapping
-        found = value.get(key, MISSING)
-        return _other_spelling(value, key) if found is MISSING else found
+        result = value.get(key, MISSING)
+        return _other_spelling(value, key) if result is MISSING else result
     if isinstance(value, Mapping):
         try:
             return value[key]

@@ -103,12 +103,14 @@ def hidden_below(value: Any, path: Sequence[str | int], above: Sequence[str | in
 def _hidden_under(value: Any, path: Sequence[str | int]) -> Any:
     if not path:
         return hidden(value)
-    step, *rest = path
+    step, *remainder = path
     if step is EACH:
-        return [_hidden_under(item, rest) for item in value] if isinstance(value, list) else value
+        return [_hidden_under(item, remainder) for item in value] if isinstance(value, list) else value
     if not isinstance(value, Mapping):
         return value
-    return {name: _hidden_under(item, rest) if is_step(name, step) else item for name, item in value.items()}
+    return {
+        name: _hidden_under(item, remainder) if is_step(name, step) else item for name, item in value.items()
+    }
 
 
 def is_step(key: object, step: object) -> bool:

@@ -157,9 +157,9 @@ def _printed(value: Any, length: Callable[[str], int], indent: int) -> int:
 
 def verify_length(kind: Any, length: int) -> None:
     """Raise LimitError if ``length`` exceeds the limit of one step. ``kind`` is any text or list."""
-    limit, what = (TEXT_LIMIT, "characters") if isinstance(kind, str) else (ITEM_LIMIT, "items")
+    limit, detail = (TEXT_LIMIT, "characters") if isinstance(kind, str) else (ITEM_LIMIT, "items")
     if length > limit:
-        raise LimitError("", f"would make {length} {what}, at most {limit} are made at once")
+        raise LimitError("", f"would make {length} {detail}, at most {limit} are made at once")
 
 
 def verify_width(width: Any) -> None:
@@ -191,11 +191,11 @@ def _verify_format(template: str) -> None:
 _verify_short: Final = functools.lru_cache(maxsize=128)(_verify_format)
 
 
-def verify_product(left: Any, right: Any) -> None:
+def verify_product(leftovers: Any, right: Any) -> None:
     """Raise LimitError if ``left * right`` exceeds the limit of one step."""
-    if isinstance(left, int) and isinstance(right, int):
-        verify_bits(left.bit_length() + right.bit_length())
-    for sequence, count in ((left, right), (right, left)):
+    if isinstance(leftovers, int) and isinstance(right, int):
+        verify_bits(leftovers.bit_length() + right.bit_length())
+    for sequence, count in ((leftovers, right), (right, leftovers)):
         if isinstance(sequence, (str, list, tuple)) and isinstance(count, int):
             verify_length(sequence, len(sequence) * count)
 

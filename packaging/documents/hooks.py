@@ -52,11 +52,11 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Map the links of a document, except in code blocks."""
     name = page.file.src_uri
-    parts, end = [], 0
+    pieces, end = [], 0
     for fenced in _FENCED.finditer(markdown):
-        parts += [mapped(markdown[end : fenced.start()], name), fenced[0]]
+        pieces += [mapped(markdown[end : fenced.start()], name), fenced[0]]
         end = fenced.end()
-    return "".join([*parts, mapped(markdown[end:], name)])
+    return "".join([*pieces, mapped(markdown[end:], name)])
 
 
 def mapped(text: str, page: str) -> str:

@@ -71,7 +71,7 @@ def pages() -> dict[str, str]:
 
 def _commands_page() -> str:
     listed = [command for command in commands(cli) if not _is_of_a_type(command[0])]
-    parts = [
+    pieces = [
         "# Commands",
         "This page contains the help of every command, as `puller COMMAND --help` prints it. It is generated.",
         "Every command accepts `--help`, and `--color auto|always|never` for "
@@ -79,8 +79,8 @@ def _commands_page() -> str:
         _table(("command", "purpose"), _overview(listed)),
     ]
     for path, command, context in listed[1:]:
-        parts += [f"## {' '.join(path)}", *_command(path, command, context)]
-    return "\n\n".join(parts) + "\n"
+        pieces += [f"## {' '.join(path)}", *_command(path, command, context)]
+    return "\n\n".join(pieces) + "\n"
 
 
 def _overview(listed: Sequence[Command]) -> Iterator[tuple[str, ...]]:
@@ -126,9 +126,9 @@ def _command(path: tuple[str, ...], command: click.Command, context: click.Conte
 
 def _prose(text: str) -> str:
     """Escape the markup of Markdown outside of code."""
-    parts = re.split(r"(`[^`]*`)", text)
+    fields = re.split(r"(`[^`]*`)", text)
     return "".join(
-        part if number % 2 else re.sub(r"([*_<\[\]])", r"\\\1", part) for number, part in enumerate(parts)
+        part if number % 2 else re.sub(r"([*_<\[\]])", r"\\\1", part) for number, part in enumerate(fields)
     )
 
 
@@ -149,7 +149,7 @@ def _configuration_page() -> str:
     texts: Mapping[str, Mapping[str, str]] = msgspec.yaml.decode(
         Path(__file__).with_name("configuration.yaml").read_bytes()
     )
-    parts = [
+    pieces = [
         "# Configuration",
         "`/etc/puller/config.yaml` sets the site, the bundles and the behaviour of a host. `puller config sample` "
         "prints a commented example, and `puller config check` checks a file. This page is generated.",
@@ -158,9 +158,9 @@ def _configuration_page() -> str:
         "([durations](input.md#durations)). Only root may have write access to the file.",
     ]
     for section, struct in _SECTIONS.items():
-        parts.append(f"## {section or 'Top level'}")
-        parts.append(_table(("key", "type", "default", "meaning"), _keys(struct, texts[section])))
-    return "\n\n".join(parts) + "\n"
+        pieces.append(f"## {section or 'Top level'}")
+        pieces.append(_table(("key", "type", "default", "meaning"), _keys(struct, texts[section])))
+    return "\n\n".join(pieces) + "\n"
 
 
 def _keys(struct: type[msgspec.Struct], texts: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
@@ -212,15 +212,15 @@ def _limits_page() -> str:
     sections: Mapping[str, Sequence[tuple[str, str, str]]] = msgspec.yaml.decode(
         Path(__file__).with_name("limits.yaml").read_bytes()
     )
-    parts = [
+    pieces = [
         "# Limits",
         "Puller rejects objects above these limits with an error. This page is generated from constants of the code. "
         "[Configuration](configuration.md) lists the limits that you can set.",
     ]
     for section, rows in sections.items():
-        parts.append(f"## {section}")
-        parts.append(_table(("object", "limit"), ((name, _limit(path, unit)) for name, path, unit in rows)))
-    return "\n\n".join(parts) + "\n"
+        pieces.append(f"## {section}")
+        pieces.append(_table(("object", "limit"), ((name, _limit(path, unit)) for name, path, unit in rows)))
+    return "\n\n".join(pieces) + "\n"
 
 
 def _limit(path: str, unit: str) -> str:

@@ -21,9 +21,11 @@ def _below(
     yield path, command, context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            if found is not None and not found.hidden:
-                yield from _below(found, click.Context(found, info_name=name, parent=context), (*path, name))
+            result = command.get_command(context, name)
+            if result is not None and not result.hidden:
+                yield from _below(
+                    result, click.Context(result, info_name=name, parent=context), (*path, name)
+                )
 
 
 def page_name(path: Path) -> str:
@@ -47,8 +49,8 @@ def command_page(path: Path, command: click.Command, context: click.Context) -> 
     if isinstance(command, click.Group):
         page.section_heading("Commands")
         for name in command.list_commands(context):
-            if (found := command.get_command(context, name)) is not None and not found.hidden:
-                page.item(bold(name), plain(summary_of(found)))
+            if (result := command.get_command(context, name)) is not None and not result.hidden:
+                page.item(bold(name), plain(summary_of(result)))
     return page
 
 
@@ -59,8 +61,8 @@ def summary_of(command: click.Command) -> str:
 
 def plain(text: str) -> str:
     """Escape the text of a help. Text between backquotes becomes bold."""
-    parts = re.split(r"`([^`\n]+)`", text)
-    return "".join(bold(part) if number % 2 else escape(part) for number, part in enumerate(parts))
+    fields = re.split(r"`([^`\n]+)`", text)
+    return "".join(bold(part) if number % 2 else escape(part) for number, part in enumerate(fields))
 
 
 def _describe(page: Page, text: str) -> None:

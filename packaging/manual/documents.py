@@ -76,11 +76,11 @@ class _Writer:
                 raise UnknownMarkup(f"{page.name}: {other}")
 
     def _item(self, item: SyntaxTreeNode) -> None:
-        first, *more = item.children
+        first, *additional = item.children
         self._page.point(self._inline(first.children[0]))
-        if more:
+        if additional:
             self._page.add(".RS 2")
-            for child in more:
+            for child in additional:
                 self.block(child)
             self._page.add(".RE")
 

@@ -61,18 +61,18 @@ def pages(source: Path) -> Iterator[Page]:
 
 def references(source: Path) -> dict[str, str]:
     """Return the page of each document: ``puller-operating(7)`` for ``operating.md``."""
-    found = {}
+    result = {}
     for path in sorted((source / "docs").rglob("*.md")):
         document = str(path.relative_to(source / "docs"))
         if document == _CONFIGURATION:
-            found[document] = "puller.yaml(5)"
+            result[document] = "puller.yaml(5)"
         elif document in _FILES:
-            found[document] = f"puller-{_FILES[document]}(5)"
+            result[document] = f"puller-{_FILES[document]}(5)"
         elif document.startswith("resources/"):
-            found[document] = f"puller-resource-{path.stem.replace('_', '-')}(5)"
+            result[document] = f"puller-resource-{path.stem.replace('_', '-')}(5)"
         elif document not in _LEFT_OUT:
-            found[document] = f"puller-{path.stem}(7)"
-    return found
+            result[document] = f"puller-{path.stem}(7)"
+    return result
 
 
 def _command_pages(source: Path, known: dict[str, str]) -> Iterator[Page]:

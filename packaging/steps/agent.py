@@ -145,11 +145,11 @@ def _oldest_glibc(installed: Path) -> tuple[int, int]:
     needed = {(2, 17)}
     for record in sorted(installed.glob("*.dist-info/WHEEL")):
         tags = re.findall(r"^Tag: \S+-\S+-(\S+)$", record.read_text(encoding="utf-8"), re.MULTILINE)
-        found = [tag for name in tags for tag in name.split(".") if tag != "any"]
-        of_glibc = [(int(major), int(minor)) for name in found for major, minor in _GLIBC.findall(name)]
-        if found and not of_glibc:
+        results = [tag for name in tags for tag in name.split(".") if tag != "any"]
+        of_glibc = [(int(major), int(minor)) for name in results for major, minor in _GLIBC.findall(name)]
+        if results and not of_glibc:
             raise BuildFailed(
-                f"{record.parent.name}: built for {' '.join(found)}, and not for a version of glibc"
+                f"{record.parent.name}: built for {' '.join(results)}, and not for a version of glibc"
             )
         needed |= {min(of_glibc)} if of_glibc else set()
     return max(needed)

@@ -99,8 +99,8 @@ def open_tree(root: Path, release: str) -> Tree:
     """Return the tree in a directory, and create a missing one. Raises ``BuildFailed`` for another release."""
     if not root.exists():
         make_tree(release, root)
-    found = (root / "etc/os-release").read_text(encoding="utf-8")
-    if f"VERSION_CODENAME={release}\n" not in found:
+    text = (root / "etc/os-release").read_text(encoding="utf-8")
+    if f"VERSION_CODENAME={release}\n" not in text:
         raise BuildFailed(f"{root}: is not Debian {RELEASES[release].number} ({release})")
     return Tree(root.resolve(), RELEASES[release], _settings())
 

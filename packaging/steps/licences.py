@@ -13,36 +13,36 @@ def licences_of(packages: Path) -> str:
 
 
 def _paragraph(packages: Path, record: Path) -> Iterator[str]:
-    said = HeaderParser().parsestr(record.read_text(encoding="utf-8"))
-    if said["Name"] == "puller-agent":
+    text = HeaderParser().parsestr(record.read_text(encoding="utf-8"))
+    if text["Name"] == "puller-agent":
         return
     folder = record.parent
     texts = sorted(
         str(path.relative_to(packages)) for path in folder.rglob("*") if path.is_file() and _is_licence(path)
     )
     author = (
-        said["Author"]
-        or said["Author-email"]
-        or said["Maintainer"]
-        or said["Maintainer-email"]
+        text["Author"]
+        or text["Author-email"]
+        or text["Maintainer"]
+        or text["Maintainer-email"]
         or "its authors"
     )
     yield (
         f"Files: usr/lib/puller/*/{folder.name}/*\n"
         f"Copyright: {' '.join(author.split())}\n"
-        f"License: {_licence(said)}\n"
-        f"Comment: {said['Name']} {said['Version']}, as it is published for Python. Its own texts are, below\n"
+        f"License: {_licence(text)}\n"
+        f"Comment: {text['Name']} {text['Version']}, as it is published for Python. Its own texts are, below\n"
         f" site-packages: {', '.join(texts) or 'none'}\n"
     )
 
 
-def _licence(said: Message) -> str:
-    if expression := said["License-Expression"]:
+def _licence(text: Message) -> str:
+    if expression := text["License-Expression"]:
         return str(expression)
     classified = [
-        value.rpartition(" :: ")[2] for value in said.get_all("Classifier", ()) if value.startswith("License")
+        value.rpartition(" :: ")[2] for value in text.get_all("Classifier", ()) if value.startswith("License")
     ]
-    return " and ".join(classified) or str(said["License"] or "as its texts say").splitlines()[0]
+    return " and ".join(classified) or str(text["License"] or "as its texts say").splitlines()[0]
 
 
 def _is_licence(path: Path) -> bool:

@@ -12,6 +12,6 @@ _PLACEHOLDER = re.compile(r"@([A-Z_]+)@")
 def fill(path: Path, values: Mapping[str, str]) -> str:
     """Return the text of a file with its placeholders filled in. Raises ``BuildFailed`` for one without a value."""
     try:
-        return _PLACEHOLDER.sub(lambda found: values[found[1]], path.read_text(encoding="utf-8"))
+        return _PLACEHOLDER.sub(lambda result: values[result[1]], path.read_text(encoding="utf-8"))
     except KeyError as error:
         raise BuildFailed(f"{path.name}: nothing is known for @{error.args[0]}@") from None

@@ -28,12 +28,12 @@ def check_out(repository: Path, commit: str, directory: Path) -> Source:
     git = ("git", "-c", "safe.directory=*", "-C", repository)
     if run(*git, "status", "--porcelain"):
         print("packaging/build: changes that are not committed are not built", file=sys.stderr)
-    found, _, epoch = run(*git, "log", "-1", "--format=%H %ct", commit).strip().partition(" ")
+    result, _, epoch = run(*git, "log", "-1", "--format=%H %ct", commit).strip().partition(" ")
     packed = directory.with_suffix(".tar")
-    run(*git, "archive", "--format=tar", f"--output={packed}", found)
+    run(*git, "archive", "--format=tar", f"--output={packed}", result)
     directory.mkdir()
     run("tar", "-xf", packed, "-C", directory)
     text = (directory / "puller/version.py").read_text(encoding="utf-8")
     if (version := _VERSION.search(text)) is None:
         raise BuildFailed("puller/version.py: __version__ is no version of numbers and dots")
-    return Source(directory, found, int(epoch), version[1])
+    return Source(directory, result, int(epoch), version[1])

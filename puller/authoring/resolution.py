@@ -208,8 +208,8 @@ class _Resolving:
             return False
 
         # A missing key stays missing, and so does a file of the bundle that no resource creates.
-        asked = evaluate_again(msgspec.structs.replace(declaration))
-        return any(one.properties.name in asked for one in self.manifest.declarations)
+        requested = evaluate_again(msgspec.structs.replace(declaration))
+        return any(one.properties.name in requested for one in self.manifest.declarations)
 
     def _contents(self, declaration: Declaration) -> dict[str, ResolvedContent]:
         resource = declaration.type(declaration.properties, self._context(declaration))

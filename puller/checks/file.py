@@ -82,13 +82,13 @@ def group_name(number: int) -> str:
         return str(number)
 
 
-def _id(given: str | int, kind: str) -> int:
-    if isinstance(given, int) or (given.isascii() and given.isdecimal()):
-        return int(given)
+def _id(provided: str | int, kind: str) -> int:
+    if isinstance(provided, int) or (provided.isascii() and provided.isdecimal()):
+        return int(provided)
     try:
-        return pwd.getpwnam(given).pw_uid if kind == "user" else grp.getgrnam(given).gr_gid
+        return pwd.getpwnam(provided).pw_uid if kind == "user" else grp.getgrnam(provided).gr_gid
     except KeyError:
-        raise NotCarriedOut(f"{kind} {given!r} does not exist") from None
+        raise NotCarriedOut(f"{kind} {provided!r} does not exist") from None
 
 
 def _contains(path: str, text: bytes, deadline: Deadline) -> bool:
@@ -96,10 +96,10 @@ def _contains(path: str, text: bytes, deadline: Deadline) -> bool:
     with open(descriptor, "rb", buffering=0) as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise NotCarriedOut(f"{path}: is not a regular file, so its content cannot be checked")
-        kept = b""
+        remaining = b""
         while piece := stream.read(_PIECE):
             deadline.verify()
-            if text in kept + piece:
+            if text in remaining + piece:
                 return True
-            kept = (kept + piece)[-(len(text) - 1) :] if len(text) > 1 else b""
+            remaining = (remaining + piece)[-(len(text) - 1) :] if len(text) > 1 else b""
     return False

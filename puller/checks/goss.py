@@ -35,10 +35,10 @@ def ask(wanted: str | GossRules, deadline: Deadline, system: System) -> Answer:
     name = "goss_rules" if is_inline else os.path.basename(wanted)
     tests, problems = read(wanted if is_inline else _text(wanted), name)
     if problems:
-        more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise NotCarriedOut(f"{name}: {problems[0]}{more}")
+        suffix = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+        raise NotCarriedOut(f"{name}: {problems[0]}{suffix}")
     machine = Machine(system, deadline)
-    wrong, unknown, asked = [], [], 0
+    wrong, unknown, requested = [], [], 0
     for test in tests:
         if test.skip:
             continue
@@ -47,12 +47,12 @@ def ask(wanted: str | GossRules, deadline: Deadline, system: System) -> Answer:
             values = _bounded(test.kind, deadline, partial(machine.values, test))
             for attribute, matcher in test.wanted.items():
                 deadline.verify()
-                asked += 1
+                requested += 1
                 if attribute not in values:
                     if not _is_about_nothing(test.wanted, values):
                         wrong.append(f"{where}: {attribute} is missing, expected {_shown(matcher)}")
-                elif not matches(found := _bounded(test.kind, deadline, values[attribute]), matcher):
-                    wrong.append(f"{where}: {attribute} is {_shown(found)}, expected {_shown(matcher)}")
+                elif not matches(result := _bounded(test.kind, deadline, values[attribute]), matcher):
+                    wrong.append(f"{where}: {attribute} is {_shown(result)}, expected {_shown(matcher)}")
         except (DeadlineError, StoppedCommand):
             raise
         except (NotCarriedOut, HieraError, PullerError) as error:
@@ -63,7 +63,9 @@ def ask(wanted: str | GossRules, deadline: Deadline, system: System) -> Answer:
     if not wrong and unknown:
         raise NotCarriedOut("; ".join(unknown))
     skipped = sum(test.skip for test in tests)
-    return Answer([*wrong, *unknown], f"{asked} tests passed" + (f", {skipped} skipped" if skipped else ""))
+    return Answer(
+        [*wrong, *unknown], f"{requested} tests passed" + (f", {skipped} skipped" if skipped else "")
+    )
 
 
 def _bounded(kind: str, deadline: Deadline, work: Callable[[], _Answer]) -> _Answer:
@@ -71,10 +73,10 @@ def _bounded(kind: str, deadline: Deadline, work: Callable[[], _Answer]) -> _Ans
     return work() if kind in _STARTS_PROGRAMS else aside(work, deadline)
 
 
-def _is_about_nothing(wanted: Any, values: Any) -> bool:
+def _is_about_nothing(desired: Any, values: Any) -> bool:
     """Return whether the test requires absence, which makes its other attributes irrelevant, as in Goss."""
     first = next(iter(values))
-    return wanted.get(first) is False and values[first]() is False
+    return desired.get(first) is False and values[first]() is False
 
 
 def _text(path: str) -> str:

@@ -124,16 +124,16 @@ def _followed(url: str, location: str, headers: dict[str, str]) -> tuple[str, di
     return new, headers if before[:2] == after[:2] else {}
 
 
-def _fetch(wanted: Http, url: str, headers: dict[str, str], deadline: Deadline) -> Answered:
-    parts = urlsplit(url)
-    secure, host = parts.scheme == "https", parts.hostname or ""
+def _fetch(desired: Http, url: str, headers: dict[str, str], deadline: Deadline) -> Answered:
+    url_parts = urlsplit(url)
+    secure, host = url_parts.scheme == "https", url_parts.hostname or ""
     try:
-        port = parts.port or (443 if secure else 80)
+        port = url_parts.port or (443 if secure else 80)
     except ValueError as error:
         raise NotCarriedOut(f"{_shown(url)}: {error}") from error
-    is_first = parts[:2] == urlsplit(wanted.url)[:2]
-    place = parse_address(wanted.connect) if wanted.connect and is_first else (host, port)
-    context = _context(wanted.ca_bundle) if secure else None
+    is_first = url_parts[:2] == urlsplit(desired.url)[:2]
+    place = parse_address(desired.connect) if desired.connect and is_first else (host, port)
+    context = _context(desired.ca_bundle) if secure else None
     stream = connect(*place, deadline)
     with closing(stream):
         ends = None
@@ -143,36 +143,38 @@ def _fetch(wanted: Http, url: str, headers: dict[str, str], deadline: Deadline) 
             stream = context.wrap_socket(stream, server_hostname=host)
             ends = _end_of(stream)
         with closing(stream):
-            return _exchange(wanted, parts, headers, stream, deadline, ends)
+            return _exchange(desired, url_parts, headers, stream, deadline, ends)
 
 
 def _exchange(
-    wanted: Http,
-    parts: SplitResult,
+    desired: Http,
+    pieces: SplitResult,
     headers: dict[str, str],
     stream: socket.socket,
     deadline: Deadline,
     ends: float | None,
 ) -> Answered:
-    connection = http.client.HTTPConnection(parts.netloc)
+    connection = http.client.HTTPConnection(pieces.netloc)
     connection.sock = _Line(stream, deadline)  # has all methods that HTTPConnection uses
     connection.auto_open = 0
     named = {"user-agent": f"puller/{__version__}", "accept-encoding": "identity", "connection": "close"}
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    given = {name.lower() for name in headers}
+    target = (pieces.path or "/") + (f"?{pieces.query}" if pieces.query else "")
+    provided = {name.lower() for name in headers}
     try:
         connection.request(
-            wanted.method, target, headers={**{k: v for k, v in named.items() if k not in given}, **headers}
+            desired.method,
+            target,
+            headers={**{k: v for k, v in named.items() if k not in provided}, **headers},
         )
     except ValueError as error:
         raise NotCarriedOut(f"invalid request: {error}") from error
     with connection.getresponse() as response:
         body, is_whole, cut = _read(response)
-    return Answered(parts.geturl(), response.status, response.headers, body, is_whole, cut, ends)
+    return Answered(pieces.geturl(), response.status, response.headers, body, is_whole, cut, ends)
 
 
 def _read(response: http.client.HTTPResponse) -> tuple[bytes, bool, str]:
-    wanted = response.length
+    desired = response.length
     pieces, size = [], 0
     try:
         while size <= MOST_READ and (piece := response.read1(65536)):
@@ -184,14 +186,14 @@ def _read(response: http.client.HTTPResponse) -> tuple[bytes, bool, str]:
     body = b"".join(pieces)
     if size > MOST_READ:
         return body[:MOST_READ], False, ""
-    if wanted is not None and size < wanted:
-        return body, False, f"the body ends after {size} bytes, but its Content-Length is {wanted}"
+    if desired is not None and size < desired:
+        return body, False, f"the body ends after {size} bytes, but its Content-Length is {desired}"
     return body, True, ""
 
 
-def _wrong(wanted: Http, answered: Answered) -> Iterator[str]:
-    statuses = wanted.status if isinstance(wanted.status, tuple) else (wanted.status,)
-    if wanted.status is None:
+def _wrong(desired: Http, answered: Answered) -> Iterator[str]:
+    statuses = desired.status if isinstance(desired.status, tuple) else (desired.status,)
+    if desired.status is None:
         is_wanted, shown = 200 <= answered.status <= 299, "200 to 299"
     else:
         is_wanted, shown = answered.status in statuses, " or ".join(map(str, statuses))
@@ -200,23 +202,23 @@ def _wrong(wanted: Http, answered: Answered) -> Iterator[str]:
         yield f"the status is {answered.status}{leads}, expected {shown}"
     if answered.cut:
         yield answered.cut
-    if answered.certificate_ends is not None and wanted.certificate_days is not None:
+    if answered.certificate_ends is not None and desired.certificate_days is not None:
         days = (answered.certificate_ends - time.time()) / _DAY
-        if days < wanted.certificate_days:
-            yield f"the certificate is valid for {days:.1f} days, expected {wanted.certificate_days}"
-    if wanted.contains is None and not wanted.json:
+        if days < desired.certificate_days:
+            yield f"the certificate is valid for {days:.1f} days, expected {desired.certificate_days}"
+    if desired.contains is None and not desired.json:
         return
     if (coding := answered.headers.get("Content-Encoding", "").strip().lower()) not in ("", "identity"):
         yield f"the body has the unexpected Content-Encoding {coding!r}"
         return
-    if wanted.contains is not None and wanted.contains.encode() not in answered.body:
+    if desired.contains is not None and desired.contains.encode() not in answered.body:
         where = "" if answered.is_whole else f" in its first {len(answered.body)} bytes"
-        yield f"the body does not contain {wanted.contains!r}{where}"
-    if wanted.json:
-        yield from _wrong_json(wanted.json, answered)
+        yield f"the body does not contain {desired.contains!r}{where}"
+    if desired.json:
+        yield from _wrong_json(desired.json, answered)
 
 
-def _wrong_json(wanted: tuple[JsonValue, ...], answered: Answered) -> Iterator[str]:
+def _wrong_json(desired: tuple[JsonValue, ...], answered: Answered) -> Iterator[str]:
     if not answered.is_whole and not answered.cut:
         yield f"the body has more than {MOST_READ} bytes, which is too large to check as JSON"
         return
@@ -225,16 +227,16 @@ def _wrong_json(wanted: tuple[JsonValue, ...], answered: Answered) -> Iterator[s
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         yield f"the body is not valid JSON: {error}"
         return
-    for one in wanted:
+    for item in desired:
         try:
-            found = _at(document, one.path)
+            result = _at(document, item.path)
         except LookupError:
-            yield f"the JSON has no value at {one.path}"
+            yield f"the JSON has no value at {item.path}"
             continue
-        if not _is_same(found, one.value):
-            shown = msgspec.json.encode(found).decode()
+        if not _is_same(result, item.value):
+            shown = msgspec.json.encode(result).decode()
             shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
-            yield f"{one.path} is {shown} in the JSON, expected {msgspec.json.encode(one.value).decode()}"
+            yield f"{item.path} is {shown} in the JSON, expected {msgspec.json.encode(item.value).decode()}"
 
 
 def _at(document: Any, path: str) -> Any:
@@ -250,9 +252,9 @@ def _at(document: Any, path: str) -> Any:
     return document
 
 
-def _is_same(found: Any, wanted: Any) -> bool:
+def _is_same(result: Any, desired: Any) -> bool:
     # True equals 1 in Python, but not in JSON.
-    return isinstance(found, bool) is isinstance(wanted, bool) and bool(found == wanted)
+    return isinstance(result, bool) is isinstance(desired, bool) and bool(result == desired)
 
 
 def _context(ca_bundle: str | None) -> ssl.SSLContext:
@@ -275,8 +277,8 @@ def _parse(header: str) -> tuple[str, str]:
 def _shown(url: str) -> str:
     """Return the URL without its query, which may contain a token."""
     with contextlib.suppress(ValueError):
-        parts = urlsplit(url)
-        return f"{parts.scheme}://{parts.netloc}{parts.path}"
+        url_parts = urlsplit(url)
+        return f"{url_parts.scheme}://{url_parts.netloc}{url_parts.path}"
     return "the redirect target"
 
 

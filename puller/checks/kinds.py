@@ -74,7 +74,7 @@ class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             raise ValueError("has an invalid header, expected 'Name: value' in one line")
         if not 0 <= self.redirects <= 10:
             raise ValueError(f"has redirects {self.redirects}, expected 0 to 10")
-        if any(not one.path for one in self.json):
+        if any(not item.path for item in self.json):
             raise ValueError("has an empty json path")
         _require_text("contains", self.contains)
 
@@ -173,8 +173,8 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     def __post_init__(self) -> None:
         _require_absolute(self.path)
-        rest = (self.type, self.mode, self.owner, self.group, self.contains, self.max_age, self.min_age)
-        if not self.exists and any(value is not None for value in (*rest, self.min_size)):
+        remainder = (self.type, self.mode, self.owner, self.group, self.contains, self.max_age, self.min_age)
+        if not self.exists and any(value is not None for value in (*remainder, self.min_size)):
             raise ValueError("has exists: false and checks of a file, which exclude each other")
         if self.contains is not None and self.type not in (None, "file"):
             raise ValueError(f"has contains for a {self.type}, and only a file has content")
@@ -273,11 +273,11 @@ class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Time limit of an attempt with all its processes."""
 
     def __post_init__(self) -> None:
-        given = [kind for kind in KINDS if getattr(self, kind) is not None]
-        if len(given) != 1:
-            has = " and ".join(given) if given else "no kind"
+        provided = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(provided) != 1:
+            has = " and ".join(provided) if provided else "no kind"
             raise ValueError(f"has {has}, expected one of {', '.join(KINDS)}")
-        if self.format is not None and given[0] not in (keys := _OF_FORMAT[self.format]):
+        if self.format is not None and provided[0] not in (keys := _OF_FORMAT[self.format]):
             raise ValueError(f"has the format {self.format}, which requires {' or '.join(keys)}")
 
     @property

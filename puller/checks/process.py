@@ -94,8 +94,8 @@ def _look(number: int) -> Running | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name may contain parentheses and blanks, so it ends at the last parenthesis.
-    before, _, rest = text.rpartition(b")")
-    if rest.split()[:1] in ([b"Z"], [b"X"]):
+    before, _, remainder = text.rpartition(b")")
+    if remainder.split()[:1] in ([b"Z"], [b"X"]):
         return None
     name = before.partition(b"(")[2]
     return Running(number, os.fsdecode(name), os.path.basename(os.fsdecode(first)))

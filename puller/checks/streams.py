@@ -22,18 +22,18 @@ def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
     Raises ``NoConnectionError``, and ``NotCarriedOut`` if the host has no known address.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        result = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise NotCarriedOut(f"{host}: cannot resolve the name: {reason(error)}") from error
     except UnicodeError as error:
         raise NotCarriedOut(f"{host}: is not a valid host name: {error}") from error
     last = "no address"
-    for number, (family, kind, protocol, _, address) in enumerate(found):
+    for number, (family, kind, protocol, _, address) in enumerate(result):
         stream = None
         try:
             stream = socket.socket(family, kind, protocol)
             # Leave time for the other addresses.
-            stream.settimeout(deadline.at_most(max(deadline.left / (len(found) - number), 0.01)))
+            stream.settimeout(deadline.at_most(max(deadline.left / (len(result) - number), 0.01)))
             stream.connect(address)
         except OSError as error:
             deadline.verify()
@@ -47,9 +47,9 @@ def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 def greeting(stream: socket.socket, wanted: str, deadline: Deadline) -> str:
     """Return the fault of a server's greeting, empty if it contains ``wanted``. Raises ``DeadlineError``."""
-    said = bytearray()
+    text = bytearray()
     with contextlib.suppress(ConnectionResetError):
-        while wanted.encode() not in said and len(said) < _MOST_GREETED:
+        while wanted.encode() not in text and len(text) < _MOST_GREETED:
             stream.settimeout(deadline.at_most(_ENDLESS))
             try:
                 piece = stream.recv(4096)
@@ -57,10 +57,10 @@ def greeting(stream: socket.socket, wanted: str, deadline: Deadline) -> str:
                 break
             if not piece:
                 break
-            said += piece
-    if wanted.encode() in said:
+            text += piece
+    if wanted.encode() in text:
         return ""
-    beginning = bytes(said[:80]).decode(errors="replace").strip()
+    beginning = bytes(text[:80]).decode(errors="replace").strip()
     return f"greets with {beginning!r}, expected {wanted!r} in it"
 
 

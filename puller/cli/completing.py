@@ -88,7 +88,7 @@ def resources_of_host(context: click.Context) -> Iterable[str]:
 def left_behind(context: click.Context) -> Iterable[str]:
     """Return the references of the leftovers of the preceding bundle argument."""
     managed = Managed(_host(context)[1], _ignore, noop=True)
-    return [one.reference for one in managed.left(context.params["bundle"])]
+    return [item.reference for item in managed.left(context.params["bundle"])]
 
 
 @_offer
@@ -182,8 +182,8 @@ def files(context: click.Context, parameter: click.Parameter, incomplete: str) -
 
 def _host(context: click.Context) -> tuple[Configuration, Directories]:
     as_user = bool(context.params.get("as_user"))
-    found = load_configuration(configuration_file(context.params.get("path"), as_user=as_user))
-    return found, Directories(Path(found.state_directory), Path(found.run_directory))
+    configuration = load_configuration(configuration_file(context.params.get("path"), as_user=as_user))
+    return configuration, Directories(Path(configuration.state_directory), Path(configuration.run_directory))
 
 
 def _quarantined(context: click.Context) -> list[tuple[str, str]]:

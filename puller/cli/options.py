@@ -77,7 +77,7 @@ as_user_option: Decorator = click.option(
 )
 
 
-def configuration_option(help: str, *, name: str = "path", **more: Any) -> Decorator:  # noqa: A002  click's word
+def configuration_option(help: str, *, name: str = "path", **additional: Any) -> Decorator:  # noqa: A002  click's word
     """Return ``--config``, by default this host's file, and ``--as-user``. The file is the parameter ``name``."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,7 +87,7 @@ def configuration_option(help: str, *, name: str = "path", **more: Any) -> Decor
             return function(*arguments, **options)
 
         option = click.option(
-            "--config", name, metavar="FILE", show_default=DEFAULT_CONFIGURATION, help=help, **more
+            "--config", name, metavar="FILE", show_default=DEFAULT_CONFIGURATION, help=help, **additional
         )
         return option(as_user_option(with_file))
 

@@ -246,9 +246,9 @@ def _load(path: Path, kind: type[Configuration]) -> Configuration:
 
 
 def _decode(value: dict[str, Any], text: str, path: Path, kind: type[Configuration]) -> Configuration:
-    given = {**_users_places(), **value} if kind.as_user else value
+    provided = {**_users_places(), **value} if kind.as_user else value
     try:
-        configuration = msgspec.convert(given, kind, dec_hook=parse_value)
+        configuration = msgspec.convert(provided, kind, dec_hook=parse_value)
     except msgspec.ValidationError:  # it has only the first problem, without a line
         problems = [
             replaced(mismatch.problem(), location=_location(path, text, mismatch.path))
@@ -262,8 +262,8 @@ def _decode(value: dict[str, Any], text: str, path: Path, kind: type[Configurati
         index, sentence = wrong
         raise _invalid(path, text, ("reports", "to", index), f"reports.to[{index}] {sentence}")
     original = partial(parsing.original, text)
-    if found := find_problem(configuration.windows, value.get("windows", ()), original):
-        place, sentence = found
+    if result := find_problem(configuration.windows, value.get("windows", ()), original):
+        place, sentence = result
         raise _invalid(path, text, place, sentence)
     return configuration
 
@@ -300,8 +300,8 @@ def _problems_of_locations(configuration: Configuration) -> Iterator[tuple[str, 
             except FormatError as error:
                 yield "data", f"has {location!r}: the name {error.what}"
         elif not location.startswith(("http://", "https://", "/")):
-            wanted = f"expected a URL, the absolute path of a file, or {SIGNED}NAME"
-            yield "data", f"has {mask_location(location)!r}, {wanted}"
+            expected = f"expected a URL, the absolute path of a file, or {SIGNED}NAME"
+            yield "data", f"has {mask_location(location)!r}, {expected}"
 
 
 def _problems_of_reports(reports: ReportOptions) -> Iterator[tuple[str, str]]:
@@ -323,8 +323,8 @@ def _problems_of_reports(reports: ReportOptions) -> Iterator[tuple[str, str]]:
 def _problems_of_sending(configuration: Configuration) -> Iterator[tuple[str, str]]:
     reports = configuration.reports
     if reports.to and configuration.host_name and not is_host_name(configuration.host_name):
-        what = f"is {configuration.host_name!r}, which is invalid as the sender of reports"
-        yield "host_name", f"{what}, {WANTED}"
+        detail = f"is {configuration.host_name!r}, which is invalid as the sender of reports"
+        yield "host_name", f"{detail}, {WANTED}"
     if reports.send_timeout <= 0:
         yield "reports", f"has send_timeout: {reports.send_timeout:g}, expected more than 0 seconds"
     if reports.spool.count < 1 or reports.spool.bytes < 1:
@@ -349,8 +349,8 @@ def _problems_of_bundles(bundles: Sequence[BundleChoice]) -> Iterator[tuple[str,
                 key = "channel" if value is choice.channel else error.where
                 yield "bundles", f"has {choice.name!r} with a {key} that {error.what}"
         if (choice.give_up_after or 0) < 0:
-            what = f"has {choice.name!r} with give_up_after: {choice.give_up_after}"
-            yield "bundles", f"{what}, expected a number of runs"
+            detail = f"has {choice.name!r} with give_up_after: {choice.give_up_after}"
+            yield "bundles", f"{detail}, expected a number of runs"
     names = [choice.name for choice in bundles]
     yield from (("bundles", f"names {name!r} twice") for name in names if names.count(name) > 1)
 

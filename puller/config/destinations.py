@@ -72,14 +72,14 @@ def find_destination_problem(
     destinations: Sequence[str | DestinationOptions],
 ) -> tuple[int, str] | None:
     """Return the first semantic error: its index, and the rest of the message."""
-    seen: set[str] = set()
+    visited: set[str] = set()
     for index, written in enumerate(destinations):
         options = DestinationOptions.of(written)
         for sentence in _problems(options):
             return index, sentence
-        if options.location in seen:
+        if options.location in visited:
             return index, f"names {mask_location(options.location)!r} twice"
-        seen.add(options.location)
+        visited.add(options.location)
     return None
 
 
@@ -95,8 +95,8 @@ def _problems(options: DestinationOptions) -> Iterator[str]:
         yield f"is {mask_location(options.location)!r}, expected {urls}the absolute path of a directory"
         return
     yield from kind.problems(options)
-    given = options.given() | ({"method"} if options.method else set())
-    if unknown := given - kind.settings:
+    provided = options.given() | ({"method"} if options.method else set())
+    if unknown := provided - kind.settings:
         yield f"has {' and '.join(sorted(unknown))}, which {kind.title} does not support"
 
 
@@ -125,13 +125,13 @@ def _problems_of_url(options: DestinationOptions) -> Iterator[str]:
         return
     if any(mark in place.origin for mark in "{}"):
         yield f"is {place}: {HOST} and {RUN} are valid only in the path"
-    rest = place.base.replace(HOST, "").replace(RUN, "")
-    if "{" in rest or "}" in rest:
+    remainder = place.base.replace(HOST, "").replace(RUN, "")
+    if "{" in remainder or "}" in remainder:
         yield f"is {place}, where braces may contain only {HOST} and {RUN}"
     is_named = url.endswith("/") or (HOST in url and RUN in url)
     if options.method != "POST" and not is_named:
-        what = f"expected a URL that ends with '/' or contains {HOST} and {RUN}, or method: POST"
-        yield f"is {place}, where each report would replace the previous report: {what}"
+        detail = f"expected a URL that ends with '/' or contains {HOST} and {RUN}, or method: POST"
+        yield f"is {place}, where each report would replace the previous report: {detail}"
     if options.client_key and not options.client_certificate:
         yield "has client_key without client_certificate"
     if options.token_file and (options.username or options.password or options.password_file):

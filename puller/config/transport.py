@@ -56,10 +56,10 @@ def settings_for_destination(
     Missing settings default to those of the site. Its credentials are used only for destinations at the site's origin
     without own credentials.
     """
-    given, http = destination.given(), configuration.http
-    if given & _CREDENTIALS.keys() or not _is_of_site(configuration, destination.location):
+    provided, http = destination.given(), configuration.http
+    if provided & _CREDENTIALS.keys() or not _is_of_site(configuration, destination.location):
         http = msgspec.structs.replace(http, **_CREDENTIALS)
-    own = {name: getattr(destination, name) for name in given}
+    own = {name: getattr(destination, name) for name in provided}
     return transport_settings(msgspec.structs.replace(http, **own))
 
 

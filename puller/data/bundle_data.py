@@ -302,10 +302,10 @@ class _WithTree(Mapping[str, Any]):
             if not source.shows_below(key):
                 break
         # From below, like plain sources: a mapping between them may have replaced a scalar.
-        found = merged(reversed(values))[key] if values else MISSING
+        result = merged(reversed(values))[key] if values else MISSING
         for path in self._sources.sensitive(key):
-            found = found if found is MISSING else hidden_at({key: found}, path)[key]
-        return found
+            result = result if result is MISSING else hidden_at({key: result}, path)[key]
+        return result
 
     def _holding(self, key: Any) -> Iterator[DataSource]:
         """Yield the values of the sources for a key, the highest first, as sources with only this key."""

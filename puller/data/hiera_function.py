@@ -62,13 +62,13 @@ def _merged(data: BundleData, key: Key, merge: Any) -> Any:
 
 
 def _dug(key: Key, value: Any) -> Any:
-    found = ABSENT if value is ABSENT else explain.dig(key.text, key.segments, value, SILENT)
-    return MISSING if found is ABSENT else found
+    result = ABSENT if value is ABSENT else explain.dig(key.text, key.segments, value, SILENT)
+    return MISSING if result is ABSENT else result
 
 
 def _hidden(data: BundleData, key: Key, value: Any) -> Any:
     """Return a part of the tree's value. Sensitive parts become secrets."""
-    asked = (key.root, *key.segments)
+    requested = (key.root, *key.segments)
     for path in data.sensitive(key.root):
-        value = value if value is MISSING else hidden_below(value, path, asked)
+        value = value if value is MISSING else hidden_below(value, path, requested)
     return value

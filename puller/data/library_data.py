@@ -18,12 +18,12 @@ def library_data(
 ) -> tuple[DataSource, ...]:
     """Return the documents of the libraries, in their order. Raise ``HieraError``."""
     here = Surroundings(facts, environ)
-    found: list[DataSource] = []
+    data_sources: list[DataSource] = []
     for library in libraries:
         name, path = f"{library.name}:{DATA}", os.path.join(library.root, DATA)
         if os.path.lexists(path):
-            found.append(here.choose(Document.parse(_read(path, name), name), name, Origin.LIBRARY))
-    return tuple(found)
+            data_sources.append(here.choose(Document.parse(_read(path, name), name), name, Origin.LIBRARY))
+    return tuple(data_sources)
 
 
 def _read(path: str, name: str) -> str:

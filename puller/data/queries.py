@@ -138,7 +138,9 @@ class TreeAnswers:
 
     def holders(self) -> dict[str, list[str]]:
         held = self._tree.holders()
-        return {key: [f'{one.layer} level "{one.level}" ({one.path})' for one in held[key]] for key in held}
+        return {
+            key: [f'{item.layer} level "{item.level}" ({item.path})' for item in held[key]] for key in held
+        }
 
 
 class DocumentAnswers:

@@ -79,12 +79,12 @@ class SiteData(msgspec.Struct, frozen=True):
 
     def forget_others(self, locations: Iterable[str]) -> None:
         """Remove the copies of documents that are not configured any longer."""
-        wanted = {self._path(location) for location in locations}
+        desired = {self._path(location) for location in locations}
         try:
             for path in self.directory.glob("*.json"):
-                if path not in wanted:
+                if path not in desired:
                     path.unlink(missing_ok=True)
-            if not wanted:
+            if not desired:
                 self.directory.rmdir()
         except OSError as error:
             self._note_os(error)
@@ -120,8 +120,8 @@ class SiteData(msgspec.Struct, frozen=True):
             return copy
         text = _decoded(into.getvalue(), location)
         if received is None or not (received.is_whole or _has_end(text)):
-            what = "the server sends no length, so the document may be truncated (end it with a line of three dots)"
-            raise TransportError(shown(location), what)
+            detail = "the server sends no length, so the document may be truncated (end it with a line of three dots)"
+            raise TransportError(shown(location), detail)
         return Copy(shown(location), text, received.validators)
 
     def _signed(self, location: str, copy: Copy | None) -> Copy:
@@ -129,12 +129,12 @@ class SiteData(msgspec.Struct, frozen=True):
             if copy is not None:
                 return copy
             raise TransportError(location, "the site was not reachable")
-        found = self.signed.get(location.removeprefix(SIGNED))
-        if found is None:
+        result = self.signed.get(location.removeprefix(SIGNED))
+        if result is None:
             raise ConfigurationError(
                 f"{location}: the site does not publish these data", code=ProblemCode.NOT_PUBLISHED
             )
-        return Copy(location, _decoded(found.contents, location))
+        return Copy(location, _decoded(result.contents, location))
 
     def _source(self, copy: Copy, below: Iterable[DataSource]) -> DataSource:
         source = self.surroundings.resolve(copy.text, copy.location, Origin.SITE, below)

@@ -142,16 +142,16 @@ _OF_HOST = (Origin.HOST, Origin.COMMAND_LINE)
 
 def _without(data: Mapping[Any, Any], path: tuple[str, ...], above: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """Return ``data`` without the value at a path, if ``above`` has a value there."""
-    first, *rest = path
+    first, *remainder = path
     key = next((key for key in above if str(key) == first), None)
     if key is None or key not in data:
         return data
-    if not rest:
+    if not remainder:
         return {name: value for name, value in data.items() if name != key}
     below, over = data[key], above[key]
     if not isinstance(below, Mapping) or not isinstance(over, Mapping):
         return data
-    return {**data, key: _without(below, tuple(rest), over)}
+    return {**data, key: _without(below, tuple(remainder), over)}
 
 
 def _must_be_known(path: object, error: HieraError) -> bool:
@@ -178,9 +178,9 @@ def host_files(file: Path, directory: Path) -> Iterator[Path]:
         if file.exists():
             yield file
         if directory.exists():
-            found = trusted(directory).iterdir()
+            result = trusted(directory).iterdir()
             yield from sorted(
-                directory / path.name for path in found if path.suffix in (".yaml", ".yml", ".json")
+                directory / path.name for path in result if path.suffix in (".yaml", ".yml", ".json")
             )
     except OSError as error:
         raise ConfigurationError(file_problem(error, "cannot be read")) from error

@@ -62,10 +62,10 @@ class Delivery(msgspec.Struct, frozen=True):
             self.warn(f"cannot send reports: the name of this host is {sent.host!r}, {WANTED}")
             return
         data, failed = pack(sent), sent.report.exit_status not in _NOT_FAILED
-        kept = set()
+        remaining = set()
         for options in self._options:
             spool = self._spool(options)
-            kept.add(spool.path)
+            remaining.add(spool.path)
             try:
                 gone = spool.put(sent.report.run, data, self.warn, failed=failed)
             except OSError as error:
@@ -74,15 +74,17 @@ class Delivery(msgspec.Struct, frozen=True):
                 continue
             if gone:
                 self._tell(options, f"the spool is full, so the oldest unsent reports ({gone}) are removed")
-        forget_others(self.directory, kept, self.warn)
+        forget_others(self.directory, remaining, self.warn)
 
     def send(self, check: Callable[[], None]) -> None:
         """Send the waiting reports within ``send_timeout``. Raises only exceptions of ``check``."""
         deadline = Deadline(self.configuration.reports.send_timeout, check)
-        left = [one for one in self._options if one.location in self.unkept or self._waiting(one)]
-        while left:
-            options, *rest = left
-            part = deadline.within(deadline.left / len(left))
+        leftovers = [
+            option for option in self._options if option.location in self.unkept or self._waiting(option)
+        ]
+        while leftovers:
+            options, *remainder = leftovers
+            part = deadline.within(deadline.left / len(leftovers))
             try:
                 self._sending(options, part).run()
             except DeadlineError:
@@ -92,7 +94,7 @@ class Delivery(msgspec.Struct, frozen=True):
                 )
             except Exception as error:  # noqa: BLE001  whatever it is, the others get theirs, and the run has ended
                 self._tell_waiting(options, sentence_of(error))
-            left = rest
+            leftovers = remainder
 
     def _sending(self, options: DestinationOptions, deadline: Deadline) -> "_Sending":
         return _Sending(
@@ -125,10 +127,10 @@ class Delivery(msgspec.Struct, frozen=True):
         bounds = self.configuration.reports.spool
         return Spool(self.directory, _without_userinfo(options.location), bounds.count, bounds.bytes)
 
-    def _tell_waiting(self, options: DestinationOptions, what: str) -> None:
+    def _tell_waiting(self, options: DestinationOptions, description: str) -> None:
         waiting = len(self._waiting(options))
         self._tell(
-            options, f"{what}, and {counted(waiting, 'report waits', 'reports wait')} for the next run"
+            options, f"{description}, and {counted(waiting, 'report waits', 'reports wait')} for the next run"
         )
 
     def _tell(self, options: DestinationOptions, what: str) -> None:
@@ -162,11 +164,11 @@ class _Sending(msgspec.Struct):
     def _empty(self, destination: Destination) -> None:
         tried: set[str] = set()
         # Read the spool each time, because another run may have added a newer document.
-        while (one := self.spool.next(tried)) is not None:
-            tried.add(one.run)
-            if (data := self.spool.read(one, self.tell)) is not None:
-                self._bring(destination, one.run, data)
-                self.spool.remove(one)
+        while (item := self.spool.next(tried)) is not None:
+            tried.add(item.run)
+            if (data := self.spool.read(item, self.tell)) is not None:
+                self._bring(destination, item.run, data)
+                self.spool.remove(item)
 
     def _bring(self, destination: Destination, run: str, data: bytes) -> None:
         """Send a document. If the destination refuses it, drop it with a warning. Raise other errors."""
@@ -187,8 +189,8 @@ class _Sending(msgspec.Struct):
 
 
 def _without_userinfo(location: str) -> str:
-    scheme, mark, rest = location.partition("://")
+    scheme, mark, remainder = location.partition("://")
     if not mark:
         return location
-    origin, slash, path = rest.partition("/")
+    origin, slash, path = remainder.partition("/")
     return f"{scheme}{mark}{origin.rpartition('@')[2]}{slash}{path}"

@@ -45,8 +45,8 @@ def pack(sent: SentReport) -> bytes:
     """Return the document of a host's report, without changing ``sent``. Raises ``ValueError`` if it cannot be made
     small enough.
     """
-    whole = msgspec.structs.replace(sent, report=without_lists(sent.report))
-    for candidate in _smaller_and_smaller(whole):
+    text = msgspec.structs.replace(sent, report=without_lists(sent.report))
+    for candidate in _smaller_and_smaller(text):
         if (packed := _packed(candidate)) is not None:
             return packed
     raise ValueError("is too large, even without all optional parts")  # for example a name of many megabytes
@@ -95,38 +95,38 @@ def _packed(sent: SentReport) -> bytes | None:
 def _smaller_and_smaller(sent: SentReport) -> Iterator[SentReport]:
     yield sent
     # 1.
-    left = ["differences of contents"]
+    leftovers = ["differences of contents"]
     sent = _with_report(sent, _each_event(sent.report, _without_diffs))
-    yield _saying(sent, left)
+    yield _saying(sent, leftovers)
     # 2.
-    left.append("the ends of long texts and lists")
+    leftovers.append("the ends of long texts and lists")
     sent = _with_report(sent, _shortened(sent.report, _LONG_TEXT, _LONG_LIST))
     sent = msgspec.structs.replace(sent, restless=_cut(sent.restless, _LONG_TEXT, _LONG_LIST))
     if len(msgspec.json.encode(sent.facts)) > _MOST_FACTS:
-        left.append("facts")
+        leftovers.append("facts")
         sent = msgspec.structs.replace(sent, facts={})
-    yield _saying(sent, left)
+    yield _saying(sent, leftovers)
     # 3.
     count = sum(1 for _ in _events(sent.report))
     while count > 1:
         count //= 2
         fewer, gone = _with_most_severe(sent.report, count)
-        yield _saying(_with_report(sent, fewer), [*left, counted(gone, "resource")])
+        yield _saying(_with_report(sent, fewer), [*leftovers, counted(gone, "resource")])
     # 4.
     fewer, gone = _with_most_severe(sent.report, 1)
     sent = _with_report(sent, _shortened(fewer, _SHORT_TEXT, _SHORT_LIST))
-    left = [*left, counted(gone, "resource"), "facts", "restless resources", "exports"]
+    leftovers = [*leftovers, counted(gone, "resource"), "facts", "restless resources", "exports"]
     count = _MOST_BUNDLES
     while count:
-        yield _saying(_with_few_bundles(sent, count), [*left, f"bundles beyond the first {count}"])
+        yield _saying(_with_few_bundles(sent, count), [*leftovers, f"bundles beyond the first {count}"])
         count //= 2
-    yield _saying(_with_few_bundles(sent, 0), [*left, "bundles"])
+    yield _saying(_with_few_bundles(sent, 0), [*leftovers, "bundles"])
 
 
 def _with_few_bundles(sent: SentReport, count: int) -> SentReport:
     """Return the smallest form of a report, with at most ``count`` bundles. Without bundles, its size is bounded."""
     report = msgspec.structs.replace(sent.report, bundles=sent.report.bundles[:count])
-    bundles = [_cut_standing(one) for one in sent.bundles[:count]]
+    bundles = [_cut_standing(bundle) for bundle in sent.bundles[:count]]
     return msgspec.structs.replace(sent, facts={}, restless=[], bundles=bundles, report=report)
 
 
@@ -136,9 +136,9 @@ def _cut_standing(bundle: PublishedBundle) -> PublishedBundle:
     return cut
 
 
-def _saying(sent: SentReport, left: list[str]) -> SentReport:
+def _saying(sent: SentReport, leftovers: list[str]) -> SentReport:
     return msgspec.structs.replace(
-        sent, left_out=f"omitted, because the document was too large: {', '.join(left)}"
+        sent, left_out=f"omitted, because the document was too large: {', '.join(leftovers)}"
     )
 
 
@@ -147,7 +147,7 @@ def _with_report(sent: SentReport, report: Report) -> SentReport:
 
 
 def _without_diffs(event: Event) -> Event:
-    differences = [msgspec.structs.replace(one, diff="") for one in event.differences]
+    differences = [msgspec.structs.replace(difference, diff="") for difference in event.differences]
     return msgspec.structs.replace(event, differences=differences)
 
 
@@ -199,8 +199,8 @@ def _cut(value: Any, text: int, items: int) -> Any:
     if isinstance(value, tuple):
         return tuple(_cut(item, text, items) for item in value[:items])
     if isinstance(value, dict):
-        kept = list(value.items())[: max(items, _LONG_LIST)]
-        return {_cut(key, text, items): _cut(item, text, items) for key, item in kept}
+        remaining = list(value.items())[: max(items, _LONG_LIST)]
+        return {_cut(key, text, items): _cut(item, text, items) for key, item in remaining}
     if isinstance(value, msgspec.Struct):
         fields = {name: _cut(getattr(value, name), text, items) for name in value.__struct_fields__}
         return msgspec.structs.replace(value, **fields)
@@ -210,15 +210,15 @@ def _cut(value: Any, text: int, items: int) -> Any:
 def _with_most_severe(report: Report, count: int) -> tuple[Report, int]:
     """Return a report with the ``count`` most severe resources, and the number of omitted resources."""
     ranked = sorted(_events(report), key=_rank)
-    kept = {id(event) for event in ranked[:count]}
+    remaining = {id(event) for event in ranked[:count]}
 
     def fewer(bundle: BundleReport) -> BundleReport:
-        events = [event for event in bundle.events if id(event) in kept]
+        events = [event for event in bundle.events if id(event) in remaining]
         # The positions refer to the complete list of events.
         in_order = bundle.in_order and msgspec.structs.replace(bundle.in_order, others_at=[])
         return msgspec.structs.replace(bundle, events=events, in_order=in_order)
 
-    return _each_bundle(report, fewer), len(ranked) - len(kept)
+    return _each_bundle(report, fewer), len(ranked) - len(remaining)
 
 
 def _rank(event: Event) -> tuple[bool, int]:
@@ -234,13 +234,13 @@ _LONGEST = 4096  # characters of one text
 
 def chosen_facts(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return the facts at these dotted paths, nested as in expressions."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in names:
         steps = name.split(".")
         value = _at(facts, steps)
         if value is not _ABSENT:
-            _put(found, steps, value)
-    return found
+            _put(result, steps, value)
+    return result
 
 
 _ABSENT: Any = object()
@@ -256,16 +256,16 @@ def _at(facts: Mapping[str, Any], steps: list[str]) -> Any:
     return _plain(value, 0)
 
 
-def _put(found: dict[str, Any], steps: list[str], value: Any) -> None:
+def _put(result: dict[str, Any], steps: list[str], value: Any) -> None:
     for step in steps[:-1]:
-        inner = found.setdefault(step, {})
+        inner = result.setdefault(step, {})
         if not isinstance(inner, dict):  # its parent is already complete
             return
-        found = inner
-    there = found.get(steps[-1])
+        result = inner
+    there = result.get(steps[-1])
     if isinstance(there, dict) and isinstance(value, dict):
         value = {**there, **value}
-    found[steps[-1]] = value
+    result[steps[-1]] = value
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -62,11 +62,11 @@ class Spool:
         """Store a document durably. Return the number of removed documents. Raises ``OSError``."""
         make_directory(self.path.parent, warn)
         make_directory(self.path, warn)
-        kept = Waiting(run, failed, len(data))
-        write_state(self.path / kept.name, data)
+        remaining = Waiting(run, failed, len(data))
+        write_state(self.path / remaining.name, data)
         gone = list(_beyond(self.waiting(), self._count, self._size))
-        for one in gone:
-            self.remove(one)
+        for item in gone:
+            self.remove(item)
         return len(gone)
 
     def waiting(self) -> list[Waiting]:
@@ -79,9 +79,9 @@ class Spool:
         Documents newer than all tried ones come first, then failed runs, then other runs, each newest first. Raises
         ``OSError``.
         """
-        left = [one for one in self.waiting() if one.run not in tried]
-        newer = [one for one in left if one.run > max(tried, default="")]
-        return next(iter([*newer, *sorted(left, key=lambda one: not one.failed)]), None)
+        leftovers = [item for item in self.waiting() if item.run not in tried]
+        newer = [item for item in leftovers if item.run > max(tried, default="")]
+        return next(iter([*newer, *sorted(leftovers, key=lambda item: not item.failed)]), None)
 
     def read(self, one: Waiting, warn: Warn) -> bytes | None:
         """Return a document, or ``None`` if it is gone or damaged. Set aside a damaged one. Raises ``OSError``."""
@@ -115,9 +115,9 @@ class Spool:
     def _found(self) -> Iterator[Waiting]:
         with suppress(FileNotFoundError), os.scandir(self.path) as entries:
             for entry in entries:
-                if found := _NAME.fullmatch(entry.name):
+                if match := _NAME.fullmatch(entry.name):
                     size = entry.stat(follow_symlinks=False).st_size
-                    yield Waiting(found[1], found[2] == "failed", size)
+                    yield Waiting(match[1], match[2] == "failed", size)
 
 
 def make_directory(path: Path, warn: Warn) -> None:
@@ -141,9 +141,9 @@ def forget_others(directory: Path, kept: Collection[Path], warn: Warn) -> None:
 
 def _beyond(waiting: list[Waiting], count: int, size: int) -> Iterator[Waiting]:
     """Yield the documents beyond the limits, never the newest one."""
-    left, total = len(waiting), sum(one.size for one in waiting)
-    for one in sorted(waiting[1:], key=lambda one: (one.failed, one.run)):
-        if left <= count and total <= size:
+    remaining, total = len(waiting), sum(item.size for item in waiting)
+    for item in sorted(waiting[1:], key=lambda item: (item.failed, item.run)):
+        if remaining <= count and total <= size:
             return
-        left, total = left - 1, total - one.size
-        yield one
+        remaining, total = remaining - 1, total - item.size
+        yield item

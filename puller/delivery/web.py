@@ -80,7 +80,7 @@ def _refusal(url: str, method: str, status: int) -> TransportError:
         if 300 <= status < 400
         else _HINTS.get(status, "")
     )
-    what = f"{method} failed with status {status}{': ' if hint else ''}{hint}"
+    detail = f"{method} failed with status {status}{': ' if hint else ''}{hint}"
     if status in _REFUSED:
-        return RefusedError(url, what)
-    return (DoubtedError if status == HTTPStatus.BAD_REQUEST else TransportError)(url, what)
+        return RefusedError(url, detail)
+    return (DoubtedError if status == HTTPStatus.BAD_REQUEST else TransportError)(url, detail)

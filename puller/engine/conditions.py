@@ -26,8 +26,8 @@ def why_unmanaged(declaration: Declaration) -> str:
     places = {id(place) for place in declaration.places()}
 
     def why(place: Declaration) -> str:
-        said = _why_not(place)
-        return said if not said or id(place) in places else f"{place.reference}: {said}"
+        text = _why_not(place)
+        return text if not text or id(place) in places else f"{place.reference}: {text}"
 
     return why_no_way(declaration, why)
 

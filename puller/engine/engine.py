@@ -332,11 +332,11 @@ class Engine:
             evaluate_again,  # rarely needed
         )
 
-        asked = evaluate_again(declaration)
+        requested = evaluate_again(declaration)
         if not declaration.failure or not self._settings.noop:
             return ""
         is_brought, uncertain = self._system.will_be_written, self._progress.is_uncertain
-        missing = (path for path in asked if not os.path.lexists(path))
+        missing = (path for path in requested if not os.path.lexists(path))
         return next((path for path in missing if is_brought(path) or uncertain(path)), "")
 
     def _context_of(self, declaration: Declaration, *, noop: bool = False) -> Context:
@@ -486,8 +486,8 @@ class Engine:
         # 8. New state.
         actual = resource.look()
         if remaining := resource.differences(actual):
-            what = f"is still out of sync after the change: {people(remaining)}"
-            raise ResourceError(what, code=ProblemCode.STILL_DIFFERS)
+            detail = f"is still out of sync after the change: {people(remaining)}"
+            raise ResourceError(detail, code=ProblemCode.STILL_DIFFERS)
         if self._observer is not None:
             self._observer.after_change(self._catalog.attended(index), resource, actual)
         return actual

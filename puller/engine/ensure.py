@@ -41,7 +41,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def ensure(
-    wanted: Wanted, inputs: Inputs, settings: Settings, stops: StopRequests, session: Session | None
+    desired: Wanted, inputs: Inputs, settings: Settings, stops: StopRequests, session: Session | None
 ) -> list[Event]:
     """Apply a resource. Return its event after the events of its child resources. The session records all events.
 
@@ -54,12 +54,12 @@ def ensure(
     Raise ``UsageError`` if the resource is invalid.
     """
     # 1. References.
-    properties, resource_type = dict(wanted.properties), find_type(wanted.type)
+    properties, resource_type = dict(desired.properties), find_type(desired.type)
     fields = msgspec.structs.fields(resource_type.properties_type) if resource_type else ()
     names = [field.name for field in fields if field.type == tuple[Reference, ...]]
     references = {name: _references(name, properties.pop(name, None)) for name in names}
     # 2. A manifest of one resource.
-    manifest = _load({"resources": [{wanted.type: properties}]}, inputs)
+    manifest = _load({"resources": [{desired.type: properties}]}, inputs)
     # 3. Events of the session.
     before = _link(manifest, references, session)
     # 4. Application. A session has all earlier events, so pending refreshes need no record.
@@ -100,17 +100,17 @@ def _link(
 ) -> list[Event]:
     """Link references with events of the session. Return these events in the order of their numbers."""
     required = references.get("require", ())
-    subscribed = [(name, one) for name in ("subscribe", "reload") for one in references.get(name, ())]
+    subscribed = [(name, item) for name in ("subscribe", "reload") for item in references.get(name, ())]
     if not required and not subscribed:
         return []
     if session is None:
-        one = (*required, *(reference for _, reference in subscribed))[0]
-        raise UsageError(f"{one}: references require a session", hint="create one with: puller session new")
+        item = (*required, *(reference for _, reference in subscribed))[0]
+        raise UsageError(f"{item}: references require a session", hint="create one with: puller session new")
     recorded, links, first = session.events(), manifest.links, len(manifest.declarations)
     own = first - 1
     since = _last_success(recorded, manifest.declarations[own].reference)
     # The events of the session have the numbers after the manifest's own resources.
-    found = [_find(recorded, reference, session) for reference in required]
+    results = [_find(recorded, reference, session) for reference in required]
     news = [
         (name, event)
         for name, reference in subscribed
@@ -120,10 +120,10 @@ def _link(
         # For all resources, because an ``apply`` resource has those of its child manifest.
         met = [(reference, first + number) for number, reference in enumerate(required)]
         links.requirements[index] = [*met, *links.requirements.get(index, [])]
-    for number, (name, _) in enumerate(news, start=first + len(found)):
+    for number, (name, _) in enumerate(news, start=first + len(results)):
         each = links.reloads if name == "reload" else links.subscriptions
         each.setdefault(own, []).append(number)
-    return [event.event for event in (*found, *(event for _, event in news))]
+    return [event.event for event in (*results, *(event for _, event in news))]
 
 
 def _news(
@@ -139,9 +139,9 @@ def _news(
 
 
 def _find(events: Sequence[Recorded], reference: Reference, session: Session) -> Recorded:
-    if (found := latest(events, reference)) is None:
+    if (recorded := latest(events, reference)) is None:
         raise UsageError(f"{reference}: has no event in the session {session.directory}")
-    return found
+    return recorded
 
 
 def _last_success(events: Sequence[Recorded], reference: Reference) -> int:

@@ -50,16 +50,16 @@ def explain_everywhere(manifest: Manifest, name: str) -> Iterator[dict[str, Any]
     """
     first = explain_key(manifest.data, name)
     yield first
-    parents_first = sorted(manifest.declarations, key=lambda found: len(list(found.parents())))
-    homes = [place.home for found in parents_first for place in found.places()]
+    parents_first = sorted(manifest.declarations, key=lambda result: len(list(result.parents())))
+    homes = [place.home for result in parents_first for place in result.places()]
     for data in {id(home.data): home.data for home in homes}.values():
-        found = explain_key(data, name)
-        if _outcome(found) != _outcome(first):
-            yield {"manifest": data.own.name, **found}
+        result = explain_key(data, name)
+        if _outcome(result) != _outcome(first):
+            yield {"manifest": data.own.name, **result}
 
 
-def _outcome(found: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(found.get(part) for part in ("found", "value", "error"))
+def _outcome(result: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(result.get(part) for part in ("found", "value", "error"))
 
 
 def explain_key(data: BundleData, name: str) -> dict[str, Any]:
@@ -94,20 +94,20 @@ def _sources(data: BundleData, key: Key) -> Iterator[dict[str, Any]]:
 
 
 def _of_document(source: DataSource, data: BundleData, key: Key) -> dict[str, Any]:
-    found: dict[str, Any] = {"source": str(source.origin), "name": source.name, "found": False}
+    result: dict[str, Any] = {"source": str(source.origin), "name": source.name, "found": False}
     try:
         value = _dug(key, source.data.get(key.root, ABSENT), data)
     except HieraError as error:
-        return {**found, "error": str(error)}
+        return {**result, "error": str(error)}
     if value is not ABSENT:
-        found |= {"found": True, "value": printable(value), "from": places_of(source, key.root)}
-        found |= _derivation(source, data, key)
+        result |= {"found": True, "value": printable(value), "from": places_of(source, key.root)}
+        result |= _derivation(source, data, key)
     elif key.root in source.unresolved:
-        found["error"] = source.unresolved[key.root]
+        result["error"] = source.unresolved[key.root]
     if source.document is not None and source.explanation is not None and source.document.has_hierarchy:
-        found["hierarchy"] = [entry.sentence() for entry in source.explanation.entries]
-        found["merge"] = source.explanation.merge
-    return found
+        result["hierarchy"] = [entry.sentence() for entry in source.explanation.entries]
+        result["merge"] = source.explanation.merge
+    return result
 
 
 def _derivation(source: DataSource, data: BundleData, key: Key) -> dict[str, Any]:
@@ -163,12 +163,12 @@ def places_of(source: DataSource, root: str) -> list[str]:
 
 
 def _of_tree(data: BundleData, key: Key) -> dict[str, Any]:
-    found: dict[str, Any] = {"source": ORIGIN_OF_TREE, "name": TREE, "found": False}
+    result: dict[str, Any] = {"source": ORIGIN_OF_TREE, "name": TREE, "found": False}
     step = recorder()
     try:
         value = data.ask(key.text, step=step)
     except HieraError as error:
-        found["error"] = str(error)
+        result["error"] = str(error)
         value = MISSING
     # The explanation quotes the value of each level. If any part of the key is sensitive, all values are hidden.
     if any(data.sensitive(key.root)):
@@ -176,8 +176,8 @@ def _of_tree(data: BundleData, key: Key) -> dict[str, Any]:
         value = value if value is MISSING else hidden_at({"": value}, ("",))[""]
     if value is not MISSING:
         places = [f'level "{level}" ({path})' for level, path in step.holders()]
-        found |= {"found": True, "value": printable(value), "from": places}
-    return {**found, "explanation": printable(step.as_data()), "lines": str(step).splitlines()}
+        result |= {"found": True, "value": printable(value), "from": places}
+    return {**result, "explanation": printable(step.as_data()), "lines": str(step).splitlines()}
 
 
 def _dug(key: Key, value: Any, data: BundleData) -> Any:
@@ -270,31 +270,33 @@ def explain_resource(
 
 
 def _explained(
-    catalog: Catalog, index: int, found: Declaration, recorded: Recorder, state_directory: Path | None
+    catalog: Catalog, index: int, declaration: Declaration, recorded: Recorder, state_directory: Path | None
 ) -> dict[str, Any]:
     # 2. Used values.
     uses = Uses()
-    for place in found.places():
+    for place in declaration.places():
         if place.item:
             uses.values |= recorded.of(place.problems.source, (*place.path, FOR), place.home.scope).values
         uses.values |= recorded.of(place.problems.source, place.key, place.home.scope).values
-    _use_templates(found, uses)
+    _use_templates(declaration, uses)
     # 3. Declaration.
-    explained: dict[str, Any] = {"resource": str(found.reference), "declared": found.where}
-    if found.item:
-        explained["item"] = found.item
-    if also := dict.fromkeys(place.where for place in found.united if place.where != found.where):
+    explained: dict[str, Any] = {"resource": str(declaration.reference), "declared": declaration.where}
+    if declaration.item:
+        explained["item"] = declaration.item
+    if also := dict.fromkeys(place.where for place in declaration.united if place.where != declaration.where):
         explained["also_declared"] = list(also)
-    if applied := applied_as(found):
+    if applied := applied_as(declaration):
         explained["applied"] = applied
-    if found.failure:
-        explained["failure"] = found.failure
+    if declaration.failure:
+        explained["failure"] = declaration.failure
     else:
-        explained["properties"] = found.shown()
+        explained["properties"] = declaration.shown()
     # 4. Values and their sources.
-    explained["uses"] = [use_of(path, value, found.home.data) for path, value in uses.values.items()]
+    explained["uses"] = [use_of(path, value, declaration.home.data) for path, value in uses.values.items()]
     # 5. Records.
-    if not found.failure and (record := found.type.on_record(found.properties, state_directory)):
+    if not declaration.failure and (
+        record := declaration.type.on_record(declaration.properties, state_directory)
+    ):
         explained["on_record"] = record
     # 6. Links.
     links = {
@@ -302,7 +304,7 @@ def _explained(
         "subscribes": [str(catalog.declarations[i].reference) for i in catalog.subscriptions(index)],
         "reloads_for": [str(catalog.declarations[i].reference) for i in catalog.reloads(index)],
         "refreshes": [_refreshed(listed) for listed in catalog.subscribers_of(index)],
-        "below": [_name(parent) for parent in found.parents()],
+        "below": [_name(parent) for parent in declaration.parents()],
     }
     return explained | {name: references for name, references in links.items() if references}
 

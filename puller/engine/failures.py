@@ -40,5 +40,5 @@ def _bug(error: Exception, declaration: Declaration) -> str:
     """Return an unexpected error with the end of its traceback. Hide the message of a sensitive resource."""
     import traceback
 
-    said = type(error).__name__ if declaration.properties.sensitive else repr(error)
-    return f"internal error: {said}\n{''.join(traceback.format_tb(error.__traceback__, limit=-3))}"
+    text = type(error).__name__ if declaration.properties.sensitive else repr(error)
+    return f"internal error: {text}\n{''.join(traceback.format_tb(error.__traceback__, limit=-3))}"

@@ -53,25 +53,25 @@ def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> Heal
         why_not = f"it exceeded its timeout of {check.timeout:g} s"
         return HealthResult(name, Health.UNKNOWN, tries, "timed out", why_not)
     except (OSError, PullerError) as error:
-        said = reason(error) if isinstance(error, OSError) else str(error)
+        text = reason(error) if isinstance(error, OSError) else str(error)
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-        return HealthResult(name, Health.UNKNOWN, tries, "cannot be carried out", f"{where}{said}")
+        return HealthResult(name, Health.UNKNOWN, tries, "cannot be carried out", f"{where}{text}")
     if answer.wrong:
         return HealthResult(name, Health.CRITICAL, tries, str(Health.CRITICAL), "; ".join(answer.wrong))
     return HealthResult(name, Health.OK, tries, str(Health.OK), answer.found)
 
 
 def _answer(check: HealthCheck, system: System) -> Answer:
-    kind, wanted = check.kind, check.wanted
+    kind, desired = check.kind, check.wanted
     module = import_module(f"puller.checks.{kind.removesuffix('_rules')}")
     deadline = Deadline(check.timeout, signals.check_command)
     if kind in _STARTS_PROGRAMS:
-        answer: Answer = module.ask(wanted, deadline, system)
+        answer: Answer = module.ask(desired, deadline, system)
         deadline.verify()
         return answer
     # A lost file server or a slow resolver may block longer than any time limit.
-    found: Answer = aside(lambda: module.ask(wanted, deadline), deadline)
-    return found
+    result: Answer = aside(lambda: module.ask(desired, deadline), deadline)
+    return result
 
 
 def _try_command(name: str, tries: int, command: str, timeout: float, system: System) -> HealthResult:

@@ -34,11 +34,11 @@ from puller.values.removal_policy import Removed
 @cache
 def describe_properties(properties: type[Properties]) -> dict[str, str]:
     """Return the docstring below each property, by name, common properties first. Empty without source code."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for base in reversed(properties.__mro__):
         if issubclass(base, Properties):
-            found |= _described(base)
-    return found
+            result |= _described(base)
+    return result
 
 
 @cache
@@ -213,7 +213,7 @@ _LIBRARIES: Final[Schema] = {
 
 
 def _types() -> dict[str, ResourceType]:
-    return {name: found for name in type_names() if (found := find_type(name)) is not None}
+    return {name: result for name in type_names() if (result := find_type(name)) is not None}
 
 
 def _definitions(kinds: dict[str, ResourceType], body: Callable[[str, Schema], Schema]) -> Schema:
@@ -227,9 +227,9 @@ def _definitions(kinds: dict[str, ResourceType], body: Callable[[str, Schema], S
     definitions: Schema = {}
     for name, schema in components.items():  # expressions may have any value
         properties = schema.get("properties", {})
-        said = describe_fields(_CHECKS[name]) if name in _CHECKS else {}
+        text = describe_fields(_CHECKS[name]) if name in _CHECKS else {}
         flexible = {
-            key: _or_expression(value) | ({"description": said[key]} if key in said else {})
+            key: _or_expression(value) | ({"description": text[key]} if key in text else {})
             for key, value in properties.items()
         }
         definitions[name] = {**schema, "properties": flexible}

@@ -85,7 +85,7 @@ class PendingRefreshes:
         """
         resources = {subscriber_of(name)[0] for name in known}
         names = ((name, subscriber_of(name)[0]) for name in self._names())
-        self.clear([name for name, one in names if one not in resources and not may_be(one)])
+        self.clear([name for name, item in names if item not in resources and not may_be(item)])
 
     def _names(self) -> frozenset[str]:
         return frozenset(name for names in self._pending.values() for name in names)

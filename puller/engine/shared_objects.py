@@ -46,10 +46,10 @@ class Parts:
 
     @cached_property
     def _by_whole(self) -> dict[Hashable, list[int]]:
-        found: dict[Hashable, list[int]] = {}
+        result: dict[Hashable, list[int]] = {}
         for index, whole in self._wholes():
-            found.setdefault(whole, []).append(index)
-        return found
+            result.setdefault(whole, []).append(index)
+        return result
 
     def _wholes(self) -> Iterator[tuple[int, Hashable]]:
         declarations = self._catalog.declarations

@@ -129,13 +129,13 @@ class Transactions:
                 continue
             member = self.made(other)
             try:
-                found = member.look()
-                differs = bool(member.differences(found))
+                result = member.look()
+                differs = bool(member.differences(result))
             except (OSError, ResourceError):  # the error is reported at its own turn
                 continue
             joined.add(other)
             if differs:
-                yield other, member, found
+                yield other, member, result
 
     def _may_join(self, other: int, joined: Collection[int], first: int) -> bool:
         """Return whether a part depends only on resources that are finished or joined."""
@@ -179,15 +179,15 @@ class Transactions:
                 return
             member = self.made(other)
             try:
-                found = member.look()
-                if not member.differences(found):
+                result = member.look()
+                if not member.differences(result):
                     continue  # without a change, its order does not matter
-                if member.transaction(found) != key:
+                if member.transaction(result) != key:
                     return
             except (OSError, ResourceError):
                 return
             before = declaration
-            yield other, member, found
+            yield other, member, result
 
     def made(self, index: int) -> Resource[Any, Any]:
         """Return the resource with this index."""

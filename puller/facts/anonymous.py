@@ -53,9 +53,9 @@ _SELINUX = ("enabled", "enforced", "current_mode", "config_mode", "config_policy
 def anonymous(facts: Mapping[str, Any], *, keep: Collection[str] = ()) -> dict[str, Any]:
     """Return all built-in facts without identifying values, and other facts only if ``keep`` names them."""
     rules = _Replacing().rules
-    found = {name: rules[name](facts[name]) for name in facts if name in rules}
-    kept = {name: facts[name] for name in facts if name in keep and name not in BUILT_IN}
-    return _present(found) | kept
+    result = {name: rules[name](facts[name]) for name in facts if name in rules}
+    remaining = {name: facts[name] for name in facts if name in keep and name not in BUILT_IN}
+    return _present(result) | remaining
 
 
 def _present(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,8 +160,8 @@ class _Replacing:
         def keep(value: Any) -> Any:
             if not isinstance(value, Mapping):
                 return ABSENT
-            found = {name_of(name): rule(item) for name, item in value.items()}
-            return _present({name: item for name, item in found.items() if name is not ABSENT})
+            result = {name_of(name): rule(item) for name, item in value.items()}
+            return _present({name: item for name, item in result.items() if name is not ABSENT})
 
         return keep
 
@@ -219,11 +219,11 @@ class _Replacing:
             "bindings": self._bindings,
             "bindings6": self._bindings,
         }
-        found = _present({name: rules[name](item) for name, item in value.items() if name in rules})
+        result = _present({name: rules[name](item) for name, item in value.items() if name in rules})
         for network, address, mask in _NETWORK_OF:
-            if network in value and address in found and mask in found:
-                found[network] = _network(found[address], found[mask])
-        return found
+            if network in value and address in result and mask in result:
+                result[network] = _network(result[address], result[mask])
+        return result
 
     def _bindings(self, value: Any) -> Any:
         links = map(self._link, value) if isinstance(value, list) else ()

@@ -63,10 +63,10 @@ def over(
     if (known := host.of_bundles.get(place)) is not None:
         return known, []
     files, problems = _files(root, directories)
-    found: Mapping[str, Any] = BundleFacts(host, files, host.limit) if files else host
+    result: Mapping[str, Any] = BundleFacts(host, files, host.limit) if files else host
     if not problems:
-        host.of_bundles[place] = found
-    return found, problems
+        host.of_bundles[place] = result
+    return result, problems
 
 
 class BundleFacts(Mapping[str, Any]):
@@ -107,8 +107,8 @@ class BundleFacts(Mapping[str, Any]):
         """Return all facts, except failed facts, which ``problems`` names."""
         host = self.host.as_dict(legacy=legacy) if isinstance(self.host, Facts) else dict(self.host)
         answers = {name: self._answer(name) for name in self._files}
-        found = {name: value for name, value in answers.items() if not isinstance(value, BundleFactError)}
-        return dict(sorted({**host, **found}.items()))
+        result = {name: value for name, value in answers.items() if not isinstance(value, BundleFactError)}
+        return dict(sorted({**host, **result}.items()))
 
     @property
     def problems(self) -> list[str]:
@@ -150,8 +150,8 @@ def _read(file: FactFile, limit: float | None) -> Any:
         return documents.value(documents.content(judged.path), form, file.shown)
     # 4.
     if limit is None:
-        what = "is not run without the facts of this machine, so pass its value with --fact or --facts"
-        raise FactError(file.shown, what, is_left_out=True)
+        detail = "is not run without the facts of this machine, so pass its value with --fact or --facts"
+        raise FactError(file.shown, detail, is_left_out=True)
     try:
         output = custom.output_of(file.shown, judged.path, limit)
     except OSError as error:
@@ -195,12 +195,12 @@ def _in_directory(root: Path, directory: Path, problems: list[Problem]) -> list[
     except OSError as error:
         problems.append(_invalid(shown, f"cannot be read: {reason(error)}"))
         return []
-    kept = (name for name in names if not custom.is_leftover(name))
-    return [FactFile(os.path.join(directory, name), os.path.join(shown, name)) for name in kept]
+    remaining = (name for name in names if not custom.is_leftover(name))
+    return [FactFile(os.path.join(directory, name), os.path.join(shown, name)) for name in remaining]
 
 
-def _invalid(file: str, what: str) -> Problem:
-    return Problem(code=ProblemCode.INVALID_FACT_FILE, message=what, location=Location(file))
+def _invalid(file: str, description: str) -> Problem:
+    return Problem(code=ProblemCode.INVALID_FACT_FILE, message=description, location=Location(file))
 
 
 _LINK = "is a symbolic link, which a bundle cannot contain, expected the target itself"

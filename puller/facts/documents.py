@@ -35,8 +35,8 @@ def parse(text: bytes, form: str, source: str) -> dict[str, Any]:
     """Return the facts of a document in the ``form`` json, yaml or txt. Raises ``FactError`` that names ``source``."""
     facts = value(text, form, source)
     if not isinstance(facts, dict):
-        found = "a list" if isinstance(facts, list) else f"only {facts!r}"
-        raise FactError(source, f"holds {found}, expected a mapping of fact names to values")
+        result = "a list" if isinstance(facts, list) else f"only {facts!r}"
+        raise FactError(source, f"holds {result}, expected a mapping of fact names to values")
     return facts
 
 
@@ -57,11 +57,11 @@ def printed(text: bytes, source: str) -> Any:
     if _is_line_of_text(text):
         return _number_or_text(_decoded(text, source).strip())
     form = "json" if text.lstrip()[:1] == b"[" else form_of_output(text)
-    found = value(text, form, source)
-    if not isinstance(found, dict | list):
+    result = value(text, form, source)
+    if not isinstance(result, dict | list):
         shown = _shortened(_decoded(text, source).strip())
         raise FactError(source, f"is {shown!r}, expected a mapping, a list or one line of text")
-    return found
+    return result
 
 
 def read(path: str) -> dict[str, Any]:

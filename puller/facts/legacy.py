@@ -123,5 +123,5 @@ def names(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _interfaces(facts: Mapping[str, Any]) -> dict[str, Any]:
-    found = find(facts, ("networking", "interfaces"))
-    return found if isinstance(found, dict) else {}
+    result = find(facts, ("networking", "interfaces"))
+    return result if isinstance(result, dict) else {}

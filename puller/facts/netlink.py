@@ -67,13 +67,13 @@ def parse_links(messages: list[bytes]) -> Iterator[Link]:
     """Yield the links in the bodies of RTM_NEWLINK messages."""
     for body in messages:
         index = _LINK.unpack_from(body)[2]
-        found = _attributes(body[_LINK.size :])
+        result = _attributes(body[_LINK.size :])
         yield Link(
             index,
-            _text(found.get(_LINK_NAME, b"")),
-            found.get(_LINK_ADDRESS, b"").hex(":"),
-            int.from_bytes(found.get(_LINK_MTU, b""), sys.byteorder),
-            int.from_bytes(found.get(_LINK_MASTER, b""), sys.byteorder),
+            _text(result.get(_LINK_NAME, b"")),
+            result.get(_LINK_ADDRESS, b"").hex(":"),
+            int.from_bytes(result.get(_LINK_MTU, b""), sys.byteorder),
+            int.from_bytes(result.get(_LINK_MASTER, b""), sys.byteorder),
         )
 
 
@@ -81,11 +81,11 @@ def parse_addresses(messages: list[bytes], names: dict[int, str]) -> Iterator[Ad
     """Yield the addresses in the bodies of RTM_NEWADDR messages. ``names`` maps indexes to interface names."""
     for body in messages:
         family, prefix, flags, _, index = _ADDRESS.unpack_from(body)
-        found = _attributes(body[_ADDRESS.size :])
+        result = _attributes(body[_ADDRESS.size :])
         # On a point-to-point link IFA_ADDRESS is the remote end, and IFA_LOCAL is the local address.
-        packed = found.get(_LOCAL) or found.get(_PEER)
+        packed = result.get(_LOCAL) or result.get(_PEER)
         if packed and family in (socket.AF_INET, socket.AF_INET6):
-            name = _text(found.get(_LABEL, b"")) or names.get(index, "")
+            name = _text(result.get(_LABEL, b"")) or names.get(index, "")
             yield Address(index, name, socket.inet_ntop(family, packed), prefix, flags)
 
 
@@ -95,14 +95,14 @@ def _text(value: bytes) -> str:
 
 def _attributes(data: bytes) -> dict[int, bytes]:
     """Return the attributes (type, length, value, padded to four bytes) by type."""
-    found = {}
+    result = {}
     while len(data) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(data)
         if length < _ATTRIBUTE.size:
             break
-        found[kind & _TYPE_MASK] = data[_ATTRIBUTE.size : length]
+        result[kind & _TYPE_MASK] = data[_ATTRIBUTE.size : length]
         data = data[_aligned(length) :]
-    return found
+    return result
 
 
 def _aligned(length: int) -> int:

@@ -28,22 +28,22 @@ class Collected(msgspec.Struct):
 
 def collect(bundle: str, standings: Iterable[tuple[str, PublishedBundle]], types: Types) -> Collected:
     """Return the exports of the hosts that enforce a bundle, sorted by host name."""
-    found = Collected(bundle)
+    collected = Collected(bundle)
     for host, standing in sorted(standings):
         if not standing.enforced:
             continue
         try:
             declared = types(standing.enforced)
         except ValueError as error:
-            found.left_out[host] = str(error)
+            collected.left_out[host] = str(error)
             continue
         if not declared and not standing.exports:
             continue
         if why := _why_not(declared, standing.exports):
-            found.left_out[host] = why
+            collected.left_out[host] = why
         else:
-            found.values[host] = {name: standing.exports[name] for name in sorted(declared)}
-    return found
+            collected.values[host] = {name: standing.exports[name] for name in sorted(declared)}
+    return collected
 
 
 def _why_not(declared: Mapping[str, Export], values: Mapping[str, Value]) -> str:
@@ -61,7 +61,7 @@ def _why_not(declared: Mapping[str, Export], values: Mapping[str, Value]) -> str
 
 def as_data(collected: Sequence[Collected]) -> dict[str, Any]:
     """Return a data document: ``data.exports['web']`` contains the hosts with exports of the bundle ``web``."""
-    return {"data": {"exports": {one.bundle: one.values for one in collected}}}
+    return {"data": {"exports": {item.bundle: item.values for item in collected}}}
 
 
 class Targets(msgspec.Struct):
@@ -77,13 +77,13 @@ def as_targets(collected: Sequence[Collected], address: str, port: str) -> Targe
     If ``port`` is empty, ``address`` is the whole target.
     """
     targets = Targets()
-    for one in collected:
-        for host, values in one.values.items():
+    for item in collected:
+        for host, values in item.values.items():
             missing = [name for name in (address, port) if name and name not in values]
             if missing:
-                targets.left_out[one.bundle, host] = f"does not export {' and '.join(missing)}"
+                targets.left_out[item.bundle, host] = f"does not export {' and '.join(missing)}"
                 continue
-            own = {"puller_host": host, "puller_bundle": one.bundle}
+            own = {"puller_host": host, "puller_bundle": item.bundle}
             others = {
                 f"puller_{name}": _label(value)
                 for name, value in values.items()

@@ -125,7 +125,7 @@ def _packed(data: bytes) -> bytes:
 def _verify_numbers(sent: SentReport) -> None:
     if not 0 <= sent.report.exit_status < 256:
         raise ValueError("has an exit status that is none")
-    if any(not 0 <= count < _LARGEST_NUMBER for one in sent.restless for count in (one.runs, one.changes)):
+    if any(not 0 <= count < _LARGEST_NUMBER for item in sent.restless for count in (item.runs, item.changes)):
         raise ValueError("has a number of runs that cannot be")
 
 
@@ -145,11 +145,11 @@ def _is_deep(facts: Mapping[str, Any]) -> bool:
 
 def _why_not(text: bytes, error: Exception) -> str:
     try:
-        found = msgspec.json.decode(text, type=Format).format
+        result = msgspec.json.decode(text, type=Format).format
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"is no document of a report: {error}"
-    if found != _FORMAT:
-        return f"has format {found}, and this version of Puller knows format {_FORMAT}"
+    if result != _FORMAT:
+        return f"has format {result}, and this version of Puller knows format {_FORMAT}"
     return f"is no document of a report: {error}"
 
 
@@ -159,14 +159,14 @@ def _time(text: str, name: str) -> datetime:
     ``parse_moment`` is not used: here a time without an offset is an error, because Puller writes the offset.
     """
     try:
-        found = datetime.fromisoformat(text)
+        result = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"has {name}: {text[:40]!r}, expected a time") from None
-    if found.tzinfo is None:
+    if result.tzinfo is None:
         raise ValueError(f"has {name}: {text[:40]!r}, expected a time in UTC")
-    if not 2000 <= found.year < 9000:
+    if not 2000 <= result.year < 9000:
         raise ValueError(f"has {name}: {text[:40]!r}, expected a time of this millennium")
-    return found.astimezone(UTC)
+    return result.astimezone(UTC)
 
 
 _LONGEST = 1000

@@ -91,8 +91,8 @@ class Intake(msgspec.Struct, frozen=True):
         """
         inside = _name_in(data)
         if name is not None and name != inside:
-            what = f"of host {inside.host[:100]!r} and run {inside.run[:100]!r}"
-            raise RefusedDocument(f"the document is {what}, sent for {name.host!r} and {name.run!r}")
+            detail = f"of host {inside.host[:100]!r} and run {inside.run[:100]!r}"
+            raise RefusedDocument(f"the document is {detail}, sent for {name.host!r} and {name.run!r}")
         inside.verify()
         return self._write(inside, data)
 

@@ -331,9 +331,9 @@ def conditions_of_bundles(sent: SentReport) -> dict[str, Condition]:
     If no bundle explains the condition of the host, as with an unreachable site, all bundles get the host's condition.
     """
     host, _ = condition_of(sent)
-    found = {standing.name: condition_of(_narrowed(sent, standing))[0] for standing in sent.bundles}
-    is_explained = any(not condition.is_well for condition in found.values())
-    return found if host.is_well or is_explained else dict.fromkeys(found, host)
+    result = {standing.name: condition_of(_narrowed(sent, standing))[0] for standing in sent.bundles}
+    is_explained = any(not condition.is_well for condition in result.values())
+    return result if host.is_well or is_explained else dict.fromkeys(result, host)
 
 
 def _narrowed(sent: SentReport, standing: PublishedBundle) -> SentReport:
@@ -357,14 +357,14 @@ def _failure(report: Report) -> str:
     if report.problems:
         return str(report.problems[0])
     for bundle in _all(report):
-        if told := told_failures(bundle.events, most=1):
-            return told[0]
+        if reported := told_failures(bundle.events, most=1):
+            return reported[0]
     failed = sum(bundle.summary.failed + bundle.summary.unmet for bundle in report.bundles)
     return f"{counted(failed, 'resource')} failed" if failed else f"exit status {report.exit_status}"
 
 
 def _all(report: Report) -> list[BundleReport]:
-    return [one for bundle in report.bundles for one in (bundle, bundle.given_up) if one is not None]
+    return [item for bundle in report.bundles for item in (bundle, bundle.given_up) if item is not None]
 
 
 def _short(text: str) -> str:

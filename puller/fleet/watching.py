@@ -92,7 +92,7 @@ def judge(outcomes: Iterable[HostOutcome], rule: WatchRule, usual: float = 0.0) 
     if len(by_kind) > 1:
         for kind, of_kind in sorted(by_kind.items()):
             reasons += _reasons(of_kind, kind or "an unknown kind", rule, usual)
-    counts = {became: sum(one.became is became for one in every) for became in Became}
+    counts = {became: sum(item.became is became for item in every) for became in Became}
     return Verdict(counts, [sentence for sentence, _ in reasons], any(is_told for _, is_told in reasons))
 
 
@@ -104,16 +104,16 @@ def _reasons(
         ((Became.FAILED, Became.GAVE_UP), rule.failed, "failed or gave it up"),
         ((Became.SILENT,), rule.silent, "were not heard of since they got it"),
     ):
-        bad = [one for one in outcomes if one.became in what]
+        bad = [outcome for outcome in outcomes if outcome.became in what]
         part = 100 * len(bad) / len(outcomes) if outcomes else 0.0
         expected = usual * len(outcomes) if Became.FAILED in what else 0.0
         if len(bad) >= rule.at_least and part > limit and not _is_chance(len(bad), expected):
             of = f" of {kind}" if kind else ""
-            names = ", ".join(one.host for one in bad[:_NAMED])
-            more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-            why = next((f": {one.why}" for one in bad if one.why), "")
-            said = f"{len(bad)} of {counted(len(outcomes), 'host')}{of} {words} (limit {limit:g}%): {names}{more}{why}"
-            yield said, Became.FAILED in what
+            names = ", ".join(outcome.host for outcome in bad[:_NAMED])
+            suffix = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+            why = next((f": {outcome.why}" for outcome in bad if outcome.why), "")
+            share = f"{len(bad)} of {counted(len(outcomes), 'host')}{of} {words} (limit {limit:g}%)"
+            yield f"{share}: {names}{suffix}{why}", Became.FAILED in what
 
 
 def _is_chance(count: int, expected: float) -> bool:
@@ -144,7 +144,7 @@ def outcomes_of(
     begin = release.rollout.start if release.rollout is not None else None
     if begin is not None:
         first = begin.timestamp() if first is None else min(first, begin.timestamp())
-    found = []
+    results = []
     failed_without = 0
     for row in rows:
         became = _became(reader, release, row, before.get(row["host"], ""), first)
@@ -153,8 +153,8 @@ def outcomes_of(
         if became is not None:
             host = reader.hosts[row["host"]]
             why = host.why if became is not Became.IN_ORDER else ""
-            found.append(HostOutcome(host.name, kind_of(facts.get(host.name, {}), kinds), became, why))
-    return found, failed_without / len(rows) if rows else 0.0
+            results.append(HostOutcome(host.name, kind_of(facts.get(host.name, {}), kinds), became, why))
+    return results, failed_without / len(rows) if rows else 0.0
 
 
 def blindness(reader: "Reader", release: Release, channel: str) -> str:
@@ -166,7 +166,7 @@ def blindness(reader: "Reader", release: Release, channel: str) -> str:
     begin = release.rollout.start if release.rollout is not None else None
     if latest is None and begin is None:
         return ""
-    since = max(one for one in (latest, begin) if one is not None)
+    since = max(item for item in (latest, begin) if item is not None)
     if reader.now - since <= reader.silent_after:
         return ""
     hours = reader.silent_after / timedelta(hours=1)
@@ -179,7 +179,7 @@ def last_heard(reader: "Reader", bundle: str, channel: str) -> datetime | None:
     """Return the last report time of all hosts that follow this channel of a bundle."""
     rows = [row for row in reader.standings(bundle) if row["channel"] == channel]
     heard = [reader.hosts[row["host"]].heard for row in rows]
-    return max((one for one in heard if one is not None), default=None)
+    return max((item for item in heard if item is not None), default=None)
 
 
 def _became(
@@ -347,7 +347,7 @@ def _values(answer: dict[str, object]) -> list[bool]:
     if not isinstance(data, dict):
         raise ValueError
     kind, result = data["resultType"], data["result"]
-    pairs = [result] if kind == "scalar" else [one["value"] for one in result]
+    pairs = [result] if kind == "scalar" else [item["value"] for item in result]
     numbers = [float(pair[1]) for pair in pairs]
     return [number != 0 and number == number for number in numbers]  # NaN does not hold
 

@@ -99,9 +99,9 @@ def expand(declaration: Declaration, family: Family, read: Read) -> list[Declara
         # 2. File.
         path = _find(declaration, files.find(properties.name), family)
         # 3. Data.
-        given = _given(declaration, properties)
+        provided = _given(declaration, properties)
         # 4. Child.
-        child = family.known(Child(path, given, declaration.failures))
+        child = family.known(Child(path, provided, declaration.failures))
         declaration.child = child
         child.applied.append(declaration)
         if len(child.applied) > 1:
@@ -130,12 +130,12 @@ def hand_down(declarations: Iterable[Declaration]) -> None:
 
 def _stronger(child: Child, known: dict[int, dict[str, bool]]) -> dict[str, bool]:
     if id(child) not in known:
-        found: dict[str, bool] = {}
+        result: dict[str, bool] = {}
         for declaration in child.applied:
-            found |= {name: True for name in _HANDED_DOWN if getattr(declaration.properties, name)}
+            result |= {name: True for name in _HANDED_DOWN if getattr(declaration.properties, name)}
             if declaration.home.child is not None:
-                found |= _stronger(declaration.home.child, known)
-        known[id(child)] = found
+                result |= _stronger(declaration.home.child, known)
+        known[id(child)] = result
     return known[id(child)]
 
 
@@ -158,7 +158,7 @@ def _data_of(declaration: Declaration, properties: "ApplyProperties") -> Mapping
         return cast("Mapping[str, Any]", resolve_tree(dict(properties.data), declaration.scope))
     except HieraError as error:
         declaration.failures = tuple(
-            replaced(prefixed(one, "data"), property="data") for one in error.problems
+            replaced(prefixed(problem, "data"), property="data") for problem in error.problems
         )
         declaration.unknown |= {"data"}
         return {}
@@ -170,9 +170,9 @@ def _read(child: Child, name: str, family: Family, read: Read) -> list[Declarati
     # Problems of the resources are reported all the same, but none of them may be taken for a resource of the run.
     known, family.children = family.children, {}
     try:
-        found = read(name, child)
-        hand_down(found)
-        for declaration in found:
+        result = read(name, child)
+        hand_down(result)
+        for declaration in result:
             declaration.check()
     finally:
         family.children = known

@@ -150,8 +150,8 @@ class Declaration(msgspec.Struct):
 
     def labels(self) -> tuple[Reference, ...]:
         """Return the references to its labels."""
-        found = dict.fromkeys(place.own_label for place in self.places() if place.own_label)
-        return tuple(Reference.to(LABEL, label) for label in found)
+        result = dict.fromkeys(place.own_label for place in self.places() if place.own_label)
+        return tuple(Reference.to(LABEL, label) for label in result)
 
     def _further_names(self) -> Iterator[Reference]:
         # A linked child is applied by a name other than its target.
@@ -173,11 +173,11 @@ class Declaration(msgspec.Struct):
 
     def parents(self) -> "Iterator[Declaration]":
         """Yield the declarations of all ``apply`` resources above it, the nearest first."""
-        seen: set[int] = set()
+        visited: set[int] = set()
         waiting = [place.home.child for place in self.places()]
         for child in waiting:
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
+            if child is not None and id(child) not in visited:
+                visited.add(id(child))
                 yield from child.applied
                 waiting += [place.home.child for place in child.applied]
 

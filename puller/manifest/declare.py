@@ -205,7 +205,7 @@ class Draft(msgspec.Struct):
             written = _with_resolved_rules(value, scope) if key == "health_checks" else value
             new = resolve_tree(written, scope) if text is None else text.value(scope)
         except HieraError as error:
-            self._fail(key, *(replaced(prefixed(one, key), property=key) for one in error.problems))
+            self._fail(key, *(replaced(prefixed(problem, key), property=key) for problem in error.problems))
             self.given[key] = value
             self.open.add(key)
             return
@@ -357,8 +357,8 @@ class Draft(msgspec.Struct):
         """Return whether a property that messages always show contains a secret. Such a property is a problem."""
         shown = sorted(self.secret & _ALWAYS_SHOWN)
         for name in shown:
-            what = f"{name} contains a secret, and messages always show this property"
-            self.problems.add(self.entry.path, what, self._subject(name), ProblemCode.EXPOSED_SECRET)
+            detail = f"{name} contains a secret, and messages always show this property"
+            self.problems.add(self.entry.path, detail, self._subject(name), ProblemCode.EXPOSED_SECRET)
         return bool(shown)
 
     def _subject(self, of: str) -> str:
@@ -389,35 +389,35 @@ def evaluate_again(declaration: Declaration) -> list[str]:
     late, before = declaration.late, declaration.properties
     if late is None:
         return []
-    asked: list[str] = []
+    requested: list[str] = []
     declaration.late = None
     around = declaration.problems
     problems = Problems(around.source, around.locate, around.original, around.text, around.mask)
-    given, secret = dict(late.given), set(late.secret)
-    draft = Draft(late.entry, declaration.type, problems, dict(late.raw), given, secret)
+    provided, secret = dict(late.given), set(late.secret)
+    draft = Draft(late.entry, declaration.type, problems, dict(late.raw), provided, secret)
     draft.agent = declaration.home.agent
-    draft.resolve_again(late, _noting(declaration.scope, declaration.home.files, asked))
+    draft.resolve_again(late, _noting(declaration.scope, declaration.home.files, requested))
     now = draft.declaration(declaration.home)
     if now is not None:
         now.check()
     if now is None or problems.any:
         declaration.failures = tuple(problems.all())
-        return asked
+        return requested
     # Properties that a parent handed down stay.
-    kept = {name: True for name in ("noop", "sensitive") if getattr(before, name)}
-    declaration.properties = msgspec.structs.replace(now.properties, **kept)
+    remaining = {name: True for name in ("noop", "sensitive") if getattr(before, name)}
+    declaration.properties = msgspec.structs.replace(now.properties, **remaining)
     declaration.failures, declaration.unknown = now.failures, now.unknown
     declaration.dynamic, declaration.secret = now.dynamic, now.secret
-    return asked
+    return requested
 
 
-def _noting(scope: Scope, files: BundleFiles, asked: list[str]) -> Scope:
+def _noting(scope: Scope, files: BundleFiles, requested: list[str]) -> Scope:
     """Return the scope with functions that record the paths of their files."""
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(path: Any, *arguments: Any, **named: Any) -> Any:
             with suppress(BundlePathError, TypeError):
-                asked.append(files.find(path))
+                requested.append(files.find(path))
             return function(path, *arguments, **named)
 
         return call

@@ -61,12 +61,12 @@ def read_entries(value: object, path: KeyPath, problems: Problems) -> list[Entry
 
 def _read_item(item: object, path: KeyPath, problems: Problems) -> Iterator[Entry]:
     if not isinstance(item, dict) or len(item) != 1:
-        found = (
+        result = (
             "several types: " + ", ".join(map(str, item))
             if isinstance(item, dict) and item
             else _described(item)
         )
-        problems.add(path, f"is {found}", code=_SHAPE, expected="one type with its resources")
+        problems.add(path, f"is {result}", code=_SHAPE, expected="one type with its resources")
     types = item if isinstance(item, dict) else {}
     for type_name, body in types.items():
         # An unknown type beside others may be a property with too little indentation.
@@ -119,20 +119,22 @@ def _read_list(type_name: str, body: list[Any], path: KeyPath, problems: Problem
         beside = ((FOR,) if has_loop else ()) + ((LABEL,) if has_label else ())
         named = {key: value for key, value in item.items() if key not in beside} if beside else item
         if not isinstance(named, dict) or len(named) != 1 or (has_loop and DEFAULTS in named):
-            what = f"{_described_item(item)}, expected one name with its properties"
-            problems.add(place, what, type_name, _SHAPE)
+            detail = f"{_described_item(item)}, expected one name with its properties"
+            problems.add(place, detail, type_name, _SHAPE)
             continue
-        ((name, given),) = named.items()
+        ((name, provided),) = named.items()
         if name == DEFAULTS:
             continue
-        if given is not None and not isinstance(given, dict):
-            what = f"is {_described(given)}, expected properties"
-            problems.add((*place, name), what, f"{type_name}#{name}", _SHAPE)
+        if provided is not None and not isinstance(provided, dict):
+            detail = f"is {_described(provided)}, expected properties"
+            problems.add((*place, name), detail, f"{type_name}#{name}", _SHAPE)
             continue
-        given = given or {}
-        if None in given.values():
-            given = {key: value for key, value in given.items() if value is not None or key not in defaults}
-        properties = {**defaults, **given, "name": name}
+        provided = provided or {}
+        if None in provided.values():
+            provided = {
+                key: value for key, value in provided.items() if value is not None or key not in defaults
+            }
+        properties = {**defaults, **provided, "name": name}
         loop = _read_loop(item[FOR], f"{type_name}#{name}", place, problems) if has_loop else None
         label = _read_label(properties, (*place, name), problems) if LABEL in properties else of_list
         if has_label:
@@ -158,25 +160,25 @@ def _read_label(properties: dict[str, Any], path: KeyPath, problems: Problems) -
     label = properties.pop(LABEL)
     if isinstance(label, str) and label and not {"#", "{", "*"} & set(label):
         return label
-    what = f"label is {label!r}, expected text without #, * and expressions"
-    problems.add((*path, LABEL), what, code=ProblemCode.INVALID_VALUE, property=LABEL)
+    detail = f"label is {label!r}, expected text without #, * and expressions"
+    problems.add((*path, LABEL), detail, code=ProblemCode.INVALID_VALUE, property=LABEL)
     return ""
 
 
 def _read_defaults(body: list[Any], path: KeyPath, problems: Problems) -> dict[str, Any]:
-    found: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
     for index, item in enumerate(body):
         if not isinstance(item, dict) or DEFAULTS not in item or len(item) != 1:
             continue
         defaults = item[DEFAULTS]
-        if found is not None:
+        if result is not None:
             problems.add((*path, index), "defaults occurs twice in this list", code=_SHAPE)
         elif not isinstance(defaults, dict):
-            what = f"defaults is {_described(defaults)}, expected properties"
-            problems.add((*path, index, DEFAULTS), what, code=_SHAPE)
+            detail = f"defaults is {_described(defaults)}, expected properties"
+            problems.add((*path, index, DEFAULTS), detail, code=_SHAPE)
         else:
-            found = defaults
-    return dict(found or {})
+            result = defaults
+    return dict(result or {})
 
 
 def _described_item(item: object) -> str:

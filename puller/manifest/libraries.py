@@ -74,8 +74,8 @@ def bundle_files(text: ManifestText) -> BundleFiles:
     search = _Search(root, text.name, os.path.lexists(os.path.join(root, DESCRIPTION)))
     problems = Problems.of_text(text.name, text.problems.text)
     names = search.declare(text.value.get(KEY), problems, root)
-    if found := [problem for one in (problems, *search.texts) for problem in one.all()]:
-        raise ManifestError(found)
+    if results := [problem for item in (problems, *search.texts) for problem in item.all()]:
+        raise ManifestError(results)
     return BundleFiles(root, FileTree(root, "", names), search.found)
 
 
@@ -122,8 +122,8 @@ class _Search(msgspec.Struct):
         other, text = self.places.setdefault(name, (directory, problems))
         if other != directory:
             where = text.where((KEY, name))
-            what = f"{name} is {directory} here and {other} at {where}, and a name must be unique"
-            problems.add((KEY, name), what, code=_CODE)
+            detail = f"{name} is {directory} here and {other} at {where}, and a name must be unique"
+            problems.add((KEY, name), detail, code=_CODE)
         elif name in chain:
             circle = " → ".join([*chain[chain.index(name) :], name])
             problems.add((KEY, name), f"libraries use each other in a cycle: {circle}", code=_CODE)

@@ -201,21 +201,21 @@ def _declared(
     family.warnings += [warning for notes in home.data.annotations for warning in notes.warnings]
     family.warnings += text.unheard_messages() if child is not None else []
     family.texts.append(text.problems)
-    found: list[Declaration] = []
+    declarations: list[Declaration] = []
     # 3. Lists of resources.
-    for one in _lists_of(text, home, family):
-        for entry in read_entries(one.value, one.path, one.problems):
+    for item in _lists_of(text, home, family):
+        for entry in read_entries(item.value, item.path, item.problems):
             signals.check()
             # 4. Entry, or items of its loop.
-            declared = list(_declared_by(entry, one.problems, home, inputs, one.mask))
+            declared = list(_declared_by(entry, item.problems, home, inputs, item.mask))
             if not declared:
                 family.of_no_item.update(_names_of_none(entry, home))
             for declaration in declared:
                 # 5. Child manifest.
                 if entry.type_name == children.TYPE:
-                    found += children.expand(declaration, family, read_child)
-                found.append(declaration)
-    return home, found
+                    declarations += children.expand(declaration, family, read_child)
+                declarations.append(declaration)
+    return home, declarations
 
 
 def _names_of_none(entry: Entry, home: Home) -> Iterator[Reference]:
@@ -288,19 +288,19 @@ def _unite(declarations: list[Declaration], spellings: Spellings) -> list[Declar
     """Return one declaration for each managed object. Declarations that do not agree are a problem."""
     objects = objects_of(declarations, spellings)
     seen: dict[Key | Child, int] = {}
-    kept: list[Declaration] = []
+    remaining: list[Declaration] = []
     for declaration in declarations:
         # One child manifest may be applied several times, each with its own data. Two loops that cannot be evaluated
         # may look alike, but declare different resources.
         key = declaration.child or (declaration.type.type_name, declaration.properties.name)
-        first = seen.setdefault(key, len(kept)) if declaration.loop is None else len(kept)
+        first = seen.setdefault(key, len(remaining)) if declaration.loop is None else len(remaining)
         if (managed := objects.get(id(declaration))) is not None:
             first = seen[key] = seen.setdefault(managed, first)
-        if first == len(kept):
-            kept.append(declaration)
+        if first == len(remaining):
+            remaining.append(declaration)
         else:
-            kept[first] = _united(kept[first], declaration)
-    return kept
+            remaining[first] = _united(remaining[first], declaration)
+    return remaining
 
 
 def _refuse_contradictions(declarations: Sequence[Declaration], spellings: Spellings) -> None:

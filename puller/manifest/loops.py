@@ -57,22 +57,22 @@ class Clause(NamedTuple):
 
         Raise ``ResourceError`` if the value is not a list or mapping, and ``HieraError`` if it cannot be evaluated.
         """
-        found = evaluate(self.expression, scope)
-        hide = _hidden if isinstance(found, Secret) else _shown_as_it_is
-        value = found.reveal() if isinstance(found, Secret) else found
+        result = evaluate(self.expression, scope)
+        hide = _hidden if isinstance(result, Secret) else _shown_as_it_is
+        value = result.reveal() if isinstance(result, Secret) else result
         if isinstance(value, list) and len(self.names) == 1:
             yield from ((hide(item),) for item in value)
         elif isinstance(value, dict) and len(self.names) > 1:
             yield from ((hide(key), hide(item)) for key, item in value.items())
         else:
-            raise ResourceError(self._mismatch(found, value))
+            raise ResourceError(self._mismatch(result, value))
 
-    def _mismatch(self, found: object, value: object) -> str:
+    def _mismatch(self, result: object, value: object) -> str:
         if isinstance(value, list):
             return f"is a list, expected one name: {self._replace(names=self.names[1:])}"
         if isinstance(value, dict):
             return f"is a mapping, expected two names: {self._replace(names=('key', *self.names))}"
-        return f"is {shown(found)}, expected a list or a mapping"
+        return f"is {shown(result)}, expected a list or a mapping"
 
 
 class Loop(NamedTuple):
@@ -123,15 +123,15 @@ class Loop(NamedTuple):
 
     def items(self, scope: Scope, files: BundleFiles) -> list[tuple[Any, ...]]:
         """Return the values of all names, for each item. Raise ``ResourceError`` if they cannot be determined."""
-        found: list[tuple[Any, ...]] = [()]
+        results: list[tuple[Any, ...]] = [()]
         for count, clause in enumerate(self.clauses):
             before = Loop.of(self.clauses[:count], self.reference)
-            found = [
+            results = [
                 (*outer, *values)
-                for outer in found
+                for outer in results
                 for values in _values(clause, Item(before, outer, 0, scope, files))
             ]
-        return found
+        return results
 
 
 class Item(msgspec.Struct, frozen=True, dict=True):
@@ -155,11 +155,11 @@ class Item(msgspec.Struct, frozen=True, dict=True):
     def place(self) -> str:
         """``name is 'shop'``. Of a mapping, only the key."""
         values: Iterator[Any] = iter(self.values)
-        said: list[str] = []
+        text: list[str] = []
         for clause in self.loop.clauses:
             first, *_ = islice(values, len(clause.names))
-            said.append(f"{clause.names[0]} is {shown(first)}")
-        return ", ".join(said)
+            text.append(f"{clause.names[0]} is {shown(first)}")
+        return ", ".join(text)
 
     @property
     def scope(self) -> Scope:
@@ -201,7 +201,7 @@ class LoopScopes:
         self._scope = self._seen.with_names(bundle_functions(files, self._seen))
         scopes = (self._seen, self._scope)
         self._tables = [
-            cast("dict[str, Any]", one) for each in scopes for one in (each.names, each.functions)
+            cast("dict[str, Any]", item) for each in scopes for item in (each.names, each.functions)
         ]
 
     def of(self, values: tuple[Any, ...]) -> Scope:
@@ -264,15 +264,15 @@ def shown(value: Any) -> str:
     return repr(value)
 
 
-def _beginning(parts: Iterable[str]) -> str:
-    said: list[str] = []
+def _beginning(pieces: Iterable[str]) -> str:
+    text: list[str] = []
     length = 0
-    for part in parts:
+    for part in pieces:
         length += len(part)
         if length > _LONGEST:
-            return ", ".join([*said, "…"])
-        said.append(part)
-    return ", ".join(said)
+            return ", ".join([*text, "…"])
+        text.append(part)
+    return ", ".join(text)
 
 
 def parse_clauses(value: object) -> tuple[Clause, ...]:
@@ -280,7 +280,7 @@ def parse_clauses(value: object) -> tuple[Clause, ...]:
     if value == [] or not isinstance(value, str | list):
         raise ValueError(f"is {shown(value)}, {_WANTED}")
     clauses = tuple(map(_parse_clause, value if isinstance(value, list) else [value]))
-    if isinstance(value, list) and (broken := next((one for one in value if not _is_whole(one)), None)):
+    if isinstance(value, list) and (broken := next((item for item in value if not _is_whole(item)), None)):
         raise ValueError(f"is {shown(broken)}, {_WANTED} ({_QUOTE})")
     names = [name for clause in clauses for name in clause.names]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -289,12 +289,12 @@ def parse_clauses(value: object) -> tuple[Clause, ...]:
 
 
 def _parse_clause(value: object) -> Clause:
-    found = _CLAUSE.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _CLAUSE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         # YAML reads [a, b in data.c] as a list of two texts.
         quoted = f" ({_QUOTE})" if _is_name(value) or not _is_whole(value) else ""
         raise ValueError(f"is {shown(value)}, {_WANTED}{quoted}")
-    names = tuple(name.strip() for name in found["names"].split(","))
+    names = tuple(name.strip() for name in match["names"].split(","))
     if wrong := next((name for name in names if not _is_name(name)), None):
         raise ValueError(
             f"has the name {shown(wrong)}, expected letters, digits and _, not starting with a digit"
@@ -305,7 +305,7 @@ def _parse_clause(value: object) -> Clause:
         )
     if len(names) > 2:
         raise ValueError(f"has {len(names)} names, {_WANTED}")
-    return Clause(names, *_without_condition(found["expression"]))
+    return Clause(names, *_without_condition(match["expression"]))
 
 
 def _without_condition(text: str) -> tuple[str, str]:

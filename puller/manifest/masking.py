@@ -49,8 +49,8 @@ class Mask:
         # Ignores case, because some names are secrets in capitals. The expression contains only forms that occur: for
         # all lines of a large secret it would take seconds to compile.
         folded = text.casefold()
-        found = [re.escape(form) for form_folded, form in self._forms if form_folded in folded]
-        return re.sub("|".join(found), VALUE_MASK, text, flags=re.IGNORECASE) if found else text
+        results = [re.escape(form) for form_folded, form in self._forms if form_folded in folded]
+        return re.sub("|".join(results), VALUE_MASK, text, flags=re.IGNORECASE) if results else text
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -72,13 +72,13 @@ class Masks:
 
     def of(self, data: Mapping[Any, Any]) -> Mask:
         """Return the mask for every secret of the data that has been read so far."""
-        found, before = known(data), self._known.get(id(data), _Known())
-        if before.keys == len(found):
+        result, before = known(data), self._known.get(id(data), _Known())
+        if before.keys == len(result):
             return before.mask
-        new = [text for value in islice(found.values(), before.keys, None) for text in _secret_texts(value)]
+        new = [text for value in islice(result.values(), before.keys, None) for text in _secret_texts(value)]
         texts = (*before.texts, *new)
         mask = Mask(texts) if new else before.mask
-        self._known[id(data)] = _Known(len(found), texts, mask)
+        self._known[id(data)] = _Known(len(result), texts, mask)
         return mask
 
     def apply(self, event: Event, declaration: Declaration) -> None:
@@ -97,9 +97,9 @@ class Masks:
         masked = self._of_all(declaration)
         return [
             msgspec.structs.replace(
-                one.map_texts(lambda text: mask_urls(masked(text))), diff=masked(one.diff)
+                difference.map_texts(lambda text: mask_urls(masked(text))), diff=masked(difference.diff)
             )
-            for one in differences
+            for difference in differences
         ]
 
     def problems(self, problems: Iterable[Problem], declaration: Declaration) -> tuple[Problem, ...]:
@@ -160,7 +160,7 @@ def _hidden_texts(declaration: Declaration) -> Iterator[str]:
             value = [_question(check) for check in value]  # their names are for people
         if name in hidden or has_secret(value):
             plain = msgspec.to_builtins(
-                value, enc_hook=lambda one: one.reveal() if isinstance(one, Secret) else str(one)
+                value, enc_hook=lambda item: item.reveal() if isinstance(item, Secret) else str(item)
             )
             yield from _texts(plain)
 

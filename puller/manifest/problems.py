@@ -166,7 +166,7 @@ def find_problems(resource_type: ResourceType, raw: Mapping[str, Any]) -> Iterat
         )
 
 
-def as_texts(resource_type: ResourceType, raw: dict[str, Any], given: Mapping[str, Any]) -> None:
+def as_texts(resource_type: ResourceType, raw: dict[str, Any], provided: Mapping[str, Any]) -> None:
     """Convert each number from an expression to decimal text where the type only accepts text.
 
     ``given`` has the original texts of these properties. Permissions are octal, so they are never converted.
@@ -174,7 +174,7 @@ def as_texts(resource_type: ResourceType, raw: dict[str, Any], given: Mapping[st
     fields = {
         field.encode_name: field.type for field in msgspec.structs.fields(resource_type.properties_type)
     }
-    for key, written in given.items():
+    for key, written in provided.items():
         if key in fields:
             raw[key] = _as_text(fields[key], raw[key], written)
 

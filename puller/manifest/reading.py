@@ -91,9 +91,9 @@ class ManifestText(msgspec.Struct, frozen=True):
             problems.raise_any()
         if _CCM in value and "${" in text:
             value = converted(value)
-        found = cls.of_value(path.parent, value, problems, annotations_of(text, name))
-        found.refuse_other_puller()
-        return found
+        manifest_text = cls.of_value(path.parent, value, problems, annotations_of(text, name))
+        manifest_text.refuse_other_puller()
+        return manifest_text
 
     @classmethod
     def of_value(
@@ -170,21 +170,21 @@ class ManifestText(msgspec.Struct, frozen=True):
             return
         required = self.value[_REQUIRES]
         if not isinstance(required, dict) or set(required) != {_PULLER}:
-            what = (
+            detail = (
                 f'requires is {required!r}, expected a version of the agent, such as {{{_PULLER}: ">=1.2"}}'
             )
-            self.problems.add((_REQUIRES,), what)
+            self.problems.add((_REQUIRES,), detail)
             return
         from puller.values.version_range import VersionRange  # rarely needed
         from puller.version import __version__
 
         try:
-            wanted = VersionRange.parse(required[_PULLER])
+            desired = VersionRange.parse(required[_PULLER])
         except ValueError as error:
             self.problems.add((_REQUIRES, _PULLER), f"requires: {_PULLER} {error}")
             return
-        if __version__ not in wanted:
-            message = f"requires Puller {wanted.text}, but this is Puller {__version__}"
+        if __version__ not in desired:
+            message = f"requires Puller {desired.text}, but this is Puller {__version__}"
             code = ProblemCode.REQUIRES_OTHER_VERSION
             raise ManifestError([self.problems.problem((_REQUIRES, _PULLER), message, code=code)])
 

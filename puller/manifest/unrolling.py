@@ -61,8 +61,8 @@ def unrolled(
         signals.check()
         item = Item(loop, values, number, home.scope, home.files)
         # 4. Item.
-        one = Entry(entry.type_name, dict(entry.properties), entry.path, item=item, label=entry.label)
-        declaration = declare(one, problems, home, inputs, mask, scopes.of(values), texts)
+        first = Entry(entry.type_name, dict(entry.properties), entry.path, item=item, label=entry.label)
+        declaration = declare(first, problems, home, inputs, mask, scopes.of(values), texts)
         if declaration is not None:
             yield declaration
 

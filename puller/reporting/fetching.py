@@ -51,12 +51,12 @@ def line_of(
     doing: str, what: str, have: int, size: int | None, rate: float | None, left: float | None
 ) -> str:
     """Return the text of a transfer: ``fetching web 1.5.0: 312.4 MB of 701.2 MB, 24.1 MB/s, 16 s left``."""
-    parts = [f"{doing} {visible(what)}: {size_text(have)}" + (f" of {size_text(size)}" if size else "")]
+    pieces = [f"{doing} {visible(what)}: {size_text(have)}" + (f" of {size_text(size)}" if size else "")]
     if rate is not None:
-        parts.append(f"{size_text(rate)}/s")
+        pieces.append(f"{size_text(rate)}/s")
     if left is not None:
-        parts.append(f"{_time(left)} left")
-    return ", ".join(parts)
+        pieces.append(f"{_time(left)} left")
+    return ", ".join(pieces)
 
 
 def _time(seconds: float) -> str:

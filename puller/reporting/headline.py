@@ -165,8 +165,8 @@ def services_to_run(report: Report) -> list[str]:
 def stopped_sentence(services: Sequence[StoppedService]) -> str:
     """Return which services stopped, and why."""
     reasons = ", ".join(f"service#{service.name} {service.reason}" for service in services[:_MOST_SERVICES])
-    more = f" and {len(services) - _MOST_SERVICES} more" if len(services) > _MOST_SERVICES else ""
-    return f"{reasons}{more} after the last run"
+    suffix = f" and {len(services) - _MOST_SERVICES} more" if len(services) > _MOST_SERVICES else ""
+    return f"{reasons}{suffix} after the last run"
 
 
 def journal_command(services: Sequence[StoppedService]) -> str:

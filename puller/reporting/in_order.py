@@ -58,8 +58,8 @@ def shorten(report: Report, directory: Path) -> Report:
 
 def without_lists(report: Report, lists: dict[str, bytes] | None = None) -> Report:
     """Return ``report`` in its stored form. Lists of unchanged resources are added to ``lists``, by their SHA-256."""
-    found = {} if lists is None else lists
-    bundles = [_shorten(bundle, found) for bundle in report.bundles]
+    result = {} if lists is None else lists
+    bundles = [_shorten(bundle, result) for bundle in report.bundles]
     return msgspec.structs.replace(report, bundles=bundles)
 
 
@@ -97,15 +97,15 @@ def _checked(event: Event) -> _Checked:
 
 def _shorten(bundle: BundleReport, lists: dict[str, bytes]) -> BundleReport:
     given_up = _shorten(bundle.given_up, lists) if bundle.given_up else None
-    told = [index for index, event in enumerate(bundle.events) if not _is_quiet(event)]
-    if len(told) == len(bundle.events):
+    reported = [index for index, event in enumerate(bundle.events) if not _is_quiet(event)]
+    if len(reported) == len(bundle.events):
         return msgspec.structs.replace(bundle, given_up=given_up)
-    others = set(told)
+    others = set(reported)
     quiet = [_checked(event) for index, event in enumerate(bundle.events) if index not in others]
     data = msgspec.json.encode(_List(quiet))
-    in_order = InOrder(resources=len(quiet), sha256=sha256(data).hexdigest(), others_at=told)
+    in_order = InOrder(resources=len(quiet), sha256=sha256(data).hexdigest(), others_at=reported)
     lists[in_order.sha256] = data
-    events = [bundle.events[index] for index in told]
+    events = [bundle.events[index] for index in reported]
     return msgspec.structs.replace(bundle, given_up=given_up, events=events, in_order=in_order)
 
 
@@ -145,20 +145,20 @@ def _complete(bundle: BundleReport, directory: Path) -> BundleReport:
 
 def _listed(path: Path, in_order: InOrder) -> list[Event]:
     data = _read(path)
-    if (found := sha256(data).hexdigest()) != in_order.sha256:
-        raise ValueError(f"sha256 is {found}")
+    if (result := sha256(data).hexdigest()) != in_order.sha256:
+        raise ValueError(f"sha256 is {result}")
     events = decode(data, _List[Event]).resources
     if len(events) != in_order.resources:
         raise ValueError(f"has {len(events)} resources, the report says {in_order.resources}")
     return events
 
 
-def _joined(told: list[Event], quiet: list[Event], positions: list[int]) -> list[Event]:
+def _joined(reported: list[Event], quiet: list[Event], positions: list[int]) -> list[Event]:
     """Return all events in the order of the run: ``told`` at ``positions``, ``quiet`` between them."""
-    if len(told) != len(positions):
-        raise ValueError(f"is told to be beside {len(positions)} resources, and there are {len(told)}")
-    rest, all_events = iter(quiet), dict(zip(positions, told, strict=True))
-    count = len(told) + len(quiet)
-    if len(all_events) != len(told) or any(not 0 <= position < count for position in positions):
+    if len(reported) != len(positions):
+        raise ValueError(f"is told to be beside {len(positions)} resources, and there are {len(reported)}")
+    remainder, all_events = iter(quiet), dict(zip(positions, reported, strict=True))
+    count = len(reported) + len(quiet)
+    if len(all_events) != len(reported) or any(not 0 <= position < count for position in positions):
         raise ValueError("is told to be beside resources in places that there are not")
-    return [all_events[place] if place in all_events else next(rest) for place in range(count)]
+    return [all_events[place] if place in all_events else next(remainder) for place in range(count)]

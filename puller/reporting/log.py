@@ -179,26 +179,26 @@ def sentence(event: Event, *, arrow: str = "") -> str:
     ``arrow`` separates the values of a difference. The default depends on the locale.
     """
     name = f"{event.type}#{event.alias} ({event.name})" if event.alias else event.reference
-    parts = [
+    pieces = [
         f"{name} {_what(event)}",
         f"ensure={event.requested_ensure}",
         f"runtime={event.duration * 1000:.0f}ms",
     ]
     if event.provider:
-        parts.append(f"provider={event.provider}")
+        pieces.append(f"provider={event.provider}")
     if event.noop_message:
-        parts.append(f'noop="{event.noop_message}"')
+        pieces.append(f'noop="{event.noop_message}"')
     if event.differences and event.state is not State.STABLE:
         text = people(event.differences, is_predicted=event.is_predicted, arrow=arrow)
-        parts.append(f'differences="{text}"')
+        pieces.append(f'differences="{text}"')
     if event.notes:
-        parts.append(f'notes="{"; ".join(event.notes)}"')
-    parts += [f"unmet={reference}" for reference in event.unmet_requirements]
+        pieces.append(f'notes="{"; ".join(event.notes)}"')
+    pieces += [f"unmet={reference}" for reference in event.unmet_requirements]
     if event.item and event.state is State.FAILED:
-        parts.append(f'item="{event.item}"')
+        pieces.append(f'item="{event.item}"')
     if event.problems:
-        parts.append(f'errors="{", ".join(event.errors)}"')
-    line = " ".join(parts)
+        pieces.append(f'errors="{", ".join(event.errors)}"')
+    line = " ".join(pieces)
     return f"{line}\n{event.diff.rstrip()}" if event.diff else line
 
 

@@ -83,9 +83,9 @@ def _samples(sent: SentReport) -> Iterator[_Sample]:
     yield from _of_enforced(sent)
     yield from _of_outcomes(sent.report)
     yield "puller_restless_resources", {}, len(sent.restless)
-    for one in sorted(sent.restless, key=lambda one: -one.changes)[:_MOST_NAMED]:
-        labels = {"bundle": one.bundle, "resource": one.reference}
-        yield "puller_restless_resource_changes", labels, one.changes
+    for item in sorted(sent.restless, key=lambda item: -item.changes)[:_MOST_NAMED]:
+        labels = {"bundle": item.bundle, "resource": item.reference}
+        yield "puller_restless_resource_changes", labels, item.changes
 
 
 def _of_run(report: Report) -> Iterator[_Sample]:
@@ -118,8 +118,8 @@ def _of_outcomes(report: Report) -> Iterator[_Sample]:
         yield "puller_bundle_given_up", own, int(bundle.given_up is not None)
         for state in _STATES:
             yield "puller_resources", {**own, "state": state}, getattr(bundle.summary, state)
-        found = Counter((event.type, event.state) for event in bundle.events)
-        for (kind, state), count in sorted(found.items()):
+        counter = Counter((event.type, event.state) for event in bundle.events)
+        for (kind, state), count in sorted(counter.items()):
             labels = {**own, "type": kind, "state": state.replace(" ", "_")}
             yield "puller_resources_by_type", labels, count
 

@@ -60,9 +60,9 @@ class Verdict(msgspec.Struct, frozen=True):
         """Return the line of a Nagios plugin, most serious finding first."""
         ordered = sorted(self.findings, key=lambda finding: _SERIOUSNESS.index(finding.health))
         # In a plugin's line, a bar starts the performance data.
-        said = "; ".join(" ".join(finding.sentence.split()) for finding in ordered).replace("|", "¦")
+        text = "; ".join(" ".join(finding.sentence.split()) for finding in ordered).replace("|", "¦")
         figures = " ".join(f"{label}={value}" for label, value in self.figures.items())
-        return f"PULLER {self.health} - {said}" + (f" | {figures}" if figures else "")
+        return f"PULLER {self.health} - {text}" + (f" | {figures}" if figures else "")
 
 
 class Records(msgspec.Struct, frozen=True):
@@ -124,8 +124,8 @@ def _of_time(
             Health.WARNING, f"the last run ended {minute_text(last)}, and it is {minute_text(now)} now"
         )
     elif now - last > oldest:
-        what = "a run is at work" if last == running_since else "no run has ended"
-        yield Finding(Health.CRITICAL, f"{what} since {minute_text(last)}")
+        detail = "a run is at work" if last == running_since else "no run has ended"
+        yield Finding(Health.CRITICAL, f"{detail} since {minute_text(last)}")
 
 
 def _of_report(report: Report) -> Iterator[Finding]:

@@ -62,10 +62,10 @@ def past_runs(directories: Directories, selection: Selection) -> Iterator[PastRu
     except FileNotFoundError:
         return
     for name in names:
-        kept = find_kept(name, 0)
-        if kept is None or (selection.since is not None and kept.began < selection.since):
+        remaining = find_kept(name, 0)
+        if remaining is None or (selection.since is not None and remaining.began < selection.since):
             continue
-        yield _load(PastRun(directories.runs / name, kept.eventful, kept.began), selection)
+        yield _load(PastRun(directories.runs / name, remaining.eventful, remaining.began), selection)
 
 
 def _load(run: PastRun, selection: Selection) -> PastRun:

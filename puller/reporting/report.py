@@ -88,9 +88,9 @@ def from_a_word(line: str, most: int) -> str:
     A word longer than half of the end is cut.
     """
     end = line[-most:]
-    cut, _, rest = end.partition(" ")
+    cut, _, remainder = end.partition(" ")
     is_whole = line[-most - 1 : -most] in ("", " ")
-    return end if is_whole or len(cut) > most // 2 else rest
+    return end if is_whole or len(cut) > most // 2 else remainder
 
 
 def _beginning_of(text: str) -> str:
@@ -165,8 +165,8 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
 def told_failures(events: Iterable[Event], most: int = _MOST_FAILURES) -> list[str]:
     """Return a short sentence for each failed resource. The last sentence counts the omitted resources."""
     failed = [event for event in events if event.state is State.FAILED]
-    told = [_beginning_of(f"{_named(event)}: {', '.join(event.errors)}") for event in failed[:most]]
-    return [*told, f"and {len(failed) - most} more"] if len(failed) > most else told
+    reported = [_beginning_of(f"{_named(event)}: {', '.join(event.errors)}") for event in failed[:most]]
+    return [*reported, f"and {len(failed) - most} more"] if len(failed) > most else reported
 
 
 def partial_sentence(applied: int, declared: int) -> str:

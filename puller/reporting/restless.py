@@ -60,13 +60,13 @@ def update_restless(
     """Return the resources that are restless after a run, and the newly restless resources. Raises ``OSError``."""
     file = restless_file(directories)
     known = load_restless(file, warn)
-    found = find_restless(report, _earlier(report, directories), known)
-    if not found:
+    restless = find_restless(report, _earlier(report, directories), known)
+    if not restless:
         file.remove()
-    elif found != known:
-        file.save(_Known(found))
-    before = {key_of(one) for one in known}
-    return found, [one for one in found if key_of(one) not in before]
+    elif restless != known:
+        file.save(_Known(restless))
+    before = {key_of(item) for item in known}
+    return restless, [item for item in restless if key_of(item) not in before]
 
 
 def key_of(resource: RestlessResource) -> Key:
@@ -82,16 +82,20 @@ def sentence(resource: RestlessResource) -> str:
 
 def sentences(resources: Sequence[RestlessResource], most: int = MOST_SAID) -> list[str]:
     """Return a sentence about each resource. The last sentence counts the omitted resources."""
-    told = [sentence(one) for one in resources[:most]]
-    return [*told, f"and {len(resources) - most} more restless resources"] if len(resources) > most else told
+    reported = [sentence(resource) for resource in resources[:most]]
+    return (
+        [*reported, f"and {len(resources) - most} more restless resources"]
+        if len(resources) > most
+        else reported
+    )
 
 
 def _earlier(report: Report, directories: Directories) -> Iterator[Report]:
     """Yield the readable reports of earlier runs, newest first."""
-    kept = sorted((one for one in kept_in(directories.runs) if one.run < report.run), reverse=True)
-    for one in kept[:_MOST_READ]:
+    remaining = sorted((item for item in kept_in(directories.runs) if item.run < report.run), reverse=True)
+    for item in remaining[:_MOST_READ]:
         try:
-            yield load_report(directories.runs / one.name)
+            yield load_report(directories.runs / item.name)
         except (OSError, ValueError):
             continue  # an unreadable report does not count
 
@@ -109,7 +113,7 @@ def find_restless(
     4. A resource with enough changes is restless.
     """
     # 1.
-    bundles, before = _applied(report), {key_of(one): one for one in known}
+    bundles, before = _applied(report), {key_of(item): item for item in known}
     changed = (
         (name, event.reference)
         for name, bundle in bundles.items()
@@ -118,22 +122,22 @@ def find_restless(
     )
     windows = {key: _Window(bundles[key[0]].sha256) for key in {*changed, *before} if key[0] in bundles}
     # 2.
-    found = {
-        key: one for key, one in before.items() if key[0] not in bundles and _is_configured(report, key[0])
+    result = {
+        key: item for key, item in before.items() if key[0] not in bundles and _is_configured(report, key[0])
     }
     # 3.
-    asked = dict(windows)
-    for each in _from(report, earlier) if asked else ():
-        _count(asked, each)
-        asked = {key: window for key, window in asked.items() if window.is_open}
-        if not asked:
+    requested = dict(windows)
+    for each in _from(report, earlier) if requested else ():
+        _count(requested, each)
+        requested = {key: window for key, window in requested.items() if window.is_open}
+        if not requested:
             break
     # 4.
     for key, window in windows.items():
         if window.changes >= (FEW if key in before else MANY):
-            found[key] = window.told(key)
-    most = sorted(found, key=lambda key: (-found[key].changes, key))[:_MOST]
-    return [found[key] for key in sorted(most)]
+            result[key] = window.told(key)
+    most = sorted(result, key=lambda key: (-result[key].changes, key))[:_MOST]
+    return [result[key] for key in sorted(most)]
 
 
 def _from(report: Report, earlier: Iterable[Report]) -> Iterator[Report]:
@@ -167,12 +171,12 @@ class _Window(msgspec.Struct):
         self.is_open = self.runs < RUNS
         if _changes(event):
             self.changes += 1
-            plain = (msgspec.structs.replace(one, diff="") for one in event.differences)
-            self.differences += [one for one in plain if one not in self.differences]
+            plain = (msgspec.structs.replace(difference, diff="") for difference in event.differences)
+            self.differences += [difference for difference in plain if difference not in self.differences]
 
     def told(self, key: Key) -> RestlessResource:
         name, reference = key
-        differences = [one.map_texts(_beginning_of) for one in self.differences[:_MOST_TOLD]]
+        differences = [difference.map_texts(_beginning_of) for difference in self.differences[:_MOST_TOLD]]
         return RestlessResource(
             bundle=name, reference=reference, runs=self.runs, changes=self.changes, differences=differences
         )
@@ -197,7 +201,11 @@ def _applied(report: Report) -> dict[str, BundleReport]:
     """Return the bundles that a run applied completely, by name."""
     if report.paused or report.only or report.noop:
         return {}
-    return {one.name: one for one in report.bundles if one.outcome == "applied" and one.given_up is None}
+    return {
+        bundle.name: bundle
+        for bundle in report.bundles
+        if bundle.outcome == "applied" and bundle.given_up is None
+    }
 
 
 def _is_configured(report: Report, name: str) -> bool:

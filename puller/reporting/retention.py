@@ -78,15 +78,15 @@ def identity(started: datetime) -> str:
 
 def find_kept(name: str, size: int) -> Kept | None:
     """Return the report in a file of this name, or ``None`` if the name is not a report's."""
-    found = re.fullmatch(_NAME, name)
-    if found is None:
+    match = re.fullmatch(_NAME, name)
+    if match is None:
         return None
-    kept = Kept(found[1], found[2] == "eventful", size)
+    remaining = Kept(match[1], match[2] == "eventful", size)
     try:
-        kept.began  # noqa: B018  the 31st of February is nobody's run
+        remaining.began  # noqa: B018  the 31st of February is nobody's run
     except ValueError:
         return None
-    return kept
+    return remaining
 
 
 def is_eventful(report: Report) -> bool:
@@ -111,24 +111,24 @@ def _happened(summary: Summary) -> int:
 def outdated(kept: Iterable[Kept], retention: Retention, now: datetime) -> Iterator[Kept]:
     """Yield reports to delete. Never includes the newest report."""
     reports = sorted(kept)
-    old = [one for one in reports[: -retention.keep] if _is_old(one, retention, now)]
+    old = [report for report in reports[: -retention.keep] if _is_old(report, retention, now)]
     yield from old
     yield from _beyond(sorted(set(reports) - set(old)), retention)
 
 
-def _is_old(one: Kept, retention: Retention, now: datetime) -> bool:
-    longest = retention.eventful_for if one.eventful else retention.quiet_for
-    return (now - one.began).total_seconds() > longest
+def _is_old(item: Kept, retention: Retention, now: datetime) -> bool:
+    longest = retention.eventful_for if item.eventful else retention.quiet_for
+    return (now - item.began).total_seconds() > longest
 
 
-def _beyond(kept: list[Kept], retention: Retention) -> Iterator[Kept]:
+def _beyond(remaining: list[Kept], retention: Retention) -> Iterator[Kept]:
     """Yield the reports beyond the limits, least valuable first. ``kept`` is sorted."""
-    count, size = len(kept), sum(one.size for one in kept)
-    for one in sorted(kept[:-1], key=lambda one: (one.eventful, one.run)):
+    count, size = len(remaining), sum(item.size for item in remaining)
+    for item in sorted(remaining[:-1], key=lambda item: (item.eventful, item.run)):
         if count <= retention.most and size <= retention.most_bytes:
             return
-        count, size = count - 1, size - one.size
-        yield one
+        count, size = count - 1, size - item.size
+        yield item
 
 
 # Removal of outdated reports and lists.
@@ -162,30 +162,30 @@ def forget_lists(directories: Directories, retention: Retention, now: datetime) 
 
     This reads all reports, so only runs that wrote a list call it. Raises ``OSError``.
     """
-    kept = {directories.runs / one.name: one for one in kept_in(directories.runs)}
+    remaining = {directories.runs / item.name: item for item in kept_in(directories.runs)}
     try:
-        named = {path: _lists_of(path) for path in kept}
+        named = {path: _lists_of(path) for path in remaining}
         last = _lists_of(directories.last_run)
     except ValueError:
         return
     sizes = _sizes(directories.in_order)
-    while gone := list(outdated(_with_lists(kept, named, sizes), retention, now)):
+    while gone := list(outdated(_with_lists(remaining, named, sizes), retention, now)):
         _remove(directories.runs, gone)
-        for one in gone:
-            del kept[directories.runs / one.name]
-    for name in sizes.keys() - last.union(*(named[path] for path in kept)):
+        for item in gone:
+            del remaining[directories.runs / item.name]
+    for name in sizes.keys() - last.union(*(named[path] for path in remaining)):
         (directories.in_order / name).unlink(missing_ok=True)
 
 
 def kept_in(directory: Path) -> list[Kept]:
     """Return all stored reports. Directories are skipped, because users made them. Raises ``OSError``."""
-    found = (find_kept(name, size) for name, size in _sizes(directory).items())
-    return [one for one in found if one]
+    result = (find_kept(name, size) for name, size in _sizes(directory).items())
+    return [item for item in result if item]
 
 
 def _remove(directory: Path, reports: list[Kept]) -> None:
-    for one in reports:
-        (directory / one.name).unlink(missing_ok=True)
+    for report in reports:
+        (directory / report.name).unlink(missing_ok=True)
 
 
 def _sizes(directory: Path) -> dict[str, int]:
@@ -201,19 +201,19 @@ def _sizes(directory: Path) -> dict[str, int]:
 
 def _lists_of(path: Path) -> set[str]:
     """Return the file names of the lists that a report names. Raises ``ValueError`` for an invalid report."""
-    found = decode(read_state(path, _LARGEST), _Names)
-    bundles = [one for bundle in found.bundles for one in (bundle, bundle.given_up) if one]
+    result = decode(read_state(path, _LARGEST), _Names)
+    bundles = [item for bundle in result.bundles for item in (bundle, bundle.given_up) if item]
     return {f"{bundle.in_order.sha256}{LIST_SUFFIX}" for bundle in bundles if bundle.in_order}
 
 
 def _with_lists(
-    kept: Mapping[Path, Kept], named: Mapping[Path, set[str]], sizes: Mapping[str, int]
+    remaining: Mapping[Path, Kept], named: Mapping[Path, set[str]], sizes: Mapping[str, int]
 ) -> list[Kept]:
     """Return the reports with their share of the lists added to their size."""
-    uses = Counter(name for path in kept for name in named[path])
+    uses = Counter(name for path in remaining for name in named[path])
     return [
         msgspec.structs.replace(
-            one, size=one.size + sum(sizes.get(name, 0) // uses[name] for name in named[path])
+            item, size=item.size + sum(sizes.get(name, 0) // uses[name] for name in named[path])
         )
-        for path, one in kept.items()
+        for path, item in remaining.items()
     ]

@@ -285,7 +285,7 @@ def _prefixed(level: Level, sentence: str) -> str:
 def _is_journal(stream: TextIO) -> bool:
     """Return whether the stream is connected to the journal, by the device and inode that systemd passes."""
     try:
-        found = os.fstat(stream.fileno())
+        status = os.fstat(stream.fileno())
     except (OSError, ValueError):
         return False
-    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"

@@ -69,4 +69,4 @@ class Apply(Resource[ApplyProperties, None]):
     @classmethod
     def agree(cls, first: ApplyProperties, second: ApplyProperties) -> ApplyProperties:
         """Merge two declarations that apply one child with the same data (``puller.manifest.children``)."""
-        return agree(first, second, rules={"data": lambda one, other: one})
+        return agree(first, second, rules={"data": lambda left_side, other: left_side})

@@ -400,7 +400,7 @@ class Resource(ABC, Generic[P, S]):
     def touched(self, actual: S) -> Iterable[str]:
         """Return the subjects that a change from ``actual`` may alter: its own, and its paths with all contents."""
         subjects = {*self.subjects(self.properties), *(self.changed_paths(actual) or ())}
-        return [f"{one.rstrip('/')}/" if one.startswith("/") else one for one in subjects]
+        return [f"{subject.rstrip('/')}/" if subject.startswith("/") else subject for subject in subjects]
 
     @classmethod
     def lasting(cls, properties: P) -> P | None:
@@ -417,8 +417,8 @@ class Resource(ABC, Generic[P, S]):
 
     def describe(self, actual: S) -> dict[str, Any]:
         """Return the state as plain values (``puller state``)."""
-        found: dict[str, Any] = msgspec.to_builtins(actual, enc_hook=str)
-        return {"ensure": self.final_ensure(actual), **found}
+        result: dict[str, Any] = msgspec.to_builtins(actual, enc_hook=str)
+        return {"ensure": self.final_ensure(actual), **result}
 
     @classmethod
     def on_record(cls, properties: Any, state_directory: Path | None) -> list[str]:

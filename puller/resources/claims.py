@@ -98,22 +98,22 @@ class Claim(msgspec.Struct, frozen=True):
 
     def _other_attribute(self, other: "Claim") -> str:
         for name in ("owner", "group"):
-            one, two = getattr(self, name), getattr(other, name)
-            if one is not None and two is not None and not _same_account(one, two):
+            first, two = getattr(self, name), getattr(other, name)
+            if first is not None and two is not None and not _same_account(first, two):
                 return name
         if self.mode is not None and other.mode is not None and not _can_have_both(self.mode, other.mode):
             return "mode"
         return ""
 
 
-def _can_have_both(one: FileMode, other: FileMode) -> bool:
+def _can_have_both(first: FileMode, other: FileMode) -> bool:
     """Return whether a file with one of the modes also satisfies the other one."""
-    made = one.over(FileMode.NEW_FILE), other.over(FileMode.NEW_FILE)
-    return other.over(stat.S_IFREG | made[0]) == made[0] or one.over(stat.S_IFREG | made[1]) == made[1]
+    made = first.over(FileMode.NEW_FILE), other.over(FileMode.NEW_FILE)
+    return other.over(stat.S_IFREG | made[0]) == made[0] or first.over(stat.S_IFREG | made[1]) == made[1]
 
 
-def _same_account(one: str | int, other: str | int) -> bool:
-    return {"0": "root"}.get(str(one), str(one)) == {"0": "root"}.get(str(other), str(other))
+def _same_account(first: str | int, other: str | int) -> bool:
+    return {"0": "root"}.get(str(first), str(first)) == {"0": "root"}.get(str(other), str(other))
 
 
 class EditedPlace(NamedTuple):

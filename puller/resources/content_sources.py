@@ -109,8 +109,8 @@ def fetched(fetch: Callable[[str], bytes], url: str, checksum: str | None) -> by
     if checksum is None and not data:
         raise ResourceError(f"source {mask_urls(url)} is empty", hint="give its checksum if it should be")
     if checksum is not None and (digest := sha256([data])) != checksum:
-        what = f"source {mask_urls(url)} has sha256 {digest}, expected {checksum}"
-        raise ResourceError(what, code=ProblemCode.CHECKSUM_MISMATCH)
+        detail = f"source {mask_urls(url)} has sha256 {digest}, expected {checksum}"
+        raise ResourceError(detail, code=ProblemCode.CHECKSUM_MISMATCH)
     return data
 
 
@@ -150,19 +150,21 @@ def bundled_contents(paths: Iterable[str], context: Context, below: str = "") ->
     ``below`` is the place of a directory on the machine, and renames its files accordingly. Absolute paths and URLs are
     skipped, because they are outside the bundle. Raises ``ResourceError`` for a missing file.
     """
-    found: dict[str, BundledFile] = {}
+    bundled_files: dict[str, BundledFile] = {}
     for path in paths:
         if not os.path.isabs(path) and not is_url(path):
-            found.update(_files(context.files.find(path), path.rstrip("/"), below or path.rstrip("/")))
-    return found
+            bundled_files.update(
+                _files(context.files.find(path), path.rstrip("/"), below or path.rstrip("/"))
+            )
+    return bundled_files
 
 
 _File = TypeVar("_File", bound=msgspec.Struct)
 
 
-def plain_files(found: Mapping[str, _File]) -> Mapping[str, _File]:
+def plain_files(files: Mapping[str, _File]) -> Mapping[str, _File]:
     """Return the contents with ``executable`` cleared, for a resource whose mode makes no file executable."""
-    return {path: msgspec.structs.replace(content, executable=False) for path, content in found.items()}
+    return {path: msgspec.structs.replace(content, executable=False) for path, content in files.items()}
 
 
 def _files(real: str, written: str, placed: str) -> Iterator[tuple[str, BundledFile]]:

@@ -155,8 +155,8 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     def _log(self, completed: Completed) -> None:
         properties = self.properties
-        given = properties.stdin.reveal() if properties.stdin else ""
-        secrets = [line for line in given.splitlines() if len(line) >= _SHORTEST]
+        provided = properties.stdin.reveal() if properties.stdin else ""
+        secrets = [line for line in provided.splitlines() if len(line) >= _SHORTEST]
         for line in (completed.stdout + completed.stderr).splitlines():
             shown = reduce(lambda text, secret: text.replace(secret, VALUE_MASK), secrets, line)
             self.context.log(f"{properties.alias or properties.name}: {shown}")
@@ -251,8 +251,8 @@ class Exec(Resource[ExecProperties, ExecState]):
         """Raise ``ResourceError`` if a guard would make the next run execute the command again."""
         properties = self.properties
         if properties.creates is not None and not self._is_created():
-            what = f"ran, but `creates` {properties.creates} is still missing"
-            raise ResourceError(what, code=ProblemCode.STILL_DIFFERS)
+            detail = f"ran, but `creates` {properties.creates} is still missing"
+            raise ResourceError(detail, code=ProblemCode.STILL_DIFFERS)
         if properties.unless is not None and not self._succeeds("unless", properties.unless):
             raise ResourceError("ran, but `unless` still fails", code=ProblemCode.STILL_DIFFERS)
         if properties.creates is None and properties.unless is None and properties.onlyif is not None:
@@ -281,31 +281,31 @@ class Exec(Resource[ExecProperties, ExecState]):
         if user is None and group is None:
             return None
         try:
-            found = Identity.find(os.geteuid() if user is None else user, group)
+            identity = Identity.find(os.geteuid() if user is None else user, group)
         except ResourceError as error:
             raise _NobodyError(problems=error.problems) from error
-        self._require_staying(found)
+        self._require_staying(identity)
         if os.geteuid() == 0:
-            return found
-        if (found.uid, found.gid) == (os.geteuid(), os.getegid()):
+            return identity
+        if (identity.uid, identity.gid) == (os.geteuid(), os.getegid()):
             return None
-        raise ResourceError(f"running as user {found.name} and group {found.gid} takes root")
+        raise ResourceError(f"running as user {identity.name} and group {identity.gid} takes root")
 
-    def _require_staying(self, found: Identity) -> None:
+    def _require_staying(self, identity: Identity) -> None:
         """Raise, in noop, for a user or group that this run would have removed by then."""
         system, group = self.context.system, self.properties.group
         users, groups = system.expected_accounts("user"), system.expected_accounts("group")
-        if users.get(found.name, found.uid) is None:
+        if users.get(identity.name, identity.uid) is None:
             raise _NobodyError(f"user is {self.properties.user!r}, which this run would have removed")
-        if groups and group is not None and groups.get(group_name(found.gid), found.gid) is None:
+        if groups and group is not None and groups.get(group_name(identity.gid), identity.gid) is None:
             raise _NobodyError(f"group is {group!r}, which this run would have removed")
 
     def _require_cwd(self, identity: Identity | None) -> None:
         """Raise if the directory is missing: the system's error does not distinguish it from a missing program."""
         context, cwd = self.context, self.properties.cwd
         if not context.system.is_directory(cwd) and not context.uncertain(cwd):
-            what = "is not a directory" if context.system.exists(cwd) else "does not exist"
-            raise _NotStartedError(f"cwd {cwd} {what}")
+            detail = "is not a directory" if context.system.exists(cwd) else "does not exist"
+            raise _NotStartedError(f"cwd {cwd} {detail}")
         if identity is not None and identity.uid != 0 and cwd != "/" and not context.noop:
             self._require_entry(cwd, identity)
 
@@ -316,8 +316,8 @@ class Exec(Resource[ExecProperties, ExecState]):
         noop, because an earlier resource may give the directory to the user.
         """
         if not self._may_enter:
-            asked = Command(["test", "-x", cwd], identity=identity)
-            if self.context.system.query(asked).exit_code != 0:
+            requested = Command(["test", "-x", cwd], identity=identity)
+            if self.context.system.query(requested).exit_code != 0:
                 raise ResourceError(f"cwd {cwd} cannot be entered by user {identity.name}")
             self._may_enter = True
 
@@ -338,8 +338,8 @@ class Exec(Resource[ExecProperties, ExecState]):
         )
 
     def _failure(self, completed: Completed) -> str:
-        wanted = ", ".join(map(str, self.properties.returns))
-        message = f"{completed.outcome}, expected {wanted}"
+        expected = ", ".join(map(str, self.properties.returns))
+        message = f"{completed.outcome}, expected {expected}"
         if self.properties.sensitive or not (tail := completed.tail()):
             return message
         return f"{message}; it printed:\n{tail}"
@@ -367,8 +367,8 @@ class Exec(Resource[ExecProperties, ExecState]):
             and not properties.creates.startswith("/")
             and properties.cwd == "/"
         ):
-            wanted = "an absolute path, or a cwd to which it is relative"
-            yield PropertyError("creates", f"is {properties.creates!r}", because=["cwd"], expected=wanted)
+            expected = "an absolute path, or a cwd to which it is relative"
+            yield PropertyError("creates", f"is {properties.creates!r}", because=["cwd"], expected=expected)
         for variable in properties.environment:
             if not _VARIABLE.fullmatch(variable):
                 yield PropertyError("environment", f"has {variable!r}", expected="KEY=VALUE")
@@ -397,7 +397,7 @@ class Exec(Resource[ExecProperties, ExecState]):
         """
         own = cls.properties_type.__struct_fields__
         return agree(
-            first, second, exact=own, rules={"command": lambda one, other: _same_command(first, second)}
+            first, second, exact=own, rules={"command": lambda left_side, other: _same_command(first, second)}
         )
 
 

@@ -71,10 +71,10 @@ class OwnedPaths(msgspec.Struct, frozen=True):
         """Return sentences about the leftovers that a purge of ``root`` leaves."""
         if not self.with_work:
             return []
-        first, *more = sorted(self.with_work.items())[:_MOST_NAMED]
-        rest = len(self.with_work) - len(more) - 1
-        named = [f"{root}/{printable(path)} {reason}, so it stays" for path, reason in (first, *more)]
-        return [*named, *([f"{rest} more paths of leftovers stay"] if rest else [])]
+        first, *additional = sorted(self.with_work.items())[:_MOST_NAMED]
+        remainder = len(self.with_work) - len(additional) - 1
+        named = [f"{root}/{printable(path)} {reason}, so it stays" for path, reason in (first, *additional)]
+        return [*named, *([f"{remainder} more paths of leftovers stay"] if remainder else [])]
 
     def refuse_around(self, root: str) -> None:
         """Raise ``ResourceError`` if the directory itself is a part of a leftover that contains work."""
@@ -125,8 +125,8 @@ def _work_near(above: str, leftovers: Iterable[str], context: Context, real: Rea
         properties = remover.properties_type(name=name, ensure=str(ABSENT))
         places = [f"{real.directory(path)}/" for path in remover.occupies(properties, state)]
         if any(place.startswith(above) or above.startswith(place) for place in places):
-            found = remover(properties, context).work_left()
-            work.update((real.of(path), reason) for path, reason in found.items())
+            result = remover(properties, context).work_left()
+            work.update((real.of(path), reason) for path, reason in result.items())
     return work
 
 
@@ -178,20 +178,20 @@ class _Known(msgspec.Struct):
     def _collected(cls, context: Context, changes: int) -> "_Known":
         resources = context.resources()
         links = {
-            part.properties.name: part.properties.target
-            for part in resources
-            if part.reference.startswith("link#") and _is_link(part)
+            resource.properties.name: resource.properties.target
+            for resource in resources
+            if resource.reference.startswith("link#") and _is_link(resource)
         }
         real = RealPaths(links)
-        places = [owned for part in resources for owned in _places(part, real)]
+        places = [owned for resource in resources for owned in _places(resource, real)]
         filled = [
-            _OwnedPath(place, part.reference)
-            for part in resources
-            for path in part.type.fills(part.properties)
+            _OwnedPath(place, resource.reference)
+            for resource in resources
+            for path in resource.type.fills(resource.properties)
             for place in {real.of(path), real.directory(path)}
         ]
-        declared = (part for part in resources if part.reference.startswith("link#"))
-        filled += [_OwnedPath(real.of(part.properties.name), part.reference) for part in declared]
+        declared = (resource for resource in resources if resource.reference.startswith("link#"))
+        filled += [_OwnedPath(real.of(resource.properties.name), resource.reference) for resource in declared]
         own = [] if context.state_directory is None else [str(context.state_directory)]
         filled += [_OwnedPath(real.of(path)) for path in (*context.elsewhere(), *own)]
         return cls(changes, real, places, filled, mounts.mount_points())

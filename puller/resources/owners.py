@@ -24,9 +24,9 @@ def user_id(name: str | int | None, context: Context) -> int:
     if (
         isinstance(name, str)
         and not (name.isascii() and name.isdecimal())
-        and (found := context.system.user_id(name)) is not None
+        and (result := context.system.user_id(name)) is not None
     ):
-        return found
+        return result
     return _other_id("owner", name, context)
 
 
@@ -35,9 +35,9 @@ def group_id(name: str | int | None, context: Context) -> int:
     if (
         isinstance(name, str)
         and not (name.isascii() and name.isdecimal())
-        and (found := context.system.group_id(name)) is not None
+        and (result := context.system.group_id(name)) is not None
     ):
-        return found
+        return result
     return _other_id("group", name, context)
 
 
@@ -58,8 +58,8 @@ def group_name(gid: int) -> str:
 
 
 def attribute_differences(
-    found: os.stat_result,
-    wanted: Attributes,
+    status: os.stat_result,
+    desired: Attributes,
     owner: str | int | None,
     group: str | int | None,
     path: str = "",
@@ -69,23 +69,23 @@ def attribute_differences(
     ``path`` is the file, for a resource with several files.
     """
     differences = []
-    if found.st_uid != wanted.uid:
-        differences.append(changed("owner", user_name(found.st_uid), str(owner), path))
-    if found.st_gid != wanted.gid:
-        differences.append(changed("group", group_name(found.st_gid), str(group), path))
-    if (mode := stat.S_IMODE(found.st_mode)) != wanted.mode:
-        differences.append(changed("mode", f"{mode:04o}", f"{wanted.mode:04o}", path))
+    if status.st_uid != desired.uid:
+        differences.append(changed("owner", user_name(status.st_uid), str(owner), path))
+    if status.st_gid != desired.gid:
+        differences.append(changed("group", group_name(status.st_gid), str(group), path))
+    if (mode := stat.S_IMODE(status.st_mode)) != desired.mode:
+        differences.append(changed("mode", f"{mode:04o}", f"{desired.mode:04o}", path))
     return differences
 
 
-def mode_owned_by(uid: int, gid: int, found: os.stat_result, *, is_written: bool = False) -> int:
+def mode_owned_by(uid: int, gid: int, status: os.stat_result, *, is_written: bool = False) -> int:
     """Return the ``st_mode`` of a file after a change to these owners, and to new content if ``is_written``.
 
     Either change clears the set-id bits, as chown(2) and write(2) do. A program that a user has put there must not run
     as another user, and new content must not inherit the permission of the old content.
     """
-    is_same = (found.st_uid, found.st_gid) == (uid, gid) and not is_written
-    return found.st_mode if is_same or stat.S_ISDIR(found.st_mode) else found.st_mode & ~_SET_ID
+    is_same = (status.st_uid, status.st_gid) == (uid, gid) and not is_written
+    return status.st_mode if is_same or stat.S_ISDIR(status.st_mode) else status.st_mode & ~_SET_ID
 
 
 def require_trusted_source(path: str) -> None:
@@ -107,11 +107,11 @@ def distrust_of_new_way(path: str, context: Context, uid: int) -> str:
     if not context.noop:
         return ""
 
-    for part in context.resources():
-        for claim in part.type.claims(part.properties):
+    for resource in context.resources():
+        for claim in resource.type.claims(resource.properties):
             # A home belongs to its user, though its claim accepts every owner.
-            is_home = part.type.type_name == "user" and claim.use is Use.CONTENTS
-            owner = part.properties.name if is_home else claim.owner
+            is_home = resource.type.type_name == "user" and claim.use is Use.CONTENTS
+            owner = resource.properties.name if is_home else claim.owner
             if owner is None or not path.startswith(f"{claim.path}/") or context.system.lstat(claim.path):
                 continue
             if user_id(owner, context) not in (0, os.geteuid(), uid):
@@ -119,12 +119,12 @@ def distrust_of_new_way(path: str, context: Context, uid: int) -> str:
     return ""
 
 
-def describe_attributes(found: os.stat_result) -> dict[str, str]:
+def describe_attributes(status: os.stat_result) -> dict[str, str]:
     """Owner, group and mode as plain values (``puller state``)."""
     return {
-        "owner": user_name(found.st_uid),
-        "group": group_name(found.st_gid),
-        "mode": f"{stat.S_IMODE(found.st_mode):04o}",
+        "owner": user_name(status.st_uid),
+        "group": group_name(status.st_gid),
+        "mode": f"{stat.S_IMODE(status.st_mode):04o}",
     }
 
 

@@ -55,8 +55,8 @@ def is_plain(path: str) -> bool:
 def check_path(name: str, path: str) -> Iterator[PropertyError]:
     """Yield an error if a property ``name`` is not plain (see ``is_plain``)."""
     if not is_plain(path):
-        wanted = "an absolute path without '.', '..' or doubled slashes"
-        yield PropertyError(name, f"is {path!r}", expected=wanted)
+        expected = "an absolute path without '.', '..' or doubled slashes"
+        yield PropertyError(name, f"is {path!r}", expected=expected)
 
 
 def check_managed(path: str) -> Iterator[PropertyError]:
@@ -100,8 +100,8 @@ def parents(path: str) -> Iterator[str]:
 
 def directories_of(paths: Iterable[str]) -> list[str]:
     """Return the directories that paths lead through, each before its contents."""
-    found = {directory for path in paths for directory in parents(path)}
-    return sorted(found, key=lambda directory: (directory.count("/"), directory))
+    result = {directory for path in paths for directory in parents(path)}
+    return sorted(result, key=lambda directory: (directory.count("/"), directory))
 
 
 def kind(mode: int) -> str:

@@ -41,18 +41,18 @@ def agree(first: P, second: P, *, exact: Container[str] = (), rules: Mapping[str
     ``exact`` are properties whose default counts as set. ``rules`` merge two different values.
     """
     rules = {**_OF_ALL, **(rules or {})}
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     differences = []
     for field in fields(type(first)):
         one, other = getattr(first, field.name), getattr(second, field.name)
         rule = rules.get(field.name) or (_equal if field.name in exact else _either(field))
         try:
-            found[field.name] = one if identical(one, other) else rule(one, other)
+            result[field.name] = one if identical(one, other) else rule(one, other)
         except ValueError:
             differences.append((field.encode_name, one, other))
     if differences:
         raise Contradiction(differences)
-    return msgspec.structs.replace(first, **found)
+    return msgspec.structs.replace(first, **result)
 
 
 def linked(first: P, second: msgspec.Struct) -> P:
@@ -62,30 +62,30 @@ def linked(first: P, second: msgspec.Struct) -> P:
     return msgspec.structs.replace(first, **values)
 
 
-def _equal(one: Any, other: Any) -> Any:
-    raise ValueError(f"{one!r} is not {other!r}")
+def _equal(first: Any, other: Any) -> Any:
+    raise ValueError(f"{first!r} is not {other!r}")
 
 
 def _either(field: msgspec.structs.FieldInfo) -> Rule:
     """Return a rule that keeps the value that is set. It also merges compatible modes, and ids as number and text."""
     default = field.default_factory() if callable(field.default_factory) else field.default
 
-    def rule(one: Any, other: Any) -> Any:
-        if isinstance(one, FileMode) and isinstance(other, FileMode):
-            return one.merged(other)
+    def rule(first: Any, other: Any) -> Any:
+        if isinstance(first, FileMode) and isinstance(other, FileMode):
+            return first.merged(other)
         if identical(other, default):
-            return one
-        if identical(one, default):
+            return first
+        if identical(first, default):
             return other
-        if {type(one), type(other)} == {int, str} and str(one) == str(other):
-            return one
-        raise ValueError(f"{one!r} is not {other!r}")
+        if {type(first), type(other)} == {int, str} and str(first) == str(other):
+            return first
+        raise ValueError(f"{first!r} is not {other!r}")
 
     return rule
 
 
-def _both(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys((*one, *other)))
+def _both(first: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys((*first, *other)))
 
 
 _OF_ALL: Mapping[str, Rule] = {

@@ -41,18 +41,18 @@ class ReadOnce(Generic[T]):
 
 def _identity(path: str) -> _Identity:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _contents(paths: Sequence[str]) -> list[tuple[str, bytes]]:
-    found = []
+    results = []
     for path in paths:
         try:
             with open(path, "rb", buffering=0) as stream:
-                found.append((path, stream.readall()))
+                results.append((path, stream.readall()))
         except FileNotFoundError:
             continue
-    return found
+    return results

@@ -62,8 +62,8 @@ class Receipts:
 
     def load(self) -> Receipt:
         """Return the receipt, or an empty one if it is missing or invalid."""
-        found = self._file.load(lambda sentence: None, noop=self._noop)
-        return found if found is not None and found.target == self._target else Receipt(self._target)
+        result = self._file.load(lambda sentence: None, noop=self._noop)
+        return result if result is not None and result.target == self._target else Receipt(self._target)
 
     def note(
         self, root: str, made: Iterable[str], directories: Iterable[str], written: Mapping[str, str]
@@ -75,10 +75,10 @@ class Receipts:
         before, new = self.load(), {*made}
         files = {path: digest for path, digest in before.files.items() if os.path.lexists(f"{root}/{path}")}
         files |= {path: digest for path, digest in written.items() if path in files or path in new}
-        kept = [path for path in before.directories if os.path.isdir(f"{root}/{path}")]
-        kept = [*dict.fromkeys((*kept, *directories))]
-        receipt = Receipt(self._target, root, files, kept)
-        if receipt != before and (files or kept):
+        remaining = [path for path in before.directories if os.path.isdir(f"{root}/{path}")]
+        remaining = [*dict.fromkeys((*remaining, *directories))]
+        receipt = Receipt(self._target, root, files, remaining)
+        if receipt != before and (files or remaining):
             self._file.save(receipt)
 
     def forget(self) -> None:
@@ -89,13 +89,13 @@ class Receipts:
 def own_file(system: System, root: str, path: str, receipt: Receipt) -> os.stat_result | None:
     """Return the ``lstat`` of a file that the resource created and that is unchanged, else ``None``."""
     for above in (root, *(f"{root}/{directory}" for directory in parents(path))):
-        found = system.lstat(above)
-        if found is None or not stat.S_ISDIR(found.st_mode):
+        status = system.lstat(above)
+        if status is None or not stat.S_ISDIR(status.st_mode):
             return None
-    found = system.lstat(f"{root}/{path}")
-    if found is None or not stat.S_ISREG(found.st_mode):
+    status = system.lstat(f"{root}/{path}")
+    if status is None or not stat.S_ISREG(status.st_mode):
         return None
-    return found if sha256(system.read_chunks(f"{root}/{path}")) == receipt.files[path] else None
+    return status if sha256(system.read_chunks(f"{root}/{path}")) == receipt.files[path] else None
 
 
 # Removal of an undeclared tree. Works from the receipt and does not need the source.
@@ -129,8 +129,8 @@ class LeftFiles(Resource[Properties, LeftState]):
         files = {}
         for path in receipt.files:
             is_kept = owned.is_touched_by(path)
-            if not is_kept and (found := own_file(system, receipt.root, path, receipt)):
-                files[path] = found
+            if not is_kept and (result := own_file(system, receipt.root, path, receipt)):
+                files[path] = result
         exists = any(
             os.path.lexists(self._path(receipt, path)) for path in (*receipt.files, *receipt.directories)
         )
@@ -144,11 +144,11 @@ class LeftFiles(Resource[Properties, LeftState]):
         emptied = {}
         for path in sorted(receipt.directories, reverse=True):
             place, system = self._path(receipt, path), self.context.system
-            found = system.lstat(place)
-            if found is None or not stat.S_ISDIR(found.st_mode) or owned.is_touched_by(path):
+            status = system.lstat(place)
+            if status is None or not stat.S_ISDIR(status.st_mode) or owned.is_touched_by(path):
                 continue
             if all(f"{place}/{name}" in going for name, _ in system.children(place)):
-                emptied[path] = found
+                emptied[path] = status
                 going.add(place)
         return emptied
 

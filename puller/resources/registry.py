@@ -62,8 +62,8 @@ def find_remover(name: str) -> ResourceType | None:
     """
     if (own := _REMOVERS.get(name)) is not None:
         return _imported(own)
-    found = find_type(name)
-    return found if found is not None and found.removable else None
+    result = find_type(name)
+    return result if result is not None and result.removable else None
 
 
 def is_ours(name: str) -> bool:
@@ -130,13 +130,13 @@ def _imported(place: str) -> ResourceType:
     return cast(ResourceType, getattr(import_module(module), attribute))
 
 
-def _load(point: "EntryPoint", wanted: type, failure: type[PullerError]) -> ResourceType:
+def _load(point: "EntryPoint", desired: type, failure: type[PullerError]) -> ResourceType:
     """Return the class of an entry point. Any error in its code raises ``failure`` with the entry point's name."""
     try:
-        found = point.load()
+        result = point.load()
     # Importing runs foreign code, which may raise anything.
     except Exception as error:
         raise failure(f"{point.group} {point.name} ({point.value}) cannot be loaded: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, wanted)):
-        raise failure(f"{point.group} {point.name} ({point.value}) is not a subclass of {wanted.__name__}")
-    return cast(ResourceType, found)
+    if not (isinstance(result, type) and issubclass(result, desired)):
+        raise failure(f"{point.group} {point.name} ({point.value}) is not a subclass of {desired.__name__}")
+    return cast(ResourceType, result)

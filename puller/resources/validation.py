@@ -58,11 +58,11 @@ class Validation(msgspec.Struct, frozen=True):
 
     def problems(self) -> Iterator[PropertyError]:
         """Yield all errors that can be detected when the manifest is read."""
-        wanted, count = ("at most one {}", "one {}")[not self.in_place], self.command.count(_PLACE)
+        desired, count = ("at most one {}", "one {}")[not self.in_place], self.command.count(_PLACE)
         if count > 1 or (not count and not self.in_place):
             because = ["validate_in_place"]
             yield PropertyError(
-                "validate", f"is {self.command!r}", because=because, expected=f"a command with {wanted}"
+                "validate", f"is {self.command!r}", because=because, expected=f"a command with {desired}"
             )
         if "\0" in self.command:
             yield PropertyError("validate", f"is {self.command!r}, which has a NUL in it")
@@ -105,18 +105,18 @@ class Validation(msgspec.Struct, frozen=True):
         if completed.exit_code == 0:
             return
         printed = completed.tail().replace(copy, path)
-        said = "its output may be secret" if secret else f"it printed:\n{printed}"
+        text = "its output may be secret" if secret else f"it printed:\n{printed}"
         raise ResourceError(
             f"{where}: {completed.outcome}, expected 0, so {path} stays as it was"
-            + (f"; {said}" if printed else "")
+            + (f"; {text}" if printed else "")
         )
 
     def _arguments(self, copy: str, path: str) -> list[str]:
-        asked = path if self.in_place else copy
+        requested = path if self.in_place else copy
         if self.shell:
-            words = ["/bin/sh", "-c", self.command.replace(_PLACE, shlex.quote(asked))]
+            words = ["/bin/sh", "-c", self.command.replace(_PLACE, shlex.quote(requested))]
         else:
-            words = [word.replace(_PLACE, asked) for word in split_words(self.command)]
+            words = [word.replace(_PLACE, requested) for word in split_words(self.command)]
         if not self.in_place:
             return words
         # The namespace and its mounts end with the command.

@@ -259,8 +259,8 @@ class BundleRun(msgspec.Struct):
     def _report_interruption(self, bundle: Installed) -> None:
         times, how = self._interruptions(bundle)
         if times:
-            what = f"the last run was interrupted while it applied this version ({how})"
-            self.context.problems.warn(f"{bundle}: {what}, trying again")
+            detail = f"the last run was interrupted while it applied this version ({how})"
+            self.context.problems.warn(f"{bundle}: {detail}, trying again")
 
     def _give_up_interrupted(self, bundle: Installed) -> None:
         times, how = self._interruptions(bundle)
@@ -450,8 +450,8 @@ class BundleRun(msgspec.Struct):
             )
             decision = self._decide_applied(chosen)
             if self.failure and decision.step is not Step.ROLL_BACK:
-                what = f"{chosen.bundle}: {self.failure}. No other version is available for a rollback"
-                self.context.problems.warn(Problem(code=ProblemCode.ROLLBACK_FAILS, message=what))
+                detail = f"{chosen.bundle}: {self.failure}. No other version is available for a rollback"
+                self.context.problems.warn(Problem(code=ProblemCode.ROLLBACK_FAILS, message=detail))
             return decision
         return self._decide_applied(chosen)
 

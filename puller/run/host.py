@@ -135,9 +135,9 @@ class CommandInputs(msgspec.Struct, frozen=True):
                 raise ConfigurationError(problems=error.problems) from error
             below = (*below, source)
         sources = here.load(map(Path, self.options["data_files"]), Origin.COMMAND_LINE, below)
-        given = assigned(self.options["data_pairs"])
+        provided = assigned(self.options["data_pairs"])
         as_user = self.options.get("as_user")
-        return Inputs(self.facts, here.environ, (*sources, *given), private_key, as_user)
+        return Inputs(self.facts, here.environ, (*sources, *provided), private_key, as_user)
 
     def problems(self) -> list[str]:
         """Return sentences about facts that could not be read. Complete only when all facts were gathered."""

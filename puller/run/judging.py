@@ -79,8 +79,8 @@ def find_failure(outcomes: Sequence[Outcome], before: Mapping[str, Health], syst
                 if not result.status.in_order and before.get(key, Health.OK).in_order:
                     failures.append(f"{event.reference}: {result}")
     # 3.
-    more = [f"and {len(failures) - _MAX_FAILURES} more"] if len(failures) > _MAX_FAILURES else []
-    return "; ".join(failures[:_MAX_FAILURES] + more)
+    suffix = [f"and {len(failures) - _MAX_FAILURES} more"] if len(failures) > _MAX_FAILURES else []
+    return "; ".join(failures[:_MAX_FAILURES] + suffix)
 
 
 def has_failed(outcomes: Sequence[Outcome]) -> bool:

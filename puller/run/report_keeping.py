@@ -82,8 +82,8 @@ class ReportKeeper(msgspec.Struct, frozen=True):
             log, kind = self.problems.log, MessageId.RESOURCE_RESTLESS
             for resource in new[:MOST_SAID]:
                 log.warn(sentence(resource), kind=kind, bundle=resource.bundle, resource=resource.reference)
-            if (more := len(new) - MOST_SAID) > 0:
-                log.warn(f"and {more} more restless resources", kind=kind)
+            if (additional := len(new) - MOST_SAID) > 0:
+                log.warn(f"and {additional} more restless resources", kind=kind)
         return restless
 
     def _write_metrics(self, report: Report, restless: Sequence[RestlessResource]) -> None:
@@ -111,7 +111,7 @@ class ReportKeeper(msgspec.Struct, frozen=True):
         state = HostState(self.configuration, self.directories, datetime.now(UTC), lambda _: None)
         return sent_report(state, report, restless, facts or {})
 
-    def _report_unkept(self, what: str, report: Report, error: OSError | ResourceError) -> None:
-        message = f"cannot write the {what}: {sentence_of(error)}"
+    def _report_unkept(self, description: str, report: Report, error: OSError | ResourceError) -> None:
+        message = f"cannot write the {description}: {sentence_of(error)}"
         self.problems.error(problem_of(error, message), ExitStatus.CONFIGURATION)
         report.exit_status = self.problems.exit_status

@@ -89,21 +89,21 @@ class Trials:
     def begin(self, bundle: Installed, health: Mapping[str, Health]) -> Trial:
         """Begin an attempt. Only the first attempt stores ``health``."""
         since = iso_text(datetime.now(UTC))
-        found = self.find(bundle) or Trial(bundle.version, bundle.sha256, since, dict(health))
-        cut_short = found.cut_short + found.reached if found.boot else 0
-        begun = msgspec.structs.replace(found, boot=self.boot, reached=False, cut_short=cut_short)
+        result = self.find(bundle) or Trial(bundle.version, bundle.sha256, since, dict(health))
+        cut_short = result.cut_short + result.reached if result.boot else 0
+        begun = msgspec.structs.replace(result, boot=self.boot, reached=False, cut_short=cut_short)
         return self._put(bundle, begun)
 
     def reach(self, bundle: Installed) -> None:
         """Record that the current attempt reaches its first resource."""
-        if (found := self.find(bundle)) is not None and found.boot and not found.reached:
-            self._put(bundle, msgspec.structs.replace(found, reached=True))
+        if (result := self.find(bundle)) is not None and result.boot and not result.reached:
+            self._put(bundle, msgspec.structs.replace(result, reached=True))
 
     def end(self, bundle: Installed, *, failed: bool = False) -> None:
         """End the current attempt, perhaps with failed resources. The version stays on trial."""
-        if (found := self.find(bundle)) is not None:
-            failures = found.failed + failed
-            ended = msgspec.structs.replace(found, boot="", reached=False, cut_short=0, failed=failures)
+        if (result := self.find(bundle)) is not None:
+            failures = result.failed + failed
+            ended = msgspec.structs.replace(result, boot="", reached=False, cut_short=0, failed=failures)
             self._put(bundle, ended)
 
     def close(self, name: str) -> None:

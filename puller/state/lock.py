@@ -42,10 +42,10 @@ def only_run(directory: Path) -> Iterator[None]:
 
 def _require_plain(descriptor: int, path: Path) -> None:
     """Raise ``ConfigurationError`` for a lock with several links: writing to it could change another user's file."""
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         raise ConfigurationError(f"{path}: is not a regular file", hint="remove it while no run is active")
-    if found.st_nlink != 1:
+    if status.st_nlink != 1:
         raise ConfigurationError(
-            f"{path}: has {found.st_nlink} names", hint="remove it while no run is active"
+            f"{path}: has {status.st_nlink} names", hint="remove it while no run is active"
         )

@@ -38,8 +38,8 @@ def decode(data: bytes, kind: type[_Value]) -> _Value:
             raise
         from puller.version import __version__
 
-        found = msgspec.json.decode(data, type=_Versioned).format
-        raise msgspec.DecodeError(f"has format {found}, which Puller {__version__} cannot read") from None
+        result = msgspec.json.decode(data, type=_Versioned).format
+        raise msgspec.DecodeError(f"has format {result}, which Puller {__version__} cannot read") from None
 
 
 class _Versioned(msgspec.Struct):
@@ -150,14 +150,14 @@ def read_state(path: Path, largest: int = LARGEST) -> bytes:
     return bytes(data)
 
 
-def _check(found: os.stat_result) -> None:
+def _check(status: os.stat_result) -> None:
     """Raise ``ValueError`` unless only this user or root can have written the file."""
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError("is not a regular file")
-    if found.st_uid not in (0, os.geteuid()):
-        raise ValueError(f"belongs to user {found.st_uid}")
-    if found.st_mode & 0o022:
-        raise ValueError(f"is writable by others: its mode is {stat.S_IMODE(found.st_mode):04o}")
+    if status.st_uid not in (0, os.geteuid()):
+        raise ValueError(f"belongs to user {status.st_uid}")
+    if status.st_mode & 0o022:
+        raise ValueError(f"is writable by others: its mode is {stat.S_IMODE(status.st_mode):04o}")
 
 
 def _names_aside(path: Path) -> Iterator[Path]:

@@ -312,8 +312,8 @@ def _end(process: "subprocess.Popen[bytes]", descendants: Descendants) -> None:
 
 
 def _wait_for_end(process: "subprocess.Popen[bytes]", descendants: Descendants, limit: float) -> None:
-    while descendants.living() and (left := limit - time.monotonic()) > 0:
-        time.sleep(min(left, 0.02))
+    while descendants.living() and (remaining := limit - time.monotonic()) > 0:
+        time.sleep(min(remaining, 0.02))
         process.poll()
         descendants.reap()
 

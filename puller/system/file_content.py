@@ -23,11 +23,11 @@ def of_size(path: str, stream: BinaryIO, size: int) -> bytes:
 
     Raises ``ChangedMeanwhile`` if the file is shorter or longer, because its size was checked before.
     """
-    pieces, left = [], size + 1
-    while left and (piece := stream.read(left)):
+    pieces, leftovers = [], size + 1
+    while leftovers and (piece := stream.read(leftovers)):
         pieces.append(piece)
-        left -= len(piece)
-    if left != 1:
+        leftovers -= len(piece)
+    if leftovers != 1:
         raise ChangedMeanwhile(f"{path}: another process wrote to it while Puller read it")
     return b"".join(pieces)
 
@@ -43,11 +43,11 @@ def open_and_measure(path: str) -> tuple[int, int]:
     Raises ``ChangedMeanwhile`` for any other file than a regular one, and ``OSError``.
     """
     descriptor = os.open(path, READING)
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise ChangedMeanwhile(f"{path}: is no longer a regular file")
-    return descriptor, found.st_size
+    return descriptor, status.st_size
 
 
 def read_all(descriptor: int, size: int) -> bytes:
@@ -70,12 +70,12 @@ def read_all(descriptor: int, size: int) -> bytes:
 
 def begins_with(descriptor: int, content: bytes) -> bool:
     """Return whether the next bytes of a descriptor are ``content``."""
-    rest = memoryview(content)
-    while rest:
-        piece = os.read(descriptor, min(len(rest), PIECE))
-        if not piece or rest[: len(piece)] != piece:
+    remainder = memoryview(content)
+    while remainder:
+        piece = os.read(descriptor, min(len(remainder), PIECE))
+        if not piece or remainder[: len(piece)] != piece:
             return False
-        rest = rest[len(piece) :]
+        remainder = remainder[len(piece) :]
     return True
 
 

@@ -101,30 +101,30 @@ def act_as(identity: Identity, act: Callable[[], object]) -> None:
     os.close(writing)
     try:
         # 2. Wait
-        said = _read(reading, time.monotonic() + LIMIT)
+        text = _read(reading, time.monotonic() + LIMIT)
     finally:
         # 3. Collect
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)  # its work is done
         os.waitpid(child, 0)
-    _raise(identity, said)
+    _raise(identity, text)
 
 
 def _child(identity: Identity, act: Callable[[], object], writing: int) -> NoReturn:
     """Act in the child process. Never returns, because the stack belongs to the parent."""
-    said = _Failure("ended without a word")
+    text = _Failure("ended without a word")
     try:
         become(identity)
         act()
-        said = _Failure("")
+        text = _Failure("")
     except OSError as error:
-        said = _Failure(error.strerror or str(error), error.errno or 0, str(error.filename or ""))
+        text = _Failure(error.strerror or str(error), error.errno or 0, str(error.filename or ""))
     except BaseException as error:  # noqa: BLE001  must not unwind the parent's stack in the child
-        said = _Failure(str(error) or type(error).__name__)
+        text = _Failure(str(error) or type(error).__name__)
     finally:
         try:
-            os.write(writing, msgspec.json.encode(said))
+            os.write(writing, msgspec.json.encode(text))
         finally:
             os._exit(0)
 
@@ -141,22 +141,22 @@ def become(identity: Identity) -> None:
 
 def _read(descriptor: int, deadline: float) -> bytes | None:
     """Return the report of the child, ``None`` after the timeout."""
-    said = b""
-    while (left := deadline - time.monotonic()) > 0:
+    text = b""
+    while (remaining := deadline - time.monotonic()) > 0:
         signals.check_command()
-        if select.select([descriptor], [], [], min(left, _LOOK))[0]:
+        if select.select([descriptor], [], [], min(remaining, _LOOK))[0]:
             piece = os.read(descriptor, _CHUNK)
             if not piece:
-                return said
-            said += piece
+                return text
+            text += piece
     return None
 
 
-def _raise(identity: Identity, said: bytes | None) -> None:
-    if said is None:
+def _raise(identity: Identity, text: bytes | None) -> None:
+    if text is None:
         raise ResourceError(f"the change as {identity.name} was not finished within {LIMIT:g} s")
     try:
-        failure = msgspec.json.decode(said, type=_Failure)
+        failure = msgspec.json.decode(text, type=_Failure)
     except msgspec.DecodeError:
         raise ResourceError(f"the change as {identity.name} was interrupted") from None
     if failure.number:

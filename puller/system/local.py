@@ -81,7 +81,7 @@ class LocalSystem:
         if directory not in self._judged:
             self._judge(directory)
         try:
-            found = os.lstat(path)
+            status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             # Remember the directory: a new file must be made in the same one.
             self._above[path] = _find_directory(os.path.dirname(path))
@@ -90,10 +90,10 @@ class LocalSystem:
             if error.errno != errno.ENAMETOOLONG:
                 raise
 
-            found = stat_long_path(path)
-        if stat.S_ISDIR(found.st_mode) and directory in self._judged:
+            status = stat_long_path(path)
+        if stat.S_ISDIR(status.st_mode) and directory in self._judged:
             self._judged.add(path)
-        return found
+        return status
 
     def resolve(self, path: str) -> str:
         try:
@@ -174,11 +174,11 @@ class LocalSystem:
             if error.errno == errno.ENOTSUP:  # a file system without extended attributes
                 return {}
             raise
-        found = {}
+        result = {}
         for name in names:
             with contextlib.suppress(OSError):  # removed meanwhile, or not readable
-                found[name] = os.getxattr(path, name, follow_symlinks=False)
-        return found
+                result[name] = os.getxattr(path, name, follow_symlinks=False)
+        return result
 
     def note(self, path: str, key: str) -> str | None:
         try:
@@ -441,17 +441,17 @@ class LocalSystem:
     def _require_same_directory(self, path: str, parent: int) -> None:
         """Require that a new path is made in the directory in which it was missing."""
         known = self._above.pop(path, None)
-        found = os.fstat(parent)
-        if known and known != (found.st_dev, found.st_ino):
+        status = os.fstat(parent)
+        if known and known != (status.st_dev, status.st_ino):
             raise ChangedMeanwhile(
                 f"{path}: another process replaced its directory while Puller inspected it"
             )
 
     def _tidy(self, directory: int) -> None:
         """Remove leftovers once per run, because it lists the directory, which may be large."""
-        found = os.fstat(directory)
-        if (found.st_dev, found.st_ino) not in self._tidied:
-            self._tidied.add((found.st_dev, found.st_ino))
+        status = os.fstat(directory)
+        if (status.st_dev, status.st_ino) not in self._tidied:
+            self._tidied.add((status.st_dev, status.st_ino))
             remove_leftovers(directory)
 
 
@@ -483,19 +483,19 @@ def _fingerprint(descriptor: int) -> tuple[object, ...]:
     """Return owner, mode and content of an open file."""
     import hashlib  # loaded only if a file is verified
 
-    found = os.fstat(descriptor)
+    status = os.fstat(descriptor)
     os.lseek(descriptor, 0, os.SEEK_SET)
     with open(descriptor, "rb", closefd=False) as stream:
         digest = hashlib.file_digest(stream, "sha256").digest()
-    return found.st_uid, found.st_gid, found.st_mode, digest
+    return status.st_uid, status.st_gid, status.st_mode, digest
 
 
 def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | None:
     try:
-        found = known[name] = ask()
+        result = known[name] = ask()
     except KeyError:
         return None
-    return found
+    return result
 
 
 def _find_directory(path: str) -> tuple[int, int] | None:
@@ -504,10 +504,10 @@ def _find_directory(path: str) -> tuple[int, int] | None:
     Files are ignored, because a directory that replaces a file may get its inode number.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return (found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
+    return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None
 
 
 @contextlib.contextmanager
@@ -545,9 +545,9 @@ def _give_link(path: str, parent: int, name: str, target: str, owner: tuple[int,
     """
     descriptor = os.open(name, _PINNED, dir_fd=parent)
     try:
-        found = os.fstat(descriptor)
-        is_ours = found.st_uid == os.geteuid() and found.st_nlink == 1
-        if not (stat.S_ISLNK(found.st_mode) and is_ours and os.readlink("", dir_fd=descriptor) == target):
+        status = os.fstat(descriptor)
+        is_ours = status.st_uid == os.geteuid() and status.st_nlink == 1
+        if not (stat.S_ISLNK(status.st_mode) and is_ours and os.readlink("", dir_fd=descriptor) == target):
             raise ChangedMeanwhile(f"{path}: another process replaced it while Puller created it")
         os.chown(f"/proc/self/fd/{descriptor}", *owner)
     finally:
@@ -573,7 +573,7 @@ def _stat_at(parent: int, name: str) -> os.stat_result:
 def _old_file(parent: int, name: str, path: str, looked_at: os.stat_result | None) -> Iterator[int | None]:
     """Yield a descriptor of the regular file to be replaced, to copy its labels, ``None`` if there is none."""
     try:
-        found = _stat_at(parent, name)
+        result = _stat_at(parent, name)
     except FileNotFoundError:
         if looked_at is not None:
             raise ChangedMeanwhile(f"{path}: another process removed it while Puller inspected it") from None
@@ -581,8 +581,8 @@ def _old_file(parent: int, name: str, path: str, looked_at: os.stat_result | Non
         return
     if looked_at is None:
         raise ChangedMeanwhile(f"{path}: another process created it while Puller inspected it")
-    require_same(path, looked_at, found)
-    if not stat.S_ISREG(found.st_mode):
+    require_same(path, looked_at, result)
+    if not stat.S_ISREG(result.st_mode):
         yield None
         return
     try:

@@ -77,15 +77,15 @@ def require_ours(path: str, directory: int) -> None:
 
     A program that root runs to verify a new file could be given another one.
     """
-    found = os.fstat(directory)
+    status = os.fstat(directory)
     who = ""
-    if found.st_uid not in (0, os.geteuid()):
-        who = f"belongs to user {found.st_uid}"
-    elif writers(found) and not found.st_mode & stat.S_ISVTX:
-        who = f"can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
+    if status.st_uid not in (0, os.geteuid()):
+        who = f"belongs to user {status.st_uid}"
+    elif writers(status) and not status.st_mode & stat.S_ISVTX:
+        who = f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
     if who:
-        what = "who could exchange the new file while it is verified"
-        raise ResourceError(f"{path}: its directory {who}, {what}")
+        detail = "who could exchange the new file while it is verified"
+        raise ResourceError(f"{path}: its directory {who}, {detail}")
 
 
 def require_writable(path: str) -> None:
@@ -200,23 +200,23 @@ def empty(directory: int) -> None:
 
 def _pieces(path: str) -> Iterator[str]:
     """Yield parts of a path that the system accepts, in order."""
-    rest = path.lstrip("/")
-    while len(os.fsencode(rest)) > _LONGEST:
+    remainder = path.lstrip("/")
+    while len(os.fsencode(remainder)) > _LONGEST:
         size, names = 0, []
-        for name in rest.split("/"):
+        for name in remainder.split("/"):
             size += len(os.fsencode(name)) + 1
             if size > _LONGEST:
                 break
             names.append(name)
         piece = "/".join(names)
         yield piece
-        rest = rest[len(piece) + 1 :]
-    yield rest
+        remainder = remainder[len(piece) + 1 :]
+    yield remainder
 
 
 def _identity(descriptor: int) -> _Identity:
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 _USUAL = {

@@ -14,17 +14,18 @@ from puller.errors import ResourceError
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-def refuse_mounted(path: str, what: str) -> None:
+def refuse_mounted(path: str, description: str) -> None:
     """Raise ``ResourceError`` if the path or a path below it is a mount point. ``what``: the refused action."""
     here = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     for point in mount_points():
         if point == here:
             raise ResourceError(
-                f"{path} is a mount point, which cannot be {what}", code=ProblemCode.CHANGE_REFUSED
+                f"{path} is a mount point, which cannot be {description}", code=ProblemCode.CHANGE_REFUSED
             )
         if point.startswith(f"{here}/"):
             raise ResourceError(
-                f"{path} cannot be {what}: {point} is mounted below it", code=ProblemCode.CHANGE_REFUSED
+                f"{path} cannot be {description}: {point} is mounted below it",
+                code=ProblemCode.CHANGE_REFUSED,
             )
 
 
@@ -39,9 +40,9 @@ def refuse_mounted_among(root: str, replaced: Collection[str], removed: Collecti
             continue
         inside = point.removeprefix(above)
         if inside in replaced or inside in removed:
-            what = "replaced" if inside in replaced else "removed"
+            detail = "replaced" if inside in replaced else "removed"
             raise ResourceError(
-                f"{point} is a mount point, which cannot be {what}", code=ProblemCode.CHANGE_REFUSED
+                f"{point} is a mount point, which cannot be {detail}", code=ProblemCode.CHANGE_REFUSED
             )
         if below := next((path for path in removed if path.startswith(f"{inside}/")), None):
             raise ResourceError(

@@ -71,15 +71,15 @@ class NoopSystem(LocalSystem):
     def children(self, path: str) -> list[tuple[str, os.stat_result]]:
         path = self._at(path)
         is_empty = self._expected.get(path) == EMPTY_DIRECTORY or self._is_hidden(path)
-        found = [] if is_empty else super().children(path)
+        results = [] if is_empty else super().children(path)
         if not self._contents:
-            return found
+            return results
         prefix = f"{path}/"
-        kept = [(name, entry) for name, entry in found if prefix + name not in self._contents]
+        remaining = [(name, entry) for name, entry in results if prefix + name not in self._contents]
         for each, known in self._contents.items():
             if known is not None and os.path.dirname(each) == path:
-                kept.append((os.path.basename(each), known[0]))
-        return kept
+                remaining.append((os.path.basename(each), known[0]))
+        return remaining
 
     def labels(self, path: str) -> dict[str, bytes]:
         return super().labels(self._at(path))
@@ -103,8 +103,8 @@ class NoopSystem(LocalSystem):
             return
         number = len(self._contents) + 1
         mode = stat.S_IFREG | attributes.mode
-        found = (mode, number, 0, 1, attributes.uid, attributes.gid, len(content), 0, 0, 0)
-        self._contents[path] = os.stat_result(found), content
+        result = (mode, number, 0, 1, attributes.uid, attributes.gid, len(content), 0, 0, 0)
+        self._contents[path] = os.stat_result(result), content
 
     def _at(self, path: str) -> str:
         """Return the path after following expected links in its parent directories."""
@@ -126,7 +126,7 @@ class NoopSystem(LocalSystem):
         path = self._through(path)
         if not below or self._expected.get(path) == "file":
             return self._expected.get(path) == "file"
-        return any(one.startswith(f"{path}/") and kind == "file" for one, kind in self._expected.items())
+        return any(item.startswith(f"{path}/") and kind == "file" for item, kind in self._expected.items())
 
     def _expectation(self, path: str) -> str | None:
         """Return the expected kind of a path. Paths below a removed directory are absent."""

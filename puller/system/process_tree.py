@@ -39,8 +39,8 @@ class Descendants:
 
     def __init__(self, leader: int) -> None:
         self._leader = leader
-        found = _process(leader)
-        self._age = found.age if found else (0, 0)
+        result = _process(leader)
+        self._age = result.age if result else (0, 0)
         _commands.add(leader)
 
     def forget(self) -> None:
@@ -64,12 +64,12 @@ class Descendants:
         leader = processes.get(self._leader)
         waiting += [self._leader] if leader and leader.age == self._age else []
         # 3. Descend
-        found = []
+        results = []
         while waiting:
             pid = waiting.pop()
-            found.append(pid)
+            results.append(pid)
             waiting += children.get(pid, ())
-        return [pid for pid in found if not processes[pid].has_ended]
+        return [pid for pid in results if not processes[pid].has_ended]
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to all processes.
@@ -122,13 +122,13 @@ def _processes() -> dict[int, _Process]:
     A single pass would miss a chain of short-lived processes: each could end before it is read, after starting the
     next.
     """
-    found: dict[int, _Process | None] = {}
+    result: dict[int, _Process | None] = {}
     for _ in range(_MOST_LISTS):
-        new = [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if pid not in found]
+        new = [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if pid not in result]
         if not new:
             break
-        found.update((pid, _process(pid)) for pid in new)
-    return {pid: process for pid, process in found.items() if process}
+        result.update((pid, _process(pid)) for pid in new)
+    return {pid: process for pid, process in result.items() if process}
 
 
 def _process(pid: int) -> _Process | None:

@@ -193,7 +193,7 @@ class System(Protocol):
         """Call ``act`` as a user, in a separate process, to make changes in the user's directories."""
 
 
-def requires_new_file(found: os.stat_result, attributes: Attributes) -> bool:
+def requires_new_file(status: os.stat_result, attributes: Attributes) -> bool:
     """Return whether a regular file must be replaced to get these attributes.
 
     A process that has opened or mapped a file can write to it indefinitely, even after its owner and mode change. These
@@ -202,22 +202,22 @@ def requires_new_file(found: os.stat_result, attributes: Attributes) -> bool:
     1. The file belonged to another user, or other users lose the permission to write it.
     2. The file becomes executable or gets a set-id bit. Another process may have prepared its content.
     """
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return False
-    same_owner, same_group = found.st_uid == attributes.uid, found.st_gid == attributes.gid
+    same_owner, same_group = status.st_uid == attributes.uid, status.st_gid == attributes.gid
     # 1. Former writers
-    if not same_owner and found.st_uid not in (0, os.geteuid()):
+    if not same_owner and status.st_uid not in (0, os.geteuid()):
         return True
-    kept = attributes.mode if same_group else attributes.mode & ~stat.S_IWGRP
-    if found.st_mode & ~kept & (stat.S_IWGRP | stat.S_IWOTH):
+    remaining = attributes.mode if same_group else attributes.mode & ~stat.S_IWGRP
+    if status.st_mode & ~remaining & (stat.S_IWGRP | stat.S_IWOTH):
         return True
     # 2. New programs
-    had = found.st_mode if same_owner and same_group else found.st_mode & ~_SET_ID
+    had = status.st_mode if same_owner and same_group else status.st_mode & ~_SET_ID
     return bool(attributes.mode & ~had & (_SET_ID | _EXECUTABLE))
 
 
-def require_one_name(path: str, found: os.stat_result) -> None:
+def require_one_name(path: str, status: os.stat_result) -> None:
     """Raise ``ResourceError`` for a file with hard links, which other users may have made to get it changed."""
-    if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
-        what = f"has {found.st_nlink} names (hard links), so it may be a file of another user"
-        raise ResourceError(f"{path}: {what}, and its owner, group and mode are not changed")
+    if not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1:
+        detail = f"has {status.st_nlink} names (hard links), so it may be a file of another user"
+        raise ResourceError(f"{path}: {detail}, and its owner, group and mode are not changed")

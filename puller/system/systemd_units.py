@@ -109,15 +109,15 @@ class Boot:
             answers = self._ask(sorted(names))
             self._nodes.update({name: answers.get(name, Node(name, "not-found", ())) for name in names})
 
-    def _is_started(self, name: str, seen: set[str]) -> bool:
+    def _is_started(self, name: str, visited: set[str]) -> bool:
         if self._is_reached(name):
             return True
         node = self._nodes[name]
-        if name in seen or node.load != "loaded":
+        if name in visited or node.load != "loaded":
             return False
-        seen.add(name)
+        visited.add(name)
         return any(
-            self._is_started(other, seen)
+            self._is_started(other, visited)
             for other in node.dependents
             if other in self._nodes or self._is_reached(other)
         )
@@ -132,7 +132,7 @@ def is_started_by_bus(unit: str, fragment: str, aliases: Iterable[str] = ()) -> 
     directories = {os.path.dirname(fragment), "/etc/systemd/system"}
     return any(
         name in names
-        or any(os.path.basename(os.path.realpath(f"{one}/{name}")) == unit for one in directories)
+        or any(os.path.basename(os.path.realpath(f"{directory}/{name}")) == unit for directory in directories)
         for name in _started_by_bus()
     )
 

@@ -47,9 +47,9 @@ def judge(path: str, *, private_group: bool = False) -> Judged:
     walk.groups = () if private is None else (private,)
     try:
         walk.go()
-        found = os.fstat(walk.here)
-        reason = walk.reason or _distrust(walk.real, found, walk.groups)
-        return Judged(walk.real, found, reason, walk.reason)
+        status = os.fstat(walk.here)
+        reason = walk.reason or _distrust(walk.real, status, walk.groups)
+        return Judged(walk.real, status, reason, walk.reason)
     finally:
         os.close(walk.here)
 
@@ -136,14 +136,14 @@ class _Judging(Walk):
         if stat.S_ISLNK(found.st_mode):
             self.reason = self.reason or _distrust_of_owner(place, found, self.users)
 
-    def _of_directory(self, place: str, found: os.stat_result) -> str:
+    def _of_directory(self, place: str, status: os.stat_result) -> str:
         directory = os.fstat(self.here)
         if not directory.st_mode & stat.S_ISVTX or directory.st_uid not in _trusted_users():
             return _distrust(self.real, directory, self.groups, self.users)
         # In a sticky directory such as /tmp, users cannot rename or remove files of others, but may be able to create
         # hard links to them.
-        if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
-            return f"{place} has {found.st_nlink} names (hard links), in a directory that others may write"
+        if not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1:
+            return f"{place} has {status.st_nlink} names (hard links), in a directory that others may write"
         return ""
 
 
@@ -166,20 +166,20 @@ class _JudgingWay(_Judging):
 
 
 def _distrust(
-    path: str, found: os.stat_result, groups: Collection[int] = (), users: Collection[int] = ()
+    path: str, status: os.stat_result, groups: Collection[int] = (), users: Collection[int] = ()
 ) -> str:
-    if reason := _distrust_of_owner(path, found, users):
+    if reason := _distrust_of_owner(path, status, users):
         return reason
-    others = stat.S_IWOTH if found.st_gid in groups else stat.S_IWGRP | stat.S_IWOTH
-    if found.st_mode & others:
-        return f"{path} has mode {stat.S_IMODE(found.st_mode):04o}, expected it writable by its owner only"
+    others = stat.S_IWOTH if status.st_gid in groups else stat.S_IWGRP | stat.S_IWOTH
+    if status.st_mode & others:
+        return f"{path} has mode {stat.S_IMODE(status.st_mode):04o}, expected it writable by its owner only"
     return ""
 
 
-def _distrust_of_owner(path: str, found: os.stat_result, users: Collection[int] = ()) -> str:
-    if found.st_uid in _trusted_users() or found.st_uid in users:
+def _distrust_of_owner(path: str, status: os.stat_result, users: Collection[int] = ()) -> str:
+    if status.st_uid in _trusted_users() or status.st_uid in users:
         return ""
-    return f"{path} belongs to user {found.st_uid}, expected root or the running user {os.geteuid()}"
+    return f"{path} belongs to user {status.st_uid}, expected root or the running user {os.geteuid()}"
 
 
 def _private_group() -> int | None:

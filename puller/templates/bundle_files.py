@@ -19,8 +19,8 @@ def read_text(files: BundleFiles, path: object) -> str:
     try:
         return read_limited(files.find(path), _LIMIT).decode("utf-8")
     except OSError as error:
-        what = f"{path} cannot be read: {error.strerror}"
-        raise ExpressionError("", what, code=ProblemCode.MISSING_FILE, name=str(path)) from error
+        detail = f"{path} cannot be read: {error.strerror}"
+        raise ExpressionError("", detail, code=ProblemCode.MISSING_FILE, name=str(path)) from error
     except ValueError as error:
         raise ExpressionError("", f"{path} is not usable: {error}") from error
 
@@ -45,6 +45,6 @@ class BundleFunction:
 def seen_from(files: BundleFiles, scope: Scope) -> Scope:
     """Return the scope of a manifest for a template at another place, such as a library."""
     functions = {
-        name: one.at(files) for name, one in scope.functions.items() if isinstance(one, BundleFunction)
+        name: item.at(files) for name, item in scope.functions.items() if isinstance(item, BundleFunction)
     }
     return scope.with_names(functions)

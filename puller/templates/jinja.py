@@ -95,7 +95,8 @@ class Includes:
         if self._files is None or not self._files.libraries:
             return names
         return {
-            name: self._called(one) if isinstance(one, BundleFunction) else one for name, one in names.items()
+            name: self._called(item) if isinstance(item, BundleFunction) else item
+            for name, item in names.items()
         }
 
     def _is_text(self, path: str, files: BundleFiles) -> bool:
@@ -137,13 +138,13 @@ def read_header(text: str) -> Header | None:
     """
     if not text.startswith(HEADER_MARK):
         return None
-    line, newline, rest = text.partition("\n")
+    line, newline, remainder = text.partition("\n")
     if not newline:
         raise FunctionError(f"{HEADER_MARK} is a line of its own, with the template below it")
     options = dict(_option(pair) for pair in line.removeprefix(HEADER_MARK).rstrip("\r").split(","))
     # As with Ansible, a file always ends as its template does.
     options.pop("keep_trailing_newline", None)
-    return Header(rest, options)
+    return Header(remainder, options)
 
 
 def _option(pair: str) -> tuple[str, Any]:
@@ -156,8 +157,8 @@ def _option(pair: str) -> tuple[str, Any]:
         value = ast.literal_eval(written)
     except (MemoryError, RecursionError, SyntaxError, ValueError):
         value = None
-    if (wanted := _wanted(key, value)) is not None:
-        raise FunctionError(f"{HEADER_MARK} {key} is {written}, expected {wanted}")
+    if (desired := _wanted(key, value)) is not None:
+        raise FunctionError(f"{HEADER_MARK} {key} is {written}, expected {desired}")
     return key, value
 
 
@@ -325,12 +326,12 @@ class JinjaTemplate:
     @contextmanager
     def _apart(self, names: Mapping[str, Any]) -> Iterator[None]:
         """Run a rendering without callers, in which imports ``without context`` see ``names``."""
-        sandbox, before, given = self.sandbox, callers.begin(), self.sandbox.given
+        sandbox, before, provided = self.sandbox, callers.begin(), self.sandbox.given
         sandbox.given = names
         try:
             yield
         finally:
-            sandbox.given = given
+            sandbox.given = provided
             callers.end(before)
 
 
@@ -356,13 +357,13 @@ def _place(error: Exception, name: str) -> tuple[str, int, int]:
     """Return file, line and column of the failed template."""
     if isinstance(error, jinja2.TemplateSyntaxError):
         return error.filename or error.name or name, error.lineno, getattr(error, "column", 1)
-    found = name, 1, 1
+    result = name, 1, 1
     for frame in _frames(error.__traceback__):
         template = frame.tb_frame.f_globals.get("__jinja_template__")
         if isinstance(template, jinja2.Template):
             line, column = place_of(template.get_corresponding_lineno(frame.tb_lineno))
-            found = template.name or name, line, column
-    return found
+            result = template.name or name, line, column
+    return result
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:

@@ -53,18 +53,18 @@ def named_engine(path: str) -> str | None:
     return next((engine for ending, engine in _NAMED.items() if path.endswith(ending)), None)
 
 
-def choose_engine(path: str, given: str | None = None, otherwise: str = "jinja") -> str:
+def choose_engine(path: str, provided: str | None = None, otherwise: str = "jinja") -> str:
     """Return the engine for a template: ``given``, else the engine of its name, else ``otherwise``.
 
     Raises ValueError for an engine that contradicts the name. Its text continues a sentence about the path.
     """
     named = named_engine(path)
-    if given is None:
+    if provided is None:
         return named or otherwise
-    if named not in (None, given):
+    if named not in (None, provided):
         says = f"is {path!r}, a template of {named!r} by its name"
-        raise ValueError(f"{says}, but engine is {given!r}: rename it, or leave out engine")
-    return given
+        raise ValueError(f"{says}, but engine is {provided!r}: rename it, or leave out engine")
+    return provided
 
 
 def load_engine(name: str, *, left_delimiter: str = "", right_delimiter: str = "") -> Engine:
@@ -203,19 +203,19 @@ def load(
     Templates of Jinja2 include from ``files`` (path → text) or from ``root``. Templates of Jet include only files below
     a directory ``_partials`` of ``files``. Other includes fail, as in the reference implementation.
     """
-    left, right = delimiters
+    leftovers, right = delimiters
     try:
         if engine == "jinja":
             from puller.templates.jinja import JinjaEngine  # jinja2 takes 36 % of an idle run
 
-            return JinjaEngine(left, right, root=root, files=files)
+            return JinjaEngine(leftovers, right, root=root, files=files)
         if engine == "jet" and files:
             from puller.templates.jet.jet_engine import JetEngine
             from puller.templates.template_tree import PARTIALS
 
             partials = {path: text for path, text in files.items() if PARTIALS in path.split("/")[:-1]}
-            return JetEngine(left, right, partials.get)
-        return load_engine(engine, left_delimiter=left, right_delimiter=right)
+            return JetEngine(leftovers, right, partials.get)
+        return load_engine(engine, left_delimiter=leftovers, right_delimiter=right)
     except ValueError as error:
         raise ResourceError(str(error)) from error
 

@@ -37,8 +37,8 @@ def decided() -> bool | None:
 
 def is_wanted(stream: TextIO) -> bool:
     """Return whether this stream gets colour."""
-    found = decided()
-    return stream.isatty() if found is None else found
+    result = decided()
+    return stream.isatty() if result is None else result
 
 
 def coloured(text: str, colour: str) -> str:

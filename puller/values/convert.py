@@ -139,15 +139,15 @@ def members(kind: Any) -> tuple[Any, ...]:
 
 
 def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
-    found = (member for member in members(kind) if isinstance(member, type))
-    return next((member for member in found if issubclass(member, msgspec.Struct)), None)
+    result = (member for member in members(kind) if isinstance(member, type))
+    return next((member for member in result if issubclass(member, msgspec.Struct)), None)
 
 
 def item_type(kind: Any, container: type) -> Any:
     """Return the type of the items of a list, or of the values of a mapping."""
     origins = (dict,) if container is dict else (tuple, list)
-    found = next((get_args(member) for member in members(kind) if get_origin(member) in origins), (Any,))
-    return found[-1] if container is dict else found[0]
+    result = next((get_args(member) for member in members(kind) if get_origin(member) in origins), (Any,))
+    return result[-1] if container is dict else result[0]
 
 
 def key_type(kind: Any, key: object) -> Any:
@@ -159,19 +159,19 @@ def key_type(kind: Any, key: object) -> Any:
 
 def _choices(kind: Any) -> str:
     """Return the allowed words of a value, with its other types. Empty without words."""
-    found = [member for member in members(kind) if member is not type(None)]
-    words = [word for member in found if get_origin(member) is Literal for word in get_args(member)]
+    results = [member for member in members(kind) if member is not type(None)]
+    words = [word for member in results if get_origin(member) is Literal for word in get_args(member)]
     if not words:
         return ""
-    return " or ".join([*(_WORDS[member.__name__] for member in found if isinstance(member, type)), *words])
+    return " or ".join([*(_WORDS[member.__name__] for member in results if isinstance(member, type)), *words])
 
 
 def _sentence(error: str, value: object, place: str) -> tuple[str, str]:
     """Return the message for an error of msgspec, and the expected values."""
     match = re.match(_EXPECTED, error)
     if match is None:
-        said = re.sub(_PLACE, "", error)
-        return (f"has an entry at {place.lstrip('.')} that {said}" if place else said), ""
+        text = re.sub(_PLACE, "", error)
+        return (f"has an entry at {place.lstrip('.')} that {text}" if place else text), ""
     expected, got = match.groups()
     kinds = [part.strip() for part in expected.split("|")]
     wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds if kind != "null")

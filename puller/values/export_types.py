@@ -51,8 +51,8 @@ class ExportType(msgspec.Struct, frozen=True):
         if not isinstance(word, str) or word not in _PROBLEMS:
             known = ", ".join(_PROBLEMS)
             meant = did_you_mean(word, _PROBLEMS) if isinstance(word, str) else ""
-            what = meant if "mean" in meant else f", expected one of {known}, or a list of one of them"
-            raise ValueError(f"is {written!r}{what}")
+            detail = meant if "mean" in meant else f", expected one of {known}, or a list of one of them"
+            raise ValueError(f"is {written!r}{detail}")
         return cls(word, is_list)
 
     def problem(self, value: object) -> str:
@@ -63,8 +63,8 @@ class ExportType(msgspec.Struct, frozen=True):
             return f"is {_shown(value)}, expected a list"
         if len(value) > MOST_ITEMS:
             return f"has {len(value)} items, at most {MOST_ITEMS} are allowed"
-        found = ((index, _PROBLEMS[self.word](item)) for index, item in enumerate(value))
-        return next((f"[{index}] {problem}" for index, problem in found if problem), "")
+        result = ((index, _PROBLEMS[self.word](item)) for index, item in enumerate(value))
+        return next((f"[{index}] {problem}" for index, problem in result if problem), "")
 
     def __str__(self) -> str:
         return f"[{self.word}]" if self.is_list else self.word
@@ -81,7 +81,7 @@ def parse_exports(written: object) -> tuple[dict[str, Export], dict[tuple[str | 
     """Return the ``exports`` of a manifest, and their problems: sentences by path below ``exports``."""
     if not isinstance(written, Mapping):
         return {}, {(): f"exports is {_shown(written)}, expected a mapping of names"}
-    found: dict[str, Export] = {}
+    exports: dict[str, Export] = {}
     wrong: dict[tuple[str | int, ...], str] = {}
     if len(written) > MOST:
         wrong[()] = f"exports has {len(written)} names, at most {MOST} are allowed"
@@ -97,10 +97,10 @@ def parse_exports(written: object) -> tuple[dict[str, Export], dict[tuple[str | 
             wrong[(name,)] = f"exports.{name} has no value"
             continue
         try:
-            found[name] = Export(ExportType.parse(fields.get("type", "text")), fields["value"])
+            exports[name] = Export(ExportType.parse(fields.get("type", "text")), fields["value"])
         except ValueError as error:
             wrong[(name, "type")] = f"exports.{name}: type {error}"
-    return found, wrong
+    return exports, wrong
 
 
 def find_problem(values: Mapping[str, object]) -> str:
@@ -118,8 +118,8 @@ def _text(value: object) -> str:
         return f"has {len(value)} characters, at most {LONGEST_TEXT} are allowed"
     if not value.isprintable():
         return f"is {_shown(value)}, expected one line without control characters"
-    if found := next((mark for mark in _OF_EXPRESSIONS if mark in value), None):
-        return f"is {_shown(value)}, and {found} would start an expression in the documents that read it"
+    if result := next((mark for mark in _OF_EXPRESSIONS if mark in value), None):
+        return f"is {_shown(value)}, and {result} would start an expression in the documents that read it"
     return ""
 
 
@@ -141,7 +141,7 @@ def _boolean(value: object) -> str:
     return "" if isinstance(value, bool) else f"is {_shown(value)}, expected true or false"
 
 
-def _address(what: str, versions: tuple[int, ...]) -> Callable[[object], str]:
+def _address(description: str, versions: tuple[int, ...]) -> Callable[[object], str]:
     def problem(value: object) -> str:
         try:
             if (
@@ -152,7 +152,7 @@ def _address(what: str, versions: tuple[int, ...]) -> Callable[[object], str]:
                 return ""
         except ValueError:
             pass
-        return f"is {_shown(value)}, expected {what}"
+        return f"is {_shown(value)}, expected {description}"
 
     return problem
 

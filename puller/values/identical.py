@@ -6,20 +6,20 @@ from typing import Any
 from hiera.values.secrets import Secret
 
 
-def identical(one: Any, other: Any) -> bool:
+def identical(first: Any, other: Any) -> bool:
     """Return whether both values always have the same effect. Mappings have no order."""
-    if one is other:
+    if first is other:
         return True
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        same_keys = {(type(key), key) for key in one} == {(type(key), key) for key in other}
-        return same_keys and all(identical(one[key], other[key]) for key in one)
-    if isinstance(one, Secret) and isinstance(other, Secret):
-        return identical(one.reveal(), other.reveal())
-    if type(one) is not type(other):
+    if isinstance(first, Mapping) and isinstance(other, Mapping):
+        same_keys = {(type(key), key) for key in first} == {(type(key), key) for key in other}
+        return same_keys and all(identical(first[key], other[key]) for key in first)
+    if isinstance(first, Secret) and isinstance(other, Secret):
+        return identical(first.reveal(), other.reveal())
+    if type(first) is not type(other):
         return False
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(identical, one, other))
-    return bool(one == other) or (one != one and other != other)  # .nan of YAML never equals itself
+    if isinstance(first, list | tuple):
+        return len(first) == len(other) and all(map(identical, first, other))
+    return bool(first == other) or (first != first and other != other)  # .nan of YAML never equals itself
 
 
 def fingerprint(value: Any) -> int:

@@ -34,9 +34,9 @@ class VersionRange(msgspec.Struct, frozen=True):
         """Parse the notation. Raise ``ValueError``, whose message continues the name of the key."""
         if not isinstance(text, str):
             raise ValueError(f'is {text!r}, expected quoted text such as ">=1.2" or ">=1.2, <2"')
-        found = [_CLAUSE.fullmatch(part) for part in text.split(",")]
-        clauses = [(one[1], _numbers(one[2])) for one in found if one is not None]
-        if len(clauses) < len(found):
+        match = [_CLAUSE.fullmatch(part) for part in text.split(",")]
+        clauses = [(item[1], _numbers(item[2])) for item in match if item is not None]
+        if len(clauses) < len(match):
             raise ValueError(f'is {text!r}, expected a range such as ">=1.2" or ">=1.2, <2"')
         return cls(text, tuple(clauses))
 

@@ -301,9 +301,9 @@ def converge(contenders: list[Contender], size: int, log: Path) -> None:
             )
     first = contenders[0]
     for other in contenders[1:]:
-        for (name, wanted), (_, found) in zip(contents(first.files), contents(other.files), strict=True):
-            if wanted != found:
-                raise SystemExit(f"{name}: {other.name} wrote {found!r}, {first.name} wrote {wanted!r}")
+        for (name, expected), (_, result) in zip(contents(first.files), contents(other.files), strict=True):
+            if expected != result:
+                raise SystemExit(f"{name}: {other.name} wrote {result!r}, {first.name} wrote {expected!r}")
 
 
 def compare(contenders: list[Contender], runs: int, log: Path) -> None:

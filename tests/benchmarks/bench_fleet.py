@@ -43,12 +43,14 @@ def bench(count: int, reports: Path, store: str) -> None:
         "a release, which fails on a third": (5, {"version": "2.0.0"}),
         "nothing new": (0, None),
     }
-    for name, (minutes, given) in steps.items():
-        if given is not None:
+    for name, (minutes, provided) in steps.items():
+        if provided is not None:
             at = now - timedelta(minutes=minutes)
-            simulated.deliver(reports, (_sent(number, host, at, given) for number, host in enumerate(hosts)))
+            simulated.deliver(
+                reports, (_sent(number, host, at, provided) for number, host in enumerate(hosts))
+            )
         seconds = measured(f"import, {name}", "fleet", "import", str(reports), "--store", store)
-        if given is not None:
+        if provided is not None:
             print(f"    {count / seconds:.0f} documents a second")
     measured("status", "fleet", "status", "--store", store)
     measured("status --failed", "fleet", "status", "--failed", "--store", store)
@@ -67,15 +69,15 @@ def _bundle(directory: Path) -> str:
     return str(directory)
 
 
-def _sent(number: int, host: str, at: Any, given: dict[str, Any]) -> Any:
-    if given and number % 3 == 0:
-        given = {
-            **given,
+def _sent(number: int, host: str, at: Any, provided: dict[str, Any]) -> Any:
+    if provided and number % 3 == 0:
+        provided = {
+            **provided,
             "failed": {"service#web": f"web.service on {host} failed with pid {10_000 + number}"},
         }
-    elif given:
-        given = {**given, "changed": {"file#/etc/web.conf": "content differs"}}
-    return simulated.sent(host, at, **given)
+    elif provided:
+        provided = {**provided, "changed": {"file#/etc/web.conf": "content differs"}}
+    return simulated.sent(host, at, **provided)
 
 
 def measured(name: str, *arguments: str, status: int = 0) -> float:

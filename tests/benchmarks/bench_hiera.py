@@ -96,10 +96,10 @@ def contenders(
     facts.write_text(json.dumps(FACTS))
     names.write_text(json.dumps(keys))
     key = keys[500]
-    one = [sys.executable, "-m", "puller", "hiera", "lookup", key, "--environment", str(environment)]
-    one += ["--facts", str(facts), "--no-system-facts", "--format", "json"]
-    found: dict[str, tuple[list[str], Callable[[str], bool]]] = {
-        "one key, puller hiera lookup": (one, lambda out: json.loads(out)[key]["found"] is True),
+    item = [sys.executable, "-m", "puller", "hiera", "lookup", key, "--environment", str(environment)]
+    item += ["--facts", str(facts), "--no-system-facts", "--format", "json"]
+    result: dict[str, tuple[list[str], Callable[[str], bool]]] = {
+        "one key, puller hiera lookup": (item, lambda out: json.loads(out)[key]["found"] is True),
         "1,000 keys, Tree.lookup": (
             [sys.executable, "-c", ONE_PROCESS, str(environment), str(facts), str(names)],
             bool,
@@ -114,7 +114,7 @@ def contenders(
             f"--environmentpath={root / 'environments'}",
             f"--hiera_config={root / 'none/hiera.yaml'}",
         ]
-        asked = [
+        requested = [
             "puppet",
             "lookup",
             key,
@@ -126,12 +126,12 @@ def contenders(
             "json",
             *settings,
         ]
-        found["one key, puppet lookup"] = (asked, lambda out: out.strip() != "")
-        found["1,000 keys, puppet apply"] = (
+        result["one key, puppet lookup"] = (requested, lambda out: out.strip() != "")
+        result["1,000 keys, puppet apply"] = (
             ["puppet", "apply", str(manifest), *settings],
             lambda out: "1000" in out,
         )
-    return found
+    return result
 
 
 def main() -> None:

@@ -96,9 +96,9 @@ def measure(directory: Path, nginx: Nginx, anchor: Path, runs: int, http: dict[s
     elapsed = (time.monotonic() - began) / runs
     time.sleep(0.2)
     counted = [tuple(map(int, line.split())) for line in log.read_text().splitlines()[lines:]]
-    asked, answered = sum(one for one, _ in counted) / runs, sum(other for _, other in counted) / runs
+    requested, answered = sum(item for item, _ in counted) / runs, sum(other for _, other in counted) / runs
     print(f"requests of a run: {len(counted) / runs:.1f}")
-    print(f"bytes of a run: {asked:.0f} asked, {answered:.0f} answered")
+    print(f"bytes of a run: {requested:.0f} asked, {answered:.0f} answered")
     print(
         f"processor time of a run: {(own_time() - own) / runs * 1000:.0f} ms, {elapsed * 1000:.0f} ms in all"
     )

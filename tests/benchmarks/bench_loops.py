@@ -95,10 +95,10 @@ def compare(work: Path, size: int, rounds: int) -> None:
     print(
         f"{size} files, medians of {rounds} rounds: processor seconds (ratio), peak MiB (ratio) to written out"
     )
-    for (what, kind), (seconds, peak) in medians.items():
-        base_seconds, base_peak = medians[what, "written out"]
+    for (detail, kind), (seconds, peak) in medians.items():
+        base_seconds, base_peak = medians[detail, "written out"]
         ratios = f"{seconds:6.2f} ({seconds / base_seconds:.2f})  {peak:6.1f} ({peak / base_peak:.2f})"
-        print(f"  {what:5}  {kind:31}  {ratios}")
+        print(f"  {detail:5}  {kind:31}  {ratios}")
 
 
 def main() -> None:

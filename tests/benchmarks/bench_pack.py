@@ -51,14 +51,14 @@ def main() -> None:
             shutil.rmtree(source)
 
 
-def _make(source: Path, text: Path, noise: int, what: str) -> None:
+def _make(source: Path, text: Path, noise: int, description: str) -> None:
     source.mkdir()
     (source / "manifest.yaml").write_text("resources: []\n")
-    if what != "text":
+    if description != "text":
         with open(source / "noise", "wb") as stream:
             for start in range(0, noise, 1_000_000):
                 stream.write(os.urandom(min(1_000_000, noise - start)))
-    if what != "noise":
+    if description != "noise":
         for path in sorted(text.rglob("*.py")):
             # Python's tests use names that no bundle may have.
             if path.is_file() and path.name.isascii() and "test" not in path.parts:
@@ -67,7 +67,7 @@ def _make(source: Path, text: Path, noise: int, what: str) -> None:
                 shutil.copyfile(path, target)
 
 
-def _measure_all(what: str, source: Path, scratch: Path) -> None:
+def _measure_all(description: str, source: Path, scratch: Path) -> None:
     size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
     site, archive = scratch / "site", scratch / "peer.tar.gz"
     subprocess.run([*PULLER, "site", "init", site, "--no-passphrase"], check=True, stdout=subprocess.DEVNULL)
@@ -81,12 +81,12 @@ def _measure_all(what: str, source: Path, scratch: Path) -> None:
         "tar | gzip -9": (["sh", "-c", f"{tar} -9 > {archive}"], archive),
     }
     for name, (command, output) in commands.items():
-        _measure(what, name, command, output, size)
+        _measure(description, name, command, output, size)
     shutil.rmtree(site)
     archive.unlink()
 
 
-def _measure(what: str, name: str, command: list[str | Path], output: Path, size: int) -> None:
+def _measure(description: str, name: str, command: list[str | Path], output: Path, size: int) -> None:
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -96,8 +96,8 @@ def _measure(what: str, name: str, command: list[str | Path], output: Path, size
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
     written = sum(path.stat().st_size for path in (output.rglob("*") if output.is_dir() else [output]))
-    line = f"{what:<7}{name:<22}{time.perf_counter() - start:>9.2f}{used:>8.2f}{usage.ru_maxrss // 1024:>7}"
-    promised = f"  at most {TARGET[2]} for 500 MB" if (what, name) == TARGET[:2] else ""
+    line = f"{description:<7}{name:<22}{time.perf_counter() - start:>9.2f}{used:>8.2f}{usage.ru_maxrss // 1024:>7}"
+    promised = f"  at most {TARGET[2]} for 500 MB" if (description, name) == TARGET[:2] else ""
     print(f"{line}{size:>14,}{written:>14,}{100 * written / size:>7.1f}{promised}", flush=True)
 
 

@@ -32,8 +32,8 @@ def main() -> None:
         facts.mkdir()
         for name, text in machines(count):
             (facts / f"{name}.json").write_text(text)
-        given = Given(b"0123456789abcdef")
-        sides = [OneByOne(bundle(place / name, name), given) for name in ("old", "new")]
+        provided = Given(b"0123456789abcdef")
+        sides = [OneByOne(bundle(place / name, name), provided) for name in ("old", "new")]
         measure(sides, FactFiles([facts]))
 
 
@@ -41,10 +41,10 @@ def machines(count: int) -> Iterator[tuple[str, str]]:
     """Return the facts of machines, with the same number of each kind."""
     of = {kind: facts_of(kind) for kind in KINDS}
     for number in range(count):
-        found = of[KINDS[number % len(KINDS)]]
+        result = of[KINDS[number % len(KINDS)]]
         name = f"host{number:05}"
-        networking = {**found["networking"], "hostname": name, "fqdn": f"{name}.example.com"}
-        yield name, json.dumps({**found, "networking": networking})
+        networking = {**result["networking"], "hostname": name, "fqdn": f"{name}.example.com"}
+        yield name, json.dumps({**result, "networking": networking})
 
 
 def bundle(directory: Path, version: str) -> ManifestSource:
@@ -67,16 +67,16 @@ def bundle(directory: Path, version: str) -> ManifestSource:
 def measure(sides: list[OneByOne], fleet: FactFiles) -> None:
     shared = [Shared(side) for side in sides]
     begun, begun_working = time.perf_counter(), time.process_time()
-    found = preview(shared[0], shared[1], fleet)
+    result = preview(shared[0], shared[1], fleet)
     took, worked = time.perf_counter() - begun, time.process_time() - begun_working
-    for group in found.groups:
-        print(f"{len(group.machines)} of {found.total} machines: {len(group.changes)} changes")
+    for group in result.groups:
+        print(f"{len(group.machines)} of {result.total} machines: {len(group.changes)} changes")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     resolved = ", ".join(str(side.resolved) for side in shared)
     print(
         f"{took:.1f} s, {worked:.1f} s of a processor, {peak:.0f} MiB at most; resolved: {resolved} machines"
     )
-    sample(sides, fleet, {name: group.changes for group in found.groups for name in group.machines})
+    sample(sides, fleet, {name: group.changes for group in result.groups for name in group.machines})
 
 
 def sample(sides: list[OneByOne], fleet: FactFiles, changes: dict[str, object]) -> None:

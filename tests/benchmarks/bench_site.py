@@ -56,13 +56,13 @@ def main() -> None:
     parser.add_argument("--bundles", type=int, default=1000)
     parser.add_argument("--versions", type=int, default=30)
     parser.add_argument("--releases", type=int, default=1058)
-    given = parser.parse_args()
+    provided = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="puller-bench-") as scratch:
-        site = filled(Path(scratch), given.bundles, given.versions)
-        print(f"a site of {given.bundles} bundles, {given.bundles * given.versions} releases")
-        print_bytes(site, Path(scratch), given.bundles)
+        site = filled(Path(scratch), provided.bundles, provided.versions)
+        print(f"a site of {provided.bundles} bundles, {provided.bundles * provided.versions} releases")
+        print_bytes(site, Path(scratch), provided.bundles)
         print_commands(site, Path(scratch))
-        print_disk(Path(scratch), given.releases)
+        print_disk(Path(scratch), provided.releases)
 
 
 @contextlib.contextmanager
@@ -146,14 +146,14 @@ class CountingHandler(SimpleHTTPRequestHandler):
 @contextlib.contextmanager
 def served(directory: Path) -> Iterator[tuple[str, list[tuple[str, int]]]]:
     """Yield the URL of a web server and a list of sent paths and bytes."""
-    asked: list[tuple[str, int]] = []
-    handler = type("Handler", (CountingHandler,), {"asked": asked})
+    requested: list[tuple[str, int]] = []
+    handler = type("Handler", (CountingHandler,), {"asked": requested})
     server = ThreadingHTTPServer(
         ("127.0.0.1", 0), lambda *arguments: handler(*arguments, directory=str(directory))
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", requested
     finally:
         server.shutdown()
 
@@ -164,15 +164,15 @@ def print_bytes(site: Site, scratch: Path, bundles: int) -> None:
     own_bins = {bin_of(index_path(name)) for name in FOLLOWED}
     beside = next(name for name in names[5:] if bin_of(index_path(name)) not in own_bins)
     within = next(name for name in names[5:] if bin_of(index_path(name)) in own_bins)
-    with served(site.public) as (url, asked):
-        print(f"  a first refresh, three bundles       {refreshed(site, scratch, url, asked)}")
+    with served(site.public) as (url, requested):
+        print(f"  a first refresh, three bundles       {refreshed(site, scratch, url, requested)}")
         release(site, scratch, beside)
-        print(f"  another bundle is released           {refreshed(site, scratch, url, asked)}")
+        print(f"  another bundle is released           {refreshed(site, scratch, url, requested)}")
         release(site, scratch, within)
-        print(f"  another bundle in a bin of the host  {refreshed(site, scratch, url, asked)}")
+        print(f"  another bundle in a bin of the host  {refreshed(site, scratch, url, requested)}")
         release(site, scratch, FOLLOWED[0])
-        print(f"  one of its bundles is released       {refreshed(site, scratch, url, asked)}")
-        print(f"  nothing                              {refreshed(site, scratch, url, asked)}")
+        print(f"  one of its bundles is released       {refreshed(site, scratch, url, requested)}")
+        print(f"  nothing                              {refreshed(site, scratch, url, requested)}")
 
 
 def refreshed(site: Site, scratch: Path, url: str, asked: list[tuple[str, int]]) -> str:
@@ -239,8 +239,8 @@ def disk_of(site: Site) -> str:
         kind: sum(path.stat().st_size for path in site.public.glob(pattern))
         for kind, pattern in kinds.items()
     }
-    parts = ", ".join(f"{kind} {size / MIB:.1f} MiB" for kind, size in sizes.items())
-    return f"{sum(sizes.values()) / MIB:.1f} MiB ({parts})"
+    pieces = ", ".join(f"{kind} {size / MIB:.1f} MiB" for kind, size in sizes.items())
+    return f"{sum(sizes.values()) / MIB:.1f} MiB ({pieces})"
 
 
 if __name__ == "__main__":

@@ -145,8 +145,8 @@ def go_program() -> Iterator[Go | None]:
         shutil.copy(Path(__file__).with_name("render.go"), directory)
         (directory / "go.mod").write_text("module render\n\ngo 1.19\n")
         shapes = {shape.name: shape.go for shape in SHAPES}
-        given = {"dot": {"facts": facts(), "data": data()}, "shapes": shapes}
-        (directory / "given.json").write_text(json.dumps(given))
+        provided = {"dot": {"facts": facts(), "data": data()}, "shapes": shapes}
+        (directory / "given.json").write_text(json.dumps(provided))
         settings = {
             "GOFLAGS": "-mod=mod",
             "GOPROXY": "off",
@@ -172,11 +172,11 @@ def lines_of(text: str) -> tuple[str, ...]:
 
 def measure(running: list[Contender], rounds: int, seconds: float) -> dict[str, float]:
     """Return seconds for each rendering by contender, with rounds of about ``seconds`` each."""
-    counts = [max(1, round(seconds / (one.run(3) / 3 + 1e-7))) for one in running]
+    counts = [max(1, round(seconds / (item.run(3) / 3 + 1e-7))) for item in running]
     for _ in range(rounds):
-        for one, count in zip(running, counts, strict=True):
-            one.samples.append(one.run(count) / count)
-    return {one.name: one.time for one in running}
+        for item, count in zip(running, counts, strict=True):
+            item.samples.append(item.run(count) / count)
+    return {item.name: item.time for item in running}
 
 
 def show(title: str, times: dict[str, float], ratios: dict[str, tuple[str, str]]) -> None:
@@ -197,7 +197,7 @@ def measure_shapes(chosen: list[Shape], rounds: int, seconds: float) -> None:
     with go_program() as go:
         for shape in chosen:
             running = [*([go.contender(shape)] if go else []), *of_puller(shape), *of_jinja2(shape)]
-            if len({lines_of(one.text) for one in running}) != 1:
+            if len({lines_of(item.text) for item in running}) != 1:
                 raise SystemExit(f"the engines do not give the same text for {shape.name}")
             show(shape.name, measure(running, rounds, seconds), RATIOS)
 

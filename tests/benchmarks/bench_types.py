@@ -137,12 +137,12 @@ class Tree:
     def commands(self, workload: Workload) -> dict[str, list[str]]:
         directory = f"/srv/bench/{workload.name}"
         state = ["--vardir", f"{directory}/var", "--confdir", f"{directory}/etc"]
-        found = {
+        result = {
             "puller": [self._puller, "apply", directory, "--state-directory", f"{directory}/state"],
             "ansible": ["ansible-playbook", "-i", "localhost,", "-c", "local", f"{directory}/playbook.json"],
             "puppet": ["puppet", "apply", *state, f"--modulepath={MODULES}", f"{directory}/site.pp"],
         }
-        return found if workload.puppet else {name: found[name] for name in ("puller", "ansible")}
+        return result if workload.puppet else {name: result[name] for name in ("puller", "ansible")}
 
     def write(self, workload: Workload) -> None:
         directory = self.root / "srv/bench" / workload.name
@@ -181,9 +181,9 @@ def compare(debian: Tree, workload: Workload, runs: int) -> None:
     for _ in range(runs):
         for name, command in commands.items():
             started = time.perf_counter()
-            said = debian.run(*command).stdout
+            output = debian.run(*command).stdout
             times[name].append(time.perf_counter() - started)
-            require_no_change(name, said)
+            require_no_change(name, output)
     print(f"{len(workload.entries)} {workload.name}, in order, {runs} runs in turn", flush=True)
     for name, command in commands.items():
         pairs = zip(times["puller"], times[name], strict=True)
@@ -195,10 +195,10 @@ def compare(debian: Tree, workload: Workload, runs: int) -> None:
         )
 
 
-def require_no_change(name: str, said: str) -> None:
-    changed = re.findall(r"changed=(\d+)|(\d+) changed", said)
-    if any(int(one or other) for one, other in changed) or "created" in said:
-        sys.exit(f"{name} changes something:\n{said[-2000:]}")
+def require_no_change(name: str, output: str) -> None:
+    changed = re.findall(r"changed=(\d+)|(\d+) changed", output)
+    if any(int(item or other) for item, other in changed) or "created" in output:
+        sys.exit(f"{name} changes something:\n{output[-2000:]}")
 
 
 def processes(debian: Tree, command: list[str]) -> int:
@@ -208,12 +208,12 @@ def processes(debian: Tree, command: list[str]) -> int:
 
 def parameters(debian: Tree) -> dict[str, str]:
     """Return up to 500 kernel parameters of the tree's network, with their current values."""
-    found = {}
+    result = {}
     for line in debian.run("sysctl", "-a", "--pattern", r"^net\.").stdout.splitlines():
         key, _, value = line.partition(" = ")
         if value and "stable_secret" not in key:
-            found[key] = value
-    return dict(list(found.items())[:SYSCTLS])
+            result[key] = value
+    return dict(list(result.items())[:SYSCTLS])
 
 
 @contextlib.contextmanager

@@ -119,19 +119,19 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, default=1, help="simulations of each release")
     parser.add_argument("--only", default="", help="what the name of a release begins with")
-    given = parser.parse_args()
-    hosts = simulated.names(given.hosts)
-    print(f"{given.hosts} hosts, a rollout over {given.hours:g} h\n")
+    provided = parser.parse_args()
+    hosts = simulated.names(provided.hosts)
+    print(f"{provided.hosts} hosts, a rollout over {provided.hours:g} h\n")
     print("| a release that | reached when it was halted | after | hosts that were hit | seconds here |")
     print("| --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as directory:
-        for fault in (fault for fault in FAULTS if fault.name.startswith(given.only)):
-            for seed in range(7, 7 + given.seeds):
+        for fault in (fault for fault in FAULTS if fault.name.startswith(provided.only)):
+            for seed in range(7, 7 + provided.seeds):
                 began = time.monotonic()
-                reached, after, hit = simulate(fault, hosts, given.hours, Path(directory), seed)
-                said = "all: it was not halted" if reached is None else f"{reached:.1f} %"
+                reached, after, hit = simulate(fault, hosts, provided.hours, Path(directory), seed)
+                output = "all: it was not halted" if reached is None else f"{reached:.1f} %"
                 when = "" if reached is None else str(after)
-                row = f"| {fault.name} | {said} | {when} | {hit} | {time.monotonic() - began:.0f} |"
+                row = f"| {fault.name} | {output} | {when} | {hit} | {time.monotonic() - began:.0f} |"
                 print(row, flush=True)
 
 

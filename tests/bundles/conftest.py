@@ -172,13 +172,13 @@ def read_tree() -> Callable[[Path], dict[str, tuple[bytes, int]]]:
     """Return a function that reads contents and modes of the files in a directory, and rejects other types."""
 
     def read(root: Path) -> dict[str, tuple[bytes, int]]:
-        found = {}
+        result = {}
         for path in root.rglob("*"):
             mode = path.lstat().st_mode
             assert stat.S_ISDIR(mode) or stat.S_ISREG(mode), path
             if stat.S_ISREG(mode):
-                found[os.fspath(path.relative_to(root))] = (path.read_bytes(), stat.S_IMODE(mode))
-        return found
+                result[os.fspath(path.relative_to(root))] = (path.read_bytes(), stat.S_IMODE(mode))
+        return result
 
     return read
 

@@ -39,12 +39,12 @@ def test_work_is_left_behind_at_the_deadline_and_notices_it() -> None:
     assert noticed.wait(60)
 
 
-def test_work_is_left_behind_when_the_check_raises_and_its_deadline_is_over_then() -> None:
-    asked: list[int] = []
+def test_abandoned_work_meets_an_expired_deadline() -> None:
+    requested: list[int] = []
 
     def check() -> None:
-        asked.append(1)
-        if len(asked) > 2:
+        requested.append(1)
+        if len(requested) > 2:
             raise AskedToStop
 
     never, deadline = threading.Event(), Deadline(60, check)
@@ -55,11 +55,11 @@ def test_work_is_left_behind_when_the_check_raises_and_its_deadline_is_over_then
 
 
 def test_a_pause_ends_when_the_check_raises() -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     def check() -> None:
-        asked.append(1)
-        if len(asked) > 2:
+        requested.append(1)
+        if len(requested) > 2:
             raise AskedToStop
 
     with pytest.raises(AskedToStop):
@@ -68,7 +68,7 @@ def test_a_pause_ends_when_the_check_raises() -> None:
         Deadline(0.01).pause(3600)
 
 
-def test_one_within_another_ends_with_it_at_the_latest() -> None:
+def test_inner_deadline_ends_with_the_outer() -> None:
     whole = Deadline(100)
     assert whole.within(10).seconds == 10
     assert 99 < whole.within(1000).seconds <= 100
@@ -76,7 +76,7 @@ def test_one_within_another_ends_with_it_at_the_latest() -> None:
     assert whole.within(10).is_over
 
 
-def test_each_of_several_gets_an_equal_share_of_what_is_left() -> None:
+def test_tasks_share_the_remaining_time_equally() -> None:
     whole = Deadline(90)
     with whole.share(3):
         assert 29 < whole.left <= 30
@@ -90,7 +90,7 @@ def test_each_of_several_gets_an_equal_share_of_what_is_left() -> None:
     assert Deadline(float("inf")).at_most(5) == 5
 
 
-def test_where_no_thread_can_be_started_that_is_a_problem_of_this_machine(
+def test_thread_start_failure_is_a_local_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object) -> int:

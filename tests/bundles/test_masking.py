@@ -52,7 +52,7 @@ def test_a_broken_location_shows_nothing_before_its_last_at(location: str) -> No
     assert "ary" not in mask_location(location)
 
 
-def test_no_error_shows_what_urls_hold() -> None:
+def test_errors_mask_credentials_in_urls() -> None:
     error = TransportError(
         "https://me:canary@host/a?sig=canary", "redirects to http://you:canary@host/b?canary"
     )

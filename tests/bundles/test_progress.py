@@ -34,7 +34,7 @@ class Recording:
         self.ends.append((transfer.what, well))
 
 
-def test_rate_and_time_left_follow_from_what_came_and_not_from_what_was_here() -> None:
+def test_rate_and_time_left_ignore_resumed_bytes() -> None:
     clock = Clock()
     moving = Transfer("web 1.5.0", clock=clock)
     assert (moving.rate, moving.left, moving.size) == (None, None, None)
@@ -54,7 +54,7 @@ def test_several_files_add_up_to_a_size_that_was_told_before() -> None:
     assert (moving.have, moving.size) == (300, 300)
 
 
-def test_what_is_known_to_come_yet_adds_up_to_what_is_here() -> None:
+def test_expected_and_received_bytes_add_up() -> None:
     moving = Transfer("web 1.5.0")
     moving.begin_file("a", 0, 100)
     moving.note("a", 100)
@@ -82,7 +82,7 @@ def test_a_file_that_begins_anew_is_not_counted_twice(notes: list[int], held: in
     assert moving.passed == sum(notes)
 
 
-def test_without_a_transfer_or_a_watcher_nothing_is_told_and_nothing_fails() -> None:
+def test_progress_without_a_watcher_is_silent() -> None:
     watcher = Recording()
     progress.begin_file("a", 0, 1)
     progress.note("a", 1)
@@ -94,7 +94,7 @@ def test_without_a_transfer_or_a_watcher_nothing_is_told_and_nothing_fails() -> 
     assert watcher.have == []
 
 
-def test_a_watcher_is_told_of_what_passes_and_how_it_ended() -> None:
+def test_watcher_receives_progress_and_the_end() -> None:
     watcher = Recording()
     with watched_by(watcher):
         with transfer("web 1.5.0"):
@@ -108,7 +108,7 @@ def test_a_watcher_is_told_of_what_passes_and_how_it_ended() -> None:
 
 
 @pytest.mark.parametrize("note", [lambda: progress.note("b", 5), lambda: progress.advance(5)])
-def test_what_is_fetched_within_another_transfer_is_of_its_own(note: Callable[[], None]) -> None:
+def test_nested_transfer_has_its_own_progress(note: Callable[[], None]) -> None:
     with transfer("web 1.5.0") as outer:
         progress.note("a", 3)
         with transfer("motd") as inner:

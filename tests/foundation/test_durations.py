@@ -160,7 +160,7 @@ def test_no_other_option_is_named_duration() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_place_accepts_the_one_grammar(place: str) -> None:
+def test_every_option_accepts_the_duration_grammar(place: str) -> None:
     assert {text: PLACES[place](text) for text in VALID} == VALID
 
 

@@ -15,7 +15,7 @@ values = some.recursive(scalars, lambda inner: some.lists(inner) | some.dictiona
 
 
 @given(values)
-def test_what_everybody_reads_the_same_is_read(value: Any) -> None:
+def test_unambiguous_json_is_read(value: Any) -> None:
     assert strict_json.load_exact(json.dumps(value).encode()) == value
 
 
@@ -44,6 +44,6 @@ def test_what_everybody_reads_the_same_is_read(value: Any) -> None:
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_what_parsers_differ_on_is_refused(data: bytes, message: str) -> None:
+def test_ambiguous_json_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         strict_json.load_exact(data)

@@ -118,20 +118,20 @@ def outcomes(expressions: list[str], memory: int) -> list[str]:
         timeout=120,
         check=True,
     )
-    found: list[str] = json.loads(done.stdout)
-    return found
+    results: list[str] = json.loads(done.stdout)
+    return results
 
 
 @pytest.mark.attack("input.template-memory")
 @pytest.mark.parametrize("expressions", [MADE_OF_MANY, EXPANDING], ids=["made of many", "expanding"])
-def test_what_would_take_all_memory_is_refused_before_it_is_made(expressions: list[str]) -> None:
+def test_memory_exhaustion_is_refused_in_advance(expressions: list[str]) -> None:
     """A MemoryError would also be an error, but would not name a limit."""
     for expression, outcome in zip(expressions, outcomes(expressions, 200 * MIB), strict=True):
         assert outcome.startswith("LimitError: "), (expression, outcome)
         assert "at most" in outcome, (expression, outcome)
 
 
-def test_what_is_large_and_not_too_large_is_made() -> None:
+def test_large_value_below_the_limit_is_accepted() -> None:
     made = {
         "('x'*10**7) | to_json": 10**7 + 2,
         "['x'*10**6]*10 | to_json": 0,
@@ -140,13 +140,13 @@ def test_what_is_large_and_not_too_large_is_made() -> None:
         "(['a b']*1000) | pprint": 0,
         "('<'*10**6) | escape": 4 * 10**6,
     }
-    found = outcomes(list(made), 400 * MIB)
-    for (expression, length), outcome in zip(made.items(), found, strict=True):
+    result = outcomes(list(made), 400 * MIB)
+    for (expression, length), outcome in zip(made.items(), result, strict=True):
         assert outcome.startswith("made ") or "*10 |" in expression, (expression, outcome)
         assert not length or outcome == f"made {length}", (expression, outcome)
 
 
-def test_all_expressions_of_a_document_share_one_budget() -> None:
+def test_expressions_of_a_document_share_a_budget() -> None:
     data = {f"key{n}": "{{ 'x'*16000000 }}" for n in range(20)}
     document = Document.from_value({"data": data}, "data.yaml", lambda _: (1, 1))
     with pytest.raises(
@@ -155,7 +155,7 @@ def test_all_expressions_of_a_document_share_one_budget() -> None:
         document.resolve({})
 
 
-def test_what_is_only_referred_to_costs_nothing() -> None:
+def test_references_cost_no_memory() -> None:
     data = {f"key{n}": "{{ data.text }}" for n in range(20)}
     document = Document.from_value(
         {"data": {"text": "{{ 'x'*16000000 }}", **data}}, "data.yaml", lambda _: (1, 1)

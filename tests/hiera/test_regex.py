@@ -78,7 +78,7 @@ def test_the_timer_and_the_handler_before_come_back() -> None:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def test_the_end_of_the_time_is_not_lost_in_what_the_collector_calls() -> None:
+def test_regex_timeout_survives_garbage_collection() -> None:
     class Slow:
         def __del__(self) -> None:
             end = time.process_time() + 3 * regex.TIME_LIMIT
@@ -90,7 +90,7 @@ def test_the_end_of_the_time_is_not_lost_in_what_the_collector_calls() -> None:
         bounded(pattern, "a", lambda: (Slow() is None, pattern.search("a" * 40 + "b")))
 
 
-def test_one_search_inside_another_is_bounded_too() -> None:
+def test_nested_search_is_bounded() -> None:
     outer = re.compile("a")
     with pytest.raises(LimitError, match=r"pattern '\(a\+\)\+\$' took"):
         bounded(outer, "a", lambda: is_found(re.compile("(a+)+$"), "a" * 40 + "b"))

@@ -113,13 +113,13 @@ class Item:
         shared, name = {"path": f"{MACHINE}/{SHARED}"}, f"{bundle}-{self.key}"
         match self.kind:
             case "setting":
-                said = {"format": "ini", "section": "main", "key": self.key, "value": self.value}
-                return {"setting": [{name: {**shared, **said}}]}
+                output = {"format": "ini", "section": "main", "key": self.key, "value": self.value}
+                return {"setting": [{name: {**shared, **output}}]}
             case "line":
                 return {"line": [{name: {**shared, "line": f"; line {self.key}"}}]}
             case "added":
-                said = {"path": f"{MACHINE}/{MADE}", "line": f"added {self.key}"}
-                return {"line": [{name: {**said, "create": True}}]}
+                output = {"path": f"{MACHINE}/{MADE}", "line": f"added {self.key}"}
+                return {"line": [{name: {**output, "create": True}}]}
             case _:  # bundles that declare it share one resource
                 return {"block": [{f"block-{self.key}": {**shared, "content": f"; block {self.value}\n"}}]}
 
@@ -144,8 +144,8 @@ class Version:
         resources.append({"exec": [{f"check {bundle}": checked}]})
         if self.fate in ("fails", "given up"):
             resources.append({"exec": [{f"fails {bundle}": {"command": "false"}}]})
-        more = {"give_up_after": 2} if self.fate == "given up" else {}
-        return json.dumps({"removed": self.removed, **more, "resources": resources})
+        additional = {"give_up_after": 2} if self.fate == "given up" else {}
+        return json.dumps({"removed": self.removed, **additional, "resources": resources})
 
     def files(self) -> dict[str, bytes]:
         """The sources of its trees and scaffolds."""

@@ -22,14 +22,14 @@ def params(rows: Iterable[str | tuple[Any, ...]], prefix: str = "", *before: obj
     name form the id. The values of ``before`` precede those of the row.
     """
     case = ""
-    found = []
+    results = []
     for row in rows:
         if isinstance(row, str):
             case = row
         else:
             mark = pytest.mark.attack(case)
-            found.append(pytest.param(*before, *row[1:], id=prefix + row[0], marks=mark))
-    return found
+            results.append(pytest.param(*before, *row[1:], id=prefix + row[0], marks=mark))
+    return results
 
 
 def make_surroundings(directory: Path) -> Path:
@@ -50,12 +50,12 @@ def look(root: Path, busy: str, *, inside: bool = True) -> dict[str, tuple[objec
     Skip the times of the directory ``busy``, because a test writes to it. With ``inside`` false, skip its contents,
     too.
     """
-    found: dict[str, tuple[object, ...]] = {}
+    result: dict[str, tuple[object, ...]] = {}
     for path in (root, *sorted(root.rglob("*"))):
         if not inside and busy in path.relative_to(root).parent.parts:
             continue
         status = path.lstat()
         times = (status.st_mtime_ns, status.st_ctime_ns) if path.name != busy else ()
         content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
-        found[str(path)] = (status.st_mode, status.st_uid, status.st_ino, *times, content)
-    return found
+        result[str(path)] = (status.st_mode, status.st_uid, status.st_ino, *times, content)
+    return result

@@ -87,7 +87,9 @@ def unlisted(*members: Any, end: bytes = END) -> bytes:
 
 def listed(*members: Any) -> bytes:
     """Return a bundle whose bundle.json also lists these members, even invalid ones."""
-    return archive(describe(MANIFEST, *members), *sorted([MANIFEST, *members], key=lambda one: str(one.name)))
+    return archive(
+        describe(MANIFEST, *members), *sorted([MANIFEST, *members], key=lambda item: str(item.name))
+    )
 
 
 def instead(*members: Any) -> bytes:
@@ -386,7 +388,7 @@ def test_a_hostile_bundle_is_refused_and_nothing_is_touched(
     assert look(surroundings) == before
 
 
-def test_no_two_attacks_have_one_name() -> None:
+def test_attack_names_are_unique() -> None:
     names = [row[0] for row in ROWS if not isinstance(row, str)]
     assert len(set(names)) == len(names)
 
@@ -452,7 +454,7 @@ noise = st.integers(0, 2).flatmap(lambda number: st.just([]) if number else st.l
     max_examples=4 * settings().max_examples,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_whatever_an_archive_holds_it_stays_inside(
+def test_archive_content_stays_inside(
     surroundings: Path,
     listed: list[Any],
     unlisted: list[Any],

@@ -158,14 +158,14 @@ class Found(NamedTuple):
 
     @classmethod
     def at(cls, path: Path) -> Found:
-        found = path.lstat()
+        status = path.lstat()
         content: bytes | str = b""
-        if stat.S_ISREG(found.st_mode):
+        if stat.S_ISREG(status.st_mode):
             content = path.read_bytes()
-        elif stat.S_ISLNK(found.st_mode):
+        elif stat.S_ISLNK(status.st_mode):
             content = os.readlink(path)
         return cls(
-            stat.S_IFMT(found.st_mode), (found.st_uid, found.st_gid), stat.S_IMODE(found.st_mode), content
+            stat.S_IFMT(status.st_mode), (status.st_uid, status.st_gid), stat.S_IMODE(status.st_mode), content
         )
 
 
@@ -262,23 +262,23 @@ class Stage:
         for bundle in store.installed("web"):
             assert store.verify("web", bundle.sha256) == []
 
-    def _check_old_or_new(self, name: str, found: Found) -> None:
+    def _check_old_or_new(self, name: str, result: Found) -> None:
         old, new = self.before.get(name), self.after.get(name)
-        if found in (old, new):
+        if result in (old, new):
             return
         if name in LOADED:  # the shell of a command or service may be writing it
             return
-        assert old, f"{name}: came from nowhere: {found}"
-        assert new, f"{name}: is neither old nor gone: {found}"
+        assert old, f"{name}: came from nowhere: {result}"
+        assert new, f"{name}: is neither old nor gone: {result}"
         # Owner and mode take two calls. Between them, access is narrower than before and after.
         assert old.content == new.content, (
-            f"{name}: has neither the old nor the new content, owner and mode: {found}"
+            f"{name}: has neither the old nor the new content, owner and mode: {result}"
         )
-        assert found.owner in (old.owner, new.owner), name
-        assert found == old._replace(owner=found.owner, mode=old.mode & new.mode), name
+        assert result.owner in (old.owner, new.owner), name
+        assert result == old._replace(owner=result.owner, mode=old.mode & new.mode), name
 
-    def _is_exposed(self, found: Found) -> bool:
-        return isinstance(found.content, bytes) and b"CANARY" in found.content and bool(found.mode & 0o077)
+    def _is_exposed(self, result: Found) -> bool:
+        return isinstance(result.content, bytes) and b"CANARY" in result.content and bool(result.mode & 0o077)
 
     def names_of_state(self) -> set[str]:
         """Return the names of all state files except reports and their lists, which change in each run."""
@@ -298,9 +298,9 @@ def is_leftover(name: str) -> bool:
     return any(re.fullmatch(r"\..*\.(new|part|old)", part) for part in name.split("/"))
 
 
-def different(found: Mapping[str, Found], wanted: Mapping[str, Found]) -> str:
-    names = [name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
-    return "\n".join(f"{name}: {found.get(name)}, expected {wanted.get(name)}" for name in names)
+def different(founds: Mapping[str, Found], desired: Mapping[str, Found]) -> str:
+    names = [name for name in sorted({*founds, *desired}) if founds.get(name) != desired.get(name)]
+    return "\n".join(f"{name}: {founds.get(name)}, expected {desired.get(name)}" for name in names)
 
 
 @pytest.fixture
@@ -425,7 +425,7 @@ def at_most(thorough: bool) -> int | None:
     "row",
     [pytest.param(row, id=name, marks=pytest.mark.attack(*CASES[name])) for name, row in MATRIX.items()],
 )
-def test_whatever_goes_wrong_at_a_step_the_next_run_makes_it_good(
+def test_next_run_repairs_a_failure_at_any_step(
     stages: list[Stage],
     row: Row,
     request: pytest.FixtureRequest,
@@ -454,21 +454,21 @@ def sweep(
     for stage in stages:
         free.put(stage)
 
-    def judge(at: int) -> str:
+    def judge(position: int) -> str:
         stage = free.get()
         try:
-            return verdict(stage, simulator.Fault(simulator.Mode[row.mode], at, row.error), check_next)
+            return verdict(stage, simulator.Fault(simulator.Mode[row.mode], position, row.error), check_next)
         finally:
             free.put(stage)
 
     with ThreadPoolExecutor(len(stages)) as threads:
         failures = [
-            f"{at} of {len(calls)}, {calls[at - 1].name} {calls[at - 1].path}: {failure}"
-            for at, failure in zip(points, threads.map(judge, points), strict=True)
+            f"{position} of {len(calls)}, {calls[position - 1].name} {calls[position - 1].path}: {failure}"
+            for position, failure in zip(points, threads.map(judge, points), strict=True)
             if failure
         ]
     assert not failures, f"{len(failures)} of {len(points)}:\n" + "\n".join(failures)
-    kinds = Counter(calls[at - 1].name for at in points)
+    kinds = Counter(calls[position - 1].name for position in points)
     counted = ", ".join(f"{count} {name}" for name, count in kinds.most_common())
     return f"{len(points)} points ({counted})"
 
@@ -538,7 +538,7 @@ def checked(more: str = "") -> str:
 
 
 @pytest.mark.attack("crash.write", "crash.rename", "crash.link", "crash.command")
-def test_wherever_a_rollback_is_killed_the_next_run_takes_it_to_its_end(
+def test_killed_rollback_is_completed_by_the_next_run(
     new_stages: list[Stage], publisher: Publisher, tell: Callable[[str], None], at_most: int | None
 ) -> None:
     publisher.publish("1.0.0", checked(), files={})

@@ -294,8 +294,8 @@ ZIP_ROWS: list[str | Row] = [
     ("nothing", b"", "is not a zip archive: its end record is missing"),
     "zip.zip64",
     ("a zip64 record that says otherwise", zipped64(Z, count=2, here=2), "says 1 at its end and 2 in its zip64 record"),
-    ("a zip64 record elsewhere", zipped64(Z, at=-1), "has a zip64 record that is not where it should be"),
-    ("a zip64 record that is not there", zipped64(Z, at=2**40), "its zip64 record is not there"),
+    ("a zip64 record elsewhere", zipped64(Z, position=-1), "has a zip64 record that is not where it should be"),
+    ("a zip64 record that is not there", zipped64(Z, position=2**40), "its zip64 record is not there"),
     ("a zip64 record of several files", zipped64(Z, disks=2), "is a part of an archive in several files"),
     ("a zip64 size without its field", zipped(Packed("a", b"x", in_table={"size": 0xFFFFFFFF})),
      "lacks the zip64 field"),
@@ -350,7 +350,7 @@ def test_a_hostile_archive_is_refused_and_nothing_is_touched(
     assert look(surroundings) == before
 
 
-def test_no_two_attacks_have_one_name() -> None:
+def test_attack_names_are_unique() -> None:
     assert len({row.id for row in ROWS}) == len(ROWS)
 
 
@@ -437,8 +437,8 @@ def test_the_same_writer_can_write_good_archives(surroundings: Path, row: tuple[
     with listed(
         str(surroundings.parent / "archive"), row[0], str(surroundings / "store/out"), LIMITS
     ) as read:
-        found = (surroundings / "store/out").rglob("*")
-        names = {str(path.relative_to(surroundings / "store/out")) for path in found} - {"kept"}
+        result = (surroundings / "store/out").rglob("*")
+        names = {str(path.relative_to(surroundings / "store/out")) for path in result} - {"kept"}
         assert set(read.members) == names
     assert look(surroundings, inside=False) == before
     assert_harmless(surroundings)
@@ -590,7 +590,7 @@ many = settings(
 @pytest.mark.attack("any-archive.tar")
 @given(st.lists(tar_members, max_size=4), noise)
 @many
-def test_whatever_a_tar_holds_it_stays_inside(
+def test_tar_content_stays_inside(
     surroundings: Path, members: list[Any], noise: list[tuple[int, int]]
 ) -> None:
     put_something(surroundings, Kind.TAR, tar(*(aimed(member, surroundings) for member in members)), noise)
@@ -599,7 +599,7 @@ def test_whatever_a_tar_holds_it_stays_inside(
 @pytest.mark.attack("any-archive.zip")
 @given(st.lists(files, max_size=4), noise)
 @many
-def test_whatever_a_zip_holds_it_stays_inside(
+def test_zip_content_stays_inside(
     surroundings: Path, members: list[Any], noise: list[tuple[int, int]]
 ) -> None:
     put_something(surroundings, Kind.ZIP, zipped(*(aimed(member, surroundings) for member in members)), noise)

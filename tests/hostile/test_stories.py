@@ -369,17 +369,19 @@ class Story(RuleBasedStateMachine):
         return versions, {each["name"] for each in bundles if each.get("trial")}
 
     def left_behind(self) -> set[str]:
-        left = [each for bundle in self.host.status()["bundles"] for each in bundle.get("left_behind") or ()]
-        paths = [each["reference"].partition("#")[2] for each in left]
+        leftovers = [
+            each for bundle in self.host.status()["bundles"] for each in bundle.get("left_behind") or ()
+        ]
+        paths = [each["reference"].partition("#")[2] for each in leftovers]
         return (
             {os.path.relpath(path, self.machine) for path in paths if path.startswith("/")}
             | {
                 f"{kind} {key}"
-                for each in left
+                for each in leftovers
                 for kind, _, name in [each["reference"].partition("#")]
                 for key in [name.rpartition("-")[2]]
             }
-            | {f"added {each['reference'].rpartition('-')[2]}" for each in left}
+            | {f"added {each['reference'].rpartition('-')[2]}" for each in leftovers}
         )
 
     def expect(self, condition: bool, problem: str) -> None:
@@ -393,12 +395,12 @@ class Story(RuleBasedStateMachine):
 
 def changes(output: str) -> set[str]:
     """Return the resources that a run changed, or that a dry run would change."""
-    found = re.findall(
+    matches = re.findall(
         r"^\S+ +(\S+#.*?) (?:\(.*\) )?(?:would change|changed|refreshed) ",
         output,
         re.MULTILINE,
     )
-    return {name for name in found if not is_planned(name.partition("#")[2])}
+    return {name for name in matches if not is_planned(name.partition("#")[2])}
 
 
 PLAIN, MANY, PARTS = 3, 50, 10

@@ -28,7 +28,7 @@ def load(tmp_path: Path) -> Load:
     ) -> Manifest:
         path = tmp_path / "manifest.yaml"
         path.write_text(textwrap.dedent(text))
-        given = tuple(DataSource(Origin.HOST, "data.yaml", data) for data in sources)
-        return load_manifest(path, "web/manifest.yaml", Inputs(facts or {}, {}, given), known)
+        provided = tuple(DataSource(Origin.HOST, "data.yaml", data) for data in sources)
+        return load_manifest(path, "web/manifest.yaml", Inputs(facts or {}, {}, provided), known)
 
     return build

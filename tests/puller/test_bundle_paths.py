@@ -78,11 +78,11 @@ def seen_from(files: BundleFiles, place: str) -> BundleFiles:
 
 @pytest.mark.parametrize("packed", [False, True], ids=["the author's tree", "packed"])
 @pytest.mark.parametrize(("place", "path", "meant"), MEANS)
-def test_a_path_means_one_file(tmp_path: Path, place: str, path: str, meant: str, packed: bool) -> None:
+def test_path_means_a_single_file(tmp_path: Path, place: str, path: str, meant: str, packed: bool) -> None:
     files = seen_from(files_of(tmp_path, packed=packed), place)
-    found = files.find(path)
-    assert files.full_name(found) == meant
-    assert os.path.isfile(found)
+    result = files.find(path)
+    assert files.full_name(result) == meant
+    assert os.path.isfile(result)
     assert files.name_of(path) == meant.removeprefix("bundle:")
 
 
@@ -126,7 +126,7 @@ def test_a_packed_library_is_named_by_its_name_alone(tmp_path: Path) -> None:
     assert str(caught.value) == sentence
 
 
-def test_a_name_with_a_colon_is_that_of_a_file_where_there_is_one(tmp_path: Path) -> None:
+def test_name_with_a_colon_may_be_a_file(tmp_path: Path) -> None:
     files = files_of(tmp_path)
     for name in ("app:main.conf", "files/a:b", "UPPER:x", "8080:x"):
         put(tmp_path / "web" / name)
@@ -153,7 +153,7 @@ PREFIXES = st.sampled_from(["", "/", "bundle:", "common:", "base:", "x:"])
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(PREFIXES, SEGMENTS, st.sampled_from(["", "roles", "common:", "common:roles"]), st.booleans())
-def test_whatever_is_written_stays_in_its_tree(
+def test_written_path_stays_in_its_tree(
     tmp_path: Path, prefix: str, segments: list[str], place: str, packed: bool
 ) -> None:
     files = seen_from(files_of(tmp_path, packed=packed), place)
@@ -161,12 +161,12 @@ def test_whatever_is_written_stays_in_its_tree(
     if not up.is_symlink():
         up.symlink_to("../..")
     try:
-        found = files.find(prefix + "/".join(segments))
+        result = files.find(prefix + "/".join(segments))
     except BundlePathError:
         return
     library = prefix.removesuffix(":")
     tree = files.libraries[library] if library in files.tree.libraries else files.tree
-    assert found == tree.root or found.startswith(f"{tree.root}/")
+    assert result == tree.root or result.startswith(f"{tree.root}/")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -137,13 +137,13 @@ class Aviary:
 
     def files_with_songs(self, *directories: Path) -> dict[Path, set[str]]:
         """Return the canaries in contents and names of files, by path."""
-        found = {}
+        result = {}
         for directory in directories:
             for path in directory.rglob("*"):
                 text = unpacked(path) if path.is_file() and not path.is_symlink() else b""
                 if songs := heard(text) | heard(str(path)):
-                    found[path] = songs
-        return found
+                    result[path] = songs
+        return result
 
 
 @pytest.fixture
@@ -162,12 +162,12 @@ def aviary(
     monkeypatch.setenv("XDG_STATE_HOME", str(birds.home / "user-state"))
     start = subprocess.Popen.__init__
 
-    def record(process: Any, arguments: Any, *rest: Any, **options: Any) -> None:
+    def record(process: Any, arguments: Any, *remainder: Any, **options: Any) -> None:
         birds.started.append((list(arguments), dict(options.get("env") or os.environ)))
         for path in birds.files_with_songs(birds.temporary):
             top = birds.temporary / path.relative_to(birds.temporary).parts[0]
             birds.temporaries[path] = stat.S_IMODE(top.stat().st_mode)
-        start(process, arguments, *rest, **options)
+        start(process, arguments, *remainder, **options)
 
     monkeypatch.setattr(subprocess.Popen, "__init__", record)
     monkeypatch.chdir(birds.home)
@@ -200,7 +200,7 @@ VERBOSITIES: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.attack("modes.secret", "credentials.output")
 @pytest.mark.attack("modes.secret")
-def test_what_a_run_says_writes_and_starts_holds_no_canary(aviary: Aviary) -> None:
+def test_run_outputs_contain_no_canary(aviary: Aviary) -> None:
     host, machine = aviary.host, aviary.host.machine
     for options in VERBOSITIES:
         aviary.run("run", "--config", str(host.configuration), *options)
@@ -262,7 +262,7 @@ def test_what_a_run_says_writes_and_starts_holds_no_canary(aviary: Aviary) -> No
     assert aviary.files_with_songs(sent, waiting) == {}
 
 
-def test_no_process_is_started_with_a_canary_but_the_one_that_it_is_for(aviary: Aviary) -> None:
+def test_canary_reaches_its_own_process_only(aviary: Aviary) -> None:
     aviary.run("run", "--config", str(aviary.host.configuration))
     assert len(aviary.started) > 10
     for arguments, environment in aviary.started:
@@ -549,15 +549,15 @@ def test_no_command_says_a_canary(aviary: Aviary, monkeypatch: pytest.MonkeyPatc
             sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()))
             aviary.run(*command.split(), *shlex.split(filled))
     # A secret on a command line is visible there. Its output must not repeat it.
-    said = {command.split(" #")[0]: text for command, text in aviary.said.items()}
-    assert not [command for command, text in said.items() if "bug in Puller" in text]
-    assert not [command for command, text in said.items() if "\x1b" in text], "colour, and no terminal"
+    output = {command.split(" #")[0]: text for command, text in aviary.said.items()}
+    assert not [command for command, text in output.items() if "bug in Puller" in text]
+    assert not [command for command, text in output.items() if "\x1b" in text], "colour, and no terminal"
     assert aviary.songs() == {}
     assert heard(json.dumps([str(path) for path in home.rglob("*")])) == set()
-    kept = [
+    remaining = [
         home / name for name in ("session", "another-session", "applied", "run", "tmp", "user-state", "keys")
     ]
-    assert aviary.files_with_songs(*kept) == {}
+    assert aviary.files_with_songs(*remaining) == {}
     assert any((home / "session").glob("*.json"))
 
 
@@ -718,7 +718,7 @@ def test_broken_data_are_told_without_their_secrets(tmp_path: Path, execute: "Ex
     ],
 )
 @pytest.mark.representatives(6)
-def test_problem_on_the_way_to_the_site_is_told_without_credentials(
+def test_site_problem_is_reported_without_credentials(
     host: "Host", execute: "Execute", key: str, value: Any
 ) -> None:
     filled = json.loads(json.dumps(value).replace("C:broken", canary("broken")))

@@ -89,7 +89,7 @@ def graph() -> Any:
     return layout.imports(ROOT)
 
 
-def test_no_folder_imports_what_the_page_does_not_allow(graph: Any) -> None:
+def test_folders_import_only_documented_folders(graph: Any) -> None:
     """See the table of docs/architecture.md. Imports within functions and for type checkers count."""
     assert layout.violations(ROOT, graph) == []
 
@@ -140,21 +140,21 @@ def test_an_import_that_is_not_allowed_is_found(tmp_path: Path) -> None:
         "if TYPE_CHECKING:\n    from bundles.store import store",
     ):
         description.write_text(f"{text}\n{statement}\n")
-        what = "bundles/format/description.py (bundles/format) imports bundles.store.store (bundles/store)"
+        detail = "bundles/format/description.py (bundles/format) imports bundles.store.store (bundles/store)"
         graph = layout.imports(tmp_path)
-        assert layout.violations(tmp_path, graph) == [what]
+        assert layout.violations(tmp_path, graph) == [detail]
         circles = layout.circles(graph)
         assert any({"bundles.format.description", "bundles.store.store"} <= {*circle} for circle in circles)
     description.write_text(f"{text}\nimport puller\n")
-    what = "bundles/format/description.py (bundles/format) imports puller (puller)"
-    assert layout.violations(tmp_path) == [what]
+    detail = "bundles/format/description.py (bundles/format) imports puller (puller)"
+    assert layout.violations(tmp_path) == [detail]
 
 
 KEY_SERVICES = {"azure", "boto3", "botocore", "google", "hvac", "keylet", "pkcs11"}
 
 
 @pytest.mark.parametrize("command", [("refresh",), ("list",), ("verify",), ("publish",)])
-def test_a_publisher_whose_keys_are_files_imports_no_library_of_tokens_or_services(
+def test_file_keys_import_no_token_or_service_library(
     command: tuple[str, ...], publisher: "Publisher", tmp_path: Path
 ) -> None:
     """The libraries are installed with the test dependencies. Importing boto3 alone takes longer than a publication."""
@@ -162,13 +162,13 @@ def test_a_publisher_whose_keys_are_files_imports_no_library_of_tokens_or_servic
     source = tmp_path / "other"
     source.mkdir()
     (source / "manifest.yaml").write_text("resources: []\n")
-    more = (str(source), "--version", "1.0.0") if command == ("publish",) else ()
-    imported = imported_by("site", *command, str(publisher.site.directory), *more)
+    additional = (str(source), "--version", "1.0.0") if command == ("publish",) else ()
+    imported = imported_by("site", *command, str(publisher.site.directory), *additional)
     assert "securesystemslib" in imported
     assert imported & KEY_SERVICES == set()
 
 
-def test_modules_of_tuf_that_import_key_services_are_imported_by_one_door() -> None:
+def test_key_service_modules_have_a_single_importer() -> None:
     root = Path(__file__).parents[2]
     named = [
         str(path.relative_to(root))

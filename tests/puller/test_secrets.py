@@ -43,7 +43,7 @@ def test_a_configuration_shows_no_credentials(tmp_path: Path) -> None:
     assert configuration.http.password == Secret(SECRET)
 
 
-def test_the_copy_of_site_data_holds_no_credentials_and_serves_all_the_same(
+def test_site_data_copy_holds_no_credentials(
     settled: "Host", publisher: "Publisher", web: "WebServer"
 ) -> None:
     (web.root / "extra").mkdir()
@@ -79,15 +79,13 @@ def test_a_resource_of_a_template_that_sees_secrets_is_sensitive(load: "Load", t
     }
 
 
-def test_a_template_of_jinja_that_looks_at_no_secret_makes_nothing_sensitive(
-    load: "Load", tmp_path: Path
-) -> None:
+def test_jinja_template_without_secrets_stays_public(load: "Load", tmp_path: Path) -> None:
     (tmp_path / "list.j2").write_text("- exec: {name: a, command: 'echo {{ facts.x }}'}")
     (declaration,) = load(DATA + "resources_template: list.j2", facts={"x": "y"}).declarations
     assert not declaration.properties.sensitive
 
 
-def test_two_definitions_that_do_not_agree_about_a_secret_do_not_quote_it(load: "Load") -> None:
+def test_conflicting_definitions_do_not_show_a_secret(load: "Load") -> None:
     file = "file: {name: /x, owner: root, group: root, mode: '0600', content: '%s'}"
     with pytest.raises(ManifestError) as caught:
         load(f"{DATA}resources: [{{{file % '{{ data.token }}'}}}, {{{file % 'x'}}}]")
@@ -119,9 +117,9 @@ def test_lint_warns_of_secrets_on_command_lines(tmp_path: Path, execute: "Execut
     )
     status, output = execute("lint", str(tmp_path))
     assert status == 0
-    what = "is made of a secret, which the process list shows while the command runs"
-    assert f"manifest.yaml:6:13: warning: exec#a: command {what}" in output
-    assert f"file#/x: health_checks {what}" in output
+    detail = "is made of a secret, which the process list shows while the command runs"
+    assert f"manifest.yaml:6:13: warning: exec#a: command {detail}" in output
+    assert f"file#/x: health_checks {detail}" in output
     assert "exec#b" not in output
     assert "2 resources" not in output
     assert "3 resources, 0 errors, 2 warnings" in output
@@ -146,19 +144,17 @@ def rendered(engine: str, text: str, tmp_path: Path, **options: Any) -> str:
         ("jinja", "x {{ data.token + 1 }}", 6),
     ],
 )
-def test_a_template_that_fails_over_secrets_says_where_and_not_with_what(
+def test_failed_template_with_secrets_names_the_location(
     engine: str, text: str, column: int, tmp_path: Path
 ) -> None:
-    said = rendered(engine, text, tmp_path)
-    assert said.startswith(f"a.tmpl:1:{column}: fails")
-    assert text in said
-    assert SECRET not in said
+    output = rendered(engine, text, tmp_path)
+    assert output.startswith(f"a.tmpl:1:{column}: fails")
+    assert text in output
+    assert SECRET not in output
 
 
 @pytest.mark.parametrize(("engine", "text"), [("jet", "[[ if ]]"), ("go", "{{ if }}"), ("jinja", "{% if %}")])
-def test_a_template_that_cannot_be_parsed_says_why_whatever_the_data_hold(
-    engine: str, text: str, tmp_path: Path
-) -> None:
+def test_unparsable_template_states_the_reason(engine: str, text: str, tmp_path: Path) -> None:
     assert "not shown" not in rendered(engine, text, tmp_path)
 
 
@@ -168,12 +164,12 @@ def test_a_template_of_a_sensitive_file_quotes_no_value_at_all(tmp_path: Path) -
     assert "web" not in rendered("jinja", text, tmp_path, sensitive=True)
 
 
-def test_a_name_that_stands_for_a_secret_is_compared_by_its_value(tmp_path: Path) -> None:
+def test_secret_name_is_compared_by_value(tmp_path: Path) -> None:
     scope = Scope({}, {}, {}).with_names({"token": Secret(SECRET)})
-    found = render_text(
+    result = render_text(
         "a", "{{ 'same' if token == '" + SECRET + "' }}", "jinja", scope, BundleFiles.of(tmp_path)
     )
-    assert found == ("same", True)
+    assert result == ("same", True)
 
 
 # --- commands -----------------------------------------------------------------------------------------------
@@ -194,7 +190,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("more", [(), ("--format", "json"), ("--explain",)])
-def test_what_a_manifest_calls_sensitive_is_so_for_puller_hiera(
+def test_sensitive_manifest_value_is_secret_in_lookup(
     bundle: Path, execute: "Execute", more: tuple[str, ...]
 ) -> None:
     status, output = execute("hiera", "lookup", "token", "own", "made", "plain", str(bundle), *more)
@@ -220,7 +216,7 @@ def test_a_mistyped_set_is_refused_without_its_value(pair: str) -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_an_error_shows_no_credentials_of_a_url_that_somebody_typed(execute: "Execute") -> None:
+def test_typed_url_credentials_are_masked_in_errors(execute: "Execute") -> None:
     status, output = execute("apply", f"https://me:{SECRET}@www.example.org/web.tar.gz?{SECRET}")
     assert status == 13
     message = "is a URL, expected a file or directory of this machine"

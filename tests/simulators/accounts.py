@@ -93,12 +93,12 @@ class Accounts(LocalSystem):
 
     def user_id(self, name: str) -> int | None:
         self.asked.append(name)
-        found = self.passwd.lines.get(name)
-        return int(found[2]) if found else self.elsewhere.get(name)
+        result = self.passwd.lines.get(name)
+        return int(result[2]) if result else self.elsewhere.get(name)
 
     def group_id(self, name: str) -> int | None:
-        found = self.group.lines.get(name)
-        return int(found[2]) if found else self.elsewhere.get(name)
+        result = self.group.lines.get(name)
+        return int(result[2]) if result else self.elsewhere.get(name)
 
     def act_as(self, identity: Identity, act: Callable[[], object]) -> None:
         self.acted.append(identity.name)

@@ -134,28 +134,28 @@ def zipped(
         table += struct.pack("<3H", len(row["name"]), len(row["extra"]), 0)
         table += struct.pack("<2H2L", row["disk"], 0, row["mode"] << 16, row["offset"])
         table += row["name"] + row["extra"]
-    told = {"disk": 0, "count": len(files), "size": len(table), "offset": len(body)}
-    told |= {key: value(told[key]) if callable(value) else value for key, value in end.items()}
+    reported = {"disk": 0, "count": len(files), "size": len(table), "offset": len(body)}
+    reported |= {key: value(reported[key]) if callable(value) else value for key, value in end.items()}
     tail = struct.pack(
         "<4H2LH",
-        told["disk"],
-        told["disk"],
-        told["count"],
-        told["count"],
-        told["size"],
-        told["offset"],
+        reported["disk"],
+        reported["disk"],
+        reported["count"],
+        reported["count"],
+        reported["size"],
+        reported["offset"],
         len(comment),
     )
     return body + table + b"PK\5\6" + tail + comment
 
 
-def zipped64(*files: Packed, at: int = 0, **changes: int) -> bytes:
+def zipped64(*files: Packed, position: int = 0, **changes: int) -> bytes:
     """Return a zip with a zip64 record. ``changes`` override its values, and ``at`` shifts its recorded position."""
     plain = zipped(*files)
     end = plain[-22:]
     count, _, size, offset = struct.unpack("<2H2L", end[8:20])
-    told = {"here": count, "count": count, "size": size, "offset": offset, "disks": 1} | changes
+    reported = {"here": count, "count": count, "size": size, "offset": offset, "disks": 1} | changes
     record = b"PK\6\6" + struct.pack("<Q2H2L", 44, 45, 45, 0, 0)
-    record += struct.pack("<4Q", told["here"], told["count"], told["size"], told["offset"])
-    locator = b"PK\6\7" + struct.pack("<LQL", 0, len(plain) - 22 + at, told["disks"])
+    record += struct.pack("<4Q", reported["here"], reported["count"], reported["size"], reported["offset"])
+    locator = b"PK\6\7" + struct.pack("<LQL", 0, len(plain) - 22 + position, reported["disks"])
     return plain[:-22] + record + locator + end

@@ -35,11 +35,11 @@ class FileServer:
         return [path for path, _ in self.requests]
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        given = {name.lower(): value for name, value in handler.headers.items()}
-        self.requests.append((handler.path, given))
+        provided = {name.lower(): value for name, value in handler.headers.items()}
+        self.requests.append((handler.path, provided))
         path = handler.path.partition("?")[0]
         basic = base64.b64encode(self.credentials.encode()).decode()
-        if self.credentials and given.get("authorization") != f"Basic {basic}":
+        if self.credentials and provided.get("authorization") != f"Basic {basic}":
             handler.send_error(401)
         elif path in self.redirects:
             handler.send_response(302)
@@ -49,7 +49,7 @@ class FileServer:
         elif path not in self.files:
             handler.send_error(404)
         else:
-            self._send(handler, self.files[path], given)
+            self._send(handler, self.files[path], provided)
 
     def _send(self, handler: BaseHTTPRequestHandler, data: bytes, given: dict[str, str]) -> None:
         etag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'

@@ -116,9 +116,9 @@ def _difference(desired: str, diff: str = "") -> Difference:
     return Difference("content", "old", desired, DifferenceKind.CHANGED, diff=diff)
 
 
-def _event(reference: str, state: State, **more: Any) -> Event:
+def _event(reference: str, state: State, **additional: Any) -> Event:
     kind, _, name = reference.partition("#")
-    return Event(type=kind, name=name, state=state, **more)
+    return Event(type=kind, name=name, state=state, **additional)
 
 
 def deliver(directory: Path, documents: Iterable[SentReport]) -> list[Path]:

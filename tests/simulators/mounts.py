@@ -42,7 +42,7 @@ class MountingSystem(LocalSystem):
 
     def execute(self, command: Command) -> Completed:
         self.executed += 1
-        program, *rest = command.arguments
+        program, *remainder = command.arguments
         if program in self.without:
             raise FileNotFoundError(2, "no executable")
         if program not in ("mount", "umount", "systemctl"):
@@ -54,7 +54,7 @@ class MountingSystem(LocalSystem):
         if program == "systemctl":
             self._act("daemon-reload")
             return Completed(0, None, False, "", "", 0)
-        options, operands = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
+        options, operands = remainder[: remainder.index("--")], remainder[remainder.index("--") + 1 :]
         point, words = operands[-1], options[-1].split(",") if options else []
         remounts = "remount" in words
         self._act(f"{self._name_of(program, options, words)} {Path(point).name}")
@@ -62,16 +62,16 @@ class MountingSystem(LocalSystem):
             return Completed(None, None, True, "", "", 60)
         real = os.path.realpath(point)
         if program == "umount":
-            said = self._unmount(real)
+            output = self._unmount(real)
         elif remounts:
-            said = self._remount(real, words)
+            output = self._remount(real, words)
         elif options:  # All arguments are explicit, and fstab is not read.
             self.add(100 + len(self.ran), operands[0], real, options[1], (*words,))
-            said = ""
+            output = ""
         else:
-            said = self._mount(point, real)
+            output = self._mount(point, real)
         return Completed(
-            32 if said else 0, None, False, "", f"{program}: {point}: {said}." if said else "", 0
+            32 if output else 0, None, False, "", f"{program}: {point}: {output}." if output else "", 0
         )
 
     def replace_file(self, path: str, *arguments: object, **options: object) -> None:
@@ -100,9 +100,9 @@ class MountingSystem(LocalSystem):
         own, of_all = _remounted(mount.options, words), mount.of_all
         if "bind" not in words:
             keys = {word.partition("=")[0] for word in words}
-            kept = [one for one in of_all if one.partition("=")[0] not in {*keys, "ro", "rw"}]
+            remaining = [item for item in of_all if item.partition("=")[0] not in {*keys, "ro", "rw"}]
             access = "ro" if "ro" in words else "rw"
-            of_all = (access, *kept, *(word for word in words if "=" in word))
+            of_all = (access, *remaining, *(word for word in words if "=" in word))
         lines = []
         for line in self.mountinfo.read_text().splitlines():
             fields = line.split(" ")
@@ -132,12 +132,12 @@ class MountingSystem(LocalSystem):
             return "can't find in /etc/fstab"
         if not os.path.isdir(point):
             return "mount point does not exist"
-        wanted = entries[-1].fields
-        if "broken" in wanted.device or "wrong" in wanted.options:
+        desired = entries[-1].fields
+        if "broken" in desired.device or "wrong" in desired.options:
             return "wrong fs type, bad option, bad superblock"
-        if "missing" in wanted.device and "nofail" in wanted.options:
+        if "missing" in desired.device and "nofail" in desired.options:
             return ""
-        self.add(100 + len(self.ran), wanted.device, real, wanted.type, wanted.options)
+        self.add(100 + len(self.ran), desired.device, real, desired.type, desired.options)
         return ""
 
     def add(self, number: int, device: str, point: str, kind: str, options: tuple[str, ...]) -> None:
@@ -152,8 +152,8 @@ class MountingSystem(LocalSystem):
             kind, source, major_minor, root = held.type, held.source, held.device, device
         else:
             source = device
-        shown = [one for one in of_kernel(options) if _FLAG.fullmatch(one)]
-        values = [one for one in of_kernel(options) if "=" in one]
+        shown = [item for item in of_kernel(options) if _FLAG.fullmatch(item)]
+        values = [item for item in of_kernel(options) if "=" in item]
         own, of_all = ",".join(shown or ["rw"]), ",".join(["rw", *values])
         if "ro" in shown and "bind" not in options:
             of_all = ",".join(["ro", *values])

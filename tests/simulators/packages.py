@@ -73,8 +73,8 @@ def read_package(path: str) -> tuple[str, str, str]:
 
 def words(arguments: Sequence[str]) -> list[str]:
     """Return the arguments before ``--`` without options and their values."""
-    rest = iter(arguments[: list(arguments).index("--")] if "--" in arguments else arguments)
-    return [word for word in rest if not (word == "-o" and next(rest)) and not word.startswith("-")]
+    remainder = iter(arguments[: list(arguments).index("--")] if "--" in arguments else arguments)
+    return [word for word in remainder if not (word == "-o" and next(remainder)) and not word.startswith("-")]
 
 
 @dataclass(eq=False)
@@ -170,7 +170,7 @@ class Debian(Machine):
     def apt_cache(self, arguments: list[str]) -> Completed:
         if "showpkg" in arguments:
             (name,) = operands(arguments)
-            text = "".join(f"{one} 1.0 (= )\n" for one in self.providing(name) if one in self.repository)
+            text = "".join(f"{item} 1.0 (= )\n" for item in self.providing(name) if item in self.repository)
             return ended(stdout=f"Package: {name}\nReverse Depends: \nReverse Provides: \n{text}")
         assert [word for word in words(arguments) if word != "backports"] == ["apt-cache", "policy"]
         text = ""
@@ -228,10 +228,10 @@ class Debian(Machine):
             key = self.key(name)
             versions = self.repository.get(key, [])
             if not versions and key not in self.packages:
-                installed = [one for one in self.providing(name) if self.versions(one)]
+                installed = [item for item in self.providing(name) if self.versions(item)]
                 if installed:
                     continue
-                if len(offered := [one for one in self.providing(name) if one in self.repository]) == 1:
+                if len(offered := [item for item in self.providing(name) if item in self.repository]) == 1:
                     key, versions = offered[0], self.repository[offered[0]]
                 elif offered:
                     return ended(100, stderr=f"E: Package '{name}' has no installation candidate\n")
@@ -240,8 +240,8 @@ class Debian(Machine):
             if version and version not in versions:
                 return ended(100, stderr=f"E: Version '{version}' for '{name}' was not found\n")
             present = self.packages.get(key)
-            kept = present.version if present and present.status != "config-files" else ""
-            plan[key] = version or max([*versions, *filter(None, [kept])], key=DPKG.key)
+            remaining = present.version if present and present.status != "config-files" else ""
+            plan[key] = version or max([*versions, *filter(None, [remaining])], key=DPKG.key)
             if f"{key}={plan[key]}" in self.unfetchable and not is_simulated:
                 return ended(100, stderr="E: Unable to fetch some archives, maybe run apt-get update\n")
             is_held = present and present.want == "hold" and present.version != plan[key]
@@ -249,7 +249,7 @@ class Debian(Machine):
                 return HELD
             named.add(key)
             plan |= self.dependencies(key)
-            is_older = kept and DPKG.compare(plan[key], kept) < 0
+            is_older = remaining and DPKG.compare(plan[key], remaining) < 0
             if is_older and "--allow-downgrades" not in arguments:
                 return ended(
                     100, stderr="E: Packages were downgraded and -y was used without --allow-downgrades.\n"
@@ -283,14 +283,14 @@ class Debian(Machine):
 
     def with_dependents(self, keys: Sequence[str]) -> list[str]:
         """Return the installed packages among these, each after its dependents."""
-        found: list[str] = []
+        results: list[str] = []
         for key in keys:
             if self.versions(key):
-                found += self.with_dependents(
-                    [one for one in self.packages if key in self.depends.get(one, ())]
+                results += self.with_dependents(
+                    [package for package in self.packages if key in self.depends.get(package, ())]
                 )
-                found.append(key)
-        return list(dict.fromkeys(found))
+                results.append(key)
+        return list(dict.fromkeys(results))
 
     def listed(self, plan: dict[str, str], removals: Sequence[str], verb: str = "Remv") -> str:
         """Return the output of ``apt-get --simulate``."""
@@ -358,14 +358,14 @@ class Debian(Machine):
     def debconf_communicate(self, arguments: list[str]) -> Completed:
         assert len(arguments) == 1
         names = [line.removeprefix("GET ") for line in self.input.splitlines()]
-        found = (
+        result = (
             f"0 {self.answers[name]}" if name in self.answers else f"10 {name} doesn't exist"
             for name in names
         )
-        return ended(stdout="".join(f"{line}\n" for line in found))
+        return ended(stdout="".join(f"{line}\n" for line in result))
 
     def providing(self, name: str) -> list[str]:
-        return [one for one, text in self.provides.items() if name in text.replace(",", " ").split()]
+        return [item for item, text in self.provides.items() if name in text.replace(",", " ").split()]
 
     def dpkg(self, arguments: list[str]) -> Completed:
         assert words(arguments) == ["dpkg"]
@@ -428,28 +428,32 @@ class Fedora(Machine):
         return self.dnf(arguments)
 
     def versions(self, name: str) -> list[str]:
-        return sorted((one.version for one in self.packages if one.name == name), key=RPM.key)
+        return sorted((package.version for package in self.packages if package.name == name), key=RPM.key)
 
     def rpm(self, arguments: list[str]) -> Completed:
         pattern = arguments[arguments.index("--queryformat") + 1].replace("\\t", "\t").replace("\\n", "\n")
         text, missing = "", 0
         for label in operands(arguments):
             if "-p" in arguments:
-                found = [Rpm(*read_package(label))]
+                results = [Rpm(*read_package(label))]
             elif "--whatprovides" in arguments:
-                found = [
-                    one for one in self.packages if label in self.provided(one) and not self.database_error
+                results = [
+                    package
+                    for package in self.packages
+                    if label in self.provided(package) and not self.database_error
                 ]
             else:
-                found = self.matching(label, [] if self.database_error else self.packages)
-            for one in found:
-                epoch, _, rest = f"0:{one.version}".rpartition(":")
-                version, _, release = rest.rpartition("-")
-                line = pattern.replace("%{NAME}", one.name).replace("%{ARCH}", one.architecture)
+                results = self.matching(label, [] if self.database_error else self.packages)
+            for package in results:
+                epoch, _, remainder = f"0:{package.version}".rpartition(":")
+                version, _, release = remainder.rpartition("-")
+                line = pattern.replace("%{NAME}", package.name).replace("%{ARCH}", package.architecture)
                 line = line.replace("%{EPOCHNUM}", epoch.rpartition(":")[2] or "0")
-                line = line.replace("[%{PROVIDENAME} ]", "".join(f"{name} " for name in self.provided(one)))
+                line = line.replace(
+                    "[%{PROVIDENAME} ]", "".join(f"{name} " for name in self.provided(package))
+                )
                 text += line.replace("%{VERSION}", version).replace("%{RELEASE}", release)
-            if not found:
+            if not results:
                 missing += 1
                 text += f"no package provides {label}\n"
         return ended(missing, text, self.database_error)
@@ -464,9 +468,9 @@ class Fedora(Machine):
             return ended(stdout="".join(f"{line}\n" for line in self.locks))
         for name in names:
             self.locks = [line for line in self.locks if not line.startswith(f"{name}-")]
-            for one in self.matching(name, self.packages) if verb == "add" else ():
-                epoch = "" if ":" in one.version else "0:"
-                self.locks.append(f"{one.name}-{epoch}{one.version}.*")
+            for item in self.matching(name, self.packages) if verb == "add" else ():
+                epoch = "" if ":" in item.version else "0:"
+                self.locks.append(f"{item.name}-{epoch}{item.version}.*")
         return ended()
 
     def dnf(self, arguments: list[str]) -> Completed:
@@ -487,16 +491,22 @@ class Fedora(Machine):
             case "repoquery":
                 return self.repoquery(arguments, after)
             case "remove":
-                gone = self.with_dependents([one for one in self.packages if self.is_named(one, after)])
+                gone = self.with_dependents(
+                    [package for package in self.packages if self.is_named(package, after)]
+                )
                 if is_simulated:
                     return ended(1 if gone else 0, self.table("Removing", gone))
-                self.packages = [one for one in self.packages if one not in gone]
+                self.packages = [package for package in self.packages if package not in gone]
                 return ended()
         before, offered = list(self.packages), list(self.repository)
         completed = self.dnf_install(after)
         if is_simulated:
-            added = [one for one in self.packages if one not in before]
-            replaced = [one.name for one in before if one.name not in {other.name for other in self.packages}]
+            added = [package for package in self.packages if package not in before]
+            replaced = [
+                package.name
+                for package in before
+                if package.name not in {other.name for other in self.packages}
+            ]
             text = "" if completed.exit_code else self.table("Installing", added, replaced)
             self.packages, self.repository = before, offered
             return ended(1 if added or completed.exit_code else 0, text, completed.stderr)
@@ -504,13 +514,15 @@ class Fedora(Machine):
 
     def with_dependents(self, packages: list[Rpm]) -> list[Rpm]:
         """Return these packages and all their dependents."""
-        names = {one.name for one in packages}
-        more = [one for one in self.packages if names & {*self.depends.get(one.name, ())}]
-        return packages if {*more} <= {*packages} else self.with_dependents([*packages, *more])
+        names = {package.name for package in packages}
+        additional = [package for package in self.packages if names & {*self.depends.get(package.name, ())}]
+        return packages if {*additional} <= {*packages} else self.with_dependents([*packages, *additional])
 
     def table(self, heading: str, packages: list[Rpm], replaced: Sequence[str] = ()) -> str:
         """Return the table of a transaction as dnf 4 prints it."""
-        rows = [f" {one.name}  {one.architecture}  {one.version}  local  6 k" for one in packages]
+        rows = [
+            f" {package.name}  {package.architecture}  {package.version}  local  6 k" for package in packages
+        ]
         rows += [f"     replacing  {name}.x86_64 1.0-1" for name in replaced]
         if not rows:
             return "Nothing to do.\n"
@@ -520,24 +532,26 @@ class Fedora(Machine):
 
     def check_update(self, names: list[str]) -> Completed:
         text = "\n"
-        for one in self.newest(self.repository):
-            installed = [p for p in self.packages if (p.name, p.architecture) == (one.name, one.architecture)]
+        for item in self.newest(self.repository):
+            installed = [
+                p for p in self.packages if (p.name, p.architecture) == (item.name, item.architecture)
+            ]
             newest = max((p.version for p in installed), key=RPM.key, default=None)
-            if newest and RPM.compare(one.version, newest) > 0 and self.is_named(one, names):
-                text += f"{one.name}.{one.architecture}      {one.version}      local\n"
+            if newest and RPM.compare(item.version, newest) > 0 and self.is_named(item, names):
+                text += f"{item.name}.{item.architecture}      {item.version}      local\n"
         return ended(100 if text.strip() else 0, text)
 
     def repoquery(self, arguments: list[str], names: list[str]) -> Completed:
         option = next(word for word in arguments if word.startswith("--queryformat="))
-        wanted = next((word for word in arguments if word.startswith("--whatprovides=")), "")
-        capabilities = set(wanted.partition("=")[2].split(","))
+        desired = next((word for word in arguments if word.startswith("--whatprovides=")), "")
+        capabilities = set(desired.partition("=")[2].split(","))
         pattern = option.removeprefix("--queryformat=") + ("\n" if self.generation == 4 else "")
         text = ""
-        for one in self.repository:
-            if self.is_named(one, names) or not capabilities.isdisjoint(self.provided(one)):
-                epoch, _, rest = f"0:{one.version}".rpartition(":")
-                version, _, release = rest.rpartition("-")
-                line = pattern.replace("%{name}", one.name).replace("%{arch}", one.architecture)
+        for item in self.repository:
+            if self.is_named(item, names) or not capabilities.isdisjoint(self.provided(item)):
+                epoch, _, remainder = f"0:{item.version}".rpartition(":")
+                version, _, release = remainder.rpartition("-")
+                line = pattern.replace("%{name}", item.name).replace("%{arch}", item.architecture)
                 line = line.replace("%{epoch}", epoch.rpartition(":")[2] or "0")
                 text += line.replace("%{version}", version).replace("%{release}", release)
         return ended(stdout=text)
@@ -547,29 +561,29 @@ class Fedora(Machine):
             if specification.startswith("/"):
                 self.repository.append(Rpm(*read_package(specification)))
                 specification = max(self.spellings(self.repository[-1]), key=len)
-            if any(self.is_named(one, [specification]) for one in self.packages):
+            if any(self.is_named(item, [specification]) for item in self.packages):
                 continue  # A bare name never upgrades a package.
-            found = [one for one in self.repository if specification in self.spellings(one)]
-            found = found or [one for one in self.repository if specification in self.provided(one)]
-            if not found:
+            results = [item for item in self.repository if specification in self.spellings(item)]
+            results = results or [item for item in self.repository if specification in self.provided(item)]
+            if not results:
                 return ended(1, stderr=f"Error: Unable to find a match: {specification}\n")
-            chosen = max(found, key=lambda one: RPM.key(one.version))
+            chosen = max(results, key=lambda item: RPM.key(item.version))
             self.packages = [
-                one for one in self.packages if one.name not in self.obsoletes.get(chosen.name, ())
+                item for item in self.packages if item.name not in self.obsoletes.get(chosen.name, ())
             ]
             if chosen.name in self.fails:
                 return ended(1, stderr=f"Error: Transaction failed: {chosen.name}\n")
             if chosen.name not in self.side_by_side:
                 of_name = (chosen.name, chosen.architecture)
-                self.packages = [one for one in self.packages if (one.name, one.architecture) != of_name]
+                self.packages = [item for item in self.packages if (item.name, item.architecture) != of_name]
             if chosen not in self.packages:
                 self.packages.append(chosen)
         return ended()
 
     def newest(self, packages: list[Rpm]) -> list[Rpm]:
         best: dict[tuple[str, str], Rpm] = {}
-        for one in sorted(packages, key=lambda one: RPM.key(one.version)):
-            best[one.name, one.architecture] = one
+        for item in sorted(packages, key=lambda item: RPM.key(item.version)):
+            best[item.name, item.architecture] = item
         return list(best.values())
 
     def is_named(self, one: Rpm, names: list[str]) -> bool:
@@ -577,7 +591,7 @@ class Fedora(Machine):
 
     def matching(self, label: str, packages: list[Rpm]) -> list[Rpm]:
         """Return the packages that match as in rpm -q, also by name and version."""
-        return [one for one in packages if label in self.spellings(one)]
+        return [package for package in packages if label in self.spellings(package)]
 
     def spellings(self, one: Rpm) -> set[str]:
         full = one.version if ":" in one.version else f"0:{one.version}"

@@ -296,7 +296,7 @@ class SimulatedSystemd(LocalSystem):
         return [" ".join(one) for one in words if one[0] not in looking]
 
     def count(self, verb: str) -> int:
-        return sum(verb in one for one in self.ran)
+        return sum(verb in item for item in self.ran)
 
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
         inner = path.partition("/systemd/system/")[2]
@@ -349,10 +349,10 @@ class SimulatedSystemd(LocalSystem):
         if verb == "show" and not names:
             return self._show_manager()
         if verb == "show":
-            (wanted,) = (
+            (desired,) = (
                 word.partition("=")[2].split(",") for word in words if word.startswith("--property=")
             )
-            return done("\n".join(unit.show(wanted) for unit in units))
+            return done("\n".join(unit.show(desired) for unit in units))
         return self._act(verb, units[0], "run" if "--runtime" in words else "etc")
 
     def _show_manager(self) -> Completed:

@@ -79,9 +79,9 @@ class Server:
 
 def _rest_of(data: bytes, request: Request) -> Answer:
     """Return the answer of a server with range support. Clients request only ranges without an end."""
-    asked = request.headers.get("range", "")
-    start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-    if not asked:
+    requested = request.headers.get("range", "")
+    start = int(requested.removeprefix("bytes=").removesuffix("-")) if requested else 0
+    if not requested:
         return answer(data)
     if start >= len(data):
         return answer(b"", 416, Content_Range=f"bytes */{len(data)}")

@@ -54,13 +54,13 @@ def run_checked(*command: str | Path, timeout: float = 900, **options: Any) -> C
 
 
 def wait_until(
-    condition: Callable[[], object], what: str, timeout: float, say: Callable[[], str] = str
+    condition: Callable[[], object], description: str, timeout: float, say: Callable[[], str] = str
 ) -> None:
     """Poll until ``condition`` holds. After ``timeout`` seconds fail with ``what`` and the output of ``say``."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout} s: {what}\n{say()}")
+            raise AssertionError(f"not within {timeout} s: {description}\n{say()}")
         time.sleep(0.1)
 
 
@@ -97,8 +97,10 @@ def shared(directory: Path, locks: Path, make: Callable[[Path], None]) -> Iterat
             remove_tree(directory)
 
 
-def make_debian(tree: Path, wheels: Path, *more: str, codename: str = "bookworm", extra: str = "") -> None:
-    packages = ",".join((PACKAGES, *more))
+def make_debian(
+    tree: Path, wheels: Path, *additional: str, codename: str = "bookworm", extra: str = ""
+) -> None:
+    packages = ",".join((PACKAGES, *additional))
     with sources(codename) as lists:
         run_checked(
             "mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", codename, tree, *lists

@@ -32,11 +32,11 @@ http {{
 def documented_server(port: int, root: Path) -> str:
     """Return the server block of ``docs/web-server.md``, with another address and directory."""
     page = (REPOSITORY / "docs/web-server.md").read_text()
-    found = re.search(r"^```nginx\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert found, "docs/web-server.md has no nginx block"
-    block, listens = re.subn(r"\blisten [^;]+;", f"listen 127.0.0.1:{port};", found[1])
+    match = re.search(r"^```nginx\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert match, "docs/web-server.md has no nginx block"
+    block, listens = re.subn(r"\blisten [^;]+;", f"listen 127.0.0.1:{port};", match[1])
     block, roots = re.subn(r"\broot [^;]+;", f"root {root};", block)
-    assert (listens, roots) == (1, 1), found[1]
+    assert (listens, roots) == (1, 1), match[1]
     return block
 
 

@@ -49,9 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def has_room(directory: Path) -> bool:
     """Return whether the directory has room for all files of the tests and can run programs."""
     with contextlib.suppress(OSError):
-        found = os.statvfs(directory)
-        is_large = found.f_bavail * found.f_frsize > 2 * 1024**3
-        return is_large and not found.f_flag & os.ST_NOEXEC and os.access(directory, os.W_OK)
+        result = os.statvfs(directory)
+        is_large = result.f_bavail * result.f_frsize > 2 * 1024**3
+        return is_large and not result.f_flag & os.ST_NOEXEC and os.access(directory, os.W_OK)
     return False
 
 

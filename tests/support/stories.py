@@ -171,8 +171,8 @@ class Publisher:
     def newest(self, pattern: str) -> Path:
         """Return the served path of the newest file that matches the pattern."""
         public = self.site.public
-        found = max(public.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
-        return self.served / found.relative_to(public)
+        status = max(public.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
+        return self.served / status.relative_to(public)
 
 
 def _no_passphrase(key: Path) -> bytes:
@@ -221,8 +221,8 @@ class Host:
         """Return the output of ``puller status``."""
         status, output = self.puller("status", "--format", "json")
         assert status == 0, output
-        found: dict[str, Any] = json.loads(output)
-        return found
+        result: dict[str, Any] = json.loads(output)
+        return result
 
     @property
     def enforced(self) -> str | None:
@@ -238,8 +238,8 @@ class Host:
         """Return the report of the last run, with an event for each resource."""
         report = load_all_events(Directories(self.state, self.state))
         assert report is not None
-        found: dict[str, Any] = json.loads(msgspec.json.encode(report))
-        return found
+        result: dict[str, Any] = json.loads(msgspec.json.encode(report))
+        return result
 
     def states(self) -> dict[str, str]:
         """Return the state of each resource in the last run, by reference. Names are relative to ``machine``."""

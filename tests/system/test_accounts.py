@@ -81,8 +81,8 @@ class Machine:
         return done.stdout + done.stderr
 
     def state(self, kind: str, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = yaml.safe_load(self.run("puller", "state", kind, name).stdout)
-        return found
+        result: dict[str, Any] = yaml.safe_load(self.run("puller", "state", kind, name).stdout)
+        return result
 
     def databases(self) -> list[bytes]:
         return [(self.root / "etc" / name).read_bytes() for name in DATABASES]
@@ -105,9 +105,9 @@ def tree(
 @pytest.fixture
 def debian(tree: Path) -> Iterator[Machine]:
     """A Debian with only its own accounts, before and after the test."""
-    kept = {name: (tree / "etc" / name).read_bytes() for name in DATABASES}
+    remaining = {name: (tree / "etc" / name).read_bytes() for name in DATABASES}
     yield Machine(tree)
-    for name, content in kept.items():
+    for name, content in remaining.items():
         (tree / "etc" / name).write_bytes(content)
     for path in (tree / "home").iterdir():
         path.unlink() if path.is_symlink() else shutil.rmtree(path)
@@ -122,17 +122,17 @@ def test_every_state_becomes_every_other_as_the_dry_run_said(
     for line in filled(case.get("found", [])):
         debian.bring(line)
     name, wants, before = "g" if kind == "group" else "a", filled(case["wants"]), debian.databases()
-    said = debian.apply(kind, name, wants, "--noop")
+    output = debian.apply(kind, name, wants, "--noop")
     assert debian.databases() == before
     done = debian.apply(kind, name, wants)
     if "refused" in case:
-        assert filled(case["refused"]) in said
+        assert filled(case["refused"]) in output
         assert filled(case["refused"]) in done
         assert debian.databases() == before, "nothing is half done"
         return
     changes = bool(case.get("commands") or case.get("changes"))
-    assert re.search(rf"{kind}#{name} {'would change' if changes else 'stable'}", said), said
-    assert filled(case.get("noop", "")) in said
+    assert re.search(rf"{kind}#{name} {'would change' if changes else 'stable'}", output), output
+    assert filled(case.get("noop", "")) in output
     assert re.search(rf"{kind}#{name} {'changed' if changes else 'stable'}", done), done
     check_after(debian, kind, name, filled(case))
     after = debian.databases()
@@ -142,8 +142,8 @@ def test_every_state_becomes_every_other_as_the_dry_run_said(
 
 
 def check_after(debian: Machine, kind: str, name: str, case: Mapping[str, Any]) -> None:
-    found = debian.state(kind, name)
-    assert {key: found[key] for key in case.get("after", {})} == case.get("after", {})
+    result = debian.state(kind, name)
+    assert {key: result[key] for key in case.get("after", {})} == case.get("after", {})
     for path, uid in case.get("owner", {}).items():
         assert os.stat(f"{debian.root}{path}").st_uid == uid
     if "missing" in case:
@@ -155,7 +155,7 @@ def check_after(debian: Machine, kind: str, name: str, case: Mapping[str, Any]) 
     if "keys" in case:
         path = debian.root / "home/a/.ssh/authorized_keys"
         assert path.read_text().splitlines() == case["keys"]
-        assert path.stat().st_uid == found["uid"]
+        assert path.stat().st_uid == result["uid"]
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def at_work(debian: Machine) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("change", [{"uid": 3002}, {"home": "/home/b"}, {"ensure": "absent"}])
-def test_a_user_with_a_process_is_refused_before_the_tools_refuse_them(
+def test_user_with_a_process_is_refused_before_the_tools(
     debian: Machine, at_work: int, change: dict[str, Any]
 ) -> None:
     before = debian.databases()
@@ -206,8 +206,8 @@ def test_a_machine_without_the_tools_is_told_their_package(debian: Machine) -> N
     path = debian.root / "usr/sbin/groupadd"
     path.rename(path.with_suffix(".away"))
     try:
-        said = debian.apply("group", "g", {})
+        output = debian.apply("group", "g", {})
     finally:
         path.with_suffix(".away").rename(path)
-    assert "groupadd cannot be started" in said
-    assert "package passwd (Debian) or shadow-utils" in said
+    assert "groupadd cannot be started" in output
+    assert "package passwd (Debian) or shadow-utils" in output

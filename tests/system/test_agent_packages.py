@@ -55,8 +55,8 @@ class Built(NamedTuple):
     next: Path
 
     def package(self, directory: Path, suffix: str) -> Path:
-        (found,) = (path for path in directory.iterdir() if path.name.endswith(suffix))
-        return found
+        (result,) = (path for path in directory.iterdir() if path.name.endswith(suffix))
+        return result
 
 
 def build(repository: Path, tree: Path, output: Path, codename: str, *words: str, **variables: str) -> None:
@@ -186,15 +186,15 @@ def test_the_same_commit_gives_the_same_bytes(releases: Releases) -> None:
     assert first == digests(built.again)
 
 
-def test_sums_and_bills_of_materials_are_of_what_lies_beside_them(releases: Releases) -> None:
+def test_checksums_and_bills_describe_their_files(releases: Releases) -> None:
     built = releases["bookworm"]
     for sums in built.first.glob("*.sha256"):
         subprocess.run(["sha256sum", "--check", "--quiet", sums.name], cwd=built.first, check=True)
     bill: Any = json.loads(built.package(built.first, ".deb.cdx.json").read_bytes())
     locked = (ROOT / "packaging/requirements.lock").read_text()
-    said = {f"{found['name']}=={found['version']}".lower() for found in bill["components"]}
+    output = {f"{found['name']}=={found['version']}".lower() for found in bill["components"]}
     assert bill["metadata"]["component"]["name"] == "puller-agent"
-    assert said - {f"puller-agent=={version()}"} == set(
+    assert output - {f"puller-agent=={version()}"} == set(
         re.findall(r"^[-a-z0-9]+==[^ ]+", locked, re.MULTILINE)
     )
 
@@ -219,11 +219,9 @@ def test_lintian_has_no_errors(releases: Releases, codename: str) -> None:
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
-def test_a_commit_that_is_not_there_and_a_tree_of_another_release_are_refused(
-    releases: Releases, tmp_path: Path
-) -> None:
+def test_unknown_commit_and_wrong_release_tree_are_refused(releases: Releases, tmp_path: Path) -> None:
     tree = releases["bookworm"].tree
-    for options, said in (
+    for options, output in (
         (("--commit", "nowhere", "--tree", str(tree)), "nowhere"),
         (("--release", "trixie", "--tree", str(tree)), "is not Debian 13 (trixie)"),
     ):
@@ -237,7 +235,7 @@ def test_a_commit_that_is_not_there_and_a_tree_of_another_release_are_refused(
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 1
-        assert said in done.stderr
+        assert output in done.stderr
         assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 
@@ -276,15 +274,17 @@ class Host:
 
     def left(self) -> set[str]:
         """Return the remaining paths with Puller's name, except those that this test created."""
-        found = self.type_in("find / -xdev -name '*puller*' -not -path '/proc/*' -not -path '/root/*' -print")
-        return set(found.split()) - {"/etc/puller"}
+        result = self.type_in(
+            "find / -xdev -name '*puller*' -not -path '/proc/*' -not -path '/root/*' -print"
+        )
+        return set(result.split()) - {"/etc/puller"}
 
     def byte_code(self, number: str) -> int:
         return len(list((self.machine.root / "usr/lib/puller" / number).rglob("*.pyc")))
 
 
 @pytest.mark.booted
-def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge(releases: Releases) -> None:
+def test_package_manages_a_machine_through_upgrade_and_purge(releases: Releases) -> None:
     from tests.support.machines import copied, powered_on
 
     built = releases["bookworm"]
@@ -344,11 +344,11 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
 
         host.install(built.package(built.next, ".deb"))
         for timer in ("puller.timer", "puller-check.timer", "puller-site-refresh@srv-site.timer"):
-            found = machine.show(timer, "UnitFileState", "ActiveState")
-            assert found == {"UnitFileState": "enabled", "ActiveState": "active"}, timer
+            result = machine.show(timer, "UnitFileState", "ActiveState")
+            assert result == {"UnitFileState": "enabled", "ActiveState": "active"}, timer
         assert machine.show("puller-boot.timer", "ActiveState")["ActiveState"] == "active"
-        found = machine.show("puller-mirror.timer", "UnitFileState", "ActiveState")
-        assert found == {"UnitFileState": "enabled", "ActiveState": "inactive"}, "it was stopped before"
+        result = machine.show("puller-mirror.timer", "UnitFileState", "ActiveState")
+        assert result == {"UnitFileState": "enabled", "ActiveState": "inactive"}, "it was stopped before"
         assert host.run()["exit_status"] == 0
 
         host.type_in("apt-get purge -y puller")
@@ -357,9 +357,7 @@ def test_a_bare_machine_is_kept_by_the_package_through_upgrade_removal_and_purge
 
 
 @pytest.mark.booted
-def test_the_package_of_debian_13_keeps_a_bare_machine_and_its_bundle_upgrades_it(
-    releases: Releases, tmp_path: Path
-) -> None:
+def test_debian_13_package_manages_and_upgrades_a_machine(releases: Releases, tmp_path: Path) -> None:
     """The unit of the package upgrades to a later version, then to a version that does not start, and back."""
     from tests.support.machines import copied, powered_on
 
@@ -427,9 +425,9 @@ class Chroot:
     def type_in(self, command: str, *, status: int = 0) -> str:
         """Return the output of a command on both streams."""
         shell = f'export PULLER_PASSPHRASE=correct-horse; cd /srv; exec 2>&1; {command}; echo "status $?"'
-        said, _, ended = run_in(self.root, "bash", "-c", shell).rstrip("\n").rpartition("status ")
-        assert ended == str(status), said
-        return said
+        output, _, ended = run_in(self.root, "bash", "-c", shell).rstrip("\n").rpartition("status ")
+        assert ended == str(status), output
+        return output
 
     def publish(self, package: Path, number: str, more: str = "") -> None:
         """Publish a bundle that installs this package."""
@@ -452,9 +450,7 @@ class Chroot:
         return self.type_in("puller --version").removeprefix("puller, version ").strip()
 
 
-def test_the_agent_is_upgraded_by_its_own_bundle_to_a_broken_version_and_back(
-    releases: Releases, tmp_path: Path
-) -> None:
+def test_agent_bundle_upgrades_to_a_broken_version_and_back(releases: Releases, tmp_path: Path) -> None:
     from tests.support.machines import copied
 
     built = releases["bookworm"]
@@ -580,8 +576,8 @@ def assert_rpm_upgrades(root: Path, built: Built) -> None:
     first, following = (built.package(where, ".rpm") for where in (built.first, built.next))
     for package in (first, following):
         shutil.copy(package, root / "root")
-    asked = run_in(root, "rpm", "--query", "--requires", "--package", f"/root/{first.name}")
-    assert {"python3.11", "/usr/bin/sh"} <= set(asked.split())
+    requested = run_in(root, "rpm", "--query", "--requires", "--package", f"/root/{first.name}")
+    assert {"python3.11", "/usr/bin/sh"} <= set(requested.split())
 
     run_in(root, "rpm", "--install", "--nodeps", f"/root/{first.name}")
     assert_demo_runs(root)
@@ -610,9 +606,7 @@ def assert_rpm_upgrades(root: Path, built: Built) -> None:
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
-def test_every_locked_dependency_can_be_had_for_each_python_without_compiling(
-    python: str, tmp_path: Path
-) -> None:
+def test_locked_dependencies_install_without_compiling(python: str, tmp_path: Path) -> None:
     from tests.support.machines import run_checked
 
     run_checked(

@@ -184,7 +184,7 @@ def test_another_answer_is_a_failure_that_shows_no_secret(
     assert not (tmp_path / "app").exists()
 
 
-def test_what_was_too_slow_goes_on_in_the_next_run(site: str, tmp_path: Path) -> None:
+def test_slow_download_resumes_in_the_next_run(site: str, tmp_path: Path) -> None:
     url = f"{site}/slow/app.tar.gz"
     with pytest.raises(ResourceError, match="took longer than the 1 s that it may take"):
         apply(tmp_path, url, checksum=SHA256, timeout=1)

@@ -80,9 +80,7 @@ def publish(directory: Path, disk: Path) -> None:
 
 @pytest.mark.booted
 @pytest.mark.root
-def test_a_service_that_was_stopped_by_hand_runs_again_under_the_timer(
-    debian: Machine, tmp_path: Path
-) -> None:
+def test_manually_stopped_service_runs_again(debian: Machine, tmp_path: Path) -> None:
     from tests.support.machines import wait_until
 
     def is_active() -> bool:
@@ -97,18 +95,19 @@ def test_a_service_that_was_stopped_by_hand_runs_again_under_the_timer(
     debian.run("systemctl", "daemon-reload")
     assert check()[0] == 3  # no bundle is enforced yet
     debian.run("puller", "run")
-    status, said = check()
-    assert (status, said[:33]) == (0, "PULLER OK - 2 checks OK | time=0."), said
+    status, output = check()
+    assert (status, output[:33]) == (0, "PULLER OK - 2 checks OK | time=0."), output
 
     # Repairs are off by default.
     assert (
         debian.run("systemctl", "is-enabled", "puller-check.timer", check=False).stdout.strip() == "disabled"
     )
     debian.run("systemctl", "stop", "greeter")
-    status, said = check()
+    status, output = check()
     assert status == 2
     assert (
-        "greeter.service is inactive (dead), expected active" in said or "greeter is inactive (dead)" in said
+        "greeter.service is inactive (dead), expected active" in output
+        or "greeter is inactive (dead)" in output
     )
     assert not is_active()
 
@@ -135,10 +134,10 @@ def test_a_service_that_was_stopped_by_hand_runs_again_under_the_timer(
 
     # Damage outside the manifest, which no run repairs.
     debian.run("systemd-run", "--unit=no-such-unit", "sleep", "600")
-    status, said = check("--run")
-    assert status == 2, said
-    assert "no-such-unit is active (running), expected inactive" in said
-    assert "a run was made, which changed nothing (exit status 4)" in said
+    status, output = check("--run")
+    assert status == 2, output
+    assert "no-such-unit is active (running), expected inactive" in output
+    assert "a run was made, which changed nothing (exit status 4)" in output
 
 
 # --- real servers -------------------------------------------------------------------------------------------
@@ -177,9 +176,9 @@ def test_nginx_with_tls(tmp_path: Path) -> None:
     (work / "nginx.conf").write_text(NGINX.format(user=user, work=work, server=block))
     server.start()
 
-    def https(path: str, timeout: float = 20.0, **more: Any) -> HealthResult:
+    def https(path: str, timeout: float = 20.0, **additional: Any) -> HealthResult:
         url = f"https://127.0.0.1:{server.port}{path}"
-        return asked(timeout, http=Http(url=url, ca_bundle=str(authority.bundle), **more))
+        return asked(timeout, http=Http(url=url, ca_bundle=str(authority.bundle), **additional))
 
     try:
         assert https("/page.json", contains="up", certificate_days=10).status is Health.OK

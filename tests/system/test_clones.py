@@ -27,7 +27,7 @@ def find_pythons() -> dict[str, str]:
     """Return a Python for each suitable minor version on this machine. Debian's own Python comes first."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     of_users = sorted(map(str, pyenv.glob("versions/*/bin/python3")))
-    named = [found for minor in range(OLDEST[1], 20) if (found := shutil.which(f"python3.{minor}"))]
+    named = [result for minor in range(OLDEST[1], 20) if (result := shutil.which(f"python3.{minor}"))]
     pythons: dict[str, str] = {}
     for path in ("/usr/bin/python3", *of_users, *named):
         if version := find_version(path):
@@ -105,7 +105,7 @@ def test_the_demo_runs_in_a_fresh_clone_under_every_python(new_stranger: NewStra
     assert pythons
     for python in pythons.values():
         with new_stranger() as stranger:
-            said = stranger.type_in(readme_command("puller demo", python), timeout=600)
-        assert re.search(r"^All as it should be, in (\S+) s\.$", said, re.MULTILINE), said
+            output = stranger.type_in(readme_command("puller demo", python), timeout=600)
+        assert re.search(r"^All as it should be, in (\S+) s\.$", output, re.MULTILINE), output
         for status in (10, 14):
-            assert f"(exit status {status})" in said
+            assert f"(exit status {status})" in output

@@ -46,9 +46,11 @@ class Configured:
         """Assert that a dry run predicts no failure, that a run makes changes, and that the next run makes none."""
         for status, extra in ((0, ["--noop"]), (CHANGED, []), (0, [])):
             done = self.apply(name, data or {}, *options, *extra)
-            said = f"{name} {extra}: exit {done.returncode}\n{done.stdout}{done.stderr}\n{self.machine.say()}"
-            assert done.returncode == status, said
-            assert " failed" not in done.stdout, said
+            output = (
+                f"{name} {extra}: exit {done.returncode}\n{done.stdout}{done.stderr}\n{self.machine.say()}"
+            )
+            assert done.returncode == status, output
+            assert " failed" not in done.stdout, output
 
     def says(self, command: str) -> str:
         return self.machine.run("sh", "-c", command).stdout
@@ -167,13 +169,13 @@ PARAMETERS = yaml.safe_load((EXAMPLES / "os-hardening/sysctl.yaml").read_text())
 
 def parameters_of(configured: Configured) -> dict[str, Any]:
     """Return the current values of parameters that a container cannot change, or cannot even see."""
-    found = {}
+    result = {}
     for key in PARAMETERS:
         path = "/proc/sys/" + key.replace(".", "/")
         done = configured.machine.run("sh", "-c", f"cat {path}; [ -w {path} ]", check=False)
         if done.returncode:
-            found[key] = done.stdout.strip() or None
-    return found
+            result[key] = done.stdout.strip() or None
+    return result
 
 
 @pytest.mark.parametrize("codename", ["bookworm", "trixie"], ids=["Debian 12", "Debian 13"])

@@ -54,9 +54,7 @@ def install_cron(machine: Machine) -> None:
     machine.run("apt-get", "install", "-y", "-q", "--no-install-recommends", "cron")
 
 
-def test_debian_cron_reads_every_job_and_runs_what_was_meant(
-    debian: Machine, wait_until: Callable[..., None]
-) -> None:
+def test_debian_cron_runs_every_job_as_declared(debian: Machine, wait_until: Callable[..., None]) -> None:
     debian.run("useradd", "app")
     job = {"user": "app", "schedule": "@reboot", "command": SHOW, "environment": ENVIRONMENT}
     others = [
@@ -74,15 +72,17 @@ def test_debian_cron_reads_every_job_and_runs_what_was_meant(
     debian.run("systemctl", "restart", "cron")
     seen = debian.root / "var/tmp"
     wait_until(lambda: list(seen.glob("seen-*")), "the job has run", 60, debian.say)
-    (found,) = seen.glob("seen-*")
-    assert found.name.removeprefix("seen-").isdecimal()
-    wait_until(lambda: found.read_text().endswith("\n"), "all is written", 60, debian.say)
-    assert found.read_text() == PRINTED
-    said = [entry["MESSAGE"] for entry in debian.journal("cron.service")]
-    assert not [line for line in said if "Error" in line or "bad" in line.lower() or "WRONG" in line], said
+    (result,) = seen.glob("seen-*")
+    assert result.name.removeprefix("seen-").isdecimal()
+    wait_until(lambda: result.read_text().endswith("\n"), "all is written", 60, debian.say)
+    assert result.read_text() == PRINTED
+    output = [entry["MESSAGE"] for entry in debian.journal("cron.service")]
+    assert not [line for line in output if "Error" in line or "bad" in line.lower() or "WRONG" in line], (
+        output
+    )
 
 
-def test_what_cron_would_not_read_is_made_right(debian: Machine, wait_until: Callable[..., None]) -> None:
+def test_unreadable_cron_file_is_repaired(debian: Machine, wait_until: Callable[..., None]) -> None:
     """cron skips files with other names or that others can write, and reports it only in its log."""
     install_cron(debian)
     resources = [{"cron": [{"job": {"schedule": "@daily", "command": "true"}}]}]
@@ -101,7 +101,7 @@ def test_what_cron_would_not_read_is_made_right(debian: Machine, wait_until: Cal
         debian.run("systemctl", "restart", "cron")
 
 
-def test_a_command_runs_as_a_user_with_all_of_its_groups_and_reads_a_secret(debian: Machine) -> None:
+def test_cron_command_has_user_groups_and_reads_a_secret(debian: Machine) -> None:
     debian.run("groupadd", "extra")
     debian.run("useradd", "--create-home", "--groups", "extra", "app")
     script = 'read -r word; echo "$(id -un) $(id -gn) $(id -Gn) $HOME $PWD $word" > seen'

@@ -69,9 +69,9 @@ class Publisher:
         self._nginx.start()
 
     def puller(self, *words: str, ok: tuple[int, ...] = (0,)) -> str:
-        status, said = self._execute(*words)
-        assert status in ok, said
-        return said
+        status, output = self._execute(*words)
+        assert status in ok, output
+        return output
 
     def publish(self, version: str, content: str, *options: str) -> None:
         (self._bundle / "manifest.yaml").write_text(MANIFEST.replace("VERSION", content))
@@ -85,14 +85,14 @@ class Publisher:
         """Import all arrived reports, write the pages, and return the fleet."""
         self.puller("fleet", "import", str(self.arrived), "--store", str(self.store))
         self.puller("fleet", "page", "--store", str(self.store), "--to", str(self.pages))
-        said = self.puller("fleet", "status", "--store", str(self.store), "--format", "json")
-        found: dict[str, Any] = json.loads(said)
-        return found
+        output = self.puller("fleet", "status", "--store", str(self.store), "--format", "json")
+        result: dict[str, Any] = json.loads(output)
+        return result
 
     def picture(self, name: str, page: str = "index.html") -> None:
         """Save a screenshot of a page for review."""
-        program, kept = shutil.which("chromium"), os.environ.get("PULLER_PICTURES")
-        if program is None or kept is None:
+        program, remaining = shutil.which("chromium"), os.environ.get("PULLER_PICTURES")
+        if program is None or remaining is None:
             return
         options = [
             "--headless",
@@ -102,7 +102,7 @@ class Publisher:
             "--window-size=1200,1500",
         ]
         options += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-        options += [f"--user-data-dir={self.site.parent}/chromium", f"--screenshot={kept}/{name}.png"]
+        options += [f"--user-data-dir={self.site.parent}/chromium", f"--screenshot={remaining}/{name}.png"]
         subprocess.run(
             [program, *options, f"file://{self.pages}/{page}"], check=True, capture_output=True, timeout=120
         )
@@ -133,7 +133,7 @@ def hosts(debian_tree: Path, copied: Copied, publisher: Publisher, nginx: Nginx)
     from tests.support.machines import powered_on
 
     with contextlib.ExitStack() as stack:
-        found: dict[str, Host] = {}
+        hosts: dict[str, Host] = {}
         for name in HOSTS:
             disk = stack.enter_context(copied(debian_tree))
             configuration = {
@@ -150,13 +150,11 @@ def hosts(debian_tree: Path, copied: Copied, publisher: Publisher, nginx: Nginx)
                 (disk / path).parent.mkdir(parents=True, exist_ok=True)
                 (disk / path).write_text(text)
             shutil.copy(publisher.site / "root.json", disk / "etc/puller/root.json")
-            found[name] = Host(name, stack.enter_context(powered_on(disk)))
-        yield found
+            hosts[name] = Host(name, stack.enter_context(powered_on(disk)))
+        yield hosts
 
 
-def test_a_release_breaks_one_host_of_a_wave_is_halted_and_mended(
-    publisher: Publisher, hosts: dict[str, Host]
-) -> None:
+def test_broken_release_of_a_wave_is_halted_and_fixed(publisher: Publisher, hosts: dict[str, Host]) -> None:
     for host in hosts.values():
         host.run()
     seen = publisher.look()
@@ -185,8 +183,8 @@ def test_a_release_breaks_one_host_of_a_wave_is_halted_and_mended(
     publisher.picture("2-broken")
 
     # The rollout stops, and the broken host reports the reason.
-    said = publisher.puller("site", "watch", str(publisher.site), "--store", str(publisher.store), ok=(4,))
-    assert f"1 of 2 hosts failed or gave it up (limit 2%): {broken}" in said
+    output = publisher.puller("site", "watch", str(publisher.site), "--store", str(publisher.store), ok=(4,))
+    assert f"1 of 2 hosts failed or gave it up (limit 2%): {broken}" in output
     publisher.deploy()
     hosts[later].run(status=20)
     assert "health check web" in (publisher.pages / f"hosts/{broken}.html").read_text()

@@ -99,9 +99,7 @@ def cut_power_during_a_run(machine: Machine, waited: Path) -> None:
         machine.cut_power()
 
 
-def test_a_machine_finds_its_rollback_from_a_broken_service_and_from_power_cuts(
-    debian_disk: Path, tmp_path: Path
-) -> None:
+def test_machine_rolls_back_after_failures_and_power_cuts(debian_disk: Path, tmp_path: Path) -> None:
     from tests.support.machines import powered_on
 
     stick = Stick(tmp_path, debian_disk)
@@ -137,7 +135,7 @@ def test_a_machine_finds_its_rollback_from_a_broken_service_and_from_power_cuts(
         )
 
 
-def test_the_journal_has_warnings_only_where_somebody_should_look(debian: Machine, tmp_path: Path) -> None:
+def test_journal_warns_only_where_action_is_required(debian: Machine, tmp_path: Path) -> None:
     def journal(priority: str) -> str:
         debian.run("journalctl", "--sync")
         return debian.run("journalctl", "-u", "puller", "-p", priority, "-o", "cat", "--no-pager").stdout

@@ -36,8 +36,8 @@ def machine(debian_disk: Path) -> Iterator[Machine]:
     """A machine with its own network, so that tests can set its parameters."""
     from tests.support.machines import powered_on
 
-    with powered_on(debian_disk, "--private-network") as found:
-        yield found
+    with powered_on(debian_disk, "--private-network") as result:
+        yield result
 
 
 def apply(machine: Machine, resources: list[Any], *options: str) -> Completed:
@@ -79,16 +79,16 @@ def test_every_state_of_a_mount_becomes_every_other(machine: Machine) -> None:
     commands = [MOUNTS[mounted].format(point) for point, (_, _, mounted) in points.items() if mounted != "no"]
     machine.run("sh", "-ec", "\n".join(commands))
     machine.run("systemctl", "daemon-reload")
-    given = {"device": "tmpfs", "type": "tmpfs", "options": ["size=1m"]}
+    provided = {"device": "tmpfs", "type": "tmpfs", "options": ["size=1m"]}
     resources = [
-        {"mount": {"name": point, "ensure": ensure, **(given if ensure in ENSURE[:2] else {})}}
+        {"mount": {"name": point, "ensure": ensure, **(provided if ensure in ENSURE[:2] else {})}}
         for point, (ensure, _, _) in points.items()
     ]
     before, foretold = mounts(machine), apply(machine, resources, "--noop")
     assert mounts(machine) == before
     done = apply(machine, resources)
     assert done.returncode == 0, done.stdout + done.stderr
-    found, text = mounts(machine), fstab.read_text()
+    result, text = mounts(machine), fstab.read_text()
     assert text.startswith("# by hand\n")
     for point, (ensure, entry, mounted) in points.items():
         line = re.search(rf"^\S+\s{point} .*\n", text, re.MULTILINE)
@@ -99,9 +99,9 @@ def test_every_state_of_a_mount_becomes_every_other(machine: Machine) -> None:
             else (line is not None) is (ensure != "absent" and entry != "no")
         ), point
         if ensure == "mounted":
-            assert re.fullmatch(r"tmpfs rw,.*size=1024k.*", found[point]), point
+            assert re.fullmatch(r"tmpfs rw,.*size=1024k.*", result[point]), point
         else:
-            assert (point in found) is (ensure == "present" and mounted != "no"), point
+            assert (point in result) is (ensure == "present" and mounted != "no"), point
     of_noop, of_run = states(foretold), states(done)
     assert [state == "would change" for state in of_noop.values()] == [
         state == "changed" for state in of_run.values()
@@ -114,7 +114,7 @@ def test_every_state_of_a_mount_becomes_every_other(machine: Machine) -> None:
     assert {*states(apply(machine, resources)).values()} == {"stable"}
 
 
-def test_what_is_in_use_stays_and_what_cannot_be_mounted_leaves_nothing(machine: Machine) -> None:
+def test_busy_mount_stays_and_failed_mount_leaves_nothing(machine: Machine) -> None:
     wrong = {"name": "/mnt/wrong", "device": "tmpfs", "type": "tmpfs", "options": ["nonsense=1"]}
     used = {"name": "/mnt/used", "device": "tmpfs", "type": "tmpfs", "options": ["size=1m"]}
     first = apply(machine, [{"mount": wrong}, {"mount": used}])
@@ -128,7 +128,7 @@ def test_what_is_in_use_stays_and_what_cannot_be_mounted_leaves_nothing(machine:
     assert "/mnt/used" in mounts(machine)
 
 
-def test_a_hardened_machine_has_its_mounts_and_parameters_after_the_next_boot(
+def test_hardened_machine_keeps_settings_after_a_boot(
     debian_disk: Path,
 ) -> None:
     from tests.support.machines import powered_on
@@ -165,7 +165,7 @@ def test_a_hardened_machine_has_its_mounts_and_parameters_after_the_next_boot(
         assert {*states(apply(machine, resources)).values()} == {"stable"}
 
 
-def test_what_a_container_does_not_let_be_set_is_said(machine: Machine) -> None:
+def test_container_restrictions_are_reported(machine: Machine) -> None:
     running = machine.run("cat", "/proc/sys/kernel/kptr_restrict").stdout.strip()
     other = "1" if running != "1" else "2"
     [done, same] = (

@@ -28,7 +28,7 @@ resources:
 LOADED = "resources: [{kernel_module: {name: dummy, ensure: loaded}}]\n"
 
 
-def test_what_is_written_is_what_modprobe_and_systemd_understand(debian: Machine) -> None:
+def test_written_files_work_with_modprobe_and_systemd(debian: Machine) -> None:
     (debian.root / "root/manifest.yaml").write_text(MANIFEST)
     apply = ("puller", "apply", "/root/manifest.yaml", "-v")
     dry = debian.run(*apply, "--noop").stdout

@@ -124,13 +124,11 @@ def start(machine: Machine, unit: str) -> tuple[str, str]:
     """Start a service, wait for its end, and return its exit status and its messages."""
     before = len(machine.journal(unit))
     machine.run("systemctl", "start", unit, check=False)
-    said = "\n".join(str(entry.get("MESSAGE")) for entry in machine.journal(unit)[before:])
-    return machine.show(unit, "ExecMainStatus")["ExecMainStatus"], said
+    output = "\n".join(str(entry.get("MESSAGE")) for entry in machine.journal(unit)[before:])
+    return machine.show(unit, "ExecMainStatus")["ExecMainStatus"], output
 
 
-def test_the_tight_profile_runs_files_and_services_and_the_ordinary_one_packages(
-    debian: Machine, tmp_path: Path
-) -> None:
+def test_tight_profile_runs_files_and_services(debian: Machine, tmp_path: Path) -> None:
     make_repository(debian)
     publisher = Publisher(tmp_path, debian.root)
     publisher.configure(debian.root / "etc/puller")
@@ -144,28 +142,28 @@ def test_the_tight_profile_runs_files_and_services_and_the_ordinary_one_packages
     debian.run("systemctl", "daemon-reload")
 
     # All resources are applied, and the run sees the real state.
-    status, said = start(debian, "puller.service")
-    assert status == "0", said
+    status, output = start(debian, "puller.service")
+    assert status == "0", output
     assert debian.run("systemctl", "is-active", "greeter").stdout == "active\n"
     assert (debian.root / "srv/virtual").read_text() == debian.run(
         "puller", "facts", "virtual"
     ).stdout.strip()
     assert debian.run("cat", "/tmp/seen-by-all").stdout == "x"
-    status, said = start(debian, "puller.service")
-    assert (status, "0 changed" in said or "changed" not in said) == ("0", True), said
+    status, output = start(debian, "puller.service")
+    assert (status, "0 changed" in output or "changed" not in output) == ("0", True), output
 
     # The checks between runs repair under the profile, too.
     debian.run("systemctl", "stop", "greeter")
-    status, said = start(debian, "puller-check.service")
-    assert status == "0", said
+    status, output = start(debian, "puller-check.service")
+    assert status == "0", output
     assert debian.run("systemctl", "is-active", "greeter").stdout == "active\n"
 
     # A package fails before it is unpacked, and the error gives the reason.
     publisher.publish("2.0.0", OF_THE_MACHINE + WITH_PACKAGE, greeting="bonjour", target=target)
-    status, said = start(debian, "puller.service")
-    assert status in ("4", "6"), said
-    assert "the tight profile of the unit may have forbidden the failed operation" in said
-    assert "docs/units.md" in said
+    status, output = start(debian, "puller.service")
+    assert status in ("4", "6"), output
+    assert "the tight profile of the unit may have forbidden the failed operation" in output
+    assert "docs/units.md" in output
     assert not (debian.root / "usr/share/greeting").exists()
     assert debian.run("dpkg", "--audit").stdout == ""
     assert debian.run("dpkg-query", "--show", "greeting", check=False).returncode == 1
@@ -174,8 +172,8 @@ def test_the_tight_profile_runs_files_and_services_and_the_ordinary_one_packages
     for unit in ("puller", "puller-check"):
         (debian.root / f"etc/systemd/system/{unit}.service.d/50-tight.conf").unlink()
     debian.run("systemctl", "daemon-reload")
-    status, said = start(debian, "puller.service")
-    assert status == "0", said
+    status, output = start(debian, "puller.service")
+    assert status == "0", output
     assert (debian.root / "usr/share/greeting/hello").read_text() == "hello\n"
 
 
@@ -186,9 +184,7 @@ def as_alice(machine: Machine, *command: str, check: bool = True) -> Completed:
     return machine.run(*login, *command, check=check)
 
 
-def test_an_ordinary_user_s_agent_pulls_under_her_timer_forth_and_back(
-    debian: Machine, tmp_path: Path
-) -> None:
+def test_user_agent_pulls_under_its_timer_forth_and_back(debian: Machine, tmp_path: Path) -> None:
     from tests.support.machines import wait_until
 
     publisher = Publisher(tmp_path, debian.root)
@@ -202,14 +198,14 @@ def test_an_ordinary_user_s_agent_pulls_under_her_timer_forth_and_back(
     debian.run("chown", "--recursive", "alice:alice", "/home/alice/.config")
 
     def status() -> dict[str, object]:
-        found: dict[str, object] = json.loads(
+        result: dict[str, object] = json.loads(
             as_alice(debian, "puller", "status", "--as-user", "--format", "json").stdout
         )
-        return found
+        return result
 
     def greeting() -> str:
-        found = debian.root / "home/alice/greeting"
-        return found.read_text() if found.exists() else ""
+        result = debian.root / "home/alice/greeting"
+        return result.read_text() if result.exists() else ""
 
     def environment() -> str:
         show = ("systemctl", "--user", "show", "--property=Environment,ActiveState", "greeter")
@@ -242,8 +238,8 @@ def test_an_ordinary_user_s_agent_pulls_under_her_timer_forth_and_back(
     # Her checks pass. The machine's agent is not involved.
     as_alice(debian, "systemctl", "--user", "disable", "--now", "puller.timer")
     as_alice(debian, "systemctl", "--user", "stop", "puller.service")
-    said = as_alice(debian, "puller", "check", "--as-user").stdout
-    assert said.startswith("PULLER OK - 1 check OK"), said
+    output = as_alice(debian, "puller", "check", "--as-user").stdout
+    assert output.startswith("PULLER OK - 1 check OK"), output
     assert not (debian.root / "var/lib/puller").exists()
     assert debian.run("puller", "run", "--as-user", check=False).returncode == 64
 

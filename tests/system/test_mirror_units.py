@@ -27,7 +27,7 @@ def publish(machine: Machine, version: str) -> None:
     machine.run("puller", "site", "publish", "/srv/site", "/srv/web", "--version", version)
 
 
-def test_a_copy_is_kept_by_what_the_page_says_and_hosts_follow_it(debian: Machine) -> None:
+def test_documented_mirror_units_serve_hosts(debian: Machine) -> None:
     debian.run("puller", "site", "init", "/srv/site", "--no-passphrase")
     publish(debian, "1.0.0")
     debian.run("install", "-D", "-m", "644", "/srv/site/root.json", "/etc/puller/root.json")

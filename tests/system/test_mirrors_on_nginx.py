@@ -48,18 +48,18 @@ def cut_off(host: Host, nginx: Nginx, puller: str) -> Path:
     command = [puller, "run", "--config", str(host.configuration)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
         end = time.monotonic() + 60
-        while not (parts := list(large_parts(host))) and time.monotonic() < end:
+        while not (pieces := list(large_parts(host))) and time.monotonic() < end:
             time.sleep(0.05)
         run.send_signal(signal.SIGKILL)
     set_up(nginx, "")
-    (part,) = parts
+    (part,) = pieces
     assert part.stat().st_size < len(LARGE["files/large"])
     return part
 
 
 def large_parts(host: Host) -> list[Path]:
-    parts = (host.state / "downloads").glob(".*.part")
-    return [part for part in parts if part.stat().st_size >= 100_000]
+    pieces = (host.state / "downloads").glob(".*.part")
+    return [part for part in pieces if part.stat().st_size >= 100_000]
 
 
 def downloads(host: Host) -> list[Path]:

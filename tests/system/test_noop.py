@@ -168,23 +168,21 @@ def told(output: str) -> dict[str, tuple[str, str]]:
     entry = re.compile(
         r"[A-Z]+ +(\w+#.+) (stable|changed|refreshed|would change|failed|skipped.*) ensure=\S* (.*)"
     )
-    found: dict[str, tuple[str, str]] = {}
+    result: dict[str, tuple[str, str]] = {}
     for reference, state, rest in _entries(output, entry):
         details = re.sub(r"runtime=\S*|provider=\S*|noop=\".*?\"|differences=\".*\"", "", rest).strip()
-        found[reference] = ("would change" if state in ("changed", "refreshed") else state, details)
-    return found
+        result[reference] = ("would change" if state in ("changed", "refreshed") else state, details)
+    return result
 
 
 def _entries(output: str, entry: re.Pattern[str]) -> Iterator[tuple[str, str, str]]:
     for text in re.split(r"\n(?=[A-Z])", output.rstrip()):
-        first, _, more = text.partition("\n")
+        first, _, additional = text.partition("\n")
         if match := entry.fullmatch(first):
-            yield match[1], match[2], f"{match[3]}\n{more}"
+            yield match[1], match[2], f"{match[3]}\n{additional}"
 
 
-def test_a_dry_run_makes_no_changing_call_and_foretells_each_resource(
-    bundle: Path, puller: str, tmp_path: Path
-) -> None:
+def test_noop_makes_no_changing_call_and_predicts(bundle: Path, puller: str, tmp_path: Path) -> None:
     apply = [puller, "apply", str(bundle), "--verbose", "--diff", f"--state-directory={tmp_path / 'state'}"]
     foretold, changes = changing_calls([*apply, "--noop"], tmp_path / "trace")
     assert changes == []
@@ -212,7 +210,7 @@ def test_after_the_real_run_a_dry_run_has_nothing_to_tell(bundle: Path, puller: 
 
 
 @pytest.mark.nginx
-def test_a_dry_run_of_the_agent_writes_below_a_temporary_directory_only(
+def test_noop_writes_below_a_temporary_directory_only(
     publisher: Publisher, host: Host, puller: str, tmp_path: Path
 ) -> None:
     publisher.publish("1.0.0")

@@ -169,7 +169,7 @@ def test_contradicting_spellings_and_writers_are_refused(debian: Machine) -> Non
     for resources in REFUSED:
         text = yaml.safe_dump(resources).replace("NATIVE", native)
         for options in (["--noop"], []):
-            status, said = apply(debian, yaml.safe_load(text), *options)
-            assert status == 13, (resources, said)
-    status, said = apply(debian, [{"service": [{"dbus": {}}, {"dbus.service": {}}]}])
-    assert status == 0, said
+            status, output = apply(debian, yaml.safe_load(text), *options)
+            assert status == 13, (resources, output)
+    status, output = apply(debian, [{"service": [{"dbus": {}}, {"dbus.service": {}}]}])
+    assert status == 0, output

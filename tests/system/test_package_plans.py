@@ -126,9 +126,9 @@ class Debian(LocalSystem):
         text = self.machine.run("dpkg-query", "-W", f"-f={fields}\\n").stdout
         database, packages = parse_database(text), Packages()
         for name, versions in database.installed.items():
-            for one in versions:
-                key = name if one.architecture in ("amd64", "all") else f"{name}:{one.architecture}"
-                packages[key] = {Record(name, one.version, one.architecture)}
+            for version in versions:
+                key = name if version.architecture in ("amd64", "all") else f"{name}:{version.architecture}"
+                packages[key] = {Record(name, version.version, version.architecture)}
         return packages
 
     def make_repository(self) -> None:
@@ -327,13 +327,23 @@ def dnf_5(work: Path, root: Path) -> Fedora:
 
     class Fedora5(dnf.Fedora):
         def run(self, command: Command) -> Completed:
-            tool, *rest = command.arguments
+            tool, *remainder = command.arguments
             config = f"--config={work}/dnf.conf"
             tools = {
                 "dnf": ("dnf5", config, f"--installroot={self.root}", "--use-host-config", "--releasever=9"),
                 "rpm": ("rpm", "--root", str(self.root)),
             }
-            words = ("unshare", "--mount", "sh", "-c", IN_TREE, str(root), str(work), *tools[tool], *rest)
+            words = (
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                IN_TREE,
+                str(root),
+                str(work),
+                *tools[tool],
+                *remainder,
+            )
             return run(Command(words, command.environment, "/", command.timeout, command.output_limit))
 
     (root / str(work)[1:]).mkdir(parents=True)

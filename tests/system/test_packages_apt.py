@@ -154,13 +154,13 @@ def apply(machine: Machine, packages: dict[str, dict[str, Any]], *options: str) 
 
 def outcomes(done: Completed) -> dict[str, str]:
     """Return the state of each package, or the prediction of noop."""
-    found = {}
+    result = {}
     for name, state, rest in re.findall(
         r"package#(\S+) (stable|changed|failed|would change)(.*)", done.stdout
     ):
         message = re.search(r'noop="Would have (.*?)"', rest)
-        found[name] = message[1] if message else state
-    return found
+        result[name] = message[1] if message else state
+    return result
 
 
 def dpkg(machine: Machine) -> dict[str, tuple[str, str]]:
@@ -173,9 +173,7 @@ def dpkg(machine: Machine) -> dict[str, tuple[str, str]]:
 # All transitions between states: one package for each pair, all in one run.
 
 
-def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
-    debian: Machine, repository: Repository
-) -> None:
+def test_every_state_converges_as_noop_predicts(debian: Machine, repository: Repository) -> None:
     decisions: dict[str, dict[str, str]] = yaml.load((CASES / "decisions.yaml").read_text(), yaml.CSafeLoader)
     rows = {**decisions, "config-files": decisions["absent"]}
     table = {
@@ -189,7 +187,9 @@ def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
         repository.add(name, versions.get(actual, actual) or "1.0-1")
     repository.publish()
     start = [
-        f"{name}={found}" for name, (actual, _, _) in table.items() if (found := versions.get(actual, actual))
+        f"{name}={result}"
+        for name, (actual, _, _) in table.items()
+        if (result := versions.get(actual, actual))
     ]
     debian.run("apt-get", "install", "-y", *start)
     debian.run("apt-get", "remove", "-y", *(name for name, row in table.items() if row[0] == "config-files"))
@@ -200,11 +200,11 @@ def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
 
     manifest = {name: {"ensure": desired} for name, (_, desired, _) in table.items()}
     before = dpkg(debian)
-    said = outcomes(apply(debian, manifest, "--noop"))
-    assert said == {name: says for name, (_, _, says) in table.items()}
+    output = outcomes(apply(debian, manifest, "--noop"))
+    assert output == {name: says for name, (_, _, says) in table.items()}
     assert dpkg(debian) == before
     done = apply(debian, manifest)
-    expected = {name: "stable" if says == "stable" else "changed" for name, says in said.items()}
+    expected = {name: "stable" if says == "stable" else "changed" for name, says in output.items()}
     assert outcomes(done) == expected, done.stdout
     after = dpkg(debian)
     for name, (actual, desired, _) in table.items():
@@ -230,9 +230,7 @@ def is_running(pid: str) -> bool:
 
 
 @pytest.mark.attack("apt.conffile")
-def test_a_changed_configuration_file_is_kept_and_nobody_is_asked(
-    debian: Machine, repository: Repository
-) -> None:
+def test_changed_configuration_file_is_kept_unattended(debian: Machine, repository: Repository) -> None:
     repository.add("tool", "1.0", "2.0")
     repository.publish()
     assert outcomes(apply(debian, {"tool": {"ensure": "1.0"}})) == {"tool": "changed"}
@@ -255,9 +253,7 @@ def test_the_lock_is_waited_for_but_not_for_ever(debian: Machine, repository: Re
 
 
 @pytest.mark.attack("apt.interrupted")
-def test_dpkg_is_killed_at_the_time_limit_and_repaired_in_the_next_run(
-    debian: Machine, repository: Repository
-) -> None:
+def test_dpkg_killed_at_the_limit_is_repaired_next_run(debian: Machine, repository: Repository) -> None:
     """The first run leaves an interrupted dpkg, and no process. The second run completes the interrupted work."""
     repository.add("slow", "1.0", postinst="echo $$ > /slow.pid; test -e /quick || sleep 1000")
     repository.add("tool", "1.0")
@@ -274,25 +270,21 @@ def test_dpkg_is_killed_at_the_time_limit_and_repaired_in_the_next_run(
     assert dpkg(debian)["slow:all"] == ("1.0", "installed")
 
 
-def test_a_package_whose_script_fails_is_a_failure_that_says_why_and_is_repaired_later(
-    debian: Machine, repository: Repository
-) -> None:
+def test_failed_maintainer_script_is_reported_and_repaired(debian: Machine, repository: Repository) -> None:
     repository.add("bad", "1.0", postinst="test -e /works || { echo 'the database is full' >&2; exit 3; }")
     repository.publish()
     done = apply(debian, {"bad": {}})
     assert outcomes(done) == {"bad": "failed"}
     assert "the database is full" in done.stdout
     assert "subprocess returned error exit status 3" in done.stdout
-    said = apply(debian, {"bad": {}}, "--noop")
-    assert outcomes(said) == {"bad": "installed version present"}
+    output = apply(debian, {"bad": {}}, "--noop")
+    assert outcomes(output) == {"bad": "installed version present"}
     (debian.root / "works").touch()
     assert outcomes(apply(debian, {"bad": {}})) == {"bad": "changed"}
     assert outcomes(apply(debian, {"bad": {}})) == {"bad": "stable"}
 
 
-def test_what_is_left_of_a_failed_installation_can_be_removed(
-    debian: Machine, repository: Repository
-) -> None:
+def test_half_installed_package_can_be_removed(debian: Machine, repository: Repository) -> None:
     repository.add("bad", "1.0", postinst="exit 3")
     repository.publish()
     assert outcomes(apply(debian, {"bad": {}})) == {"bad": "failed"}
@@ -321,9 +313,7 @@ def test_package_lists_that_are_out_of_date_are_fetched_anew(debian: Machine, re
 
 
 @pytest.mark.attack("apt.missing")
-def test_a_package_that_does_not_exist_fails_with_its_name_and_keeps_no_other_from_its_place(
-    debian: Machine, repository: Repository
-) -> None:
+def test_unknown_package_fails_alone(debian: Machine, repository: Repository) -> None:
     repository.add("tool", "1.0")
     repository.publish()
     done = apply(debian, {"no-such-tool": {}, "tool": {}})
@@ -336,22 +326,20 @@ def test_a_package_that_does_not_exist_fails_with_its_name_and_keeps_no_other_fr
     assert dpkg(debian)["tool:all"] == ("1.0", "installed")
 
 
-def test_noop_foretells_what_no_repository_offers_as_the_run_finds_it(
-    debian: Machine, repository: Repository
-) -> None:
+def test_noop_predicts_unavailable_packages(debian: Machine, repository: Repository) -> None:
     """Tests a misspelt name, a version that never existed, a name that packages provide, and a fresh machine."""
     repository.add("tool", "1.0", "1.1")
     repository.add("postfix", "3.0", Provides="mail-agent")
     repository.add("exim", "4.0", Provides="mail-agent")
     repository.publish()
-    wanted: dict[str, dict[str, Any]] = {"tool": {}, "misspelt": {}, "latest-of-none": {"ensure": "latest"},
+    desired: dict[str, dict[str, Any]] = {"tool": {}, "misspelt": {}, "latest-of-none": {"ensure": "latest"},
                                          "postfix": {"ensure": "9.9"}, "mail-agent": {}}  # fmt: skip
-    said, done = apply(debian, wanted, "--noop"), apply(debian, wanted)
-    failed = dict.fromkeys(list(wanted)[1:], "failed")
-    assert outcomes(said) == {"tool": "installed version present", **failed}, said.stdout
+    output, done = apply(debian, desired, "--noop"), apply(debian, desired)
+    failed = dict.fromkeys(list(desired)[1:], "failed")
+    assert outcomes(output) == {"tool": "installed version present", **failed}, output.stdout
     assert outcomes(done) == {"tool": "changed", **failed}, done.stdout
-    assert "version 9.9 is not available (available: 3.0)" in said.stdout
-    assert "no configured repository offers a package misspelt" in said.stdout
+    assert "version 9.9 is not available (available: 3.0)" in output.stdout
+    assert "no configured repository offers a package misspelt" in output.stdout
     debian.run("apt-get", "purge", "-y", "tool")
     for path in debian.root.glob("var/lib/apt/lists/*_Packages*"):  # apt may compress them
         path.unlink()
@@ -361,9 +349,7 @@ def test_noop_foretells_what_no_repository_offers_as_the_run_finds_it(
 
 
 @pytest.mark.attack("apt.mirror")
-def test_a_mirror_that_is_down_fails_in_bounded_time_and_the_next_run_installs(
-    debian: Machine, repository: Repository
-) -> None:
+def test_dead_mirror_fails_in_bounded_time(debian: Machine, repository: Repository) -> None:
     """No server listens at the mirror: neither lists nor packages of older lists can be downloaded."""
     repository.add("tool", "1.0")
     repository.publish(update=False)
@@ -459,11 +445,11 @@ FIELDS = ("db:Status-Want", "db:Status-Status", "Package", "Architecture", "Vers
 
 
 def command(step: str) -> list[str]:
-    verb, *rest = step.split()
+    verb, *remainder = step.split()
     if verb in ("hold", "unhold"):
-        return ["apt-mark", verb, "--", *rest]
-    options = [word for word in rest if word.startswith("--")]
-    packages = [word for word in rest if word not in options]
+        return ["apt-mark", verb, "--", *remainder]
+    options = [word for word in remainder if word.startswith("--")]
+    packages = [word for word in remainder if word not in options]
     return ["apt-get", verb, "-y", "-q", "-o", "Dpkg::Use-Pty=0", *options, "--", *packages]
 
 
@@ -478,7 +464,7 @@ def seen_by_puller(run: Callable[[list[str]], Any]) -> Any:
     )
 
 
-def test_the_simulated_debian_does_what_the_real_one_does(debian: Machine, repository: Repository) -> None:
+def test_simulated_debian_behaves_like_debian(debian: Machine, repository: Repository) -> None:
     repository.add("tool", "1.0-1", "1.1-1", "2.0-1")
     repository.add("other", "1.0")
     repository.add("bad", "1.0", postinst="exit 3")
@@ -496,8 +482,8 @@ def test_the_simulated_debian_does_what_the_real_one_does(debian: Machine, repos
         for step in steps:
             done, imitated = real(command(step)), imitation.run(command(step))
             assert imitated.exit_code == done.returncode, (situation, step, done.stderr)
-            said = [words for words in KNOWN_WORDS if words in done.stderr]
-            assert [words for words in KNOWN_WORDS if words in imitated.stderr] == said, (situation, step)
+            output = [words for words in KNOWN_WORDS if words in done.stderr]
+            assert [words for words in KNOWN_WORDS if words in imitated.stderr] == output, (situation, step)
             assert seen_by_puller(imitation.run) == seen_by_puller(real), (situation, step)
         debian.run("apt-mark", "unhold", "tool")
         debian.run("apt-get", "purge", "-y", *NAMES[:3])

@@ -88,13 +88,15 @@ class Fedora(LocalSystem):
         return self.run(command)
 
     def run(self, command: Command) -> Completed:
-        tool, *rest = command.arguments
+        tool, *remainder = command.arguments
         here = {
             "dnf": ("dnf", f"--config={self.work}/dnf.conf", f"--installroot={self.root}", "--releasever=9"),
             "rpm": ("rpm", "--root", str(self.root)),
         }
         return run(
-            Command((*here[tool], *rest), command.environment, "/", command.timeout, command.output_limit)
+            Command(
+                (*here[tool], *remainder), command.environment, "/", command.timeout, command.output_limit
+            )
         )
 
     def do(self, *words: str) -> Completed:
@@ -103,8 +105,8 @@ class Fedora(LocalSystem):
     def add(self, name: str, *versions: str, file: str = "", scripts: str = "", more: str = "") -> None:
         """Build a package in some versions. ``file``: the file that it installs."""
         for full in versions:
-            epoch, _, rest = f"0:{full}".removeprefix("0:" if ":" in full else "").partition(":")
-            version, _, release = rest.rpartition("-")
+            epoch, _, remainder = f"0:{full}".removeprefix("0:" if ":" in full else "").partition(":")
+            version, _, release = remainder.rpartition("-")
             values = {
                 "name": name,
                 "epoch": epoch,
@@ -166,9 +168,9 @@ def apply(fedora: Fedora, tmp_path: Path) -> Apply:
     return build
 
 
-def test_noop_foretells_what_no_repository_offers_as_the_run_finds_it(fedora: Fedora, apply: Apply) -> None:
+def test_noop_predicts_unavailable_packages(fedora: Fedora, apply: Apply) -> None:
     fedora.add("tool", "1.0-1", "1.1-1")
-    wanted: dict[str, dict[str, Any]] = {
+    desired: dict[str, dict[str, Any]] = {
         "tool": {"ensure": "9.9"},
         "misspelt": {},
         "latest": {"ensure": "latest"},
@@ -178,10 +180,10 @@ def test_noop_foretells_what_no_repository_offers_as_the_run_finds_it(fedora: Fe
     assert states(fresh) == dict.fromkeys(fresh, "would change"), "nothing is known of the repository yet"
     fedora.publish()
     fedora.looked.clear()
-    said, done = apply(wanted, noop=True), apply(wanted)
-    assert states(said) == states(done) == dict.fromkeys(wanted, "failed")
-    assert said["tool"].errors == ["version 9.9 is not available (available: 1.0-1, 1.1-1)"]
-    assert said["misspelt"].errors == ["no configured repository offers a package misspelt"]
+    output, done = apply(desired, noop=True), apply(desired)
+    assert states(output) == states(done) == dict.fromkeys(desired, "failed")
+    assert output["tool"].errors == ["version 9.9 is not available (available: 1.0-1, 1.1-1)"]
+    assert output["misspelt"].errors == ["no configured repository offers a package misspelt"]
     assert states(apply({"tool": {}}, noop=True)) == {"tool": "would change"}
 
 
@@ -189,9 +191,7 @@ def states(events: dict[str, Event]) -> dict[str, str]:
     return {name: event.state.value for name, event in events.items()}
 
 
-def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
-    fedora: Fedora, apply: Apply
-) -> None:
+def test_every_state_converges_as_noop_predicts(fedora: Fedora, apply: Apply) -> None:
     decisions: dict[str, dict[str, str]] = yaml.load((CASES / "decisions.yaml").read_text(), yaml.CSafeLoader)
     table = {
         f"tool{number}": (actual, desired, says)
@@ -209,16 +209,16 @@ def test_every_state_converges_as_noop_said_and_the_second_run_changes_nothing(
     manifest = {name: {"ensure": desired} for name, (_, desired, _) in table.items()}
     fedora.looked.clear()
     predicted = apply(manifest, noop=True)
-    asked = ["rpm -q", "dnf -q", "dnf -q"]  # one query each for installed, newer and available packages
-    assert fedora.looked == [*asked, "dnf install", "dnf remove"], "one simulation for all"
-    said = {
+    requested = ["rpm -q", "dnf -q", "dnf -q"]  # one query each for installed, newer and available packages
+    assert fedora.looked == [*requested, "dnf install", "dnf remove"], "one simulation for all"
+    output = {
         name: event.noop_message.removeprefix("Would have ") or "stable" for name, event in predicted.items()
     }
-    assert said == {name: says for name, (_, _, says) in table.items()}
+    assert output == {name: says for name, (_, _, says) in table.items()}
     assert {name: fedora.versions(name) for name in table} == before
     events = apply(manifest)
     assert states(events) == {
-        name: "stable" if says == "stable" else "changed" for name, says in said.items()
+        name: "stable" if says == "stable" else "changed" for name, says in output.items()
     }
     for name, (actual, desired, _) in table.items():
         (version,) = fedora.versions(name) or [""]
@@ -272,7 +272,7 @@ def test_a_name_may_carry_an_architecture(fedora: Fedora, apply: Apply) -> None:
     }
 
 
-def test_what_is_not_available_is_refused_with_what_is(fedora: Fedora, apply: Apply) -> None:
+def test_unavailable_version_is_refused_with_alternatives(fedora: Fedora, apply: Apply) -> None:
     fedora.add("tool", "1.0-1", "2.0-1")
     fedora.publish()
     events = apply({"tool": {"ensure": "3.0"}, "missing": {}})
@@ -357,15 +357,15 @@ def seen_by_puller(ask: Callable[[list[str]], Completed]) -> Any:
     installed = ask(["rpm", "-q", "--queryformat", INSTALLED, "--whatprovides", "--", *NAMES])
     updates = ask(["dnf", "-q", "check-update", "--", *NAMES])
     available = ask(["dnf", "-q", "repoquery", f"--queryformat={AVAILABLE}", "--", *NAMES])
-    found, others = parse_providing(installed.stdout)
+    result, others = parse_providing(installed.stdout)
     return (
-        found, others, installed.exit_code,
+        result, others, installed.exit_code,
         set(parse_updates(updates.stdout)), updates.exit_code,
         set(parse_records(available.stdout)[0]),
     )  # fmt: skip
 
 
-def test_the_simulated_fedora_does_what_the_real_one_does(fedora: Fedora) -> None:
+def test_simulated_fedora_behaves_like_fedora(fedora: Fedora) -> None:
     fedora.add("tool", "1.0-1", "2.0-1", "1:1.5-1")
     fedora.add("kernel", "5-1", "6-1", file="kernel-{version}")
     fedora.publish()

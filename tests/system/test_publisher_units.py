@@ -23,7 +23,7 @@ def version(machine: Machine, site: str) -> int:
     return {role["role"]: int(role["version"]) for role in listed["roles"]}["timestamp"]
 
 
-def test_a_site_is_signed_anew_by_what_the_page_says(debian: Machine) -> None:
+def test_documented_units_sign_the_site(debian: Machine) -> None:
     (debian.root / "site.pass").write_text("open sesame\n")
     debian.run("puller", "site", "init", "/srv/site", "--passphrase-file", "/site.pass")
     section = PAGE.split("## Signed anew every day")[1].split("\n## ")[0]
@@ -41,12 +41,12 @@ def test_a_site_is_signed_anew_by_what_the_page_says(debian: Machine) -> None:
     assert "the passphrase is wrong" in debian.run("journalctl", "-u", f"{unit}.service").stdout
     assert version(debian, "/srv/site") == 2
 
-    said = debian.run("systemd-analyze", "security", "--no-pager", f"{unit}.service").stdout
-    (score,) = re.findall(r"Overall exposure level for \S+: (\S+ \w+)", said)
+    output = debian.run("systemd-analyze", "security", "--no-pager", f"{unit}.service").stdout
+    (score,) = re.findall(r"Overall exposure level for \S+: (\S+ \w+)", output)
     assert f"Overall exposure level: {score}" in " ".join(PAGE.split())
 
 
-def test_plain_keys_need_no_credential_and_a_path_may_hold_any_character(debian: Machine) -> None:
+def test_plain_keys_need_no_credential_and_any_path_works(debian: Machine) -> None:
     debian.run("puller", "site", "init", "/srv/my-site", "--no-passphrase")
     debian.run("puller", "install-units", "--publisher")
     debian.run("systemctl", "daemon-reload")

@@ -106,9 +106,9 @@ def wait_for(port: int) -> None:
 def documented_location(root: Path, users: Path) -> str:
     """Return the block of docs/pushing.md with another directory and another file of users."""
     text = (REPOSITORY / "docs/pushing.md").read_text()
-    found = re.search(r"^```nginx\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert found
-    block = found[1].replace("/srv/www", str(root)).replace("/etc/nginx/publishers", str(users))
+    match = re.search(r"^```nginx\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert match
+    block = match[1].replace("/srv/www", str(root)).replace("/etc/nginx/publishers", str(users))
     assert str(root) in block
     assert str(users) in block
     return block
@@ -147,7 +147,7 @@ def test_a_site_is_pushed_to_nginx_as_the_page_configures_it(site: Site, dav: tu
     assert (root / "metadata/timestamp.json").read_bytes() == (site.metadata / "timestamp.json").read_bytes()
 
 
-def test_what_is_gone_goes_from_a_server_that_lists_nothing(
+def test_removed_files_go_from_a_server_without_listing(
     site: Site, dav: tuple[str, Path], tmp_path: Path
 ) -> None:
     origin, root = dav
@@ -171,9 +171,7 @@ def test_without_its_record_each_file_is_asked_for(site: Site, dav: tuple[str, P
     assert push(site, url).is_empty
 
 
-def test_what_is_not_remembered_there_is_asked_for_when_every_file_is_to_be_looked_at(
-    site: Site, dav: tuple[str, Path]
-) -> None:
+def test_full_check_queries_unremembered_files(site: Site, dav: tuple[str, Path]) -> None:
     url, root = f"http://{dav[0]}/puller", dav[1]
     push(site, url)
     (root / "metadata/1.bin-00.json").unlink()

@@ -219,18 +219,18 @@ class Story:
         return status
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.type_in("puller status --format json").stdout)
-        return found
+        result: dict[str, Any] = json.loads(self.type_in("puller status --format json").stdout)
+        return result
 
     def assert_enforces(self, version: str, colour: str = "plain") -> None:
         """Assert that ``puller status``, the journal, the disk and the application agree, and that all is in sync."""
         said_before = len(self.journal())
         status = self.run()
-        said = "\n".join(self.journal()[said_before:])
-        assert status == self.status()["last_run"]["exit_status"], said
-        assert self.states() == {"stable"}, said
+        output = "\n".join(self.journal()[said_before:])
+        assert status == self.status()["last_run"]["exit_status"], output
+        assert self.states() == {"stable"}, output
         assert self.status()["bundles"][0]["enforced"] == version
-        assert f"app {version}: " in said
+        assert f"app {version}: " in output
         assert f'"{version} ' in (self.machine.root / "opt/app/bin/serve").read_text()
         answer = self.type_in(f"curl -fsS http://127.0.0.1:{self.port}/health").stdout
         assert answer.startswith(f"{version} {colour} hello from "), answer
@@ -262,7 +262,7 @@ def pack_application(version: str, answer: int) -> bytes:
     return packed.getvalue()
 
 
-def test_an_application_is_kept_through_its_releases_and_leads_back_by_itself(
+def test_application_survives_its_releases_and_rollback(
     bare_debian: tuple[str, Path],
 ) -> None:
     from tests.support.machines import powered_on

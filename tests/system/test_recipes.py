@@ -79,7 +79,7 @@ BROKEN = {
     ("name", "path", "right", "wrong", "said"),
     [(name, *case) for name, cases in BROKEN.items() for case in cases],
 )
-def test_what_the_program_refuses_does_not_get_to_its_place_whether_it_is_new_or_not(
+def test_rejected_content_never_reaches_its_path(
     name: str, path: str, right: str, wrong: str, said: str, machine: Machine
 ) -> None:
     recipe = RECIPES[name]
@@ -103,7 +103,7 @@ def test_what_the_program_refuses_does_not_get_to_its_place_whether_it_is_new_or
         assert sorted((machine.root / path.lstrip("/")).parent.iterdir()) == names
 
 
-def test_a_host_that_is_not_declared_any_more_goes_and_one_that_breaks_another_does_not_come(
+def test_undeclared_host_goes_and_breaking_host_is_refused(
     machine: Machine,
 ) -> None:
     recipe = RECIPES["nginx"]

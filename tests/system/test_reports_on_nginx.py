@@ -77,9 +77,9 @@ class Fleet:
 
 def documented(work: Path, port: int) -> str:
     """Return the page's block with other paths."""
-    found = re.search(r"^```nginx\n(.*?)^```", (ROOT / "docs/fleet.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert found
-    block = found[1]
+    match = re.search(r"^```nginx\n(.*?)^```", (ROOT / "docs/fleet.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert match
+    block = match[1]
     places = {
         "443 ssl": f"127.0.0.1:{port} ssl",
         "/etc/nginx/fleet.pem": f"{work}/127.0.0.1.pem",
@@ -138,7 +138,7 @@ def test_no_other_path_is_written(fleet: Fleet, path: str) -> None:
     assert fleet.files() == []
 
 
-def test_nobody_reads_removes_or_fills_the_disk(fleet: Fleet) -> None:
+def test_reports_are_write_only_and_bounded(fleet: Fleet) -> None:
     path = f"/reports/{NAME}/{RUN}.json.gz"
     assert fleet.put(path, NAME) == 201
     for method in ("GET", "DELETE", "MOVE", "MKCOL", "POST"):
@@ -159,7 +159,7 @@ def test_the_largest_document_is_taken(fleet: Fleet) -> None:
     assert fleet.put(f"/reports/{NAME}/{RUN}.json.gz", NAME, data.ljust(256 * 1024, b"x")) == 201
 
 
-def test_a_host_sends_what_it_missed_when_its_certificate_is_valid_again(
+def test_missed_reports_are_sent_with_a_new_certificate(
     fleet: Fleet, host: Host, publisher: Publisher, tell: Callable[[str], None]
 ) -> None:
     publisher.publish("1.0.0")

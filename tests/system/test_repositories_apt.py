@@ -127,28 +127,28 @@ def a_source(**properties: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("armoured", [True, False])
-def test_a_signed_repository_brings_packages_in_the_same_run_and_goes_again(
+def test_signed_repository_works_in_the_same_run_and_goes(
     debian: Machine, repository: Repository, key: Signer, armoured: bool
 ) -> None:
     repository.add("tool", "1.0")
     publish_signed(repository, key)
     (debian.root / "root/key").write_bytes(key.public(armoured=armoured))
-    wanted = [a_source(key="key", priority=700), {"package": ["tool"]}]
-    said = outcomes(apply(debian, wanted, "--noop"))
-    assert said == {"repository#signed": "would change", "package#tool": "would change"}
+    desired = [a_source(key="key", priority=700), {"package": ["tool"]}]
+    output = outcomes(apply(debian, desired, "--noop"))
+    assert output == {"repository#signed": "would change", "package#tool": "would change"}
     assert not (debian.root / "etc/apt/sources.list.d/signed.sources").exists()
-    done = apply(debian, wanted)
+    done = apply(debian, desired)
     assert outcomes(done) == {"repository#signed": "changed", "package#tool": "changed"}, done.stdout
-    assert set(outcomes(apply(debian, wanted)).values()) == {"stable"}
+    assert set(outcomes(apply(debian, desired)).values()) == {"stable"}
     debian.run("apt-get", "update", "--error-on=any")
     assert (debian.root / "etc/apt/keyrings/signed.gpg").exists() != armoured
     gone = [{"repository": [{"signed": {"ensure": "absent"}}]}]
     assert outcomes(apply(debian, gone)) == {"repository#signed": "changed"}
-    left = [path for path in (debian.root / "etc/apt").rglob("signed*") if path.is_file()]
-    assert left == []
+    leftovers = [path for path in (debian.root / "etc/apt").rglob("signed*") if path.is_file()]
+    assert leftovers == []
 
 
-def test_a_repository_that_another_key_signs_or_that_is_not_there_stops_no_package(
+def test_broken_repository_does_not_stop_packages(
     debian: Machine, repository: Repository, key: Signer
 ) -> None:
     repository.add("tool", "1.0")
@@ -157,12 +157,12 @@ def test_a_repository_that_another_key_signs_or_that_is_not_there_stops_no_packa
     repository.publish()
     with signer() as somebody:
         (debian.root / "root/key").write_bytes(somebody.public())
-    wanted = [
+    desired = [
         a_source(key="key"),
         {"repository": [{"gone": {"url": "file:///srv/gone", "suites": ["./"]}}]},
         {"package": ["other"]},
     ]
-    done = apply(debian, wanted)
+    done = apply(debian, desired)
     assert outcomes(done) == {
         "repository#signed": "failed",
         "repository#gone": "failed",
@@ -172,7 +172,7 @@ def test_a_repository_that_another_key_signs_or_that_is_not_there_stops_no_packa
     assert list((debian.root / "etc/apt/sources.list.d").iterdir()) == []
 
 
-def test_a_new_release_of_a_repository_is_seen_where_its_source_changes(
+def test_new_repository_release_is_seen_on_change(
     debian: Machine, repository: Repository, key: Signer
 ) -> None:
     """With old lists, ``latest`` would miss the newer version."""
@@ -182,8 +182,8 @@ def test_a_new_release_of_a_repository_is_seen_where_its_source_changes(
     apply(debian, [a_source(key="key"), {"package": [{"tool": {"ensure": "latest"}}]}])
     repository.add("tool", "2.0")
     publish_signed(repository, key, "srv/second")
-    wanted = [a_source(key="key", url="file:///srv/second"), {"package": [{"tool": {"ensure": "latest"}}]}]
-    assert set(outcomes(apply(debian, wanted)).values()) == {"changed"}
+    desired = [a_source(key="key", url="file:///srv/second"), {"package": [{"tool": {"ensure": "latest"}}]}]
+    assert set(outcomes(apply(debian, desired)).values()) == {"changed"}
     assert apt.dpkg(debian)["tool:all"] == ("2.0", "installed")
 
 
@@ -220,10 +220,10 @@ def test_repository_never_stops_apt_from_reading_its_sources(
     read = ("apt-get", "update", "--print-uris")
     is_readable = debian.run(*read, check=False).returncode == 0
     try:
-        said = apply(debian, [a_source(key="key")], "--noop")
+        output = apply(debian, [a_source(key="key")], "--noop")
         done = apply(debian, [a_source(key="key")])
         is_failure = outcomes(done) == {"repository#signed": "failed"}
-        assert outcomes(said) == {"repository#signed": "failed" if is_failure else "would change"}
+        assert outcomes(output) == {"repository#signed": "failed" if is_failure else "would change"}
         if is_failure and name != "malformed":
             assert f"The same repository is in {OTHERS_IN[before is not None]}" in done.stdout
         assert is_failure == (
@@ -262,7 +262,7 @@ def test_packages_are_purged_held_and_provided_as_noop_said(debian: Machine, rep
     debian.run("apt-mark", "hold", "free", "pinned")
     repository.add("pinned", "2.0")
     repository.publish()
-    wanted = [
+    desired = [
         {
             "package": [
                 {"full": {"ensure": "purged"}},
@@ -276,30 +276,28 @@ def test_packages_are_purged_held_and_provided_as_noop_said(debian: Machine, rep
             ]
         }
     ]
-    said = apply(debian, wanted, "--noop")
+    output = apply(debian, desired, "--noop")
     expected = {
         "full": "purged", "rest": "purged", "never": "stable", "kept": "held it", "free": "released the hold",
         "pinned": "upgraded to 2.0", "virtual": "stable", "mail": "failed",
     }  # fmt: skip
-    assert apt.outcomes(said) == expected
-    done = apply(debian, wanted)
+    assert apt.outcomes(output) == expected
+    done = apply(debian, desired)
     changed = {name: says if says in ("stable", "failed") else "changed" for name, says in expected.items()}
     assert apt.outcomes(done) == changed, done.stdout
     assert (
         "is not a package here, but provided by server, which would have to be removed, expected absent"
         in done.stdout
     )
-    found = apt.dpkg(debian)
-    assert not {"full:all", "rest:all"} & found.keys()
-    assert found["pinned:all"] == ("2.0", "installed")
+    result = apt.dpkg(debian)
+    assert not {"full:all", "rest:all"} & result.keys()
+    assert result["pinned:all"] == ("2.0", "installed")
     assert set(debian.run("apt-mark", "showhold").stdout.split()) == {"kept", "pinned"}
-    after = apt.outcomes(apply(debian, wanted))
+    after = apt.outcomes(apply(debian, desired))
     assert after == {name: "failed" if name == "mail" else "stable" for name in expected}
 
 
-def test_recommended_packages_and_releases_are_as_the_options_say(
-    debian: Machine, repository: Repository
-) -> None:
+def test_recommends_and_target_release_follow_options(debian: Machine, repository: Repository) -> None:
     repository.add("extra", "1.0")
     repository.add("first", "1.0", Recommends="extra")
     repository.add("second", "1.0", Recommends="extra")
@@ -313,9 +311,7 @@ def test_recommended_packages_and_releases_are_as_the_options_say(
     assert "The value 'nowhere' is invalid for APT::Default-Release" in done.stdout
 
 
-def test_a_name_that_one_package_provides_is_installed_and_of_two_one_must_be_named(
-    debian: Machine, repository: Repository
-) -> None:
+def test_virtual_package_needs_a_unique_provider(debian: Machine, repository: Repository) -> None:
     repository.add("server", "1.0", Provides="virtual")
     repository.publish()
     assert apt.outcomes(apply(debian, [{"package": ["virtual"]}], "--noop")) == {
@@ -331,9 +327,7 @@ def test_a_name_that_one_package_provides_is_installed_and_of_two_one_must_be_na
     assert apt.outcomes(apply(debian, [{"package": ["virtual"]}])) == {"virtual": "failed"}
 
 
-def test_a_package_of_the_bundle_is_installed_with_what_it_depends_on(
-    debian: Machine, repository: Repository
-) -> None:
+def test_bundled_package_installs_with_its_dependencies(debian: Machine, repository: Repository) -> None:
     repository.add("library", "1.0")
     repository.publish()
     repository.add("tool", "1.0", "2.0", Depends="library")
@@ -366,9 +360,7 @@ printf '%s' "$RET" > /etc/asking.word
 TEMPLATES = "Template: asking/word\nType: password\nDescription: A word\n A word.\n"
 
 
-def test_a_package_is_told_what_it_asks_and_a_second_run_asks_nothing(
-    debian: Machine, repository: Repository
-) -> None:
+def test_package_questions_are_answered_once(debian: Machine, repository: Repository) -> None:
     repository.add("asking", "1.0", postinst=ASKING, Depends="debconf")
     repository.publish()
     templates = debian.root / "root/asking.templates"
@@ -377,9 +369,9 @@ def test_a_package_is_told_what_it_asks_and_a_second_run_asks_nothing(
         {"question": "asking/word", "type": "password", "value": "hunter two"},
         {"question": "asking/kind", "type": "select", "value": "Internet Site"},
     ]
-    wanted = [{"package": [{"asking": {"debconf": answers}}]}]
-    done = apply(debian, wanted)
+    desired = [{"package": [{"asking": {"debconf": answers}}]}]
+    done = apply(debian, desired)
     assert apt.outcomes(done) == {"asking": "changed"}, done.stdout
     assert (debian.root / "etc/asking.word").read_text() == "hunter two"
     assert "hunter" not in done.stdout
-    assert apt.outcomes(apply(debian, wanted)) == {"asking": "stable"}
+    assert apt.outcomes(apply(debian, desired)) == {"asking": "stable"}

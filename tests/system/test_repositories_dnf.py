@@ -85,28 +85,26 @@ def a_repository(fedora: Fedora, **properties: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("armoured", [True, False])
-def test_a_repository_brings_signed_packages_in_the_same_run_and_goes_again(
+def test_signed_repository_works_in_the_same_run_and_goes(
     fedora: Fedora, apply: Apply, key: Signer, tmp_path: Path, armoured: bool
 ) -> None:
     fedora.add("tool", "1.0-1")
     sign(fedora, key)
     fedora.publish(fetch=False)
     (tmp_path / "key").write_bytes(key.public(armoured=armoured))
-    wanted = (a_repository(fedora, key="key", priority=10), {"package": ["tool"]})
-    assert states(apply(*wanted, noop=True)) == {"web": "would change", "tool": "would change"}
-    done = apply(*wanted)
+    desired = (a_repository(fedora, key="key", priority=10), {"package": ["tool"]})
+    assert states(apply(*desired, noop=True)) == {"web": "would change", "tool": "would change"}
+    done = apply(*desired)
     assert states(done) == {"web": "changed", "tool": "changed"}, done["tool"].errors
     assert fedora.versions("tool") == ["1.0-1"]
     fedora.looked.clear()
-    assert set(states(apply(*wanted)).values()) == {"stable"}
+    assert set(states(apply(*desired)).values()) == {"stable"}
     assert fedora.looked == ["rpm -q"]
     assert states(apply({"repository": [{"web": {"ensure": "absent"}}]})) == {"web": "changed"}
     assert [*(tmp_path / "repositories").iterdir(), *(tmp_path / "keys").iterdir()] == []
 
 
-def test_what_nobody_signed_is_not_installed_and_what_is_not_there_is_not_taken(
-    fedora: Fedora, apply: Apply, key: Signer, tmp_path: Path
-) -> None:
+def test_unsigned_package_is_not_installed(fedora: Fedora, apply: Apply, key: Signer, tmp_path: Path) -> None:
     fedora.add("tool", "1.0-1")
     fedora.publish(fetch=False)
     (tmp_path / "key").write_bytes(key.public())
@@ -130,11 +128,11 @@ def test_names_that_packages_provide_and_files_are_packages_too(
     alone = {"package": [{"weak": {"options": {"recommends": False}}}]}
     assert states(apply(alone)) == {"weak": "changed"}
     assert fedora.versions("server") == []
-    wanted = {"package": ["virtual", {"never": {"ensure": "purged"}}]}
-    assert states(apply(wanted, noop=True)) == {"virtual": "would change", "never": "stable"}
-    assert states(apply(wanted)) == {"virtual": "changed", "never": "stable"}
+    desired = {"package": ["virtual", {"never": {"ensure": "purged"}}]}
+    assert states(apply(desired, noop=True)) == {"virtual": "would change", "never": "stable"}
+    assert states(apply(desired)) == {"virtual": "changed", "never": "stable"}
     fedora.looked.clear()
-    assert states(apply(wanted)) == {"virtual": "stable", "never": "stable"}
+    assert states(apply(desired)) == {"virtual": "stable", "never": "stable"}
     assert fedora.looked == ["rpm -q"]
     gone = apply({"package": [{"mail": {"ensure": "absent"}}]})
     assert gone["mail"].errors == [

@@ -53,9 +53,9 @@ class Repository:
         shutil.copytree(self.site / "public", disk / "srv/site")
 
     def _puller(self, *words: str) -> str:
-        status, said = self._execute(*words)
-        assert status == 0, said
-        return said
+        status, output = self._execute(*words)
+        assert status == 0, output
+        return output
 
 
 class Kept:

@@ -137,25 +137,23 @@ class Kept:
         assert (second.returncode in (0, 20), changed) == (True, []), second.stdout + second.stderr
 
     def look(self) -> list[str]:
-        said = (self.machine.run("sh", "-c", look, check=False).stdout for look in LOOKS)
-        return [line for text in said for line in text.splitlines()]
+        output = (self.machine.run("sh", "-c", look, check=False).stdout for look in LOOKS)
+        return [line for text in output for line in text.splitlines()]
 
 
-def test_a_role_is_the_same_after_another_release_a_rollback_and_a_return(
-    debian: Machine, tmp_path: Path
-) -> None:
-    kept = Kept(debian, tmp_path)
+def test_role_is_stable_over_release_rollback_and_return(debian: Machine, tmp_path: Path) -> None:
+    remaining = Kept(debian, tmp_path)
     debian.run("sh", "-c", "rm /etc/cron.d/*; echo welcome > /etc/motd")
-    before = kept.look()
-    first = kept.settles("1.0.0", MANIFEST)
+    before = remaining.look()
+    first = remaining.settles("1.0.0", MANIFEST)
     assert "deploy crew" in debian.run("cat", "/srv/data/app/made-by").stdout.replace("\n", " ")
-    second = kept.settles("2.0.0", SECOND)
+    second = remaining.settles("2.0.0", SECOND)
     assert "deploy" not in "\n".join(second)
-    assert kept.settles("3.0.0", MANIFEST) == first
-    kept.publish("4.0.0", BROKEN)
-    given_up = kept.run()
+    assert remaining.settles("3.0.0", MANIFEST) == first
+    remaining.publish("4.0.0", BROKEN)
+    given_up = remaining.run()
     assert given_up.returncode == 7, given_up.stdout + given_up.stderr
-    assert kept.look() == first, given_up.stdout
-    kept.changes_nothing()
-    kept.settles("5.0.0", STOPPED)
-    assert kept.settles("6.0.0", EMPTY) == before
+    assert remaining.look() == first, given_up.stdout
+    remaining.changes_nothing()
+    remaining.settles("5.0.0", STOPPED)
+    assert remaining.settles("6.0.0", EMPTY) == before

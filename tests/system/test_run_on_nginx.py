@@ -93,7 +93,7 @@ def test_a_run_without_news_asks_for_two_small_files(nginx: Nginx, publisher: Pu
     assert nginx.requests()[before:] == ["GET /metadata/2.root.json", "GET /metadata/timestamp.json"]
 
 
-def test_an_older_copy_of_the_site_is_told_from_a_server_that_is_away(
+def test_stale_copy_is_distinguished_from_a_dead_server(
     nginx: Nginx, publisher: Publisher, host: Host, tmp_path: Path
 ) -> None:
     publisher.publish("1.0.0")

@@ -47,7 +47,7 @@ def forget(machine: Machine, name: str) -> None:
         machine.run("systemctl", *step, name, check=False)
 
 
-def test_the_simulated_systemd_does_what_the_real_one_does(debian: Machine) -> None:
+def test_simulated_systemd_behaves_like_systemd(debian: Machine) -> None:
     write_units(debian, simulator.FILES)
     for state, (name, steps) in simulator.STATES.items():
         imitation = simulator.SimulatedSystemd()
@@ -84,7 +84,7 @@ def of_its_own(number: int, state: str) -> tuple[str, dict[str, str], list[list[
     )
 
 
-def test_every_state_converges_in_one_run_or_is_refused(debian: Machine) -> None:
+def test_every_state_converges_in_a_run_or_is_refused(debian: Machine) -> None:
     states = {state: n for n, state in enumerate(simulator.STATES) if not state.startswith("linked")}
     own = {state: of_its_own(number, state) for state, number in states.items()}
     write_units(debian, {name: text for _, files, _ in own.values() for name, text in files.items()})
@@ -112,16 +112,16 @@ def converge(machine: Machine, desired: dict[str, Any], services: dict[str, str]
             continue
         assert (first[state], predicted[state]) in [("stable", "stable"), ("changed", "would change")], where
         assert second[state] == "stable", where
-        found = show(machine, name)
-        assert (found["ActiveState"] == "active") is (desired["ensure"] == "running"), where
+        result = show(machine, name)
+        assert (result["ActiveState"] == "active") is (desired["ensure"] == "running"), where
         if desired.get("enable") == "masked":
-            assert found["UnitFileState"] == "masked", where
+            assert result["UnitFileState"] == "masked", where
         elif "enable" in desired:
-            assert (found["UnitFileState"] == "enabled") is desired["enable"], where
-            assert (found["WantedBy"] == "multi-user.target") is desired["enable"], where
+            assert (result["UnitFileState"] == "enabled") is desired["enable"], where
+            assert (result["WantedBy"] == "multi-user.target") is desired["enable"], where
 
 
-def test_a_unit_file_kept_elsewhere_stays_known_when_it_is_disabled(debian: Machine) -> None:
+def test_linked_unit_file_stays_known_when_disabled(debian: Machine) -> None:
     write_units(debian, {})
     debian.run("systemctl", "enable", simulator.LINKED)
     debian.run("systemctl", "start", "linked")
@@ -131,7 +131,7 @@ def test_a_unit_file_kept_elsewhere_stays_known_when_it_is_disabled(debian: Mach
     assert "service#linked stable" in apply(debian, manifest).stdout
 
 
-def test_a_service_restarts_once_however_many_of_its_files_changed(debian: Machine) -> None:
+def test_service_restarts_once_for_many_files(debian: Machine) -> None:
     def manifest(text: str) -> dict[str, Any]:
         unit = simulator.SLEEP + f"# {text}\n" + simulator.INSTALL
         files = {f"/{UNITS}/app.service": unit, "/etc/app.conf": text, "/etc/app.d.conf": text}
@@ -165,9 +165,7 @@ ExecReload=/bin/sh -c 'kill -HUP $MAINPID'
 """A service that reads its configuration at its start and at a reload."""
 
 
-def test_a_service_reloads_in_its_process_and_restarts_for_what_wants_more(
-    debian: Machine, wait_until: Callable[..., None]
-) -> None:
+def test_service_reloads_or_restarts_as_required(debian: Machine, wait_until: Callable[..., None]) -> None:
     write_units(debian, {"app.service": NOTING + simulator.INSTALL})
 
     def manifest(conf: str, unit: str = "") -> dict[str, Any]:
@@ -182,8 +180,8 @@ def test_a_service_reloads_in_its_process_and_restarts_for_what_wants_more(
         return debian.show("app", "MainPID")["MainPID"]
 
     def has_read(text: str) -> bool:
-        found = debian.run("cat", "/run/app.read", check=False)
-        return found.stdout == text
+        result = debian.run("cat", "/run/app.read", check=False)
+        return result.stdout == text
 
     assert "service#app changed" in apply(debian, manifest("one")).stdout
     first = process()
@@ -214,12 +212,12 @@ def test_a_service_reloads_in_its_process_and_restarts_for_what_wants_more(
         assert "getty@tty9.service cannot reload (CanReload=no)" in apply(debian, plain, *options).stdout
 
 
-def test_what_puller_has_masked_it_unmasks_and_nothing_else(debian: Machine) -> None:
+def test_only_masks_of_puller_are_removed(debian: Machine) -> None:
     write_units(debian, simulator.FILES)
     debian.run("systemctl", "enable", "--now", "plain")
 
-    def manifest(name: str, **wanted: Any) -> dict[str, Any]:
-        return {"resources": [{"service": [{name: wanted}]}]}
+    def manifest(name: str, **desired: Any) -> dict[str, Any]:
+        return {"resources": [{"service": [{name: desired}]}]}
 
     masked = {"ensure": "stopped", "enable": "masked"}
     for name in ("plain", "later"):
@@ -228,17 +226,17 @@ def test_what_puller_has_masked_it_unmasks_and_nothing_else(debian: Machine) -> 
         assert show(debian, name)["UnitFileState"] == "masked"
     write_units(debian, {"later.service": simulator.SLEEP + simulator.INSTALL})
     for name in ("plain", "later"):
-        wanted = manifest(name, ensure="running", enable=True)
-        assert 'noop="Would have unmasked, would have started' in apply(debian, wanted, "--noop").stdout
-        done = apply(debian, wanted)
+        desired = manifest(name, ensure="running", enable=True)
+        assert 'noop="Would have unmasked, would have started' in apply(debian, desired, "--noop").stdout
+        done = apply(debian, desired)
         assert f"service#{name} changed" in done.stdout, done.stdout
-        assert f"service#{name} stable" in apply(debian, wanted).stdout
-        found = show(debian, name)
-        assert (found["ActiveState"], found["UnitFileState"]) == ("active", "enabled")
+        assert f"service#{name} stable" in apply(debian, desired).stdout
+        result = show(debian, name)
+        assert (result["ActiveState"], result["UnitFileState"]) == ("active", "enabled")
     debian.run("systemctl", "stop", "plain")
     debian.run("systemctl", "mask", "plain")
-    for wanted in ({"enable": True}, {"ensure": "stopped", "enable": False}):
-        done = apply(debian, manifest("plain", **wanted))
+    for desired in ({"enable": True}, {"ensure": "stopped", "enable": False}):
+        done = apply(debian, manifest("plain", **desired))
         assert "plain.service is masked; to allow it: systemctl unmask plain.service" in done.stdout
     (debian.root / UNITS / "own.service").write_text(simulator.SLEEP)
     for options in (("--noop",), ()):
@@ -254,12 +252,12 @@ def test_services_of_a_user_are_managed_by_that_user(debian: Machine) -> None:
     owned = {"owner": "app", "group": "app"}
     directories = ["/home/app/.config", "/home/app/.config/systemd", units]
 
-    def manifest(text: str, **wanted: Any) -> dict[str, Any]:
+    def manifest(text: str, **desired: Any) -> dict[str, Any]:
         made: list[dict[str, Any]] = [
             {path: {**owned, "ensure": "directory", "mode": "0755"}} for path in directories
         ]
         unit = {f"{units}/own.service": {**owned, "mode": "0644", "content": simulator.SLEEP + text}}
-        service = {"scope": "user", "user": "app", "subscribe": [f"file#{units}/own.service"], **wanted}
+        service = {"scope": "user", "user": "app", "subscribe": [f"file#{units}/own.service"], **desired}
         return {"resources": [{"file": [*made, unit]}, {"service": [{"own": service}]}]}
 
     install = "[Install]\nWantedBy=default.target\n"
@@ -326,15 +324,15 @@ def writing(how: Callable[[str, str], dict[str, Any]]) -> dict[str, Any]:
         writes.append(how(path, text))
         ((kind, _),) = writes[-1].items()
         services.append({name: {"subscribe": [f"{kind}#{path}"]}})
-    unique = list({next(iter(one)): one for one in directories}.values())
-    return {"resources": [{"file": unique}, *({kind: [body]} for one in writes for kind, body in one.items()),
+    unique = list({next(iter(item)): item for item in directories}.values())
+    return {"resources": [{"file": unique}, *({kind: [body]} for item in writes for kind, body in item.items()),
                           {"service": services}]}  # fmt: skip
 
 
 ROOTS = {"owner": "root", "group": "root", "mode": "0644"}
 
 
-def test_what_is_written_below_the_directories_of_units_is_in_effect_after_the_run(debian: Machine) -> None:
+def test_unit_files_are_effective_after_the_run(debian: Machine) -> None:
     start_without_setting(debian)
     manifest = writing(lambda path, text: {"file": {path: {"content": text, **ROOTS}}})
     done = apply(debian, manifest)
@@ -345,7 +343,7 @@ def test_what_is_written_below_the_directories_of_units_is_in_effect_after_the_r
     assert "refreshed" not in again.stdout
 
 
-def test_what_a_command_writes_there_with_old_times_is_in_effect_too_and_so_is_its_removal(
+def test_unit_files_with_old_times_are_effective(
     debian: Machine,
 ) -> None:
     start_without_setting(debian)
@@ -372,7 +370,7 @@ def test_what_a_command_writes_there_with_old_times_is_in_effect_too_and_so_is_i
     assert with_setting(debian) == ["changed"]
 
 
-def test_what_a_run_wrote_there_before_it_was_killed_is_in_effect_after_the_next_one(debian: Machine) -> None:
+def test_unit_files_of_a_killed_run_become_effective(debian: Machine) -> None:
     start_without_setting(debian)
     manifest = writing(lambda path, text: {"file": {path: {"content": text, **ROOTS}}})
     kill = {
@@ -387,7 +385,7 @@ def test_what_a_run_wrote_there_before_it_was_killed_is_in_effect_after_the_next
     assert with_setting(debian) == list(WRITTEN), done.stdout
 
 
-def test_the_simulated_systemd_overlooks_what_the_real_one_overlooks(debian: Machine) -> None:
+def test_simulated_systemd_misses_the_same_changes(debian: Machine) -> None:
     """systemd overlooks a new directory of drop-ins, but no new file in a known one. systemd 257 sees both."""
     imitation = simulator.SimulatedSystemd()
     write_units(debian, simulator.FILES)
@@ -447,7 +445,7 @@ def test_a_service_that_is_starting_is_waited_for(debian: Machine, wait_until: C
     assert "service#slow stable" in apply(debian, {"resources": [{"service": [{"slow": {}}]}]}).stdout
 
 
-def test_services_are_restarted_more_often_than_the_limit_of_starts_allows(debian: Machine) -> None:
+def test_restarts_may_exceed_the_start_limit(debian: Machine) -> None:
     write_units(debian, {"often.service": simulator.SLEEP + simulator.INSTALL})
     for number in range(simulator.START_LIMIT + 2):
         content = {"content": f"{number}\n", "owner": "root", "group": "root", "mode": "0644"}
@@ -458,7 +456,7 @@ def test_services_are_restarted_more_often_than_the_limit_of_starts_allows(debia
         assert show(debian, "often")["SubState"] == "running"
 
 
-def test_a_hundred_services_in_order_cost_one_process(debian: Machine) -> None:
+def test_hundred_matching_services_cost_a_process(debian: Machine) -> None:
     names = [f"app{number}" for number in range(100)]
     write_units(debian, {f"{name}.service": simulator.SLEEP for name in names})
     counting = debian.root / "usr/local/bin/systemctl"

@@ -51,9 +51,9 @@ def run(tmp_path: Path, puller: str, monkeypatch: pytest.MonkeyPatch) -> Command
             env=environment,
             stdin=subprocess.DEVNULL,
         )
-        said = done.stdout + done.stderr
-        assert done.returncode == status, said
-        return said
+        output = done.stdout + done.stderr
+        assert done.returncode == status, output
+        return output
 
     return run
 
@@ -66,15 +66,15 @@ def published(directory: Path) -> str | None:
     return release.version if release else None
 
 
-def test_what_a_token_signs_is_accepted_by_hosts(run: Command, tmp_path: Path) -> None:
+def test_hosts_accept_signatures_of_a_token(run: Command, tmp_path: Path) -> None:
     run("site", "init", "site", "--no-passphrase")
     run("site", "publish", "site", "web", "--version", "1.0.0")
     assert published(tmp_path) == "1.0.0"
     run("site", "rotate", "site", "timestamp", "--uri", ONLINE)
     run("site", "rotate", "site", "targets", "--uri", "hsm:3")
-    said = run("site", "keys", "list", "site")
-    assert "ecdsa-sha2-nistp256  1 of 1     hsm:2?label=token (site/keys/timestamp-" in said
-    assert "ecdsa-sha2-nistp384  1 of 1     hsm:3?label=token (site/keys/targets-" in said
+    output = run("site", "keys", "list", "site")
+    assert "ecdsa-sha2-nistp256  1 of 1     hsm:2?label=token (site/keys/timestamp-" in output
+    assert "ecdsa-sha2-nistp384  1 of 1     hsm:3?label=token (site/keys/targets-" in output
     run("site", "publish", "site", "web", "--version", "1.1.0")
     assert published(tmp_path) == "1.1.0"
     run("site", "refresh", "site")
@@ -100,8 +100,8 @@ def test_a_token_that_does_not_sign_says_why_and_nothing_changes(
     run("site", "init", "site", "--no-passphrase")
     run("site", "rotate", "site", "timestamp", "--uri", ONLINE)
     before = (tmp_path / "site/public/metadata/timestamp.json").read_bytes()
-    said = run("site", "refresh", "site", status=64, **changes)
-    assert message in said
+    output = run("site", "refresh", "site", status=64, **changes)
+    assert message in output
     assert (tmp_path / "site/public/metadata/timestamp.json").read_bytes() == before
     assert verify_site(Site(tmp_path / "site"))
 

@@ -103,8 +103,8 @@ class Provisioned:
         return [json.loads(path.read_bytes()) for path in sorted(runs.glob("*.json"))]
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.machine.run("puller", "status", "--format", "json").stdout)
-        return found
+        result: dict[str, Any] = json.loads(self.machine.run("puller", "status", "--format", "json").stdout)
+        return result
 
     def messages(self, least_urgent: int = 7) -> list[str]:
         """Return the journal messages of the runs, of this priority or a more urgent one."""
@@ -130,9 +130,7 @@ def states(report: dict[str, Any]) -> list[str]:
     return listed + ["stable"] * sum(bundle.get("in_order", {}).get("resources", 0) for bundle in bundles)
 
 
-def test_the_timer_brings_the_machine_to_its_state_keeps_it_there_and_notices_an_attack(
-    host: Provisioned, publisher: Publisher
-) -> None:
+def test_timer_enforces_the_state_and_notices_an_attack(host: Provisioned, publisher: Publisher) -> None:
     publisher.publish("1.0.0", MANIFEST)
     host.start_timer()
     host.wait_for(lambda: len(host.reports()) >= 2, "two runs")
@@ -145,10 +143,10 @@ def test_the_timer_brings_the_machine_to_its_state_keeps_it_there_and_notices_an
     assert host.file("/etc/app/reloads") == "1.0.0\n"
 
     assert host.messages(least_urgent=4) == []
-    told = [message.split(" ensure=")[0] for message in host.messages(least_urgent=5)]
+    reported = [message.split(" ensure=")[0] for message in host.messages(least_urgent=5)]
     assert [
         re.sub(r"fetched .*", "fetched", message)
-        for message in told
+        for message in reported
         if not re.search(" resources, |the run ended", message)
     ] == [
         "web 1.0.0: fetching from the site",
@@ -224,7 +222,7 @@ def assert_the_next_run_makes_it_good(host: Provisioned) -> None:
     assert states(host.reports()[-1]) == ["stable"] * 4
 
 
-def test_a_stop_lets_the_resource_at_work_finish_and_skips_the_rest(in_the_middle: Provisioned) -> None:
+def test_stop_finishes_the_current_resource_only(in_the_middle: Provisioned) -> None:
     host = in_the_middle
     host.machine.run("systemctl", "stop", "--no-block", "puller.service")
     host.wait_for(lambda: host.unit()["ActiveState"] == "deactivating", "the unit is being stopped")
@@ -240,7 +238,7 @@ def test_a_stop_lets_the_resource_at_work_finish_and_skips_the_rest(in_the_middl
     assert_the_next_run_makes_it_good(host)
 
 
-def test_a_kill_between_a_change_and_its_refresh_only_delays_the_refresh(in_the_middle: Provisioned) -> None:
+def test_kill_before_a_refresh_only_delays_it(in_the_middle: Provisioned) -> None:
     host = in_the_middle
     # systemctl fails if the first signal ends the unit before the others are sent. The assertions are below.
     host.machine.run("systemctl", "kill", "--signal=KILL", "puller.service", check=False)

@@ -118,7 +118,7 @@ def test_a_wrong_certificate_is_refused_by_every_python(
     assert host.run().status == 0
 
 
-def test_the_pythons_differ_in_what_they_accept_by_default(tree: Path) -> None:
+def test_default_tls_of_the_python_versions_differs(tree: Path) -> None:
     """Without this difference the tests above prove nothing."""
     program = "import ssl; print(int(ssl.create_default_context().verify_flags))"
     command = ["chroot", str(tree), "python3", "-c", program]

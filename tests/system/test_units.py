@@ -53,8 +53,8 @@ def test_systemd_finds_nothing_wrong_with_the_units(
 def test_the_readme_has_systemd_s_names_of_our_exit_statuses(
     run_checked: Callable[..., CompletedProcess[str]],
 ) -> None:
-    said = run_checked("systemd-analyze", "exit-status", "--no-pager").stdout
-    names = {int(number): name for name, number in re.findall(r"^([A-Z]\w+) +(\d+) ", said, re.MULTILINE)}
+    output = run_checked("systemd-analyze", "exit-status", "--no-pager").stdout
+    names = {int(number): name for name, number in re.findall(r"^([A-Z]\w+) +(\d+) ", output, re.MULTILINE)}
     table = STATUSES.read_text().split("## Exit statuses")[1].split("\n## ")[0]
     rows = re.findall(r"^\| ([\d, ]+) \|.*\| ([A-Z, ]*) \|$", table, re.MULTILINE)
     listed = {
@@ -127,17 +127,17 @@ def settings_in(text: str) -> dict[str, tuple[str, set[str]]]:
 
 @pytest.mark.booted
 @pytest.mark.root
-def test_the_security_page_quotes_what_systemd_says(debian: Machine) -> None:
+def test_security_page_quotes_systemd_analyze(debian: Machine) -> None:
     debian.run("puller", "install-units")
     debian.run("systemctl", "daemon-reload")
-    said = debian.run("systemd-analyze", "security", "--no-pager", "puller.service").stdout
+    output = debian.run("systemd-analyze", "security", "--no-pager", "puller.service").stdout
     page = PAGE.read_text()
-    assert settings_in(page) == settings_in(said)
-    (score,) = re.findall(r"→ (Overall exposure level for puller.service: \S+ \w+)", said)
+    assert settings_in(page) == settings_in(output)
+    (score,) = re.findall(r"→ (Overall exposure level for puller.service: \S+ \w+)", output)
     assert score in page
 
 
-def test_whatever_cannot_be_tightened_has_a_reason_before_it() -> None:
+def test_open_restrictions_have_a_reason() -> None:
     section = PAGE.read_text().split("What cannot be tightened")[1].split("\n## ")[0]
     blocks = re.split(r"\n\s*\n", section.strip())[1:]
     reasons, lines = blocks[::2], blocks[1::2]
@@ -189,12 +189,12 @@ def test_the_page_of_profiles_has_the_figures_of_systemd(tmp_path: Path) -> None
     table = re.findall(
         r"^\| (ordinary|tight) \|.*\| (\S+ \w+) \| (\S+ \w+) \|$", PROFILES.read_text(), re.MULTILINE
     )
-    said = {
+    output = {
         profile: tuple(exposure(tmp_path / profile, name, *drop_ins) for name in SERVICES)
         for profile, drop_ins in (("ordinary", ()), ("tight", (TIGHT,)))
         if not (tmp_path / profile).mkdir()  # type: ignore[func-returns-value]
     }
-    assert {profile: tuple(scores) for profile, *scores in table} == said
+    assert {profile: tuple(scores) for profile, *scores in table} == output
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
@@ -218,14 +218,14 @@ def test_every_line_that_forbids_is_in_the_table_of_symptoms() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
-def test_the_drop_in_of_the_page_opens_what_it_says(
+def test_documented_drop_in_has_its_effect(
     tmp_path: Path, run_checked: Callable[..., CompletedProcess[str]]
 ) -> None:
     exposure(tmp_path, "puller.service", TIGHT)
     (example,) = re.findall(r"^```ini\n(.*?)^```", PROFILES.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "puller.service.d/60-own.conf").write_text(example)
     assert run_checked("systemd-analyze", "verify", "--man=no", tmp_path / "puller.service").stdout == ""
-    said = run_checked(
+    output = run_checked(
         "systemd-analyze", "security", "--offline=true", "--no-pager", tmp_path / "puller.service"
     ).stdout
-    assert re.search(r"✗ ProtectHome= .*full access to home directories", said)
+    assert re.search(r"✗ ProtectHome= .*full access to home directories", output)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.nginx
         (f"targets/web/{'0' * 64}.web-1.4.0.tar.gz", "max-age=31536000, immutable"),
     ],
 )
-def test_only_what_never_changes_is_kept_by_caches(nginx: Nginx, path: str, policy: str) -> None:
+def test_caches_keep_immutable_files_only(nginx: Nginx, path: str, policy: str) -> None:
     (nginx.root / path).parent.mkdir(parents=True)
     (nginx.root / path).write_bytes(b"contents")
     with urllib.request.urlopen(f"{nginx.url}/{path}") as response:
@@ -42,7 +42,7 @@ def test_that_a_file_is_missing_is_not_kept_by_caches(nginx: Nginx) -> None:
     error.value.close()
 
 
-def test_the_server_is_gone_while_stopped_and_back_at_the_same_address(nginx: Nginx) -> None:
+def test_stopped_server_returns_at_the_same_address(nginx: Nginx) -> None:
     (nginx.root / "file").write_text("{}")
     nginx.stop()
     with pytest.raises(urllib.error.URLError, match="refused"):

@@ -104,7 +104,7 @@ def environment_of(machine: Machine) -> str:
     return machine.run("cat", f"/proc/{process}/environ").stdout.replace("\0", "\n")
 
 
-def test_a_machine_converges_in_one_run_and_the_service_follows_its_file(debian: Machine) -> None:
+def test_machine_converges_and_the_service_follows_its_file(debian: Machine) -> None:
     publish_package(debian)
     write_bundle(debian, "hello")
     predicted = apply(debian, "--noop")
@@ -134,10 +134,10 @@ def test_a_machine_converges_in_one_run_and_the_service_follows_its_file(debian:
     for done in (predicted, first, second, third, fourth, explained):
         assert CANARY not in done.stdout + done.stderr
     assert CANARY not in debian.run("journalctl", "--no-pager").stdout
-    found = debian.run(
+    result = debian.run(
         "grep", "--recursive", "--files-with-matches", CANARY, "/var/lib/puller", "/run/puller", check=False
     )
-    assert found.stdout == ""
+    assert result.stdout == ""
 
 
 def apply_explain(machine: Machine) -> Completed:

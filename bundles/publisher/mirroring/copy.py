@@ -113,8 +113,8 @@ class SiteCopy:
                 raise SettingsError(str(self._directory), f"has {name}: it is a publisher's site and no copy")
         self._given = None if self._root is None else Anchor.load(self._root)
         anchor = self._state.anchor(self._given)
-        found = _read(self._public / f"metadata/{anchor.version}.root.json")
-        if found is not None and found != anchor.data:
+        result = _read(self._public / f"metadata/{anchor.version}.root.json")
+        if result is not None and result != anchor.data:
             raise SettingsError(str(self._public), f"is another site than that of {anchor.where}")
         return anchor
 
@@ -142,39 +142,41 @@ class _Run:
 
     def plan(self, trust: Path, anchor: Anchor) -> Copied:
         source = self._refreshed(trust, anchor)
-        documents, wanted = self._contents(source)
-        missing = [each for each in wanted.values() if not self._files.has(each)]
+        documents, desired = self._contents(source)
+        missing = [each for each in desired.values() if not self._files.has(each)]
         groups = self._groups(self._documents_of(source, anchor, documents))
-        removed, kept = self._gone({*wanted, *documents, *source.metadata()}, source.timestamp)
-        return self._copied(missing, groups, removed, kept)
+        removed, remaining = self._gone({*desired, *documents, *source.metadata()}, source.timestamp)
+        return self._copied(missing, groups, removed, remaining)
 
     def do(self, anchor: Anchor, check: Callable[[], None]) -> Copied:
         # 2.
         source = self._refreshed(self._state.trust, anchor)
         self._state.keep_anchor(anchor)
         # 3.
-        documents, wanted = self._contents(source)
-        missing = [each for each in wanted.values() if not self._files.has(each)]
+        documents, desired = self._contents(source)
+        missing = [each for each in desired.values() if not self._files.has(each)]
         with explained(self._state.incoming):
             discard_left(self._state.incoming, {each.sha256 for each in missing}, self._now)
         fetched = self._fetch(missing, check)
         # 4.
         groups = self._write(self._documents_of(source, anchor, documents))
         # 5.
-        removed, kept = self._gone({*wanted, *documents, *source.metadata()}, source.timestamp)
-        self._state.store(Record(files=self._files.stamps, gone=kept))
+        removed, remaining = self._gone({*desired, *documents, *source.metadata()}, source.timestamp)
+        self._state.store(Record(files=self._files.stamps, gone=remaining))
         Directory(str(self._public)).remove(removed)
-        return self._copied(fetched, groups, removed, kept)
+        return self._copied(fetched, groups, removed, remaining)
 
     def _copied(
         self,
         fetched: list[Wanted],
         groups: list[tuple[str, ...]],
         removed: list[str],
-        kept: dict[str, datetime],
+        remaining: dict[str, datetime],
     ) -> Copied:
         written = tuple(path for group in groups for path in group)
-        return Copied(tuple(each.path for each in fetched), written, tuple(removed), kept, tuple(self._notes))
+        return Copied(
+            tuple(each.path for each in fetched), written, tuple(removed), remaining, tuple(self._notes)
+        )
 
     def _refreshed(self, trust: Path, anchor: Anchor) -> Source:
         """Return the site, which must be at least as new as the copy."""
@@ -191,12 +193,12 @@ class _Run:
 
     def _verify_given(self, source: Source) -> None:
         """Accept a repeated ``root`` only if it is one of the site's roots."""
-        if (given := self._given) is None:
+        if (provided := self._given) is None:
             return
-        path = f"metadata/{given.version}.root.json"
-        if (source.metadata().get(path) or _read(self._public / path)) != given.data:
-            what = "is not a root of the site that is copied here; another site needs another directory"
-            raise SettingsError(given.where, what)
+        path = f"metadata/{provided.version}.root.json"
+        if (source.metadata().get(path) or _read(self._public / path)) != provided.data:
+            detail = "is not a root of the site that is copied here; another site needs another directory"
+            raise SettingsError(provided.where, detail)
 
     # Contents
 
@@ -215,13 +217,13 @@ class _Run:
             if bundle and info.path == index_path(bundle):
                 indexes.append(Index.parse(data, bundle, f"{self._mirror}/{target_path(info)}"))
         self._check_selection(indexes)
-        wanted = {
+        desired = {
             each.path: each
             for index in indexes
             for artifact in self._artifacts(index)
             for each in self._of_artifact(artifact)
         }
-        return documents, wanted
+        return documents, desired
 
     def _check_selection(self, indexes: list[Index]) -> None:
         """Raise an error for an unknown name, because a misspelled name would silently produce an incomplete copy."""
@@ -258,16 +260,16 @@ class _Run:
 
     def _documents_of(self, source: Source, anchor: Anchor, documents: dict[str, bytes]) -> dict[str, bytes]:
         """Return all documents to write by path, including roots before the anchor if the site has them."""
-        found = documents | source.metadata()
+        result = documents | source.metadata()
         data, version = anchor.data, anchor.version
         while version > 1:
             path = f"metadata/{version - 1}.root.json"
             earlier = _read(self._public / path) or source.earlier_root(data, version)
             if earlier is None:
                 break
-            found[path] = data = earlier
+            result[path] = data = earlier
             version -= 1
-        return found
+        return result
 
     # Changes
 
@@ -312,7 +314,7 @@ class _Run:
     def _gone(self, wanted: set[str], timestamp: bytes) -> tuple[list[str], dict[str, datetime]]:
         """Return the files to remove now, and the files to remove later with the time."""
         removed: list[str] = []
-        kept: dict[str, datetime] = {}
+        remaining: dict[str, datetime] = {}
         former = (self._before and _parsed(self._before)) or Metadata[Timestamp].from_bytes(timestamp)
         with explained(self._public):
             there = files_of(self._public) if self._public.exists() else {}
@@ -323,8 +325,8 @@ class _Run:
             if until <= self._now:
                 removed.append(path)
             else:
-                kept[path] = until
-        return removed, kept
+                remaining[path] = until
+        return removed, remaining
 
 
 class _Unwatched:

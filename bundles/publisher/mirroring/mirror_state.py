@@ -150,11 +150,11 @@ def _open_own(path: Path) -> int:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path.name, 0o700, dir_fd=parent)
         descriptor = os.open(path.name, REAL_DIRECTORY, dir_fd=parent)
-    found = os.fstat(descriptor)
-    if found.st_uid != os.geteuid() or writers(found):
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid() or writers(status):
         os.close(descriptor)
-        what = "belongs to another user, or other users may write there"
-        raise OSError(errno.EPERM, what, os.fspath(path))
+        detail = "belongs to another user, or other users may write there"
+        raise OSError(errno.EPERM, detail, os.fspath(path))
     return descriptor
 
 
@@ -219,14 +219,14 @@ class Files:
         """Return whether a file exists with its signed digest."""
         path = self._public / wanted.path
         try:
-            found = stamp_of(path)
-            if self._known.get(wanted.path) != found:
+            result = stamp_of(path)
+            if self._known.get(wanted.path) != result:
                 with open_regular(path) as stream:
                     if not is_target(wanted.info, stream):
                         return False
         except OSError:  # missing or not a regular file: it is replaced in both cases
             return False
-        self.stamps[wanted.path] = found
+        self.stamps[wanted.path] = result
         return True
 
     def place(self, wanted: Wanted, check: Callable[[], None]) -> bool:
@@ -261,20 +261,20 @@ class Files:
 
     def read_description(self, digest: Digest) -> bytes | None:
         """Return the description of a version, from the copy if possible. ``None`` if the site lacks it."""
-        wanted = Wanted.file(digest)
+        desired = Wanted.file(digest)
         buffer = io.BytesIO()
-        if self.has(wanted):
-            with explained(self._public / wanted.path):
-                buffer.write(read_limited(self._public / wanted.path, wanted.info.length))
+        if self.has(desired):
+            with explained(self._public / desired.path):
+                buffer.write(read_limited(self._public / desired.path, desired.info.length))
         else:
             try:
                 download_target(
                     self._mirror,
-                    wanted.info,
-                    wanted.path,
-                    wanted.info.length,
+                    desired.info,
+                    desired.path,
+                    desired.info.length,
                     buffer,
-                    is_exact=wanted.is_exact,
+                    is_exact=desired.is_exact,
                 )
             except NotFoundError:
                 return None
@@ -284,7 +284,7 @@ class Files:
 
 def stamp_of(path: Path) -> Stamp:
     """Return size and modification time. Raises ``OSError``, also for other types of files."""
-    found = os.lstat(path)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
         raise FileNotFoundError(str(path))
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns

@@ -74,11 +74,11 @@ class Source:
         versions = {
             name: meta.version for name, meta in Metadata[Snapshot].from_bytes(snapshot).signed.meta.items()
         }
-        wanted = {"targets.json", *(f"{name}.json" for name in self._bins)}
-        found = {f"{versions[name]}.{name}": self._read(name) for name in wanted}
-        found[f"{timestamp.snapshot_meta.version}.snapshot.json"] = snapshot
-        found["timestamp.json"] = self.timestamp
-        return {f"metadata/{name}": data for name, data in (found | self._roots()).items()}
+        desired = {"targets.json", *(f"{name}.json" for name in self._bins)}
+        result = {f"{versions[name]}.{name}": self._read(name) for name in desired}
+        result[f"{timestamp.snapshot_meta.version}.snapshot.json"] = snapshot
+        result["timestamp.json"] = self.timestamp
+        return {f"metadata/{name}": data for name, data in (result | self._roots()).items()}
 
     def earlier_root(self, data: bytes, version: int) -> bytes | None:
         """Return the root before ``version``, whose contents are ``data``. ``None`` if the site no longer has it.
@@ -95,8 +95,8 @@ class Source:
         except NotFoundError:
             return None
         except (SettingsError, RepositoryError) as error:
-            what = error.what if isinstance(error, SettingsError) else str(error)
-            raise SignatureError(where, f"does not lead to root {version}: {what}") from None
+            detail = error.what if isinstance(error, SettingsError) else str(error)
+            raise SignatureError(where, f"does not lead to root {version}: {detail}") from None
         if root.version != version - 1:
             raise SignatureError(where, f"is version {root.version}", expected=f"{version - 1}")
         return buffer.getvalue()

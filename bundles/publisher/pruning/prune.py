@@ -109,5 +109,5 @@ def prune_site(site: Site, rule: PruningRule, passphrase: Passphrase) -> Pruned:
 
 def _outdated(rule: PruningRule, records: Iterable[Record], site: Site) -> dict[str, list[Version]]:
     now = site.now()
-    found = {record.index.bundle: rule.outdated(record, now) for record in records}
-    return {bundle: versions for bundle, versions in found.items() if versions}
+    result = {record.index.bundle: rule.outdated(record, now) for record in records}
+    return {bundle: versions for bundle, versions in result.items() if versions}

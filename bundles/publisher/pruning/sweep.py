@@ -136,10 +136,10 @@ class SharedFiles:
 
         Raises ``OSError``, and the errors of `Site.record_of`.
         """
-        found = _PATH.fullmatch(path)
-        if found is None or f"targets/{file_path(found[1])}" != path:
+        match = _PATH.fullmatch(path)
+        if match is None or f"targets/{file_path(match[1])}" != path:
             return True
-        return self._named is None or bytes.fromhex(found[1]) in self._named
+        return self._named is None or bytes.fromhex(match[1]) in self._named
 
     def note(self) -> None:
         """Cache the references for the next sweep. Raises ``OSError``."""
@@ -169,8 +169,8 @@ class SharedFiles:
             named = set(_digests(self._site, record))
         except (OSError, BundleError):
             return None
-        rest = history + b"".join(sorted(named))
-        self._new[bundle] = hashlib.sha256(rest).digest() + rest
+        remainder = history + b"".join(sorted(named))
+        self._new[bundle] = hashlib.sha256(remainder).digest() + remainder
         return named
 
     def _history(self, bundle: str) -> bytes:
@@ -185,15 +185,15 @@ class SharedFiles:
             data = self._new.get(bundle) or read_limited(self._directory / bundle, _LARGEST_NOTE)
         except (OSError, ValueError):
             return None
-        checksum, rest = data[:_DIGEST], data[_DIGEST:]
-        if hashlib.sha256(rest).digest() != checksum or rest[:_DIGEST] != history:
+        checksum, remainder = data[:_DIGEST], data[_DIGEST:]
+        if hashlib.sha256(remainder).digest() != checksum or remainder[:_DIGEST] != history:
             return None
-        return {rest[start : start + _DIGEST] for start in range(_DIGEST, len(rest), _DIGEST)}
+        return {remainder[start : start + _DIGEST] for start in range(_DIGEST, len(remainder), _DIGEST)}
 
 
 def _digests(site: Site, record: Record) -> Iterator[bytes]:
-    kept = [each.artifact for each in record.history.versions.values() if each.pruned is None]
-    for description in {artifact.description for artifact in (*kept, *record.index.releases.values())}:
+    remaining = [each.artifact for each in record.history.versions.values() if each.pruned is None]
+    for description in {artifact.description for artifact in (*remaining, *record.index.releases.values())}:
         yield from map(bytes.fromhex, site.files.named_by(description))
 
 
@@ -266,13 +266,13 @@ class Sweep:
 
     def _unnamed(self, swept: set[str], now: datetime) -> Iterator[tuple[str, int]]:
         """Yield path and size of unreferenced files: in the swept directories, and among the noted files."""
-        found = [path for place in sorted(swept) for path in self._files(place)]
+        results = [path for place in sorted(swept) for path in self._files(place)]
         noted = {
             path: until for path, until in self._notes.until.items() if os.path.dirname(path) not in swept
         }
         # Waiting files are not checked, because each sweep would then read the records of many bundles.
         waits = {path for path, until in noted.items() if until > now}
-        for path in [*found, *noted]:
+        for path in [*results, *noted]:
             if (path in waits or not self._is_named(path)) and (size := self._size(path)) is not None:
                 yield path, size
 
@@ -310,8 +310,8 @@ class Sweep:
 
     def _is_data(self, file: str) -> bool:
         """Return whether ``<sha256>.NAME.yaml`` is the published document NAME."""
-        digest, _, rest = file.partition(".")
-        info = find_target(self._published, data_path(rest.removesuffix(".yaml")))
+        digest, _, remainder = file.partition(".")
+        info = find_target(self._published, data_path(remainder.removesuffix(".yaml")))
         return info is not None and info.hashes["sha256"] == digest
 
     def _metadata(self) -> set[str]:
@@ -322,11 +322,16 @@ class Sweep:
         """Return the SHA-256 of index and history of a bundle, and of every file that they reference."""
         record = self._record(bundle)
         versions = record.history.versions.values()
-        kept = [*(each.artifact for each in versions if each.pruned is None), *record.index.releases.values()]
+        remaining = [
+            *(each.artifact for each in versions if each.pruned is None),
+            *record.index.releases.values(),
+        ]
         paths = (index_path(bundle), history_path(bundle))
         infos = (find_target(self._published, path) for path in paths)
         signed = {info.hashes["sha256"] for info in infos if info is not None}
-        return signed | {digest for each in kept for digest in (each.archive.sha256, each.description.sha256)}
+        return signed | {
+            digest for each in remaining for digest in (each.archive.sha256, each.description.sha256)
+        }
 
     def _record(self, bundle: str) -> Record:
         if bundle not in self._records:

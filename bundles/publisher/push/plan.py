@@ -68,8 +68,8 @@ def kind_of_file(path: str) -> Kind | None:
 
 def root_version(path: str) -> int:
     """Return the version of the root at ``path``, or 0 for another file."""
-    found = _ROOT.fullmatch(path)
-    return int(found[1]) if found else 0
+    match = _ROOT.fullmatch(path)
+    return int(match[1]) if match else 0
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ class Source(msgspec.Struct, frozen=True):
 
 def files_of(public: Path) -> dict[str, int]:
     """Return the path and size in bytes of each file of a site. Raises ``OSError``."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for top in filter(os.path.lexists, (os.path.join(public, "metadata"), os.path.join(public, "targets"))):
         for directory, names, files in os.walk(top, onerror=_raise):  # each may be a link to another disk
             # Hidden directories are unrelated: a publisher packs in them, and removes them at any time.
@@ -95,22 +95,22 @@ def files_of(public: Path) -> dict[str, int]:
                 full = os.path.join(directory, name)
                 path = os.path.relpath(full, public)
                 if kind_of_file(path) is not None:
-                    found[path] = os.stat(full).st_size
-    return found
+                    result[path] = os.stat(full).st_size
+    return result
 
 
 def verify_source(source: Source) -> None:
     """Raise `PublishError` for a damaged target, whose contents contradict its name. Raises ``OSError``, too."""
-    if (found := _TARGET.fullmatch(source.path)) is None:
+    if (match := _TARGET.fullmatch(source.path)) is None:
         return
     try:
         if source.path.startswith(FILES):
-            _verify_compressed(source.file, found["sha256"])
-        elif measure(source.file).sha256 != found["sha256"]:
+            _verify_compressed(source.file, match["sha256"])
+        elif measure(source.file).sha256 != match["sha256"]:
             raise FormatError("", "has another sha256")
     except FormatError as error:
-        what = f"is not what its name says ({error.what}): `puller site verify` looks at all of them"
-        raise PublishError(str(source.file), what) from None
+        detail = f"is not what its name says ({error.what}): `puller site verify` looks at all of them"
+        raise PublishError(str(source.file), detail) from None
 
 
 def _verify_compressed(path: Path, sha256: str) -> None:
@@ -261,9 +261,9 @@ class Edition:
     def names(self) -> set[str]:
         """Return the paths of all metadata that the edition references, except the roots."""
         timestamp, snapshot = self._documents["timestamp"], self._documents["snapshot"]
-        found = {f"metadata/{timestamp.signed.snapshot_meta.version}.snapshot.json"} if timestamp else set()
+        result = {f"metadata/{timestamp.signed.snapshot_meta.version}.snapshot.json"} if timestamp else set()
         meta = snapshot.signed.meta if snapshot else {}
-        return found | {f"metadata/{named.version}.{name}" for name, named in meta.items()}
+        return result | {f"metadata/{named.version}.{name}" for name, named in meta.items()}
 
     def holds_under(self, root: bytes | None) -> bool:
         """Return whether enough keys of a root signed all of the metadata. False if any of it is unreadable."""

@@ -224,16 +224,16 @@ class Push:
         is_ours = is_remembered and not self._compare
         there = self._there(record, local, is_known=is_ours)
         read_again = set() if is_ours else Edition(timestamp, self._read_here).names()
-        wanted = self._wanted(local, there, read_again)
+        desired = self._wanted(local, there, read_again)
         if timestamp == before:
-            wanted.discard(TIMESTAMP)
+            desired.discard(TIMESTAMP)
         else:
-            wanted.add(TIMESTAMP)
+            desired.add(TIMESTAMP)
         local[TIMESTAMP] = len(timestamp)
         former = None if before is None else Edition(before, self._read_former)
         steps = plan(
             local,
-            wanted,
+            desired,
             there,
             record.gone if is_remembered else {},
             self._keep,
@@ -262,17 +262,17 @@ class Push:
         """Return the metadata of the site. Raises `PublishError` if it has expired, because hosts would reject it."""
         published = self._site.published()
         if published.timestamp.expires <= self._site.now():
-            what = f"expired at {minute_text(published.timestamp.expires)}: puller site refresh signs anew"
-            raise PublishError(str(self._site.metadata / "timestamp.json"), what)
+            detail = f"expired at {minute_text(published.timestamp.expires)}: puller site refresh signs anew"
+            raise PublishError(str(self._site.metadata / "timestamp.json"), detail)
         return published
 
     def _verify_complete(self, published: Published, local: Mapping[str, int]) -> None:
         """Raise `PublishError` if a file that hosts need is missing or truncated."""
         for path, size in self._led_to(published):
             if local.get(path) != size:
-                found = "is not there" if path not in local else f"has {local[path]} bytes, not {size}"
+                result = "is not there" if path not in local else f"has {local[path]} bytes, not {size}"
                 again = ", or publish that version again" if path.endswith(".tar.gz") else ""
-                raise PublishError(str(self._site.public / path), f"{found}: restore it from a copy{again}")
+                raise PublishError(str(self._site.public / path), f"{result}: restore it from a copy{again}")
 
     def _led_to(self, published: Published) -> Iterator[tuple[str, int]]:
         """Yield the targets and archives of the site, with their sizes in bytes.
@@ -301,9 +301,9 @@ class Push:
                 f"{self._destination}/{TIMESTAMP}", "cannot be read", hint="--replace pushes over it"
             )
         if here.version <= there.version:
-            what = f"version {there.version} of the timestamp, this site has {here.version}"
+            detail = f"version {there.version} of the timestamp, this site has {here.version}"
             raise PublishError(
-                str(self._destination), f"has {what}: is this a copy? --replace pushes it all the same"
+                str(self._destination), f"has {detail}: is this a copy? --replace pushes it all the same"
             )
 
     def _there(self, record: Record, local: Mapping[str, int], *, is_known: bool) -> dict[str, int]:
@@ -313,21 +313,21 @@ class Push:
             return listed
         # A killed push has sent files without recording them. Recorded files are requested, too: if one were dropped
         # from the record, it would never be removed.
-        asked = (
+        requested = (
             {*local, *record.files} if not is_known else local.keys() - record.files if record.begun else ()
         )
-        record.files |= dict.fromkeys(asked, _NOT_THERE) | self._destination.sizes(sorted(asked))
+        record.files |= dict.fromkeys(requested, _NOT_THERE) | self._destination.sizes(sorted(requested))
         record.files = {path: size for path, size in record.files.items() if size != _NOT_THERE}
         record.lists_nothing = True
         return record.files
 
     def _wanted(self, local: dict[str, int], there: dict[str, int], read_again: set[str]) -> set[str]:
         """Return files that are missing at the destination or differ there."""
-        wanted = {path for path, size in local.items() if there.get(path) != size}
+        desired = {path for path, size in local.items() if there.get(path) != size}
         compared = (
-            path for path in local.keys() - wanted if path in read_again or kind_of_file(path) is Kind.ROOT
+            path for path in local.keys() - desired if path in read_again or kind_of_file(path) is Kind.ROOT
         )
-        return wanted | {path for path in compared if read_again and self._differs(path)}
+        return desired | {path for path in compared if read_again and self._differs(path)}
 
     def _differs(self, path: str) -> bool:
         """Return whether a file without a digest in its name differs at the destination."""
@@ -341,8 +341,8 @@ class Push:
 
     def _read_former(self, path: str) -> bytes | None:
         """Return a file of the destination's edition. Versions never change, so the site's own file is identical."""
-        found = self._read_here(path)
-        return self._destination.read(path, LARGEST_STORED) if found is None else found
+        result = self._read_here(path)
+        return self._destination.read(path, LARGEST_STORED) if result is None else result
 
     # Changes
 
@@ -366,8 +366,8 @@ class Push:
 
     def _verify_pushed(self, timestamp: bytes) -> None:
         if self._destination.read(TIMESTAMP, LARGEST_STORED) != timestamp:
-            what = "is not what was sent: was it pushed to by somebody else, does it keep nothing, or is this a cache?"
-            raise PublishError(f"{self._destination}/{TIMESTAMP}", what)
+            detail = "differs from what was sent: another push, a destination that keeps nothing, or a cache?"
+            raise PublishError(f"{self._destination}/{TIMESTAMP}", detail)
 
     def _begin(self, record: Record) -> None:
         if record.lists_nothing and not record.begun:
@@ -402,18 +402,18 @@ _SSH_URL = re.compile(
 def open_destination(location: str) -> Destination:
     """Return the destination of a location, without connecting. Raises `PublishError`."""
     if any(not character.isprintable() for character in location):
-        what = "is no destination: it has control characters"
-        raise PublishError(mask_location(ascii(location)), what, code=ProblemCode.INVALID_COMMAND)
+        detail = "is no destination: it has control characters"
+        raise PublishError(mask_location(ascii(location)), detail, code=ProblemCode.INVALID_COMMAND)
     if location.startswith(SCHEME):
         return ObjectStoreDestination.open(location)
     if location.startswith(("http://", "https://")):
         return WebDav(location)
     if "://" in location and not location.startswith("ssh://"):
         scheme = location.partition("://")[0]
-        what = "is no kind of destination, expected a directory, ssh://, https:// or s3://"
-        raise PublishError(f"{scheme}://", what, code=ProblemCode.INVALID_COMMAND)
-    if found := _SSH_URL.fullmatch(location) or _SSH.fullmatch(location):
-        fields = found.groupdict()
+        detail = "is no kind of destination, expected a directory, ssh://, https:// or s3://"
+        raise PublishError(f"{scheme}://", detail, code=ProblemCode.INVALID_COMMAND)
+    if match := _SSH_URL.fullmatch(location) or _SSH.fullmatch(location):
+        fields = match.groupdict()
         return Remote(fields["host"], fields["path"], fields.get("port"))
 
     return Directory(location)

@@ -87,12 +87,14 @@ class ObjectStoreDestination:
             passed.append(count)
             watch.moved(source.path, sum(passed))
 
-        more = {"CacheControl": "no-cache"} if source.path == TIMESTAMP else {}
+        additional = {"CacheControl": "no-cache"} if source.path == TIMESTAMP else {}
         with _explained():
             if source.data is not None:
-                self._store.write(source.path, source.data, content_type=_CONTENT_TYPE, **more)
+                self._store.write(source.path, source.data, content_type=_CONTENT_TYPE, **additional)
             else:
-                self._store.upload(source.path, source.file, content_type=_CONTENT_TYPE, moved=moved, **more)
+                self._store.upload(
+                    source.path, source.file, content_type=_CONTENT_TYPE, moved=moved, **additional
+                )
 
 
 class _NotThereError(PublishError):
@@ -110,8 +112,10 @@ def _explained() -> Iterator[None]:
         kind = _ERRORS.get(error.kind, PublishError)
         raise kind(error.where, error.message, code=error.problem_code) from None
     except OSError as error:
-        what = error.strerror or str(error)
-        raise PublishError(str(error.filename or SCHEME), what, code=ProblemCode.NETWORK_FAILURE) from None
+        description = error.strerror or str(error)
+        raise PublishError(
+            str(error.filename or SCHEME), description, code=ProblemCode.NETWORK_FAILURE
+        ) from None
 
 
 def _each(action: Callable[[Source], None], sources: Sequence[Source]) -> None:

@@ -80,7 +80,7 @@ class Remote:
 
     def files(self) -> dict[str, int]:
         output = retried(lambda: self._run(_LIST))
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for line in filter(str.strip, output.decode("utf-8", "replace").splitlines()):
             fields = line.split(None, 8)
             path = fields[-1].replace("//", "/")  # some versions of find print double slashes
@@ -89,8 +89,8 @@ class Remote:
                 and (fields[4].isascii() and fields[4].isdecimal())
                 and kind_of_file(path) is not None
             ):
-                found[path] = int(fields[4])
-        return found
+                result[path] = int(fields[4])
+        return result
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
         return {path: size for path, size in self.files().items() if path in paths}
@@ -160,9 +160,9 @@ class Remote:
         if done.returncode == _NOT_FOUND and script is _READ:
             raise _NotThereError(str(self), "is not there")
         if done.returncode:
-            said = " ".join(done.stderr.decode("utf-8", "replace").split())[:_LONGEST_MESSAGE]
+            text = " ".join(done.stderr.decode("utf-8", "replace").split())[:_LONGEST_MESSAGE]
             failure = PassingError if done.returncode == _NOT_CONNECTED else PublishError
-            raise failure(str(self), said or f"ended with status {done.returncode}")
+            raise failure(str(self), text or f"ended with status {done.returncode}")
         output: bytes = done.stdout
         return output
 
@@ -179,12 +179,12 @@ def _ended(
     try:
         while True:
             try:
-                output, said = process.communicate(data, timeout=_PAUSE)
+                output, text = process.communicate(data, timeout=_PAUSE)
             except subprocess.TimeoutExpired:  # no data is lost
                 data = None  # already passed, must not be passed twice
                 waiting()
             else:
-                return subprocess.CompletedProcess(process.args, process.returncode, output, said)
+                return subprocess.CompletedProcess(process.args, process.returncode, output, text)
     except BaseException:
         process.kill()
         raise

@@ -56,16 +56,16 @@ class WebDav:
         """Return ``None``, because most servers cannot list files."""
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
 
         def one(path: str) -> None:
             answer = retried(lambda: self._ask("HEAD", path, headers={"Accept-Encoding": "identity"}))
             if answer.status_code not in _GONE:
                 length = answer.headers.get("Content-Length", "")
-                found[path] = int(length) if (length.isascii() and length.isdecimal()) else -1
+                result[path] = int(length) if (length.isascii() and length.isdecimal()) else -1
 
         self._each(one, list(paths))
-        return found
+        return result
 
     def read(self, path: str, limit: int) -> bytes | None:
         return retried(lambda: self._read(path, limit))

@@ -241,8 +241,8 @@ class _Reader:
     def _twice(self, name: str) -> ConfigError:
         pattern = rf"name['\"]?:\s*['\"]?{re.escape(name)}(?:\W|$)"
         first, *others = self._lines(pattern) or [0]
-        what = f"Hierarchy name '{name}' defined more than once. First defined at (line: {first})"
-        return ConfigError("", f"{what} (file: {self._path}, line: {others[0] if others else first})")
+        detail = f"Hierarchy name '{name}' defined more than once. First defined at (line: {first})"
+        return ConfigError("", f"{detail} (file: {self._path}, line: {others[0] if others else first})")
 
     def _verify(self, entry: dict[str, Any]) -> None:
         name = entry["name"]
@@ -262,8 +262,8 @@ class _Reader:
         if backend is not None and self._place != GLOBAL:
             raise self.error("'hiera3_backend' is only allowed in the global layer", r"\shiera3_backend:")
         if backend in ("yaml", "json", "hocon"):
-            what = f'Use "data_hash: {backend}_data" instead of "hiera3_backend: {backend}"'
-            raise self.error(what, r"\shiera3_backend:")
+            detail = f'Use "data_hash: {backend}_data" instead of "hiera3_backend: {backend}"'
+            raise self.error(detail, r"\shiera3_backend:")
 
     def _level(self, entry: dict[str, Any]) -> LevelConfig:
         own = next((name for name in _ALL_FUNCTIONS if name in entry), None)
@@ -271,14 +271,14 @@ class _Reader:
         source = entry if own else self._defaults
         kind = own or next(name for name in _FUNCTIONS if name in source)
         location = next((name for name in _LOCATIONS if name in entry), None)
-        given = entry[location] if location else []
+        provided = entry[location] if location else []
         return LevelConfig(
             name=entry["name"],
             kind=kind,
             function=source[kind],
             datadir=join(self._root, entry.get("datadir") or self._defaults.get("datadir") or "data"),
             location=location,
-            places=tuple(given) if isinstance(given, list) else (given,),
+            places=tuple(provided) if isinstance(provided, list) else (provided,),
             options=entry.get("options", self._defaults.get("options", {})),
         )
 
@@ -298,27 +298,32 @@ def load_config(path: str, documents: Documents, place: str, warn: Warn) -> Conf
     data = documents.read(path)
     content = psych.load(data, path)
     if not isinstance(content, dict):
-        what = "File exists but does not contain a valid YAML hash. Falling back to Hiera version 3 default config"
-        warn(warning(what, path))
+        detail = "File exists but does not contain a valid YAML hash. Falling back to Hiera version 3 default config"
+        warn(warning(detail, path))
         # As in Puppet, a missing version means version 3.
         content = {}
     version = _version(content.get("version"), path)
     if version in (3, 4):
-        what = f"Use of 'hiera.yaml' version {version} is deprecated. It should be converted to version 5"
-        warn(warning(what, path))
+        detail = f"Use of 'hiera.yaml' version {version} is deprecated. It should be converted to version 5"
+        warn(warning(detail, path))
         return legacy_config(version, path, content, place, warn)
     if version != 5:
         raise ConfigError("", f"This runtime does not support hiera.yaml version {version} (file: {path})")
     return config(path, path, content, place, data.decode())
 
 
-def _version(given: Any, path: str) -> int:
+def _version(provided: Any, path: str) -> int:
     """Return the version as Ruby's ``to_i`` does. Versions other than 5 are rejected later, with their type."""
-    if given is None:
+    if provided is None:
         return 3
-    if isinstance(given, str):
-        digits = re.match(r"\s*[-+]?[0-9]{1,9}", given)
+    if isinstance(provided, str):
+        digits = re.match(r"\s*[-+]?[0-9]{1,9}", provided)
         return int(digits[0]) if digits else 0
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or given != given or abs(given) > 10**9:
-        raise ConfigError("", f"The version is {values.inspect(given)}, expected 5 (file: {path})")
-    return int(given)
+    if (
+        isinstance(provided, bool)
+        or not isinstance(provided, (int, float))
+        or provided != provided
+        or abs(provided) > 10**9
+    ):
+        raise ConfigError("", f"The version is {values.inspect(provided)}, expected 5 (file: {path})")
+    return int(provided)

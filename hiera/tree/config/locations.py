@@ -89,8 +89,8 @@ class Files:
 
     def entries(self, path: str) -> list[Entry]:
         try:
-            with os.scandir(path) as found:
-                entries = [self._entry(entry) for entry in found]
+            with os.scandir(path) as result:
+                entries = [self._entry(entry) for entry in result]
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return []
@@ -144,11 +144,11 @@ def join(directory: str, path: str) -> str:
     """Return ``path`` relative to ``directory``: absolute paths stay, leading ``..`` are resolved by name."""
     if path.startswith("/"):
         return path
-    head, _, rest = path.partition("/")
+    head, _, remainder = path.partition("/")
     while head in ("..", "."):
         directory = (posixpath.dirname(directory.rstrip("/")) or "/") if head == ".." else directory
-        head, _, rest = rest.partition("/")
-    path = f"{head}/{rest}" if rest else head
+        head, _, remainder = remainder.partition("/")
+    path = f"{head}/{remainder}" if remainder else head
     return posixpath.join(directory, path) if path else directory
 
 
@@ -170,11 +170,11 @@ Parts = tuple[str, ...]
 
 def expand(pattern: str, documents: Documents) -> list[str]:
     """Return the paths of all files (no directories) that the absolute ``pattern`` matches, perhaps with duplicates."""
-    found: list[str] = []
+    results: list[str] = []
     for alternative in _braces(pattern):
         if not alternative.endswith("/"):  # such a pattern matches directories only
-            found += _walk("/", [tuple(part for part in alternative.split("/") if part)], documents)
-    return found
+            results += _walk("/", [tuple(part for part in alternative.split("/") if part)], documents)
+    return results
 
 
 def _braces(pattern: str) -> list[str]:
@@ -260,8 +260,8 @@ def _regexp(pattern: str) -> re.Pattern[str]:
     out: list[str | None] = []
     position = 0
     while position < len(pattern):
-        found = _PART.match(pattern, position)
-        part = found[0] if found else pattern[position]
+        match = _PART.match(pattern, position)
+        part = match[0] if match else pattern[position]
         out.append(None if part[0] == "*" else _translated(part))
         position += len(part)
     try:
@@ -352,13 +352,13 @@ class Resolver:
             return []
         # Puppet crashes for a number here, because it calls ``empty?``.
         if isinstance(value, (int, float)):
-            what = f"mapped_paths requires a text, a list or a mapping, and '{variable}' is"
-            raise ConfigError("", f"{what} {values.inspect(value)}")
-        found = []
+            detail = f"mapped_paths requires a text, a list or a mapping, and '{variable}' is"
+            raise ConfigError("", f"{detail} {values.inspect(value)}")
+        locations = []
         for element in _elements(value):
             with self._interpolator.scope.binding(name, element):
-                found.append(self._path(datadir, template))
-        return found
+                locations.append(self._path(datadir, template))
+        return locations
 
 
 def _elements(value: Any) -> list[Any]:

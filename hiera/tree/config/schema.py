@@ -30,14 +30,14 @@ def text(value: Any, where: str) -> Iterator[str]:
         yield f"{where} expects a String[1] value, got String"
 
 
-def integer(wanted: int) -> Check:
+def integer(desired: int) -> Check:
     """Return a check for the number ``wanted``."""
 
     def check(value: Any, where: str) -> Iterator[str]:
         if not isinstance(value, int) or isinstance(value, bool):
             yield f"{where} expects an Integer value, got {values.type_name(value)}"
-        elif value != wanted:
-            yield f"{where} expects an Integer[{wanted}, {wanted}] value, got Integer[{value}, {value}]"
+        elif value != desired:
+            yield f"{where} expects an Integer[{desired}, {desired}] value, got Integer[{value}, {value}]"
 
     return check
 
@@ -49,8 +49,8 @@ def list_of(item: Check, least: int = 0, most: int | None = None) -> Check:
         if not isinstance(value, list):
             yield f"{where} expects an Array value, got {values.type_name(value)}"
         elif len(value) < least or (most is not None and len(value) > most):
-            wanted = f"{least}" if most == least else f"at least {least}"
-            yield f"{where} expects size to be {wanted}, got {len(value)}"
+            expected = f"{least}" if most == least else f"at least {least}"
+            yield f"{where} expects size to be {expected}, got {len(value)}"
         else:
             for index, entry in enumerate(value):
                 yield from item(entry, f"{where} index {index}")
@@ -85,8 +85,8 @@ def options(value: Any, where: str) -> Iterator[str]:
     for name, entry in value.items():
         # The pattern is for Python. Messages show Ruby's pattern.
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z](:?[0-9A-Za-z_-]*[0-9A-Za-z])?", name):
-            what = f"expects a match for Pattern[/{_OPTION_NAME}/], got '{values.to_s(name)}'"
-            yield f"{where} key of entry '{values.to_s(name)}' {what}"
+            detail = f"expects a match for Pattern[/{_OPTION_NAME}/], got '{values.to_s(name)}'"
+            yield f"{where} key of entry '{values.to_s(name)}' {detail}"
         elif not values.is_data(entry):
             yield f"{where} entry '{name}' expects a Data value, got {values.type_name(entry)}"
 
@@ -121,7 +121,7 @@ class Config(NamedTuple):
 
 def verify_shape(content: Any, check: Check, path: str) -> None:
     """Raise ``ConfigError`` with a line for each problem of ``check``."""
-    found = problems(content, check)
-    if found:
+    findings = problems(content, check)
+    if findings:
         start = f"The Lookup Configuration at '{path}' has wrong type, "
-        raise ConfigError("", "\n".join(start + problem for problem in found))
+        raise ConfigError("", "\n".join(start + problem for problem in findings))

@@ -245,8 +245,8 @@ class Key(NamedTuple):
     @property
     def module(self) -> str | None:
         """Return the module whose data may hold the key, or ``None``. A leading ``::`` matches no module."""
-        name, found, _ = self.root.partition("::")
-        return name or self.root if found else None
+        name, result, _ = self.root.partition("::")
+        return name or self.root if result else None
 
     def __str__(self) -> str:
         return self.text
@@ -280,9 +280,9 @@ def split(text: str) -> tuple[Segment, ...] | None:
         return (text,)
     segments: list[Segment] = []
     position = 0
-    while found := _SEGMENT.match(text, position):
-        segments.append(_segment(found[0].strip(_BLANKS)))
-        position = found.end()
+    while match := _SEGMENT.match(text, position):
+        segments.append(_segment(match[0].strip(_BLANKS)))
+        position = match.end()
         if position == len(text):
             return tuple(segments)
         if text[position] != ".":
@@ -318,6 +318,8 @@ def _holds(text: str, segment: Segment, value: Any) -> bool:
     if isinstance(value, list) and isinstance(segment, int):
         return 0 <= segment < len(value)
     if not isinstance(value, Mapping):
-        what = f"Got {values.class_name(value)} when a hash-like object was expected to access value"
-        raise LookupFailure(text, f"Data Provider type mismatch: {what} using '{segment}' from key '{text}'")
+        detail = f"Got {values.class_name(value)} when a hash-like object was expected to access value"
+        raise LookupFailure(
+            text, f"Data Provider type mismatch: {detail} using '{segment}' from key '{text}'"
+        )
     return segment in value

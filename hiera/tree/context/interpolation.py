@@ -93,10 +93,10 @@ class Scope:
             self._local = {}
 
     def _trusted(self) -> dict[str, Any]:
-        given = self._facts.get("trusted")
+        provided = self._facts.get("trusted")
         # ``puppet lookup`` runs as root and also accepts this fact in place of the certificate.
-        if isinstance(given, dict) and {"authenticated", "certname", "extensions"} <= given.keys():
-            return given
+        if isinstance(provided, dict) and {"authenticated", "certname", "extensions"} <= provided.keys():
+            return provided
         certname = self._facts.get("clientcert", self._certname)
         hostname, _, domain = values.to_s(certname).partition(".")
         return {
@@ -122,10 +122,10 @@ def verify_complete(facts: Mapping[str, Any]) -> None:
         raise DocumentError("facts", "No facts available for target node: facts are empty")
     missing = [name for name in IDENTITY if name not in facts]
     if missing and len(missing) < len(IDENTITY):
-        wanted = (
+        expected = (
             f"When overriding any of the {','.join(IDENTITY)} facts with a file, they must all be overridden"
         )
-        raise DocumentError("facts", f"{wanted}: {', '.join(missing)} is missing")
+        raise DocumentError("facts", f"{expected}: {', '.join(missing)} is missing")
 
 
 def _clean(value: Any) -> Any:
@@ -226,31 +226,31 @@ class Interpolator:
 
     def _text(self, subject: str, invocation: Invocation, step: Step, methods: bool) -> Any:
         step = step.add("interpolation", subject)
-        parts = _Parts()
+        pieces = _Parts()
         end = 0
         closed = subject.rfind("}") + 1  # beyond it, each %{ would be tried up to the end
-        for found in _EXPRESSION.finditer(subject, 0, closed):
-            parts.add(subject[end : found.start()])
-            end = found.end()
-            expression = found[1].strip(_BLANKS)
+        for match in _EXPRESSION.finditer(subject, 0, closed):
+            pieces.add(subject[end : match.start()])
+            end = match.end()
+            expression = match[1].strip(_BLANKS)
             if expression in _EMPTY:
                 continue
             method, argument = _method(expression, methods)
             if method == "alias":
-                if found[0] != subject:
-                    what = "is only permitted if the expression is equal to the entire string"
-                    raise LookupFailure("", f"'alias' interpolation {what}")
+                if match[0] != subject:
+                    detail = "is only permitted if the expression is equal to the entire string"
+                    raise LookupFailure("", f"'alias' interpolation {detail}")
                 value = self._found(argument, invocation, step)
                 return value.value if isinstance(value, Given) else value
             value = self._value(method, argument, subject, invocation, step)
             if isinstance(value, Given):
-                parts.add(value.in_text())
+                pieces.add(value.in_text())
                 continue
             # As in Puppet, the result is interpolated again. The stack of names detects a cycle.
             with invocation.resolving(f"scope:{argument}" if method == "scope" else argument):
-                parts.add(self.resolve(value, invocation, step, methods=methods))
-        parts.add(subject[end:])
-        return parts.joined()
+                pieces.add(self.resolve(value, invocation, step, methods=methods))
+        pieces.add(subject[end:])
+        return pieces.joined()
 
     def _value(self, method: str, argument: str, subject: str, invocation: Invocation, step: Step) -> Any:
         if method == "literal":
@@ -302,21 +302,21 @@ class Interpolator:
     def _warn_of(self, name: str, invocation: Invocation) -> None:
         if not (name.isascii() and name.isdecimal()):
             space, qualified, _ = name.removeprefix("::").rpartition("::")
-            what = f" class {space} could not be found" if qualified else ""
+            detail = f" class {space} could not be found" if qualified else ""
             place = f" ({invocation.place})" if invocation.place else ""
-            self._warn(warning(f"Undefined variable '{name}';{what}{place}"))
+            self._warn(warning(f"Undefined variable '{name}';{detail}{place}"))
 
 
 def _method(expression: str, allowed: bool) -> tuple[str, str]:
     """Return the function that ``expression`` calls and its argument. A variable is an argument of ``scope``."""
-    found = _CALL.search(expression)
-    if not found:
+    match = _CALL.search(expression)
+    if not match:
         return "scope", expression
     if not allowed:
         raise LookupFailure("", "Interpolation using method syntax is not allowed in this context")
-    if found[1] not in _METHODS:
-        raise LookupFailure("", f"Unknown interpolation method '{found[1]}'")
-    return found[1], found[2] or found[3]
+    if match[1] not in _METHODS:
+        raise LookupFailure("", f"Unknown interpolation method '{match[1]}'")
+    return match[1], match[2] or match[3]
 
 
 class _Parts:

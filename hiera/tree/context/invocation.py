@@ -47,12 +47,12 @@ class Place(NamedTuple):
     key: str = ""
 
     def __str__(self) -> str:
-        parts = {
+        pieces = {
             "file: ": self.file,
             "level ": self.level and repr(self.level),
             "key ": self.key and repr(self.key),
         }
-        return ", ".join(name + value for name, value in parts.items() if value)
+        return ", ".join(name + value for name, value in pieces.items() if value)
 
 
 class Invocation:

@@ -20,15 +20,15 @@ from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
 
 def converted(key: str, value: Any, convert_to: Any) -> Any:
     """Return ``value``, converted as the option ``convert_to`` of ``key`` requires. Raises ``LookupFailure``."""
-    wanted, *arguments = convert_to if isinstance(convert_to, list) and convert_to else [convert_to]
-    if not isinstance(wanted, str):
-        what = f"The convert_to lookup_option for key '{key}' raised error: {values.inspect(wanted)} is not a type"
-        raise LookupFailure(key, what)
+    desired, *arguments = convert_to if isinstance(convert_to, list) and convert_to else [convert_to]
+    if not isinstance(desired, str):
+        detail = f"The convert_to lookup_option for key '{key}' raised error: {values.inspect(desired)} is not a type"
+        raise LookupFailure(key, detail)
     try:
-        kind = types.parse(wanted)
+        kind = types.parse(desired)
     except HieraError as error:
-        what = f"Invalid data type in lookup_options for key '{key}' could not parse '{wanted}', error: '{error.what}"
-        raise LookupFailure(key, what) from None
+        invalid = f"Invalid data type in lookup_options for key '{key}' could not parse '{desired}'"
+        raise LookupFailure(key, f"{invalid}, error: '{error.what}") from None
     try:
         return _secretly(kind, value, arguments) if has_secret(value) else _new(kind, value, arguments)
     except HieraError as error:
@@ -39,8 +39,8 @@ def converted(key: str, value: Any, convert_to: Any) -> Any:
 
 def described(convert_to: Any) -> str:
     """Return the option in the form of the explanation: the bare type, and arguments as in a manifest."""
-    wanted, *arguments = convert_to if isinstance(convert_to, list) else [convert_to]
-    return f"[{', '.join([str(types.parse(wanted)), *map(formats.element, arguments)])}]"
+    desired, *arguments = convert_to if isinstance(convert_to, list) else [convert_to]
+    return f"[{', '.join([str(types.parse(desired)), *map(formats.element, arguments)])}]"
 
 
 def _secretly(kind: Type, value: Any, arguments: list[Any]) -> Any:
@@ -243,14 +243,14 @@ _VERSION = re.compile(
 )
 
 
-def _version(value: Any, *rest: Any) -> str:
+def _version(value: Any, *remainder: Any) -> str:
     if isinstance(value, dict):
-        rest = tuple(value.get(name) for name in ("minor", "patch", "prerelease", "build"))
+        remainder = tuple(value.get(name) for name in ("minor", "patch", "prerelease", "build"))
         value = value.get("major")
-    if isinstance(value, int) and len(rest) >= 2:
-        tail = (*rest[2:], None, None)
+    if isinstance(value, int) and len(remainder) >= 2:
+        tail = (*remainder[2:], None, None)
         value = (
-            f"{value}.{rest[0]}.{rest[1]}"
+            f"{value}.{remainder[0]}.{remainder[1]}"
             + (f"-{tail[0]}" if tail[0] else "")
             + (f"+{tail[1]}" if tail[1] else "")
         )

@@ -49,21 +49,21 @@ class Format:
 
 def parse(text: str) -> Format:
     """Return the format in ``text``. Raises ``LookupFailure``."""
-    found = _FORMAT.fullmatch(text)
-    if not found:
+    match = _FORMAT.fullmatch(text)
+    if not match:
         raise LookupFailure(
             "", f"The format '{text}' is not a valid format on the form '%<flags><width>.<prec><format>'"
         )
-    flags = found[1]
+    flags = match[1]
     if len(set(flags)) < len(flags):
         raise LookupFailure("", f"The same flag can only be used once, got '{text}'")
     if sum(flag in _PAIRS for flag in flags) > 1:
-        what = "Only one of the delimiters [ { ( < | can be given in the format flags"
-        raise LookupFailure("", f"{what}, got '{text}'")
+        detail = "Only one of the delimiters [ { ( < | can be given in the format flags"
+        raise LookupFailure("", f"{detail}, got '{text}'")
     # Larger widths are unreasonable, and could exhaust memory.
-    if any(number and len(number) > 4 for number in (found[2], found[3])):
+    if any(number and len(number) > 4 for number in (match[2], match[3])):
         raise LookupFailure("", f"The format '{text}' requests more than {MAX_WIDTH} characters")
-    return Format(found[4], flags, *(int(number) if number else None for number in (found[2], found[3])))
+    return Format(match[4], flags, *(int(number) if number else None for number in (match[2], match[3])))
 
 
 def text(value: Any, format_text: str | None = None) -> str:
@@ -80,10 +80,10 @@ _DEFAULTS: dict[type, Format] = {float: Format("f"), int: Format("d"), list: For
 _INSIDE = Format("p")
 
 
-def _text(value: Any, given: Format | None, *, inside: bool, indent: int = 0) -> str:
+def _text(value: Any, provided: Format | None, *, inside: bool, indent: int = 0) -> str:
     if isinstance(value, (list, dict)):
-        return _collection(value, given or _DEFAULTS[type(value)], indent)
-    chosen = _INSIDE if inside else given or _DEFAULTS.get(type(value), Format("s"))
+        return _collection(value, provided or _DEFAULTS[type(value)], indent)
+    chosen = _INSIDE if inside else provided or _DEFAULTS.get(type(value), Format("s"))
     for kind, write in _WRITERS:
         if isinstance(value, kind):
             return write(value, chosen)
@@ -91,8 +91,8 @@ def _text(value: Any, given: Format | None, *, inside: bool, indent: int = 0) ->
 
 
 def _wrong(kind: str, chosen: Format, allowed: str) -> LookupFailure:
-    what = f"Illegal format '{chosen.letter}' specified for value of {kind} type"
-    return LookupFailure("", f"{what} - expected one of the characters '{allowed}'")
+    detail = f"Illegal format '{chosen.letter}' specified for value of {kind} type"
+    return LookupFailure("", f"{detail} - expected one of the characters '{allowed}'")
 
 
 def _boolean(value: bool, chosen: Format) -> str:
@@ -231,7 +231,9 @@ def quoted(value: str, *, double: bool = False) -> str:
         escaped = (_DOUBLE.get(char) or (f"\\u{{{ord(char):X}}}" if char < " " else char) for char in value)
         return f'"{"".join(escaped)}"'
     # Escape a backslash only where it would escape a quote.
-    return "'" + re.sub(r"\\(?=$)|'", lambda found: "\\" + found[0] if found[0] == "'" else "\\", value) + "'"
+    return (
+        "'" + re.sub(r"\\(?=$)|'", lambda result: "\\" + result[0] if result[0] == "'" else "\\", value) + "'"
+    )
 
 
 def _collection(value: Any, chosen: Format, indent: int) -> str:
@@ -246,8 +248,8 @@ def _collection(value: Any, chosen: Format, indent: int) -> str:
 
 
 def _list(values: list[Any], chosen: Format, indent: int) -> str:
-    left, right = chosen.delimiters("[]")
-    out = left
+    leftovers, right = chosen.delimiters("[]")
+    out = leftovers
     for position, item in enumerate(values):
         nested = isinstance(item, (list, dict))
         written = _element(item, chosen, indent + 1)
@@ -259,14 +261,14 @@ def _list(values: list[Any], chosen: Format, indent: int) -> str:
 
 
 def _hash(value: dict[Any, Any], chosen: Format, indent: int) -> str:
-    left, right = chosen.delimiters("{}")
+    leftovers, right = chosen.delimiters("{}")
     inner = "\n" + "  " * (indent + 1) if chosen.alternate else ""
     pairs = (
         f"{inner}{_element(name, chosen, indent + 1)} => {_element(item, chosen, indent + 1)}"
         for name, item in value.items()
     )
     joined = ("," if chosen.alternate else ", ").join(pairs)
-    return left + joined + ("\n" + "  " * indent if chosen.alternate else "") + right
+    return leftovers + joined + ("\n" + "  " * indent if chosen.alternate else "") + right
 
 
 def _element(value: Any, chosen: Format, indent: int) -> str:
@@ -296,14 +298,14 @@ def timestamp(given: Any, formats: Any = None) -> str:
         raise LookupFailure("", f"a Timestamp is made of a number or a text, not of {given!r}")
     if formats is not None:
         return _printed(_by_formats(given, formats if isinstance(formats, list) else [formats]))
-    found = _TIMESTAMP.fullmatch(given)
-    if not found:
+    match = _TIMESTAMP.fullmatch(given)
+    if not match:
         raise _unreadable(given, "%FT%T.%N %Z, %FT%T %Z, %F %T.%N %Z, %F %T %Z, %F %Z and these without zone")
     # A date without a time is its midnight.
-    numbers = [int(number or 0) for number in found.groups()[:6]]
+    numbers = [int(number or 0) for number in match.groups()[:6]]
     try:
-        moment = datetime(*numbers, tzinfo=_zone(found[8]))  # type: ignore[misc, arg-type]  # six numbers, checked above
-        return _printed((moment.astimezone(UTC), int((found[7] or "").ljust(9, "0"))))
+        moment = datetime(*numbers, tzinfo=_zone(match[8]))  # type: ignore[misc, arg-type]  # six numbers, checked above
+        return _printed((moment.astimezone(UTC), int((match[7] or "").ljust(9, "0"))))
     except (ValueError, OverflowError):
         raise LookupFailure("", f"invalid time '{given}'") from None
 
@@ -316,23 +318,23 @@ def _zone(name: str | None) -> timezone:
 
 
 def _since_1970(seconds: float) -> tuple[datetime, int]:
-    whole, rest = divmod(int(seconds * _NANOSECONDS), _NANOSECONDS)
+    whole, remainder = divmod(int(seconds * _NANOSECONDS), _NANOSECONDS)
     try:
-        return datetime.fromtimestamp(whole, UTC), rest
+        return datetime.fromtimestamp(whole, UTC), remainder
     except (ValueError, OverflowError, OSError):
         raise LookupFailure("", f"{seconds} seconds since 1970 is out of range") from None
 
 
-def _by_formats(given: str, formats: list[Any]) -> tuple[datetime, int]:
+def _by_formats(provided: str, formats: list[Any]) -> tuple[datetime, int]:
     for template in formats:
         template = str(template).replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S").replace("%N", "%f")
         try:
-            moment = datetime.strptime(given, template)
+            moment = datetime.strptime(provided, template)
         except (ValueError, re.error):
             continue
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return moment.astimezone(UTC), moment.microsecond * 1000
-    raise _unreadable(given, ", ".join(map(str, formats)))
+    raise _unreadable(provided, ", ".join(map(str, formats)))
 
 
 def _printed(moment: tuple[datetime, int]) -> str:
@@ -340,20 +342,20 @@ def _printed(moment: tuple[datetime, int]) -> str:
     return f"{when:%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d} UTC"
 
 
-def timespan(*given: Any) -> str:
+def timespan(*provided: Any) -> str:
     """Return a span of time, from seconds, a text, fields, or a mapping of fields. Raises ``LookupFailure``."""
-    first = given[0]
+    first = provided[0]
     if isinstance(first, dict) and "string" not in first:
         return _span(first, bool(first.get("negative")))
     text = first["string"] if isinstance(first, dict) else first
     if isinstance(text, str):
         return _span(_fields_of(text), False)
-    if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in given):
+    if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in provided):
         raise LookupFailure("", "a Timespan is made of numbers, a text or a mapping")
-    if len(given) == 1:
+    if len(provided) == 1:
         total = int(text * _NANOSECONDS)
         return _span({"nanoseconds": abs(total)}, total < 0)
-    return _span(dict(zip(_FIELDS, map(int, given), strict=False)), False)
+    return _span(dict(zip(_FIELDS, map(int, provided), strict=False)), False)
 
 
 _FIELDS = {
@@ -368,10 +370,10 @@ _FIELDS = {
 
 
 def _fields_of(text: str) -> dict[str, int]:
-    found = _TIMESPAN.fullmatch(text)
-    if not found:
+    match = _TIMESPAN.fullmatch(text)
+    if not match:
         raise _unreadable(text, "%D-%H:%M:%S.%-N, %H:%M:%S.%-N, %M:%S.%-N, %S.%-N, %D-%H:%M:%S, %H:%M:%S, %S")
-    days, hours, minutes, seconds, fraction = found.groups()
+    days, hours, minutes, seconds, fraction = match.groups()
     if minutes and not hours and fraction is None:
         raise _unreadable(text, "%M:%S.%-N (minutes and seconds alone need a fraction)")
     names = ("days", "hours", "minutes", "seconds")
@@ -392,5 +394,5 @@ def _span(fields: dict[str, Any], negative: bool) -> str:
     return f"{sign}{days}-{hours:02d}:{minutes:02d}:{seconds:02d}.{digits}"
 
 
-def _unreadable(given: str, formats: str) -> LookupFailure:
-    return LookupFailure("", f"Unable to parse '{given}' using any of the formats {formats}")
+def _unreadable(provided: str, formats: str) -> LookupFailure:
+    return LookupFailure("", f"Unable to parse '{provided}' using any of the formats {formats}")

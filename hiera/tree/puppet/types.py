@@ -156,7 +156,7 @@ def _patterns(arguments: tuple[Any, ...], value: Any) -> bool:
         return False
     patterns = (values.compiled(entry) if isinstance(entry, str) else entry for entry in arguments)
     return not arguments or any(
-        isinstance(one, re.Pattern) and regex.is_found(one, value) for one in patterns
+        isinstance(pattern, re.Pattern) and regex.is_found(pattern, value) for pattern in patterns
     )
 
 
@@ -230,9 +230,9 @@ MAX_DEPTH = 50
 def parse(text: str) -> Type:
     """Return the type in ``text``. Raises ``DocumentError``."""
     reader = _Reader(text)
-    found = reader.type()
+    result = reader.type()
     reader.expect_end()
-    return found
+    return result
 
 
 class _Reader:

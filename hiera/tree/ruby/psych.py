@@ -220,8 +220,8 @@ def decode(data: bytes, path: str, encoding: str = "utf-8-sig") -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        what = f"{error.reason} {_place_behind(data[: error.start])}: the text is not UTF-8"
-        raise DocumentError("", f"Unable to parse ({path}): {what}") from None
+        detail = f"{error.reason} {_place_behind(data[: error.start])}: the text is not UTF-8"
+        raise DocumentError("", f"Unable to parse ({path}): {detail}") from None
 
 
 def _place_behind(before: bytes) -> str:
@@ -234,12 +234,12 @@ def _problem(error: YAMLError, text: str) -> str:
     if isinstance(error, ReaderError):  # a character that YAML does not allow
         return f"{error.reason} {_place_behind(text.encode()[: error.position])}"
     problem, context = getattr(error, "problem", None), getattr(error, "context", None)
-    what = " ".join(filter(None, (problem, context))) or str(error).splitlines()[0]
-    begins, found = getattr(error, "context_mark", None), getattr(error, "problem_mark", None)
-    if begins and found and (begins.line, begins.column) != (found.line, found.column):
-        return f"{what} {place_of(begins)} (noticed {place_of(found)})"
-    mark = begins or found
-    return f"{what} {place_of(mark)}" if mark else what
+    description = " ".join(filter(None, (problem, context))) or str(error).splitlines()[0]
+    begins, result = getattr(error, "context_mark", None), getattr(error, "problem_mark", None)
+    if begins and result and (begins.line, begins.column) != (result.line, result.column):
+        return f"{description} {place_of(begins)} (noticed {place_of(result)})"
+    mark = begins or result
+    return f"{description} {place_of(mark)}" if mark else description
 
 
 class _Anchor:

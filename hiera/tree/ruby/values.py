@@ -201,20 +201,20 @@ def sort(values: list[Any]) -> list[Any]:
     return sorted(values, key=cmp_to_key(_compare))
 
 
-def _compare(left: Any, right: Any) -> int:
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right)):
-        return int(left > right) - int(left < right)
-    if isinstance(left, str) and isinstance(right, str):
+def _compare(leftovers: Any, right: Any) -> int:
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (leftovers, right)):
+        return int(leftovers > right) - int(leftovers < right)
+    if isinstance(leftovers, str) and isinstance(right, str):
         # Ruby compares the bytes of texts, in any locale.
-        return int(left.encode() > right.encode()) - int(left.encode() < right.encode())
-    if isinstance(left, list) and isinstance(right, list):
-        pairs = (_compare(one, other) for one, other in zip(left, right, strict=False))
-        return next(filter(None, pairs), len(left) - len(right))
-    if identity(left) == identity(right):
+        return int(leftovers.encode() > right.encode()) - int(leftovers.encode() < right.encode())
+    if isinstance(leftovers, list) and isinstance(right, list):
+        pairs = (_compare(item, other) for item, other in zip(leftovers, right, strict=False))
+        return next(filter(None, pairs), len(leftovers) - len(right))
+    if identity(leftovers) == identity(right):
         return 0
-    what = inspect(right) if right is None or isinstance(right, (int, float)) else class_name(right)
+    detail = inspect(right) if right is None or isinstance(right, (int, float)) else class_name(right)
     raise LookupFailure(
-        "", f"comparison of {class_name(left)} with {what} failed: only like values can be sorted"
+        "", f"comparison of {class_name(leftovers)} with {detail} failed: only like values can be sorted"
     )
 
 
@@ -279,24 +279,24 @@ def compiled(text: str) -> re.Pattern[str]:
     flags = ""
     out: list[str] = []
     try:
-        for found in _TOKEN.finditer(text):
-            if found["end"] == ")":  # Python requires global flags at the very front
-                flags += found["flags"]
+        for match in _TOKEN.finditer(text):
+            if match["end"] == ")":  # Python requires global flags at the very front
+                flags += match["flags"]
             else:
-                out.append(_translated(found))
+                out.append(_translated(match))
         return re.compile((f"(?{_flags(flags)})" if flags else "") + "".join(out), re.MULTILINE)
     except (re.error, OverflowError, RecursionError) as error:
         raise ExpressionError("", f"not a regular expression that can be used: /{text}/: {error}") from None
 
 
-def _translated(found: re.Match[str]) -> str:
-    if found["posix"]:
-        return _POSIX.get(found["posix"], found[0])
-    if found["name"]:
-        return f"(?P<{found['name']}>"
-    if found["flags"] is not None:
-        return f"(?{_flags(found['flags'])}:"
-    return _PATTERN_ESCAPES.get(found[0], found[0])
+def _translated(match: re.Match[str]) -> str:
+    if match["posix"]:
+        return _POSIX.get(match["posix"], match[0])
+    if match["name"]:
+        return f"(?P<{match['name']}>"
+    if match["flags"] is not None:
+        return f"(?{_flags(match['flags'])}:"
+    return _PATTERN_ESCAPES.get(match[0], match[0])
 
 
 def _flags(text: str) -> str:

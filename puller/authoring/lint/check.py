@@ -151,12 +151,12 @@ class Linted(msgspec.Struct, frozen=True):
 
     def of(self, severity: Severity) -> list[Finding]:
         """Return the findings of one severity."""
-        return [found for found in self.findings if found.severity is severity]
+        return [finding for finding in self.findings if finding.severity is severity]
 
     @property
     def has_errors(self) -> bool:
         """Whether the bundle must not be published."""
-        return any(found.severity is Severity.ERROR for found in self.findings)
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
 
     def errors(self) -> list[Problem]:
         """Return the problems that are errors, except those that packing reports itself."""
@@ -165,16 +165,16 @@ class Linted(msgspec.Struct, frozen=True):
 
     def misspelt_references(self) -> list[Problem]:
         """Return references that only another bundle can declare, but that are similar to a declared one."""
-        undeclared = (one.problem for one in self.of(Severity.UNCHECKED) if one.is_undeclared)
+        undeclared = (item.problem for item in self.of(Severity.UNCHECKED) if item.is_undeclared)
         return [_exact(problem) for problem in undeclared if problem.suggestions]
 
     def strict(self) -> "Linted":
         """Return a copy with errors instead of warnings."""
         findings = (
-            msgspec.structs.replace(found, severity=Severity.ERROR)
-            if found.severity is Severity.WARNING
-            else found
-            for found in self.findings
+            msgspec.structs.replace(finding, severity=Severity.ERROR)
+            if finding.severity is Severity.WARNING
+            else finding
+            for finding in self.findings
         )
         return msgspec.structs.replace(self, findings=tuple(findings))
 
@@ -220,9 +220,9 @@ def lint_bundle(
         if not (of_any_host and name == "rendering"):
             found += _check(name)(subject)
     # 3. Consequences, and suppressed warnings.
-    kept = Suppressions.of(subject).applied(without_consequences(refusals, found))
+    remaining = Suppressions.of(subject).applied(without_consequences(refusals, found))
     # 4. The order.
-    findings = sorted(dict.fromkeys(kept), key=_order)
+    findings = sorted(dict.fromkeys(remaining), key=_order)
     count = None if subject.manifest is None else len(subject.manifest.declarations)
     return Linted(source.name, tuple(findings), count)
 
@@ -237,8 +237,8 @@ def _exact(problem: Problem) -> Problem:
     return replaced(problem, location=msgspec.structs.replace(problem.location, is_exact=True))
 
 
-def _order(found: Finding) -> tuple[object, ...]:
-    return found.place.order, found.severity  # findings at one place keep their order
+def _order(problems: Finding) -> tuple[object, ...]:
+    return problems.place.order, problems.severity  # findings at one place keep their order
 
 
 def _read(

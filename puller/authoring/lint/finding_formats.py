@@ -43,21 +43,21 @@ def text_lines(linted: Linted, *, verbose: bool = False, colours: bool = False) 
     yield summary(linted)
 
 
-def _in_colour(found: Finding) -> str:
-    severity = coloured(str(found.severity), _COLOURS[found.severity])
-    return f"{visible(str(found.place))}: {severity}: {visible(found.message)} [{found.rule}]"
+def _in_colour(problems: Finding) -> str:
+    severity = coloured(str(problems.severity), _COLOURS[problems.severity])
+    return f"{visible(str(problems.place))}: {severity}: {visible(problems.message)} [{problems.rule}]"
 
 
 def summary(linted: Linted) -> str:
     """Return the summary ``web: 12 resources, 1 error, 2 warnings, 3 expressions not checked``."""
     errors, warnings, unchecked = (len(linted.of(severity)) for severity in Severity)
-    parts = [
+    pieces = [
         *([] if linted.resources is None else [counted(linted.resources, "resource")]),
         counted(errors, "error"),
         counted(warnings, "warning"),
         *([counted(unchecked, *_UNCHECKED)] if unchecked else []),
     ]
-    return f"{visible(_bundle(linted.name))}: {', '.join(parts)}"
+    return f"{visible(_bundle(linted.name))}: {', '.join(pieces)}"
 
 
 def _bundle(name: str) -> str:
@@ -80,20 +80,20 @@ def as_json(linted: Linted) -> str:
         "errors": len(linted.of(Severity.ERROR)),
         "warnings": len(linted.of(Severity.WARNING)),
         "unchecked": len(linted.of(Severity.UNCHECKED)),
-        "findings": [_finding_as_json(found) for found in linted.findings],
+        "findings": [_finding_as_json(finding) for finding in linted.findings],
     }
     return visible_json(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def _finding_as_json(found: Finding) -> dict[str, Any]:
+def _finding_as_json(problems: Finding) -> dict[str, Any]:
     return {
-        "rule": found.rule,
-        "severity": str(found.severity),
-        "file": found.place.file,
-        "line": found.place.line or None,
-        "column": found.place.column or None,
-        "message": found.message,
-        "problem": plain(found.problem),
+        "rule": problems.rule,
+        "severity": str(problems.severity),
+        "file": problems.place.file,
+        "line": problems.place.line or None,
+        "column": problems.place.column or None,
+        "message": problems.message,
+        "problem": plain(problems.problem),
     }
 
 
@@ -102,13 +102,13 @@ def as_sarif(linted: Linted, documents: str = "") -> str:
 
     ``documents`` is the address of a site with the documents of Puller. The format allows no relative ``helpUri``.
     """
-    names = sorted({found.rule for found in linted.findings})
+    names = sorted({finding.rule for finding in linted.findings})
     driver = {
         "name": "puller lint",
         "version": __version__,
         "rules": [_sarif_rule(name, documents) for name in names],
     }
-    results = [_sarif_result(found, names.index(found.rule)) for found in linted.findings]
+    results = [_sarif_result(finding, names.index(finding.rule)) for finding in linted.findings]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     document = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
     return visible_json(json.dumps(document, indent=2, ensure_ascii=False))
@@ -125,13 +125,13 @@ def _sarif_rule(code: ProblemCode, documents: str) -> dict[str, Any]:
     return {**rule, "helpUri": address_of(code, documents)} if documents else rule
 
 
-def _sarif_result(found: Finding, index: int) -> dict[str, Any]:
+def _sarif_result(problems: Finding, index: int) -> dict[str, Any]:
     return {
-        "ruleId": found.rule,
+        "ruleId": problems.rule,
         "ruleIndex": index,
-        "level": _LEVELS[found.severity],
-        "message": {"text": found.message},
-        "locations": [{"physicalLocation": _sarif_location(found.place)}],
+        "level": _LEVELS[problems.severity],
+        "message": {"text": problems.message},
+        "locations": [{"physicalLocation": _sarif_location(problems.place)}],
     }
 
 
@@ -153,22 +153,22 @@ _GITHUB_PROPERTY_ESCAPES: Final = str.maketrans(
 
 def github_lines(linted: Linted, *, verbose: bool = False) -> Iterator[str]:
     """Yield a command for each finding, and the summary. Unchecked findings require ``verbose``."""
-    for found in linted.findings:
-        if verbose or found.severity is not Severity.UNCHECKED:
-            yield _github_command(found)
+    for finding in linted.findings:
+        if verbose or finding.severity is not Severity.UNCHECKED:
+            yield _github_command(finding)
     yield summary(linted)
 
 
-def _github_command(found: Finding) -> str:
-    place = found.place
-    properties = {"file": place.file, "line": place.line, "col": place.column, "title": found.rule}
+def _github_command(problems: Finding) -> str:
+    place = problems.place
+    properties = {"file": place.file, "line": place.line, "col": place.column, "title": problems.rule}
     written = ",".join(
         f"{key}={visible(str(value)).translate(_GITHUB_PROPERTY_ESCAPES)}"
         for key, value in properties.items()
         if value
     )
-    message = visible(found.message).translate(_GITHUB_MESSAGE_ESCAPES)
-    return f"::{_GITHUB_COMMANDS[found.severity]} {written}::{message}"
+    message = visible(problems.message).translate(_GITHUB_MESSAGE_ESCAPES)
+    return f"::{_GITHUB_COMMANDS[problems.severity]} {written}::{message}"
 
 
 # Characters that XML 1.0 cannot contain.
@@ -178,7 +178,7 @@ _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U00
 def as_junit(linted: Linted) -> str:
     """Return the document. Warnings are in the output of their case."""
     cases: dict[str, list[Finding]] = {linted.name: []}
-    for file, of_file in groupby(linted.findings, key=lambda found: found.place.file):
+    for file, of_file in groupby(linted.findings, key=lambda result: result.place.file):
         cases.setdefault(file, []).extend(of_file)
     failures = sum(any(map(_is_error, findings)) for findings in cases.values())
     counts = {"tests": str(len(cases)), "failures": str(failures), "errors": "0", "skipped": "0"}
@@ -196,8 +196,8 @@ def _add_junit_case(suite: ET.Element, file: str, findings: Iterable[Finding]) -
     )
     errors: list[str] = []
     others: list[str] = []
-    for found in findings:
-        (errors if _is_error(found) else others).append(_xml_text(str(found)))
+    for finding in findings:
+        (errors if _is_error(finding) else others).append(_xml_text(str(finding)))
     if errors:
         first = {"message": errors[0], "type": "error"}
         ET.SubElement(case, "failure", first).text = "\n".join(errors)
@@ -205,8 +205,8 @@ def _add_junit_case(suite: ET.Element, file: str, findings: Iterable[Finding]) -
         ET.SubElement(case, "system-out").text = "\n".join(others)
 
 
-def _is_error(found: Finding) -> bool:
-    return found.severity is Severity.ERROR
+def _is_error(problems: Finding) -> bool:
+    return problems.severity is Severity.ERROR
 
 
 def _xml_text(text: str) -> str:

@@ -50,34 +50,38 @@ class Suppressions(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, subject: Subject) -> "Suppressions":
         """Return the suppressions in the files of the bundle."""
-        found: list[Finding] = []
-        everywhere, files = _of_file(subject, found)
-        lines = frozenset(_of_comments(subject, found))
-        return cls(subject.name, everywhere, files, lines, tuple(found))
+        problems: list[Finding] = []
+        everywhere, files = _of_file(subject, problems)
+        lines = frozenset(_of_comments(subject, problems))
+        return cls(subject.name, everywhere, files, lines, tuple(problems))
 
     def applied(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Yield the remaining findings, and those of the suppressions."""
-        yield from (one for one in findings if one.severity is not Severity.WARNING or not self._covers(one))
+        yield from (
+            finding
+            for finding in findings
+            if finding.severity is not Severity.WARNING or not self._covers(finding)
+        )
         yield from self.findings
 
-    def _covers(self, one: Finding) -> bool:
-        if one.rule in self.everywhere or (one.place.file, one.place.line, one.rule) in self.lines:
+    def _covers(self, item: Finding) -> bool:
+        if item.rule in self.everywhere or (item.place.file, item.place.line, item.rule) in self.lines:
             return True
-        path = os.path.relpath(one.place.file, self.name or ".")
-        return any(one.rule in rules and fnmatchcase(path, pattern) for pattern, rules in self.files)
+        path = os.path.relpath(item.place.file, self.name or ".")
+        return any(item.rule in rules and fnmatchcase(path, pattern) for pattern, rules in self.files)
 
 
 # -- comments -------------------------------------------------------------------------------------
 
 
-def _of_comments(subject: Subject, found: list[Finding]) -> Iterator[tuple[str, int, str]]:
+def _of_comments(subject: Subject, problems: list[Finding]) -> Iterator[tuple[str, int, str]]:
     for path in _files(subject.directory):
         name = os.path.join(subject.name, path)
         lines = _text(subject.directory / path).splitlines()
         for number, line in enumerate(lines, 1):
             if "puller-lint:" in line and (comment := _COMMENT.search(line)):
                 place = Location(name, number, comment.start() + 1)
-                for rule in _rules_of(comment["rest"], place, found):
+                for rule in _rules_of(comment["rest"], place, problems):
                     yield name, number, rule
                     if not line[: comment.start()].strip(" \t{-"):
                         yield name, _next(lines, number), rule
@@ -94,26 +98,26 @@ def _is_suppression(line: str) -> bool:
     return "puller-lint:" in line and _COMMENT.search(line) is not None
 
 
-def _rules_of(rest: str, place: Location, found: list[Finding]) -> Iterator[str]:
-    written = _DISABLE.match(rest)
+def _rules_of(remainder: str, place: Location, problems: list[Finding]) -> Iterator[str]:
+    written = _DISABLE.match(remainder)
     if written is None:
-        found.append(
-            _wrong(place, f"{rest.strip()!r} is no suppression, expected disable=RULE[,RULE] - reason")
+        problems.append(
+            _wrong(place, f"{remainder.strip()!r} is no suppression, expected disable=RULE[,RULE] - reason")
         )
         return
-    yield from _checked(re.split(r"\s*,\s*", written["names"]), place, found)
+    yield from _checked(re.split(r"\s*,\s*", written["names"]), place, problems)
 
 
-def _checked(names: Iterable[str], place: Location, found: list[Finding]) -> Iterator[str]:
+def _checked(names: Iterable[str], place: Location, problems: list[Finding]) -> Iterator[str]:
     """Yield the rules that can be switched off, and note problems of the other names."""
     for name in names:
         if may_be_switched_off(name):
             yield name
         elif name in RULES:
-            found.append(_wrong(place, f"{name} cannot be switched off: only warnings can"))
+            problems.append(_wrong(place, f"{name} cannot be switched off: only warnings can"))
         else:
             known = filter(may_be_switched_off, RULES)
-            found.append(_wrong(place, f"unknown rule {name!r}", **meant(name, known)))
+            problems.append(_wrong(place, f"unknown rule {name!r}", **meant(name, known)))
 
 
 def _wrong(place: Location, message: str, **names: Unpack[Meant]) -> Finding:
@@ -142,22 +146,22 @@ def _text(path: Path) -> str:
 _Patterns = tuple[tuple[str, frozenset[str]], ...]
 
 
-def _of_file(subject: Subject, found: list[Finding]) -> tuple[frozenset[str], _Patterns]:
+def _of_file(subject: Subject, problems: list[Finding]) -> tuple[frozenset[str], _Patterns]:
     path, name = subject.directory / LINT_FILE, os.path.join(subject.name, LINT_FILE)
     try:
         text = read_limited(path, _SIZE_LIMIT).decode("utf-8")
     except FileNotFoundError:
         return frozenset(), ()
     except (OSError, ValueError) as error:
-        found.append(_wrong(Location(name), f"cannot be read: {error}"))
+        problems.append(_wrong(Location(name), f"cannot be read: {error}"))
         return frozenset(), ()
     try:
         value = parsing.load_yaml(text, name)
     except HieraError as error:
         problem = replaced(error.problems[0], code=ProblemCode.SUPPRESSION)
-        found.append(finding(problem, subject))
+        problems.append(finding(problem, subject))
         return frozenset(), ()
-    return _LintFile(Problems.of_text(name, text), found).read(value)
+    return _LintFile(Problems.of_text(name, text), problems).read(value)
 
 
 class _LintFile(msgspec.Struct):

@@ -43,24 +43,24 @@ class Shape(msgspec.Struct, frozen=True):
         """Return the value at a key or index, or ``None`` if no host has it."""
         if self.is_open:
             return ANY
-        found = self.keys.get(str(key), self.others)
+        result = self.keys.get(str(key), self.others)
         if (
-            found is None
+            result is None
             and self.items is not None
             and (str(key).lstrip("-").isascii() and str(key).lstrip("-").isdecimal())
         ):
-            found = self.items
-        return found if found is None or not self.is_example else example(found)
+            result = self.items
+        return result if result is None or not self.is_example else example(result)
 
     def each(self) -> Shape:
         """Return one item: of a list an item, of a mapping a value."""
         items = [*self.keys.values(), *(one for one in (self.others, self.items) if one is not None)]
-        found = [item for item in items if not item.is_open]
-        if self.is_open or not found:
+        results = [item for item in items if not item.is_open]
+        if self.is_open or not results:
             return ANY
-        shape = example(union(found))
+        shape = example(union(results))
         # Null stands for an omitted item. An expression may produce any item.
-        return shape if len(found) == len(items) else msgspec.structs.replace(shape, is_loose=True)
+        return shape if len(results) == len(items) else msgspec.structs.replace(shape, is_loose=True)
 
     @property
     def is_scalar(self) -> bool:
@@ -81,8 +81,8 @@ def example(shape: Shape) -> Shape:
 
 def union(shapes: Iterable[Shape]) -> Shape:
     """Return the shape with the keys of all shapes, or any shape without any."""
-    found = list(shapes)
-    return reduce(_either, found) if found else ANY
+    results = list(shapes)
+    return reduce(_either, results) if results else ANY
 
 
 def of_value(value: Any, mark: str = "{{") -> Shape:
@@ -97,25 +97,25 @@ def of_value(value: Any, mark: str = "{{") -> Shape:
     return SCALAR if is_told else ANY
 
 
-def _either(one: Shape, other: Shape) -> Shape:
-    if one.is_open or other.is_open:
+def _either(first: Shape, other: Shape) -> Shape:
+    if first.is_open or other.is_open:
         return ANY
-    if one is other:
-        return one
-    keys = {**other.keys, **one.keys}
-    for key in one.keys.keys() & other.keys.keys():
-        keys[key] = _either(one.keys[key], other.keys[key])
+    if first is other:
+        return first
+    keys = {**other.keys, **first.keys}
+    for key in first.keys.keys() & other.keys.keys():
+        keys[key] = _either(first.keys[key], other.keys[key])
     return Shape(
         keys,
-        _any_of(one.others, other.others),
-        _any_of(one.items, other.items),
-        is_example=one.is_example or other.is_example,
-        is_loose=one.is_loose or other.is_loose,
+        _any_of(first.others, other.others),
+        _any_of(first.items, other.items),
+        is_example=first.is_example or other.is_example,
+        is_loose=first.is_loose or other.is_loose,
     )
 
 
-def _any_of(one: Shape | None, other: Shape | None) -> Shape | None:
-    return _either(one, other) if one is not None and other is not None else one or other
+def _any_of(first: Shape | None, other: Shape | None) -> Shape | None:
+    return _either(first, other) if first is not None and other is not None else first or other
 
 
 # Shapes of facts: the built-in facts, and the facts of a bundle.
@@ -163,15 +163,15 @@ def built_in() -> Shape:
 
 def of_bundle(directories: Iterable[str]) -> dict[str, Shape]:
     """Return the facts in directories ``facts.d`` by name. Programs have any shape."""
-    found: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
     for directory in directories:
         try:
             names = [name for name in sorted(os.listdir(directory)) if not custom.is_leftover(name)]
         except OSError:
             continue
         for name in names:
-            found[os.path.splitext(name)[0]] = _of_file(os.path.join(directory, name))
-    return found
+            shapes[os.path.splitext(name)[0]] = _of_file(os.path.join(directory, name))
+    return shapes
 
 
 def may_be_legacy(name: str) -> bool:

@@ -41,39 +41,44 @@ class Refreshed(msgspec.Struct, frozen=True):
 def refreshed(resources: Iterable[ResolvedResource], changed: Collection[str]) -> Iterator[Refreshed]:
     """Yield the refreshes that follow from changes of the resources ``changed``."""
     changing = set(changed)
-    for found in resources:
-        if (refresh := _refresh(found, changing)) is not None:
-            changing.add(found.reference)
+    for resource in resources:
+        if (refresh := _refresh(resource, changing)) is not None:
+            changing.add(resource.reference)
             yield refresh
 
 
-def _refresh(found: ResolvedResource, changing: Collection[str]) -> Refreshed | None:
-    verb = _TYPES.get(found.reference.partition("#")[0], "")
-    if not verb or found.failure or found.unmanaged or found.properties.get("noop") is True:
+def _refresh(resolved_resource: ResolvedResource, changing: Collection[str]) -> Refreshed | None:
+    verb = _TYPES.get(resolved_resource.reference.partition("#")[0], "")
+    if (
+        not verb
+        or resolved_resource.failure
+        or resolved_resource.unmanaged
+        or resolved_resource.properties.get("noop") is True
+    ):
         return None
-    if verb is _RESTARTS and found.properties.get("ensure") != "running":
+    if verb is _RESTARTS and resolved_resource.properties.get("ensure") != "running":
         return None
-    if because := [name for name in found.refreshed_by if name in changing]:
-        return Refreshed(found.reference, verb, tuple(because))
-    if because := [name for name in found.reloaded_by if name in changing]:
-        return Refreshed(found.reference, _RELOADS if verb is _RESTARTS else verb, tuple(because))
+    if because := [name for name in resolved_resource.refreshed_by if name in changing]:
+        return Refreshed(resolved_resource.reference, verb, tuple(because))
+    if because := [name for name in resolved_resource.reloaded_by if name in changing]:
+        return Refreshed(resolved_resource.reference, _RELOADS if verb is _RESTARTS else verb, tuple(because))
     return None
 
 
 def skipped(resources: Iterable[ResolvedResource]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the references of resources that are skipped for failing requirements, with these requirements."""
     failing: set[str] = set()
-    for found in resources:
-        if found.failure:
+    for resource in resources:
+        if resource.failure:
             # An earlier resource may repair a late failure.
-            failing.update(() if found.is_late else _names(found))
-        elif not found.unmanaged and (because := [name for name in found.requires if name in failing]):
-            failing.update(_names(found))
-            yield found.reference, tuple(dict.fromkeys(because))
+            failing.update(() if resource.is_late else _names(resource))
+        elif not resource.unmanaged and (because := [name for name in resource.requires if name in failing]):
+            failing.update(_names(resource))
+            yield resource.reference, tuple(dict.fromkeys(because))
 
 
-def _names(found: ResolvedResource) -> Iterable[str]:
-    return found.names or (found.reference,)
+def _names(resolved_resource: ResolvedResource) -> Iterable[str]:
+    return resolved_resource.names or (resolved_resource.reference,)
 
 
 THE_BUNDLE = "the bundle"
@@ -151,7 +156,7 @@ def compare(old: Outcome, new: Outcome) -> Comparison:
             return Comparison((), (refused,), is_refused=True)
         return Comparison((refused,), is_refused=True)
     if isinstance(old, Refusal):
-        failing = tuple(_fails(found) for found in new.resources if found.failure)
+        failing = tuple(_fails(resource) for resource in new.resources if resource.failure)
         recovered = Change(reference=THE_BUNDLE, kind=Kind.RECOVERS, why=old.why, problems=old.problems)
         return Comparison((recovered, *failing))
     return _compare(old, new)
@@ -175,13 +180,13 @@ def _compare(old: Resolution, new: Resolution) -> Comparison:
 def _told_apart(resources: Iterable[ResolvedResource]) -> Iterator[ResolvedResource]:
     """Yield resources with unique names, because a child manifest may be applied several times."""
     seen: Counter[str] = Counter()
-    for found in resources:
-        seen[found.reference] += 1
-        number = seen[found.reference]
+    for resource in resources:
+        seen[resource.reference] += 1
+        number = seen[resource.reference]
         yield (
-            found
+            resource
             if number == 1
-            else msgspec.structs.replace(found, reference=f"{found.reference} ({number})")
+            else msgspec.structs.replace(resource, reference=f"{resource.reference} ({number})")
         )
 
 
@@ -209,8 +214,8 @@ def _skips(
     for name, because in before.items():
         if name in after and name not in now and not after[name].failure and not after[name].unmanaged:
             why = f"was skipped, as {', '.join(because)} failed"
-            if told := _told(Kind.MANAGED, None, after[name], why=why):
-                yield name, told
+            if reported := _told(Kind.MANAGED, None, after[name], why=why):
+                yield name, reported
 
 
 def _with_refresh(known: Change | None, refresh: Refreshed) -> Change:
@@ -317,33 +322,38 @@ def _contents(
 
 
 def _content(name: str, path: str, old: ResolvedContent | None, new: ResolvedContent | None) -> Difference:
-    given = [content for content in (old, new) if content is not None]
-    is_secret = any(content.is_secret for content in given)
+    provided = [content for content in (old, new) if content is not None]
+    is_secret = any(content.is_secret for content in provided)
     if old is None or new is None:
-        found = presence("absent", "present", path) if old is None else presence("present", "absent", path)
-        return found if is_secret else msgspec.structs.replace(found, diff=_diff(name, given, old, new))
+        result = presence("absent", "present", path) if old is None else presence("present", "absent", path)
+        return result if is_secret else msgspec.structs.replace(result, diff=_diff(name, provided, old, new))
     if is_secret:
         return secret("content", path)
-    found = changed("content", f"{old.size} bytes", f"{new.size} bytes", path)
-    return msgspec.structs.replace(found, diff=_diff(name, given, old, new))
+    result = changed("content", f"{old.size} bytes", f"{new.size} bytes", path)
+    return msgspec.structs.replace(result, diff=_diff(name, provided, old, new))
 
 
 def _diff(
     name: str,
-    given: Iterable[ResolvedContent],
+    provided: Iterable[ResolvedContent],
     old: ResolvedContent | None,
     new: ResolvedContent | None,
 ) -> str:
     """Return the diff. Empty for binary or too large content."""
-    if any(content.text is None for content in given):
+    if any(content.text is None for content in provided):
         return ""
     was, is_now = ((content.text or "").encode() if content else b"" for content in (old, new))
     return unified(was, is_now, name) or ""
 
 
-def _fails(found: ResolvedResource) -> Change:
-    kind = Kind.LATE if found.is_late else Kind.FAILS
-    return Change(reference=found.reference, kind=kind, why=found.failure, problems=found.failures)
+def _fails(resolved_resource: ResolvedResource) -> Change:
+    kind = Kind.LATE if resolved_resource.is_late else Kind.FAILS
+    return Change(
+        reference=resolved_resource.reference,
+        kind=kind,
+        why=resolved_resource.failure,
+        problems=resolved_resource.failures,
+    )
 
 
 def _matters(old: ResolvedResource) -> bool:
@@ -370,5 +380,7 @@ def _touched(changes: Any, after: Mapping[str, ResolvedResource]) -> set[str]:
         for change in changes
         if change.kind in (Kind.ADDED, Kind.CHANGED, Kind.MANAGED, Kind.RECOVERS)
         and after[change.reference].properties.get("noop") is not True
-        and any(one.property.partition(":")[0] not in _OF_THE_CATALOG for one in change.differences)
+        and any(
+            difference.property.partition(":")[0] not in _OF_THE_CATALOG for difference in change.differences
+        )
     }

@@ -65,29 +65,29 @@ class Several:
         self._fleets = tuple(fleets)
 
     def __iter__(self) -> Iterator[Machine]:
-        seen: set[str] = set()
+        visited: set[str] = set()
         for fleet in self._fleets:
             for machine in fleet:
-                if machine.name in seen:
+                if machine.name in visited:
                     raise UsageError(f"the machine {machine.name} is given twice")
-                seen.add(machine.name)
+                visited.add(machine.name)
                 yield machine
 
 
 def _files_in(directory: Path) -> Sequence[Path]:
     try:
-        found = sorted(path for path in directory.iterdir() if path.suffix.lower() in _ENDINGS)
+        paths = sorted(path for path in directory.iterdir() if path.suffix.lower() in _ENDINGS)
     except OSError as error:
         raise UsageError(
             f"{directory}: cannot be read: {reason(error)}", code=ProblemCode.UNREADABLE_SOURCE
         ) from error
-    if not found:
+    if not paths:
         raise UsageError(
             f"{directory}: holds no facts",
             code=ProblemCode.UNREADABLE_SOURCE,
             expected="files such as web01.json or web01.yaml",
         )
-    return found
+    return paths
 
 
 def _machines_of(path: Path) -> Iterator[Machine]:
@@ -254,7 +254,8 @@ def _key(comparison: Comparison) -> bytes:
 
 def _without_surroundings(change: Change) -> Change:
     differences = tuple(
-        msgspec.structs.replace(one, diff=_changed_lines(one.diff)) for one in change.differences
+        msgspec.structs.replace(difference, diff=_changed_lines(difference.diff))
+        for difference in change.differences
     )
     return msgspec.structs.replace(change, differences=differences)
 

@@ -80,7 +80,7 @@ def unchanged_line(preview: Preview) -> str:
     """Return the line about unchanged machines. Empty without any."""
     if not preview.unchanged:
         return ""
-    parts = (
+    pieces = (
         ("nothing changes", [name for name in preview.unchanged if name not in preview.incomplete]),
         (
             "nothing changes as far as is known: facts are missing",
@@ -89,7 +89,7 @@ def unchanged_line(preview: Preview) -> str:
     )
     return "; ".join(
         f"{of_machines(len(names), preview.total)} ({machines(names)}): {what}"
-        for what, names in parts
+        for what, names in pieces
         if names
     )
 
@@ -120,8 +120,8 @@ def note_lines(preview: Preview) -> list[str]:
 
 def one_line(text: str, most: int = _LONGEST_SENTENCE) -> str:
     """Return a value in one line of at most ``most`` characters, without control characters."""
-    found = visible_line(text)
-    return found if len(found) <= most else f"{found[:most]}…"
+    result = visible_line(text)
+    return result if len(result) <= most else f"{result[:most]}…"
 
 
 _MOST_LINES = 200
@@ -150,23 +150,23 @@ def _lines(preview: Preview, paint: Callable[[str], str]) -> Iterator[str]:
 
 def _change_as_text(change: Change, paint: Callable[[str], str]) -> Iterator[str]:
     yield headline(change)
-    for one in change.differences:
-        if line := difference_line(change, one):
+    for difference in change.differences:
+        if line := difference_line(change, difference):
             yield f"  {line}"
-        yield from (f"    {paint(line)}" for line in shown_diff(one.diff))
+        yield from (f"    {paint(line)}" for line in shown_diff(difference.diff))
 
 
 def shown_diff(diff: str, most: int = _MOST_LINES) -> list[str]:
     """Return the first lines of a diff, and the number of omitted lines, without terminal control characters."""
     lines = diff.split("\n")
     lines = lines[:-1] if not lines[-1] else lines
-    found = [visible(_shortened(line)) for line in lines[:most]]
-    return found if len(lines) <= most else [*found, f"… {len(lines) - most} more lines"]
+    results = [visible(_shortened(line)) for line in lines[:most]]
+    return results if len(lines) <= most else [*results, f"… {len(lines) - most} more lines"]
 
 
 def _shortened(line: str) -> str:
-    left = len(line) - _LONGEST_DIFF_LINE
-    return line if left <= 0 else f"{line[:_LONGEST_DIFF_LINE]}… {left} more characters"
+    remaining = len(line) - _LONGEST_DIFF_LINE
+    return line if remaining <= 0 else f"{line[:_LONGEST_DIFF_LINE]}… {remaining} more characters"
 
 
 # Markdown.
@@ -192,33 +192,33 @@ _EXTENTS = (_Extent(80), _Extent(20), _Extent(5), _Extent(0), _Extent(0, 50, has
 
 def as_markdown(preview: Preview) -> str:
     """Return the whole comment."""
-    parts = [_summary(preview)]
-    room = MARKDOWN_LIMIT - len(parts[0]) - 200
+    pieces = [_summary(preview)]
+    room = MARKDOWN_LIMIT - len(pieces[0]) - 200
     for number, group in enumerate(preview.groups):
         sections = (_markdown_section(group, preview, extent) for extent in _EXTENTS)
         section = next((section for section in sections if len(section) < room), None)
         if section is None:
-            parts.append(f"… and {len(preview.groups) - number} more groups: too long for a comment\n")
+            pieces.append(f"… and {len(preview.groups) - number} more groups: too long for a comment\n")
             break
         room -= len(section) + 1
-        parts.append(section)
-    return "\n".join(parts)
+        pieces.append(section)
+    return "\n".join(pieces)
 
 
 def _summary(preview: Preview) -> str:
     changed = sum(len(group.machines) for group in preview.groups)
-    found = [f"**{of_machines(changed, preview.total)}** would change."]
+    results = [f"**{of_machines(changed, preview.total)}** would change."]
     if line := unchanged_line(preview):
-        found.append(_markdown_code_span(line))
-    found += _some(still_failing_lines(preview), "failures")
-    found += _some(note_lines(preview), "notes")
-    return "\n\n".join(found) + "\n"
+        results.append(_markdown_code_span(line))
+    results += _some(still_failing_lines(preview), "failures")
+    results += _some(note_lines(preview), "notes")
+    return "\n\n".join(results) + "\n"
 
 
-def _some(lines: Sequence[str], what: str) -> Iterator[str]:
+def _some(lines: Sequence[str], description: str) -> Iterator[str]:
     yield from map(_markdown_code_span, lines[:_MOST_SAID])
     if len(lines) > _MOST_SAID:
-        yield f"… and {len(lines) - _MOST_SAID} more {what}"
+        yield f"… and {len(lines) - _MOST_SAID} more {description}"
 
 
 def _markdown_section(group: Group, preview: Preview, extent: _Extent) -> str:
@@ -226,8 +226,8 @@ def _markdown_section(group: Group, preview: Preview, extent: _Extent) -> str:
     lines += [_markdown_code_span(machines(group.machines, 10)), ""]
     for change in group.changes[: extent.changes]:
         lines += _change_as_markdown(change, extent)
-    if (left := len(group.changes) - extent.changes) > 0:
-        lines.append(f"* … and {left} more changes")
+    if (remaining := len(group.changes) - extent.changes) > 0:
+        lines.append(f"* … and {remaining} more changes")
     if extent is not _EXTENTS[0]:
         lines += ["", "Shortened: too long for a comment."]
     return "\n".join((*lines, ""))
@@ -237,11 +237,11 @@ def _change_as_markdown(change: Change, extent: _Extent) -> Iterator[str]:
     yield f"* {_markdown_code_span(headline(change))}"
     if not extent.has_details:
         return
-    for one in change.differences:
-        if line := difference_line(change, one, ARROW):
+    for difference in change.differences:
+        if line := difference_line(change, difference, ARROW):
             yield f"  * {_markdown_code_span(line)}"
-        if one.diff:
-            yield from (f"    {line}" for line in ("", *_markdown_fence(one.diff, extent.lines), ""))
+        if difference.diff:
+            yield from (f"    {line}" for line in ("", *_markdown_fence(difference.diff, extent.lines), ""))
 
 
 def _markdown_fence(diff: str, most: int) -> list[str]:

@@ -125,8 +125,8 @@ class Watched(Mapping[Any, Any]):
 
     def _plain(self) -> dict[Any, Any]:
         """Return all values as a dict, and record all of them as read."""
-        found = {key: self[key] for key in self}
-        return {key: value._plain() if isinstance(value, Watched) else value for key, value in found.items()}
+        result = {key: self[key] for key in self}
+        return {key: value._plain() if isinstance(value, Watched) else value for key, value in result.items()}
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -185,10 +185,10 @@ def unknown_facts(source: ManifestSource) -> str:
     any.
     """
     root = source.path.parent
-    found = [os.path.relpath(path, root) for place in _places(source) for path in _programs(place / FACTS)]
-    if not found:
+    results = [os.path.relpath(path, root) for place in _places(source) for path in _programs(place / FACTS)]
+    if not results:
         return ""
-    return f"{source.name}: {', '.join(found)}: not run for other machines; {_GIVEN}"
+    return f"{source.name}: {', '.join(results)}: not run for other machines; {_GIVEN}"
 
 
 _GIVEN = "what asks for these facts fails where the facts of a machine do not have them"

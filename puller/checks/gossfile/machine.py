@@ -49,12 +49,12 @@ class Machine:
         return ask(test)
 
     def _limit(self, test: Test, default: float) -> Deadline:
-        given = test.options.get("timeout")
-        return self.deadline.within(default if given is None else given / _SECOND)
+        provided = test.options.get("timeout")
+        return self.deadline.within(default if provided is None else provided / _SECOND)
 
     def _query(self, words: list[str], limit: Deadline | None = None) -> Completed:
-        left = (limit or self.deadline).at_most((limit or self.deadline).seconds)
-        completed = self.system.query(Command(words, timeout=left, output_limit=1 << 20))
+        leftovers = (limit or self.deadline).at_most((limit or self.deadline).seconds)
+        completed = self.system.query(Command(words, timeout=leftovers, output_limit=1 << 20))
         if completed.timed_out:
             raise NotCarriedOut(f"{words[0]}: {completed.outcome}")
         return completed
@@ -87,30 +87,30 @@ class Machine:
     def _dns(self, test: Test) -> Values:
         name = str(test.options.get("resolve", test.name))
         try:
-            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            result = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         except socket.gaierror as error:
             if error.errno not in (socket.EAI_NONAME, socket.EAI_NODATA):
                 raise NotCarriedOut(f"{name}: {error.strerror}") from error
             return {"resolvable": lambda: False}
         except UnicodeError as error:
             raise NotCarriedOut(f"{name}: is not a valid host name: {error}") from error
-        return {"resolvable": lambda: True, "addrs": lambda: sorted({str(one[4][0]) for one in found})}
+        return {"resolvable": lambda: True, "addrs": lambda: sorted({str(item[4][0]) for item in result})}
 
     def _file(self, test: Test) -> Values:
         path = os.path.expanduser(str(test.options.get("path", test.name)))
         try:
-            found = os.lstat(path)
+            status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return {"exists": lambda: False}
-        name = {"link": "symlink", "fifo": "pipe"}.get(kind := kind_of(found.st_mode), kind)
+        name = {"link": "symlink", "fifo": "pipe"}.get(kind := kind_of(status.st_mode), kind)
         values: dict[str, Callable[[], Any]] = {
             "exists": lambda: True,
-            "mode": lambda: f"{stat.S_IMODE(found.st_mode):04o}",
+            "mode": lambda: f"{stat.S_IMODE(status.st_mode):04o}",
             "size": lambda: os.stat(path).st_size,
-            "owner": lambda: owner_name(found.st_uid),
-            "group": lambda: group_name(found.st_gid),
-            "uid": lambda: found.st_uid,
-            "gid": lambda: found.st_gid,
+            "owner": lambda: owner_name(status.st_uid),
+            "group": lambda: group_name(status.st_gid),
+            "uid": lambda: status.st_uid,
+            "gid": lambda: status.st_gid,
             "filetype": lambda: name,
             "contents": lambda: Lines(self._read(path).decode(errors="replace")),
             "contains": lambda: Lines(self._read(path).decode(errors="replace")),
@@ -118,7 +118,7 @@ class Machine:
             "sha256": lambda: self._digest(path, "sha256"),
             "sha512": lambda: self._digest(path, "sha512"),
         }
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             values["linked-to"] = lambda: os.readlink(path)
         return values
 
@@ -146,29 +146,29 @@ class Machine:
 
     def _group(self, test: Test) -> Values:
         try:
-            found = grp.getgrnam(str(test.options.get("groupname", test.name)))
+            result = grp.getgrnam(str(test.options.get("groupname", test.name)))
         except KeyError:
             return {"exists": lambda: False}
-        return {"exists": lambda: True, "gid": lambda: found.gr_gid}
+        return {"exists": lambda: True, "gid": lambda: result.gr_gid}
 
     def _user(self, test: Test) -> Values:
         name = str(test.options.get("username", test.name))
         try:
-            found = pwd.getpwnam(name)
+            result = pwd.getpwnam(name)
         except KeyError:
             return {"exists": lambda: False}
         return {
             "exists": lambda: True,
-            "uid": lambda: found.pw_uid,
-            "gid": lambda: found.pw_gid,
-            "groups": lambda: sorted(group_name(gid) for gid in os.getgrouplist(name, found.pw_gid)),
-            "home": lambda: found.pw_dir,
-            "shell": lambda: found.pw_shell,
+            "uid": lambda: result.pw_uid,
+            "gid": lambda: result.pw_gid,
+            "groups": lambda: sorted(group_name(gid) for gid in os.getgrouplist(name, result.pw_gid)),
+            "home": lambda: result.pw_dir,
+            "shell": lambda: result.pw_shell,
         }
 
     def _http(self, test: Test) -> Values:
         try:
-            wanted = Http(
+            desired = Http(
                 url=str(test.options.get("url", test.name)),
                 method=test.options.get("method", "GET"),
                 headers=tuple(test.options.get("request-headers", ())),
@@ -178,7 +178,7 @@ class Machine:
         except ValueError as error:
             raise NotCarriedOut(f"{test.name}: {error}") from error
         try:
-            answered = http.fetch(wanted, self._limit(test, 5.0))
+            answered = http.fetch(desired, self._limit(test, 5.0))
         except http.NoAnswerError as error:
             raise NotCarriedOut(str(error)) from error
         lines = "\n".join(f"{name}: {value}" for name, value in answered.headers.items())
@@ -207,9 +207,11 @@ class Machine:
             done = self._query(["ip", "-json", "address", "show", "dev", name])
             if done.exit_code != 0:
                 raise NotCarriedOut(f"ip: {done.outcome}: {done.tail(2)}")
-            found = msgspec.json.decode(done.stdout)
+            result = msgspec.json.decode(done.stdout)
             return [
-                f"{one['local']}/{one['prefixlen']}" for each in found for one in each.get("addr_info", ())
+                f"{item['local']}/{item['prefixlen']}"
+                for each in result
+                for item in each.get("addr_info", ())
             ]
 
         return {"exists": lambda: True, "mtu": mtu, "addrs": addrs}
@@ -234,16 +236,16 @@ class Machine:
 
     def _mount(self, test: Test) -> Values:
         point = os.path.normpath(str(test.options.get("mountpoint", test.name)))
-        found: list[list[str]] = []
+        results: list[list[str]] = []
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
             for line in stream:
                 words = line.split()
                 if _unescaped(words[4]) == point:
-                    found.append(words)
-        if not found:
+                    results.append(words)
+        if not results:
             return {"exists": lambda: False}
-        words = found[-1]  # the last one covers the others
-        rest = words[words.index("-") + 1 :]
+        words = results[-1]  # the last one covers the others
+        remainder = words[words.index("-") + 1 :]
 
         def usage() -> int:
             disk = os.statvfs(point)
@@ -255,9 +257,9 @@ class Machine:
         return {
             "exists": lambda: True,
             "opts": lambda: words[5].split(","),
-            "vfs-opts": lambda: rest[2].split(","),
-            "source": lambda: _unescaped(rest[1]),
-            "filesystem": lambda: rest[0],
+            "vfs-opts": lambda: remainder[2].split(","),
+            "source": lambda: _unescaped(remainder[1]),
+            "filesystem": lambda: remainder[0],
             "usage": usage,
         }
 
@@ -282,24 +284,24 @@ class Machine:
 
     def _port(self, test: Test) -> Values:
         protocol, _, number = str(test.options.get("port", test.name)).rpartition(":")
-        found = _listening(protocol or "tcp", int(number))
-        return {"listening": lambda: bool(found), **({"ip": lambda: found} if found else {})}
+        result = _listening(protocol or "tcp", int(number))
+        return {"listening": lambda: bool(result), **({"ip": lambda: result} if result else {})}
 
     def _process(self, test: Test) -> Values:
         name = str(test.options.get("comm", test.name))
-        found = any(process.is_called(name) or process.name == name for process in running())
-        return {"running": lambda: found}
+        result = any(process.is_called(name) or process.name == name for process in running())
+        return {"running": lambda: result}
 
     def _service(self, test: Test) -> Values:
         try:
-            wanted = Service(unit=str(test.options.get("name", test.name)))
+            desired = Service(unit=str(test.options.get("name", test.name)))
         except ValueError as error:
             raise NotCarriedOut(f"{test.name}: {error}") from error
-        unit = service.look(wanted.unit, self.deadline, self.system)
+        unit = service.look(desired.unit, self.deadline, self.system)
         return {"running": lambda: unit.is_active, "enabled": lambda: unit.is_enabled}
 
 
-def _listening(protocol: str, wanted: int) -> list[str]:
+def _listening(protocol: str, desired: int) -> list[str]:
     """Return the local addresses that listen on a port. Raises ``OSError``."""
     addresses = []
     try:
@@ -311,7 +313,7 @@ def _listening(protocol: str, wanted: int) -> list[str]:
         words = line.split()
         address, _, port = words[1].partition(":")
         is_open = words[3] == _LISTENING if protocol.startswith("tcp") else words[2].endswith(":0000")
-        if is_open and int(port, 16) == wanted:
+        if is_open and int(port, 16) == desired:
             addresses.append(_address(address))
     return sorted({*addresses})
 
@@ -324,7 +326,7 @@ def _address(text: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda result: chr(int(result[1], 8)), text)
 
 
 def explained(error: OSError) -> str:

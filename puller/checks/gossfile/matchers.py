@@ -35,7 +35,9 @@ def in_range(version: str, constraint: str) -> bool:
         key = _key(version)
     except ValueError:
         return False
-    return any(all(_holds(key, *one) for one in conditions) for conditions in parse_range(constraint))
+    return any(
+        all(_holds(key, *condition) for condition in conditions) for conditions in parse_range(constraint)
+    )
 
 
 @cache
@@ -45,10 +47,10 @@ def parse_range(text: str) -> Range:
 
 
 def _conditions(text: str) -> tuple[tuple[str, _Key], ...]:
-    found = _CONDITION.findall(text)
-    if not found or "".join("".join(one) for one in found) != "".join(text.split()):
+    matches = _CONDITION.findall(text)
+    if not matches or "".join("".join(item) for item in matches) != "".join(text.split()):
         raise ValueError(f"is {text.strip()!r}, expected a range such as '>1.0.0 <2.0.0'")
-    return tuple((sign or "=", _key(version)) for sign, version in found)
+    return tuple((sign or "=", _key(version)) for sign, version in matches)
 
 
 def _key(text: str) -> _Key:
@@ -59,11 +61,11 @@ def _key(text: str) -> _Key:
         )
     before = match[4]
     # A release sorts after its pre-releases. Numeric identifiers sort before words.
-    parts = tuple(
+    fields = tuple(
         (0, int(part), "") if (part.isascii() and part.isdecimal()) else (1, 0, part)
         for part in (before.split(".") if before else ())
     )
-    return int(match[1]), int(match[2]), int(match[3]), int(before is None), parts
+    return int(match[1]), int(match[2]), int(match[3]), int(before is None), fields
 
 
 def _holds(key: _Key, sign: str, other: _Key) -> bool:
@@ -88,13 +90,13 @@ class Lines(str):
 def problems(wanted: Any, path: Path, *, lines: bool = False) -> Iterator[tuple[Path, str]]:
     """Yield the unsupported parts of a matcher with their places. ``lines``: the matcher is for a text with lines."""
     if isinstance(wanted, list):
-        for index, one in enumerate(wanted):
-            if lines and isinstance(one, str):
-                yield from _pattern_problems(one, (*path, index))
-            elif lines and isinstance(one, list):
+        for index, item in enumerate(wanted):
+            if lines and isinstance(item, str):
+                yield from _pattern_problems(item, (*path, index))
+            elif lines and isinstance(item, list):
                 yield (*path, index), "must not be a list, because it is in a list of patterns"
             else:
-                yield from problems(one, (*path, index))
+                yield from problems(item, (*path, index))
     elif isinstance(wanted, Mapping):
         yield from _word_problems(wanted, path, lines=lines)
     elif wanted is None:
@@ -103,26 +105,26 @@ def problems(wanted: Any, path: Path, *, lines: bool = False) -> Iterator[tuple[
         yield path, f"is {wanted!r}, expected a list of patterns, or a matcher such as 'contain-substring'"
 
 
-def _word_problems(wanted: Mapping[Any, Any], path: Path, *, lines: bool) -> Iterator[tuple[Path, str]]:
-    if len(wanted) != 1:
-        yield path, f"has {len(wanted)} matchers, expected one, or 'and' with a list of several"
+def _word_problems(desired: Mapping[Any, Any], path: Path, *, lines: bool) -> Iterator[tuple[Path, str]]:
+    if len(desired) != 1:
+        yield path, f"has {len(desired)} matchers, expected one, or 'and' with a list of several"
         return
-    ((word, value),) = wanted.items()
+    ((word, value),) = desired.items()
     here = (*path, word)
     if word in ("and", "or"):
         if not isinstance(value, list) or not value:
             yield here, "must be a list of matchers"
             return
-        for index, one in enumerate(value):
-            yield from problems(one, (*here, index), lines=lines and not isinstance(one, str | int | float))
+        for index, item in enumerate(value):
+            yield from problems(item, (*here, index), lines=lines and not isinstance(item, str | int | float))
     elif word == "not":
         yield from problems(value, here, lines=lines and not isinstance(value, str | int | float))
     elif word in ("contain-elements", "consist-of"):
         if not isinstance(value, list):
             yield here, "must be a list of matchers"
             return
-        for index, one in enumerate(value):
-            yield from problems(one, (*here, index))
+        for index, item in enumerate(value):
+            yield from problems(item, (*here, index))
     elif word == "contain-element":
         yield from problems(value, here)
     elif word in _OF_TEXT:
@@ -152,32 +154,32 @@ def matches(found: Any, wanted: Any) -> bool:
         return _matches_word(found, word, value)
     if isinstance(wanted, list):
         if isinstance(found, Lines):
-            return all(_has_pattern(found, one) for one in wanted)
+            return all(_has_pattern(found, item) for item in wanted)
         items = _items(found)
         return items is not None and _assigned(items, wanted)
     return _is_equal(found, wanted)
 
 
-def _matches_word(found: Any, word: str, value: Any) -> bool:
+def _matches_word(result: Any, word: str, value: Any) -> bool:
     if word == "and":
-        return all(matches(found, one) for one in value)
+        return all(matches(result, one) for one in value)
     if word == "or":
-        return any(matches(found, one) for one in value)
+        return any(matches(result, one) for one in value)
     if word == "not":
-        return not matches(found, value)
+        return not matches(result, value)
     if word in _OF_TEXT:
-        text = _text(found)
+        text = _text(result)
         return text is not None and _OF_TEXT[word](text, value)
     if word in _OF_NUMBERS:
-        number, other = _number(found), _number(value)
+        number, other = _number(result), _number(value)
         return number is not None and other is not None and _OF_NUMBERS[word](number, other)
     if word == "equal":
-        return _is_exactly(found, value)
+        return _is_exactly(result, value)
     if word == "have-key":
-        return isinstance(found, Mapping) and value in found
+        return isinstance(result, Mapping) and value in result
     if word == "have-len":
-        return isinstance(found, str | list | Mapping) and len(found) == value
-    items = _items(found)
+        return isinstance(result, str | list | Mapping) and len(result) == value
+    items = _items(result)
     if items is None:
         return False
     if word == "contain-element":
@@ -203,53 +205,53 @@ _OF_NUMBERS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def _is_equal(found: Any, wanted: Any) -> bool:
+def _is_equal(result: Any, desired: Any) -> bool:
     """Compare single values by the type of the expected value."""
-    if isinstance(wanted, bool) or isinstance(found, bool):
-        return found is wanted
-    if isinstance(wanted, str):
-        return _text(found) == wanted
-    number = _number(found)
-    return number is not None and number == wanted
+    if isinstance(desired, bool) or isinstance(result, bool):
+        return result is desired
+    if isinstance(desired, str):
+        return _text(result) == desired
+    number = _number(result)
+    return number is not None and number == desired
 
 
-def _is_exactly(found: Any, wanted: Any) -> bool:
-    if isinstance(wanted, list):
-        items = _items(found)
-        same = items is not None and len(items) == len(wanted)
-        return same and all(_is_exactly(*pair) for pair in zip(items or (), wanted, strict=True))
-    if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and found == wanted
-    return _is_equal(found, wanted)
+def _is_exactly(result: Any, desired: Any) -> bool:
+    if isinstance(desired, list):
+        items = _items(result)
+        same = items is not None and len(items) == len(desired)
+        return same and all(_is_exactly(*pair) for pair in zip(items or (), desired, strict=True))
+    if isinstance(desired, Mapping):
+        return isinstance(result, Mapping) and result == desired
+    return _is_equal(result, desired)
 
 
-def _text(found: Any) -> str | None:
-    if isinstance(found, bool) or not isinstance(found, str | int | float):
+def _text(result: Any) -> str | None:
+    if isinstance(result, bool) or not isinstance(result, str | int | float):
         return None
-    return str(found)
+    return str(result)
 
 
-def _number(found: Any) -> float | None:
-    if isinstance(found, bool) or not isinstance(found, str | int | float):
+def _number(result: Any) -> float | None:
+    if isinstance(result, bool) or not isinstance(result, str | int | float):
         return None
     try:
-        return float(found)
+        return float(result)
     except (ValueError, OverflowError):
         return None
 
 
-def _items(found: Any) -> list[Any] | None:
+def _items(result: Any) -> list[Any] | None:
     """Return the value as a list: the lines of a text, or one item."""
-    if isinstance(found, list):
-        return found
-    if isinstance(found, str):
-        return found.rstrip("\n").split("\n") if isinstance(found, Lines) else found.split("\n")
-    return None if isinstance(found, Mapping) else [found]
+    if isinstance(result, list):
+        return result
+    if isinstance(result, str):
+        return result.rstrip("\n").split("\n") if isinstance(result, Lines) else result.split("\n")
+    return None if isinstance(result, Mapping) else [result]
 
 
-def _assigned(items: Sequence[Any], wanted: Sequence[Any]) -> bool:
+def _assigned(items: Sequence[Any], desired: Sequence[Any]) -> bool:
     """Return whether each matcher can have a different item that matches it."""
-    fits = [[index for index, item in enumerate(items) if matches(item, one)] for one in wanted]
+    fits = [[index for index, item in enumerate(items) if matches(item, one)] for one in desired]
     owners: dict[int, int] = {}
 
     def place(one: int, tried: set[int]) -> bool:
@@ -261,18 +263,18 @@ def _assigned(items: Sequence[Any], wanted: Sequence[Any]) -> bool:
                     return True
         return False
 
-    return all(place(one, set()) for one in range(len(wanted)))
+    return all(place(one, set()) for one in range(len(desired)))
 
 
-def _has_pattern(found: str, wanted: Any) -> bool:
-    if not isinstance(wanted, str):
+def _has_pattern(result: str, desired: Any) -> bool:
+    if not isinstance(desired, str):
         return (
-            matches(found, {"contain-element": wanted})
-            if isinstance(wanted, Mapping)
-            else str(wanted) in found
+            matches(result, {"contain-element": desired})
+            if isinstance(desired, Mapping)
+            else str(desired) in result
         )
-    is_inverse, is_regex, text = _pattern(wanted)
-    has = is_found(re.compile(text, re.MULTILINE), found) if is_regex else text in found
+    is_inverse, is_regex, text = _pattern(desired)
+    has = is_found(re.compile(text, re.MULTILINE), result) if is_regex else text in result
     return has is not is_inverse
 
 

@@ -104,20 +104,20 @@ def read(text: str, source: str) -> tuple[list[Test], list[Problem]]:
     if not isinstance(value, dict) or not value:
         return [], [Problem((), "must be a mapping of kinds to tests")]
     tests: list[Test] = []
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for kind, resources in value.items():
         if kind not in ATTRIBUTES:
-            found.append(Problem((kind,), "is not a supported kind"))
+            problems.append(Problem((kind,), "is not a supported kind"))
         elif not isinstance(resources, dict) or not resources:
-            found.append(Problem((kind,), "must be a mapping of tests"))
+            problems.append(Problem((kind,), "must be a mapping of tests"))
         else:
             for name, attributes in resources.items():
-                found += _problems(kind, name, attributes)
+                problems += _problems(kind, name, attributes)
                 if isinstance(attributes, dict):
                     tests.append(_test(kind, str(name), attributes))
-    if not found and not any(not test.skip for test in tests):
-        found.append(Problem((), "skips all of its tests"))
-    return tests, found
+    if not problems and not any(not test.skip for test in tests):
+        problems.append(Problem((), "skips all of its tests"))
+    return tests, problems
 
 
 def _test(kind: str, name: str, attributes: dict[Any, Any]) -> Test:
@@ -184,7 +184,7 @@ def _option_problem(kind: str, key: str, value: Any) -> str:
     if key == "no-follow-redirects":
         return "" if isinstance(value, bool) else "must be true or false"
     if key == "request-headers":
-        is_list = isinstance(value, list) and all(isinstance(one, str) and ":" in one for one in value)
+        is_list = isinstance(value, list) and all(isinstance(item, str) and ":" in item for item in value)
         return "" if is_list else "must be a list of 'Name: value'"
     if key == "method" and value not in _MODES:
         return f"is not supported: {value!r}, expected {' or '.join(_MODES)}"

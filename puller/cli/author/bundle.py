@@ -139,17 +139,17 @@ class AgentPackage(msgspec.Struct, frozen=True):
         """Return the package at a path. Raises ``PublishError`` unless its name is that of a package from
         `packaging/build`.
         """
-        if found := _DEBIAN.fullmatch(path.name):
-            number, revision, release, architecture = found.groups()
+        if match := _DEBIAN.fullmatch(path.name):
+            number, revision, release, architecture = match.groups()
             system, example = f"Debian-{release}-{architecture}", f"debian-{release}"
-        elif found := _RED_HAT.fullmatch(path.name):
-            number, revision, hardware = found.groups()
+        elif match := _RED_HAT.fullmatch(path.name):
+            number, revision, hardware = match.groups()
             system, example = f"RedHat-{hardware}", "rocky-9"
         else:
-            wanted = "puller_1.4.0-1+deb12_amd64.deb or puller-1.4.0-1.x86_64.rpm"
+            expected = "puller_1.4.0-1+deb12_amd64.deb or puller-1.4.0-1.x86_64.rpm"
             raise PublishError(
                 str(path),
-                f"is not named as a package of Puller is, such as {wanted}",
+                f"is not named as a package of Puller is, such as {expected}",
                 code=ProblemCode.UNREADABLE_SOURCE,
             )
         try:
@@ -175,8 +175,8 @@ def files_of(name: str, paths: Sequence[Path]) -> dict[str, bytes]:
     seen: dict[str, AgentPackage] = {}
     for package in packages:
         if package.number != number:
-            what = f"is of Puller {package.number}, and {packages[0].path.name} of {number}"
-            raise PublishError(str(package.path), f"{what}: one bundle brings one version")
+            detail = f"is of Puller {package.number}, and {packages[0].path.name} of {number}"
+            raise PublishError(str(package.path), f"{detail}: one bundle brings one version")
         if (other := seen.setdefault(package.system, package)) is not package:
             raise PublishError(str(package.path), f"is for the same machines as {other.path}")
     packages.sort(key=lambda package: package.system)

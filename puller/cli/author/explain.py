@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 _COLOURS = {"stable": "green", "changed": "yellow", "refreshed": "yellow", "failed": "red", "skipped": "cyan"}
 
 
-def key_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def key_lines(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines about a key in one bundle: its value, and all sources, with the deciding one in colour."""
-    where = f"{found['bundle']}, {found['manifest']}" if "manifest" in found else found["bundle"]
-    yield _styled(f"{found['key']} in {where}: ", bold=True) + _outcome(found)
+    where = f"{result['bundle']}, {result['manifest']}" if "manifest" in result else result["bundle"]
+    yield _styled(f"{result['key']} in {where}: ", bold=True) + _outcome(result)
     decided = False
-    for source in found["sources"]:
+    for source in result["sources"]:
         is_first = source["found"] and not decided
         decided = decided or is_first
         yield visible(f"  {source['source']} {source['name']}: ") + _outcome(source, dim=not is_first)
@@ -63,35 +63,35 @@ def key_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield from (_styled(f"    {line}", dim=True) for line in source.get("lines", ()))
 
 
-def _outcome(found: Mapping[str, Any], *, dim: bool = False) -> str:
-    if "error" in found:
-        return _styled(str(found["error"]), fg="red")
-    if not found["found"]:
-        return _styled("does not have it", dim=True) if "source" in found else "nothing has it"
-    return _styled(_text(found["value"]), fg=None if dim else "green")
+def _outcome(result: Mapping[str, Any], *, dim: bool = False) -> str:
+    if "error" in result:
+        return _styled(str(result["error"]), fg="red")
+    if not result["found"]:
+        return _styled("does not have it", dim=True) if "source" in result else "nothing has it"
+    return _styled(_text(result["value"]), fg=None if dim else "green")
 
 
-def resource_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def resource_lines(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines about a resource in one bundle: declaration, properties, used values, and the last run."""
-    yield _styled(f"{found['resource']} in {found['bundle']}", bold=True)
-    yield visible(f"  declared at {', '.join([found['declared'], *found.get('also_declared', ())])}")
-    if "item" in found:
-        yield visible(f"  {found['item']}")
-    yield from (visible(f"  applied {sentence}") for sentence in found.get("applied", ()))
-    if "failure" in found:
-        yield "  cannot be applied on this host: " + _styled(found["failure"], fg="red")
+    yield _styled(f"{result['resource']} in {result['bundle']}", bold=True)
+    yield visible(f"  declared at {', '.join([result['declared'], *result.get('also_declared', ())])}")
+    if "item" in result:
+        yield visible(f"  {result['item']}")
+    yield from (visible(f"  applied {sentence}") for sentence in result.get("applied", ()))
+    if "failure" in result:
+        yield "  cannot be applied on this host: " + _styled(result["failure"], fg="red")
     else:
         yield "  properties"
-        yield from (f"    {visible(name)}: {_text(value)}" for name, value in found["properties"].items())
-    if found["uses"]:
+        yield from (f"    {visible(name)}: {_text(value)}" for name, value in result["properties"].items())
+    if result["uses"]:
         yield "  uses"
-        yield from _used(found["uses"], "  ")
-    if "on_record" in found:
+        yield from _used(result["uses"], "  ")
+    if "on_record" in result:
         yield "  on record"
-        yield from (visible(f"    {sentence}") for sentence in found["on_record"])
+        yield from (visible(f"    {sentence}") for sentence in result["on_record"])
     for name in ("requires", "subscribes", "reloads_for", "refreshes", "below"):
-        yield from (visible(f"  {name.replace('_', ' ')} {reference}") for reference in found.get(name, ()))
-    yield from _last_run_lines(found.get("last_run"))
+        yield from (visible(f"  {name.replace('_', ' ')} {reference}") for reference in result.get(name, ()))
+    yield from _last_run_lines(result.get("last_run"))
 
 
 def _used(uses: Iterable[Mapping[str, Any]], indent: str) -> Iterator[str]:
@@ -192,11 +192,11 @@ def _subjects(
     """Yield SOURCE, or each enforced bundle. Raises ``PullerError`` for an unreadable one."""
     if source is not None:
         with ExitStack() as opened:
-            places = [opened.enter_context(open_source(one)) for one in (*before, source)]
+            places = [opened.enter_context(open_source(item)) for item in (*before, source)]
             inputs = load_inputs(options)
             recorder = Recorder()
-            given = msgspec.structs.replace(inputs.for_manifest(), watch=recorder.watch)
-            catalog = load_together(places, given)
+            provided = msgspec.structs.replace(inputs.for_manifest(), watch=recorder.watch)
+            catalog = load_together(places, provided)
             yield _Subject(source, catalog.manifests[-1], recorder, catalog)
             inputs.warn()
         return
@@ -271,15 +271,15 @@ def _explained(subject: str, about: _Subject) -> Iterator[dict[str, Any]]:
     yield from ({**found, **_last_run(found, about)} for found in explained)
 
 
-def _last_run(found: Mapping[str, Any], about: _Subject) -> dict[str, Any]:
+def _last_run(result: Mapping[str, Any], about: _Subject) -> dict[str, Any]:
     """Return the result of the last run for a resource, and the reason."""
     if about.report is None or about.bundle is None:
         return {}
     last: dict[str, Any] = {"finished": about.report.finished, "version": about.bundle.version}
     if about.bundle.held:
         last["held"] = about.bundle.held
-    wanted = (found["resource"], found.get("applied", []))
-    event = next((one for one in about.bundle.events if (one.reference, one.applied) == wanted), None)
+    desired = (result["resource"], result.get("applied", []))
+    event = next((one for one in about.bundle.events if (one.reference, one.applied) == desired), None)
     if event is None:
         return {"last_run": {**last, "state": "not in that run"}}
     return {"last_run": {**last, "state": str(event.state), "why": why(event)}}

@@ -78,16 +78,16 @@ def lint(
     Exit status: 0 without errors, 1 with errors, 13 if SOURCE cannot be read, 64 if SOURCE does not exist.
     """
     with contextlib.ExitStack() as opened:
-        *others, found = (opened.enter_context(open_source(one)) for one in (*before, source))
+        *others, result = (opened.enter_context(open_source(item)) for item in (*before, source))
         inputs = load_inputs(options)
         contexts = (
             [] if before or has_context(options) else open_contexts(source, options["private_key"], opened)
         )
         if contexts:
-            linted = lint_on_each(found, [(context.inputs, context.before) for context in contexts])
+            linted = lint_on_each(result, [(context.inputs, context.before) for context in contexts])
         else:
-            given = options["data_files"]
-            linted = lint_bundle(found, inputs.for_manifest(), before=others, data_files=given)
+            provided = options["data_files"]
+            linted = lint_bundle(result, inputs.for_manifest(), before=others, data_files=provided)
         if strict:
             linted = linted.strict()
         for line in _lines(linted, output_format, verbose, documents):

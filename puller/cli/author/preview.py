@@ -104,8 +104,8 @@ class StoredHosts:
                 count += 1
                 yield Machine(name, described(facts), is_partial=True)
         if not count:
-            what = "no host in it has sent facts: `reports: facts` in their configuration names them"
-            raise UsageError(f"{self._location}: {what}")
+            detail = "no host in it has sent facts: `reports: facts` in their configuration names them"
+            raise UsageError(f"{self._location}: {detail}")
 
 
 @contextmanager
@@ -212,15 +212,15 @@ def preview(
             )
         before = before or bundles_before(source)
         sides, notes = _sides(source, options, opened)
-        others = tuple(opened.enter_context(open_source(one)) for one in before)
+        others = tuple(opened.enter_context(open_source(item)) for item in before)
         machines = tested or _machines((*facts, *more_facts), fleet, opened)
-        found = _previewed(sides, others, machines, options, notes)
-    written = _written(found, output_format, colours=output is None and is_wanted(sys.stdout))
+        result = _previewed(sides, others, machines, options, notes)
+    written = _written(result, output_format, colours=output is None and is_wanted(sys.stdout))
     if output is None:
         click.echo(written, nl=False)
     else:
         _write(output, written)
-    return ExitStatus.FAILED if found.fails else ExitStatus.CHANGED if found.changes else ExitStatus.OK
+    return ExitStatus.FAILED if result.fails else ExitStatus.CHANGED if result.changes else ExitStatus.OK
 
 
 def _tested_machines(source: str, opened: contextlib.ExitStack) -> tuple[Machine, ...]:
@@ -270,9 +270,9 @@ def _published(
 ) -> tuple[ManifestSource, str]:
     """Return the current release of the bundle at ``source``, and a note about it."""
     if (where := options["site"] or releases.find_site(source)) is None:
-        what = "the directory site is missing here and beside the bundle"
+        detail = "the directory site is missing here and beside the bundle"
         raise click.UsageError(
-            f"the current release is unknown: {what}: expected --site DIR|URL or --from OLD"
+            f"the current release is unknown: {detail}: expected --site DIR|URL or --from OLD"
         )
     site = opened.enter_context(releases.open_site(where, options["root"]))
     release = releases.find_published(site, options["name"] or _name_of(source), options["channel"])
@@ -306,25 +306,25 @@ def _previewed(
     options: dict[str, Any],
     notes: tuple[str, ...],
 ) -> "Preview":
-    given = Given(
+    provided = Given(
         os.urandom(32),
         tuple(map(Path, options["data_files"])),
         tuple(assigned(options["data_pairs"])),
         options["private_key"],
     )
-    old, new = (Shared(OneByOne(side, given, before)) for side in sides)
-    unknown = dict.fromkeys((*empty_documents(given.data_files), *filter(None, map(unknown_facts, sides))))
+    old, new = (Shared(OneByOne(side, provided, before)) for side in sides)
+    unknown = dict.fromkeys((*empty_documents(provided.data_files), *filter(None, map(unknown_facts, sides))))
     with watched_on_a_terminal(machines) as watched:
-        found = groups.preview(old, new, watched, (*notes, *unknown))
-    return msgspec.structs.replace(found, missing=joined_missing((old, new)))
+        result = groups.preview(old, new, watched, (*notes, *unknown))
+    return msgspec.structs.replace(result, missing=joined_missing((old, new)))
 
 
-def _written(found: "Preview", output_format: str, *, colours: bool) -> str:
+def _written(result: "Preview", output_format: str, *, colours: bool) -> str:
     write: Callable[[Preview], str]
     if output_format == "json":
         write = as_json
     elif output_format == "markdown":
         write = preview_formats.as_markdown
     else:
-        return as_text(found, colours=colours)
-    return write(found)
+        return as_text(result, colours=colours)
+    return write(result)

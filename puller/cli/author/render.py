@@ -90,12 +90,12 @@ class TemplateOptions(msgspec.Struct, frozen=True):
 
 def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOptions | None:
     """Return the options to render SOURCE as a template, or ``None`` for a manifest. Raises ``UsageError``."""
-    given = [options[name] for name in ("left_delimiter", "right_delimiter", "skip_empty", "output")]
-    left, right, skip_empty, output = given
+    provided = [options[name] for name in ("left_delimiter", "right_delimiter", "skip_empty", "output")]
+    leftovers, right, skip_empty, output = provided
     engine = _engine_of(source, options["engine"])
     if engine is not None:
-        return TemplateOptions(engine, (left, right), skip_empty, output)
-    if any(given):
+        return TemplateOptions(engine, (leftovers, right), skip_empty, output)
+    if any(provided):
         raise UsageError(
             "delimiters, --skip-empty and --output are for templates: say --engine jinja, jet or go"
         )
@@ -104,15 +104,15 @@ def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOp
     return None
 
 
-def _engine_of(source: str, given: str | None) -> str | None:
+def _engine_of(source: str, provided: str | None) -> str | None:
     """Return the engine of a template or a directory of templates, or ``None`` for a manifest. Raises
     ``UsageError``.
     """
     path = source.rstrip("/")
-    if given is None and (named_engine(path) is None or os.path.exists(os.path.join(path, MANIFEST))):
+    if provided is None and (named_engine(path) is None or os.path.exists(os.path.join(path, MANIFEST))):
         return None
     try:
-        return choose_engine(path, given)
+        return choose_engine(path, provided)
     except ValueError as error:
         raise UsageError(f"SOURCE {error}") from None
 
@@ -145,8 +145,10 @@ def _home(path: Path) -> BundleFiles:
 
 
 def _scope(inputs: CommandInputs, home: BundleFiles) -> Scope:
-    given = inputs.for_manifest()
-    scope = Scope(need_bundle_facts(given.facts, Path(home.tree.root)), merged(given.sources), given.environ)
+    provided = inputs.for_manifest()
+    scope = Scope(
+        need_bundle_facts(provided.facts, Path(home.tree.root)), merged(provided.sources), provided.environ
+    )
     return scope.with_names(bundle_functions(home, scope))
 
 
@@ -196,12 +198,12 @@ class _Directory:
 
     def _write(self, output: str, *, is_secret: bool) -> None:
         """Write like the resource: only changed files, and only inside ``output``."""
-        left, right = self.options.delimiters
+        leftovers, right = self.options.delimiters
         properties = ScaffoldProperties(
             name=os.path.abspath(output),
             source=str(self.path),
             engine=self.options.engine,
-            left_delimiter=left,
+            left_delimiter=leftovers,
             right_delimiter=right,
             skip_empty=self.options.skip_empty,
             mode=FileMode(0o600) if is_secret else None,
@@ -258,17 +260,17 @@ def render(
       puller render web/templates/app.conf.j2 --data values.yaml
       puller render web/templates/app --engine jet --data values.yaml -o /tmp/app
     """
-    if (wanted := find_template_options(source, options)) is not None:
-        render_templates(source, wanted, load_inputs(options), output_format)
+    if (desired := find_template_options(source, options)) is not None:
+        render_templates(source, desired, load_inputs(options), output_format)
         return
     with contextlib.ExitStack() as opened:
         before = before or bundles_before(source)
-        *others, found = (opened.enter_context(open_source(one)) for one in (*before, source))
+        *others, result = (opened.enter_context(open_source(item)) for item in (*before, source))
         inputs = load_inputs(options)
         if as_text:
-            _show_texts(found, inputs.for_manifest(), output_format)
+            _show_texts(result, inputs.for_manifest(), output_format)
             return
-        manifest = load_together((*others, found), inputs.for_manifest()).manifests[-1]
+        manifest = load_together((*others, result), inputs.for_manifest()).manifests[-1]
         resources = [_resource(manifest.declarations[index]) for index in manifest.order]
         show({"data": _plain(manifest.scope.data), "resources": resources}, output_format)
         inputs.warn()

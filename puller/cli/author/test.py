@@ -137,7 +137,7 @@ def test(
 def open_bundles(sources: Iterable[str | Path], *, update: bool = False) -> "Iterator[list[BundleWithCases]]":
     """Open the bundles at ``sources`` while the block runs. Raises ``SourceError`` and ``UnpackError``."""
     with contextlib.ExitStack() as opened:
-        found = []
+        results = []
         for source in map(str, sources):
             manifest = opened.enter_context(open_source(source))
             is_packed = not manifest.path.is_relative_to(Path(source).absolute()) and not os.path.samefile(
@@ -146,8 +146,8 @@ def open_bundles(sources: Iterable[str | Path], *, update: bool = False) -> "Ite
             if is_packed and update:
                 raise UsageError(f"{source}: is a bundle file; snapshots are written in its directory")
             shown = source if is_packed else os.path.normpath(os.path.dirname(manifest.name))
-            found.append(BundleWithCases(manifest.path, "" if shown == "." else shown))
-        yield found
+            results.append(BundleWithCases(manifest.path, "" if shown == "." else shown))
+        yield results
 
 
 def run_tests(

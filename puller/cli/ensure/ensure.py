@@ -57,20 +57,20 @@ ensure_options = together(job_options, session_option, fact_options, data_option
 
 
 def run_one(
-    wanted: Wanted, options: dict[str, Any], log: Log, *, diff: bool | None
+    desired: Wanted, options: dict[str, Any], log: Log, *, diff: bool | None
 ) -> tuple[list[Event], int]:
     """Ensure a resource with the options of ``ensure_options``. Return its events and the exit status."""
     started, stops = time.perf_counter(), StopRequests(log.at_once)
     directory = options["session_directory"]
     session = Session.open(Path(directory)) if directory else None
-    given = load_inputs(options).with_files_beside(working_directory())
-    for problem in given.beside.ignored:
+    provided = load_inputs(options).with_files_beside(working_directory())
+    for problem in provided.beside.ignored:
         warn(f"warning: {text_of(problem)}")
-    inputs = given.for_manifest()
+    inputs = provided.for_manifest()
     settings = Options(noop=options["noop"], diff=diff).settings(log, stops)
     with stops.handled():
         try:
-            events = ensure(wanted, inputs, settings, stops, session)
+            events = ensure(desired, inputs, settings, stops, session)
         except Stopped as stop:
             log.error(f"{stop}; nothing was changed")
             return [], stop.exit_status
@@ -107,9 +107,9 @@ def pipe(as_yaml: bool, **options: Any) -> int:
     """
     event, status = None, int(ExitStatus.USAGE)
     try:
-        wanted = parse_request(_read())
+        desired = parse_request(_read())
         # Standard output contains only the response, and a diff only on request.
-        events, status = run_one(wanted, options, Log(io.StringIO()), diff=bool(options["diff"]))
+        events, status = run_one(desired, options, Log(io.StringIO()), diff=bool(options["diff"]))
         event = events[-1] if events else None
         problems = event.problems if event else [_STOPPED]
     except UsageError as refused:
@@ -169,9 +169,9 @@ def properties_from(resource_type: ResourceType, values: Mapping[str, Any]) -> d
     if conditions:
         properties["control"] = conditions
     if values["check"]:
-        rest = {name: values[f"check_{name}"] for name in ("tries", "try_sleep", "timeout")}
-        given = {name: value for name, value in rest.items() if value is not None}
-        properties["health_checks"] = [{"command": command, **given} for command in values["check"]]
+        remainder = {name: values[f"check_{name}"] for name in ("tries", "try_sleep", "timeout")}
+        provided = {name: value for name, value in remainder.items() if value is not None}
+        properties["health_checks"] = [{"command": command, **provided} for command in values["check"]]
     return properties
 
 
@@ -320,16 +320,16 @@ def _command(resource_type: ResourceType) -> click.Command:
             properties["ensure"] = ensure
         # A line for every state, because the user wants to see the result.
         level = verbosity(verbose=not options["quiet"], quiet=options["quiet"])
-        wanted = Wanted(resource_type.type_name, properties)
+        desired = Wanted(resource_type.type_name, properties)
         log = Log(sys.stdout, level=level)
         with watched_by(Fetching(log)), confined_when_needed():
-            return run_one(wanted, options, log, diff=options["diff"])[1]
+            return run_one(desired, options, log, diff=options["diff"])[1]
 
     # Properties depend on the type. In --help they precede the common options.
     made = click.command(name, help=_help(resource_type))(command)
     taken = frozenset(option for parameter in made.params for option in parameter.opts)
-    arguments, rest = made.params[:2], made.params[2:]
-    made.params = [*arguments, *property_options(resource_type, taken), *rest]
+    arguments, remainder = made.params[:2], made.params[2:]
+    made.params = [*arguments, *property_options(resource_type, taken), *remainder]
     return made
 
 

@@ -52,17 +52,17 @@ def report(session_directory: str | None, remove: bool, output_format: str) -> i
     """
     if not session_directory:
         raise UsageError(f"no session: set {sessions.VARIABLE}, or give --session")
-    found = Session.open(Path(session_directory))
-    recorded = found.events()
-    events = [one.event for one in recorded]
+    result = Session.open(Path(session_directory))
+    recorded = result.events()
+    events = [item.event for item in recorded]
     summary = Summary.of(events, sum(event.duration for event in events))
     if output_format == "text":
         for event in events:
             say(sentence(event))
         say(str(summary))
     else:
-        value = {"started": found.start.started, "summary": summary, "events": recorded}
+        value = {"started": result.start.started, "summary": summary, "events": recorded}
         show(msgspec.to_builtins(value), output_format)
     if remove:
-        found.remove()
+        result.remove()
     return summary.exit_status(detailed=False)

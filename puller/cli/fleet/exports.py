@@ -120,7 +120,7 @@ def exports(
 
     Exit status: 0 if the values are written, 20 if FILE stays unchanged because hosts are missing.
     """
-    wanted = parse_conditions(conditions)
+    desired = parse_conditions(conditions)
     address, _, port = target.partition(":")
     if not address:
         raise UsageError(f"--target is {target!r}, expected the name of an export, or two: address:port")
@@ -129,14 +129,14 @@ def exports(
         reader = open_reader(store, silent_after)
         names = _hosts(reader, in_order=in_order)
         if conditions:
-            names = [name for name, facts in reader.facts(names) if wanted(facts)]
+            names = [name for name, facts in reader.facts(names) if desired(facts)]
         for bundle in dict.fromkeys(bundles):
             standings = reader.exporting(bundle, names)
             collected.append(collect(bundle, standings, lambda version, of=bundle: types(of, version)))  # type: ignore[misc]
-    for one in collected:
-        for host, why in one.left_out.items():
-            say(f"{host}: left out of the exports of {one.bundle}: {why}", err=True)
-    count = sum(len(one.values) for one in collected)
+    for item in collected:
+        for host, why in item.left_out.items():
+            say(f"{host}: left out of the exports of {item.bundle}: {why}", err=True)
+    count = sum(len(item.values) for item in collected)
     if output_format == "file_sd":
         targets = as_targets(collected, address, port)
         _report_left_out(collected, targets, target)
@@ -152,9 +152,9 @@ def exports(
 def _report_left_out(collected: Sequence[Collected], targets: Targets, target: str) -> None:
     """Report the hosts without a target. Raises ``UsageError`` if all hosts lack one."""
     if targets.left_out and not targets.groups:
-        names = sorted({name for one in collected for values in one.values.values() for name in values})
-        what = f"no host exports {' and '.join(filter(None, target.split(':')))}"
-        raise UsageError(f"--target {target}: {what}; the hosts export {', '.join(names) or 'nothing'}")
+        names = sorted({name for item in collected for values in item.values.values() for name in values})
+        detail = f"no host exports {' and '.join(filter(None, target.split(':')))}"
+        raise UsageError(f"--target {target}: {detail}; the hosts export {', '.join(names) or 'nothing'}")
     for (bundle, host), why in targets.left_out.items():
         say(f"{host}: left out of the targets of {bundle}: {why}", err=True)
 
@@ -187,10 +187,10 @@ def _site_of(directory: Path | None) -> Any:
     def types(bundle: str, version: str) -> "Mapping[str, Export]":
         if (bundle, version) not in known:
             known[bundle, version] = look(bundle, version)
-        found = known[bundle, version]
-        if isinstance(found, str):
-            raise ValueError(found)
-        return found
+        result = known[bundle, version]
+        if isinstance(result, str):
+            raise ValueError(result)
+        return result
 
     with open_site(str(place), None) as site:
         yield types
@@ -205,8 +205,8 @@ def _write(file: Path, text: str, count: int, *, force: bool) -> None:
             return
         there = _count(before)
         if not force and is_suspicious(there, count):
-            what = f"{counted(count, 'host is', 'hosts are')} left of {there}, and it stays as it is"
-            raise FewHostsError(f"{file}: {what}; --force writes it all the same")
+            detail = f"{counted(count, 'host is', 'hosts are')} left of {there}, and it stays as it is"
+            raise FewHostsError(f"{file}: {detail}; --force writes it all the same")
         write_output(file, text.encode())
     except OSError as error:
         raise SourceError(
@@ -226,13 +226,13 @@ def _read(read: Callable[[], bytes]) -> str:
 def _count(text: str) -> int:
     """Return the number of hosts in a file of this command, or 0 for any other file."""
     try:
-        found = parsing.load_yaml(text, "exports")
+        yaml = parsing.load_yaml(text, "exports")
     except HieraError:
         return 0
-    if isinstance(found, list):
-        return len(found)
+    if isinstance(yaml, list):
+        return len(yaml)
     try:
-        return sum(map(len, found["data"]["exports"].values()))
+        return sum(map(len, yaml["data"]["exports"].values()))
     except (TypeError, KeyError, AttributeError):
         return 0
 

@@ -43,7 +43,7 @@ def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
       puller fleet facts --where os.family=Debian --to facts
       puller preview web --fleet fleet.db
     """
-    wanted = parse_conditions(conditions)
+    desired = parse_conditions(conditions)
     count = 0
     with opened_store(location) as store:
         reader = open_reader(store, None)
@@ -51,7 +51,7 @@ def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
             tree = OutputTree(directory)
             tree.sync()  # also makes the directory, if no host matches
             for name, found in reader.facts():
-                if wanted(found):
+                if desired(found):
                     text = json.dumps(found, indent=2, sort_keys=True)
                     tree.write(f"{name}.json", [f"{text}\n".encode()])
                     count += 1

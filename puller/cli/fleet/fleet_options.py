@@ -53,8 +53,10 @@ def opened_store(location: str, *, make: bool = False) -> "Iterator[Store]":
     try:
         from puller.fleet.store.database import Store
     except ImportError:
-        what = "the fleet's store needs SQLAlchemy, which is not installed"
-        raise UsageError(f"{what}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY) from None
+        detail = "the fleet's store needs SQLAlchemy, which is not installed"
+        raise UsageError(
+            f"{detail}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY
+        ) from None
     store = Store.open(location, make=make)
     try:
         yield store
@@ -71,13 +73,13 @@ def open_reader(store: "Store", silent_after: timedelta | None) -> "Reader":
 
 def parse_conditions(texts: Sequence[str]) -> Condition:
     """Return a function that tests facts against all ``--where`` options. Raises ``UsageError``."""
-    wanted: list[tuple[list[str], str]] = []
+    desired: list[tuple[list[str], str]] = []
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not all(name.split(".")):
             raise UsageError(f"--where is {text!r}", expected="FACT=VALUE such as os.release.major=12")
-        wanted.append((name.split("."), value))
-    return lambda facts: all(_found(facts, steps) == value for steps, value in wanted)
+        desired.append((name.split("."), value))
+    return lambda facts: all(_found(facts, steps) == value for steps, value in desired)
 
 
 def _found(facts: Any, steps: Sequence[str]) -> str | None:

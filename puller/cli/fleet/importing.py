@@ -119,17 +119,17 @@ class _Progress:
 
 
 def _sentence(imported: "Imported", seconds: float) -> str:
-    parts = [
+    pieces = [
         f"{counted(imported.read, 'new report')} in {seconds:.1f} s",
         f"{imported.newest} of them the last of their host",
     ]
     if imported.unchanged:
-        parts.append(f"{imported.unchanged} were imported before")
+        pieces.append(f"{imported.unchanged} were imported before")
     if imported.refused:
-        parts.append(f"{counted(imported.refused, 'file is no report', 'files are no reports')}")
+        pieces.append(f"{counted(imported.refused, 'file is no report', 'files are no reports')}")
     if imported.removed:
-        parts.append(f"{counted(imported.removed, 'file')} removed")
-    return "; ".join(parts)
+        pieces.append(f"{counted(imported.removed, 'file')} removed")
+    return "; ".join(pieces)
 
 
 def _plain(imported: "Imported") -> dict[str, object]:
@@ -140,7 +140,7 @@ def _plain(imported: "Imported") -> dict[str, object]:
         "known": imported.known,
         "imported_before": imported.unchanged,
         "refused": imported.refused,
-        "newly_refused": [{"path": one.path, "why": one.why} for one in imported.told],
+        "newly_refused": [{"path": item.path, "why": item.why} for item in imported.told],
         "removed": imported.removed,
         "forgotten_runs": imported.forgotten,
     }

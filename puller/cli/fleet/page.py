@@ -49,9 +49,9 @@ def page(location: str, directory: Path, name: str, silent_after: timedelta | No
         try:
             import matplotlib  # noqa: F401  asked for before the pages are begun
         except ImportError:
-            what = "the pages' pictures need matplotlib, which is not installed"
+            detail = "the pages' pictures need matplotlib, which is not installed"
             raise UsageError(
-                f"{what}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY
+                f"{detail}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY
             ) from None
         from puller.fleet.pages.pages import make_pages  # needs the extra fleet
         from puller.fleet.store.importer import refused_files  # needs the extra fleet

@@ -82,8 +82,8 @@ def _parsed(listen: str) -> tuple[str, int]:
         if not (port.isascii() and port.isdecimal()) or int(port) > 65535:
             raise ValueError
     except ValueError:
-        what = f"{listen!r}, expected the address and port of this machine, such as {_DEFAULT}"
-        raise click.BadParameter(what, param_hint="--listen") from None
+        detail = f"{listen!r}, expected the address and port of this machine, such as {_DEFAULT}"
+        raise click.BadParameter(detail, param_hint="--listen") from None
     return address, int(port)
 
 

@@ -60,7 +60,7 @@ def status(
       puller fleet status --failed --where os.release.major=12
       puller fleet status --silent 1d --format json
     """
-    wanted = parse_conditions(conditions)
+    desired = parse_conditions(conditions)
     with opened_store(location) as store:
         from puller.fleet.store.importer import refused_files  # needs the extra fleet
 
@@ -76,7 +76,7 @@ def status(
                 of_bundle = {row["host"] for row in reader.standings(bundle)}
                 rows = [row for row in rows if row.name in of_bundle]
             if conditions:
-                holds = {name for name, facts in reader.facts([row.name for row in rows]) if wanted(facts)}
+                holds = {name for name, facts in reader.facts([row.name for row in rows]) if desired(facts)}
                 rows = [row for row in rows if row.name in holds]
             _print_hosts(rows, output_format)
             return
@@ -110,8 +110,8 @@ def _print_fleet(reader: "Reader", refused: int, files: Any) -> None:
 
     counts = ", ".join(f"{count} {Condition(word).label}" for word, count in fleet.states.items())
     say(f"{counted(fleet.hosts, 'host')}: {counts}" if fleet.hosts else "no report of any host was imported")
-    for one in fleet.bundles:
-        _print_bundle(reader, one.name)
+    for bundle in fleet.bundles:
+        _print_bundle(reader, bundle.name)
     if fleet.failures:
         say("\nfailures:")
         _print_failures(fleet.failures)
@@ -139,25 +139,27 @@ def _print_fleet(reader: "Reader", refused: int, files: Any) -> None:
 
 
 def _print_bundle(reader: "Reader", name: str) -> None:
-    found = next((one for one in reader.bundles if one.name == name), None)
-    say(f"\n{_short(name)}:" if found else f"no host has or follows a bundle {name!r}")
-    if found is None:
+    result = next((bundle for bundle in reader.bundles if bundle.name == name), None)
+    say(f"\n{_short(name)}:" if result else f"no host has or follows a bundle {name!r}")
+    if result is None:
         return
     rows = []
 
-    for version in found.versions:
+    for version in result.versions:
         states = ", ".join(f"{count} {Condition(word).label}" for word, count in version.states.items())
-        rest = [f"{version.gave_up} gave it up"] if version.gave_up else []
-        rest += [f"{version.waiting} wait for it"] if version.waiting else []
-        rows.append((f"  {_short(version.version)}", counted(version.hosts, "host"), states, ", ".join(rest)))
+        remainder = [f"{version.gave_up} gave it up"] if version.gave_up else []
+        remainder += [f"{version.waiting} wait for it"] if version.waiting else []
+        rows.append(
+            (f"  {_short(version.version)}", counted(version.hosts, "host"), states, ", ".join(remainder))
+        )
     print_table(("  version", "hosts", "how they are", ""), rows)
 
 
 def _print_failures(failures: "Sequence[FailureView]") -> None:
-    for one in failures[:_MOST]:
-        what = f"{one.reference}: " if one.reference else ""
-        say(f"  {counted(len(one.hosts), 'host')}: {_short(what + one.message)}")
-        say(f"    {first_few([host.name for host in one.hosts])}, since {_time(one.first)}")
+    for failure in failures[:_MOST]:
+        detail = f"{failure.reference}: " if failure.reference else ""
+        say(f"  {counted(len(failure.hosts), 'host')}: {_short(detail + failure.message)}")
+        say(f"    {first_few([host.name for host in failure.hosts])}, since {_time(failure.first)}")
     _print_more(len(failures))
 
 
@@ -190,7 +192,7 @@ def _plain(reader: "Reader", bundle: str | None, refused: int) -> dict[str, Any]
         "states": dict(fleet.states),
         "heard": _iso(fleet.heard),
         "bundles": {
-            one.name: [
+            item.name: [
                 {
                     "version": version.version,
                     "hosts": version.hosts,
@@ -199,28 +201,28 @@ def _plain(reader: "Reader", bundle: str | None, refused: int) -> dict[str, Any]
                     "waiting": version.waiting,
                     "first": _iso(version.first),
                 }
-                for version in one.versions
+                for version in item.versions
             ]
-            for one in fleet.bundles
-            if bundle in (None, one.name)
+            for item in fleet.bundles
+            if bundle in (None, item.name)
         },
         "failures": [
             {
-                "bundle": one.bundle,
-                "resource": one.reference,
-                "problem": plain(one.problem),
-                "hosts": [host.name for host in one.hosts],
-                "first": _iso(one.first),
-                "last": _iso(one.last),
+                "bundle": item.bundle,
+                "resource": item.reference,
+                "problem": plain(item.problem),
+                "hosts": [host.name for host in item.hosts],
+                "first": _iso(item.first),
+                "last": _iso(item.last),
             }
-            for one in fleet.failures
-            if bundle in (None, one.bundle)
+            for item in fleet.failures
+            if bundle in (None, item.bundle)
         ],
         "silent": [row.name for row in fleet.silent],
         "expiring": {row.name: _iso(when) for row, when in fleet.expiring},
         "restless": [
-            {"bundle": one.bundle, "resource": one.reference, "hosts": list(one.hosts)}
-            for one in fleet.restless
+            {"bundle": item.bundle, "resource": item.reference, "hosts": list(item.hosts)}
+            for item in fleet.restless
         ],
         "refused": fleet.refused,
     }

@@ -129,12 +129,12 @@ def _decrypted(data: bytes, private_key: str, name: str) -> str:
     # The key is read at the first encrypted value, so a text without any needs no key.
     decryptor = Decryptor(lambda: _read(private_key))
 
-    def opened(found: re.Match[str]) -> str:
+    def opened(match: re.Match[str]) -> str:
         try:
             # A folded block contains blanks and line ends.
-            return decryptor.decrypt(re.sub(r"\s", "", found[0]))
+            return decryptor.decrypt(re.sub(r"\s", "", match[0]))
         except HieraError as error:
-            line = text.count("\n", 0, found.start()) + 1
+            line = text.count("\n", 0, match.start()) + 1
             raise error.at(f"{name}:{line}") from None
 
     return re.sub(r"ENC\[[\w,+/=\s]+?\]", opened, text)

@@ -48,17 +48,17 @@ def find_values(
     keys, source = source_of(arguments, options)
     question = question_of(options, explained=explain)
     secret = secret_printer(reveal, masked=explain)
-    found = {
+    result = {
         key: made_printable(answer, secret) for key, answer in _ask(keys, question, source, options).items()
     }
     if output_format == "json":
-        show({key: member(answer, explain) for key, answer in found.items()}, "json")
+        show({key: member(answer, explain) for key, answer in result.items()}, "json")
     elif explain:
-        for answer in found.values():
+        for answer in result.values():
             show_explanation(answer)
     else:
-        show_values(found)
-    return ExitStatus.OK if all(answer.found for answer in found.values()) else ExitStatus.NO
+        show_values(result)
+    return ExitStatus.OK if all(answer.found for answer in result.values()) else ExitStatus.NO
 
 
 def _ask(
@@ -86,8 +86,8 @@ def _merge(options: Mapping[str, Any]) -> Any:
     }
     if merge != "deep":
         if any(value not in (None, False) for value in deep.values()):
-            what = "--knock-out-prefix, --sort-merged-arrays and --merge-hash-arrays"
-            raise UsageError(f"{what} are for --merge deep only")
+            detail = "--knock-out-prefix, --sort-merged-arrays and --merge-hash-arrays"
+            raise UsageError(f"{detail} are for --merge deep only")
         return merge
     chosen = {
         "strategy": "deep",
@@ -242,11 +242,11 @@ def resolve(source: str | None, output_format: str, reveal: bool, **options: Any
     place = _place(source, options)
     secret = secret_printer(reveal, masked=True)
     with open_answers(options, place, facts_of(options), told) as answers:
-        found = answers.ask_all(question_of({}))
-    for key in found:
-        made_printable(found[key], secret)
-    show({key: found[key].value for key in sorted(found) if found[key].found}, output_format)
-    errors = [answer.error for answer in found.values() if answer.error]
+        result = answers.ask_all(question_of({}))
+    for key in result:
+        made_printable(result[key], secret)
+    show({key: result[key].value for key in sorted(result) if result[key].found}, output_format)
+    errors = [answer.error for answer in result.values() if answer.error]
     for error in errors:
         warn(str(error))
     return ExitStatus.NO if errors else ExitStatus.OK

@@ -71,8 +71,8 @@ def open_answers(
     elif os.path.basename(source) == "hiera.yaml":
         yield TreeAnswers(_tree({**options, "config": source}, None, facts, warn))
     else:
-        with _answers_of_bundle(options, source, facts, warn) as found:
-            yield found
+        with _answers_of_bundle(options, source, facts, warn) as result:
+            yield result
 
 
 @contextlib.contextmanager
@@ -96,8 +96,8 @@ def _answers_of_bundle(
 @contextlib.contextmanager
 def _unpacked(source: str) -> Iterator[tuple[str, str, str]]:
     """Unpack a bundle, and yield its directory, its manifest, and the manifest's name in messages."""
-    with open_source(source, needs_manifest=False) as found:
-        yield str(found.path.parent), str(found.path), found.name
+    with open_source(source, needs_manifest=False) as result:
+        yield str(result.path.parent), str(result.path), result.name
 
 
 def _tree(
@@ -166,12 +166,12 @@ def member(answer: Answer, explain: bool) -> dict[str, Any]:
     return {**answer.as_data(), **record}
 
 
-def show_values(found: Mapping[str, Answer]) -> None:
+def show_values(answers: Mapping[str, Answer]) -> None:
     """Print one value alone, or several by name, and missing values on stderr."""
-    values = {key: answer.value for key, answer in found.items() if answer.found}
+    values = {key: answer.value for key, answer in answers.items() if answer.found}
     if values:
-        show(values if len(found) > 1 else next(iter(values.values())), "yaml")
-    for key, answer in found.items():
+        show(values if len(answers) > 1 else next(iter(values.values())), "yaml")
+    for key, answer in answers.items():
         if not answer.found:
             warn(answer.error or f"{key}: not found")
 

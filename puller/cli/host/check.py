@@ -71,13 +71,13 @@ def check(bundles: tuple[str, ...], path: str, output_format: str, repair: bool)
         return print_result(CheckResult(exit_status=error.exit_status, problems=problems, says=str(error)))
     with stops.handled():
         try:
-            found, findings = _answer(configuration, directories, bundles)
-            if repair and any(not finding.health.in_order for finding in findings) and not found.at_work:
-                found, findings = _repaired(path, configuration, directories, bundles, found, findings)
+            result, findings = _answer(configuration, directories, bundles)
+            if repair and any(not finding.health.in_order for finding in findings) and not result.at_work:
+                result, findings = _repaired(path, configuration, directories, bundles, result, findings)
         except Stopped as stop:
             say(f"puller: {stop}", err=True)
             return stop.exit_status
-    return _tell(found, findings, started, output_format)
+    return _tell(result, findings, started, output_format)
 
 
 class _Found:
@@ -94,12 +94,12 @@ def _answer(
     configuration: Configuration, directories: Directories, bundles: tuple[str, ...]
 ) -> "tuple[_Found, list[Finding]]":
     """Run the checks. A problem with the records is a finding, too."""
-    found = _Found()
+    result = _Found()
     try:
-        found.held = _why_held(configuration, directories)
-        found.at_work = current_health.find_active_run(directories)
-        if found.at_work:
-            return found, [_unknown(f"{found.at_work}, so the checks did not run")]
+        result.held = _why_held(configuration, directories)
+        result.at_work = current_health.find_active_run(directories)
+        if result.at_work:
+            return result, [_unknown(f"{result.at_work}, so the checks did not run")]
         before = current_health.last_run(directories)
         host = Host.of(configuration)
         notes: list[str] = []
@@ -118,13 +118,13 @@ def _answer(
         if (at_work := current_health.find_active_run(directories)) or current_health.last_run(
             directories
         ) != before:
-            found.at_work = at_work or "a run was at work"
-            return found, [_unknown(f"{found.at_work} during the checks")]
-        found.health = health
+            result.at_work = at_work or "a run was at work"
+            return result, [_unknown(f"{result.at_work} during the checks")]
+        result.health = health
         findings = list(current_health.findings_of(health))
-        return found, [*findings, *(_unknown(note) for note in notes)]
+        return result, [*findings, *(_unknown(note) for note in notes)]
     except (PullerError, BundleError, OSError, ValueError) as error:
-        return found, [_unknown(str(error))]
+        return result, [_unknown(str(error))]
 
 
 def _why_held(configuration: Configuration, directories: Directories) -> str:
@@ -137,27 +137,27 @@ def _repaired(
     configuration: Configuration,
     directories: Directories,
     bundles: tuple[str, ...],
-    found: _Found,
+    result: _Found,
     findings: "list[Finding]",
 ) -> "tuple[_Found, list[Finding]]":
     """Make a run, unless the operator prevents it, and repeat the checks."""
-    if found.held:
-        return found, [*findings, _remark(f"no run was made: {found.held}")]
+    if result.held:
+        return result, [*findings, _remark(f"no run was made: {result.held}")]
     try:
         # The output of the run must not precede the result line.
         with contextlib.redirect_stdout(sys.stderr):
             status = jobs.run(jobs.RunOptions(config=path))
     except BusyError as error:
-        found.at_work = "a run is at work"
-        return found, [_unknown(str(error))]
+        result.at_work = "a run is at work"
+        return result, [_unknown(str(error))]
     except (PullerError, BundleError, OSError) as error:
-        return found, [*findings, _unknown(f"no run could be made: {error}")]
-    asked, after = _answer(configuration, directories, bundles)
+        return result, [*findings, _unknown(f"no run could be made: {error}")]
+    requested, after = _answer(configuration, directories, bundles)
     report = load_last_report(directories)
-    changed = sum(one.summary.changes for one in report.bundles) if report else 0
-    asked.run = RepairRun(exit_status=status, changed=changed)
-    what = counted(changed, "resource") if changed else "nothing"
-    return asked, [*after, _remark(f"a run was made, which changed {what} (exit status {status})")]
+    changed = sum(bundle.summary.changes for bundle in report.bundles) if report else 0
+    requested.run = RepairRun(exit_status=status, changed=changed)
+    detail = counted(changed, "resource") if changed else "nothing"
+    return requested, [*after, _remark(f"a run was made, which changed {detail} (exit status {status})")]
 
 
 def _unknown(why: str) -> "Finding":
@@ -168,25 +168,33 @@ def _remark(sentence: str) -> "Finding":
     return Finding(Health.OK, sentence)
 
 
-def _tell(found: _Found, findings: "list[Finding]", started: float, output_format: str) -> int:
-    asked = found.health.results if found.health else []
-    failed = sum(not one.result.status.in_order for one in asked)
-    figures = {"time": f"{time.monotonic() - started:.3f}s", "checks": str(len(asked)), "failed": str(failed)}
+def _tell(result: _Found, findings: "list[Finding]", started: float, output_format: str) -> int:
+    requested = result.health.results if result.health else []
+    failed = sum(not item.result.status.in_order for item in requested)
+    figures = {
+        "time": f"{time.monotonic() - started:.3f}s",
+        "checks": str(len(requested)),
+        "failed": str(failed),
+    }
     verdict = Verdict(findings, figures)
     if output_format == "json":
-        return print_result(_result(found, verdict))
+        return print_result(_result(result, verdict))
     say(verdict)
-    for one in asked:
-        printed = one.result.output.strip().splitlines()[:1]
-        said = f": {printed[0]}" if printed and one.result.outcome != "" else ""
-        say(f"{one.bundle}: {one.resource}: {one.result.name}: {one.result.outcome}{said}".replace("|", "¦"))
-    if found.held:
-        say(f"held: {found.held}")
+    for item in requested:
+        printed = item.result.output.strip().splitlines()[:1]
+        text = f": {printed[0]}" if printed and item.result.outcome != "" else ""
+        say(
+            f"{item.bundle}: {item.resource}: {item.result.name}: {item.result.outcome}{text}".replace(
+                "|", "¦"
+            )
+        )
+    if result.held:
+        say(f"held: {result.held}")
     return verdict.exit_code
 
 
-def _result(found: _Found, verdict: "Verdict") -> CheckResult:
-    health = found.health
+def _result(result: _Found, verdict: "Verdict") -> CheckResult:
+    health = result.health
     return CheckResult(
         exit_status=verdict.exit_code,
         health=verdict.health,
@@ -196,8 +204,10 @@ def _result(found: _Found, verdict: "Verdict") -> CheckResult:
             BundleCheck(bundle=check.bundle, resource=check.resource, **structs.asdict(check.result))
             for check in (health.results if health else ())
         ],
-        findings=[HealthFinding(health=one.health, says=one.sentence) for one in verdict.findings],
-        at_work=found.at_work or None,
-        held=found.held or None,
-        run=found.run,
+        findings=[
+            HealthFinding(health=finding.health, says=finding.sentence) for finding in verdict.findings
+        ],
+        at_work=result.at_work or None,
+        held=result.held or None,
+        run=result.run,
     )

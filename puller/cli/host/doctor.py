@@ -53,7 +53,9 @@ def doctor(path: str, output_format: str) -> int:
     problems = sum(diagnosis.verdict is Verdict.PROBLEM for diagnosis in results)
     status = ExitStatus.NO if problems else ExitStatus.OK
     if output_format == "json":
-        checks = [DoctorCheck(one.subject, one.verdict.value, one.fact, one.fix) for one in results]
+        checks = [
+            DoctorCheck(result.subject, result.verdict.value, result.fact, result.fix) for result in results
+        ]
         return print_result(DoctorResult(exit_status=status, checks=checks))
     if problems:
         say(counted(problems, "problem"), "red")

@@ -97,21 +97,21 @@ def facts(
     if keep and not anonymous:
         raise UsageError("facts: --keep is for --anonymous", hint="without it every fact is kept")
     status = ExitStatus.OK
-    with _facts(options) as found:
+    with _facts(options) as result:
         if path:
-            status = _show_at(path, found, output_format)
+            status = _show_at(path, result, output_format)
         else:
-            shown = _without_identity(found, keep) if anonymous else found.as_dict(legacy=legacy)
+            shown = _without_identity(result, keep) if anonymous else result.as_dict(legacy=legacy)
             _save(shown, save) if save else show(shown, output_format)
         # At the end, because a source fails only when its fact is read.
-        for problem in found.problems:
+        for problem in result.problems:
             warn(str(problem))
     return status
 
 
-def _without_identity(found: Any, keep: tuple[str, ...]) -> dict[str, Any]:
+def _without_identity(result: Any, keep: tuple[str, ...]) -> dict[str, Any]:
     """Return facts that do not identify the machine. Raises ``UsageError`` for an unknown fact to keep."""
-    everything = found.as_dict()
+    everything = result.as_dict()
     for name in keep:
         if name in BUILT_IN or name not in everything:
             own = everything.keys() - BUILT_IN.keys()
@@ -177,14 +177,14 @@ def _of_enforced(name: str, path: str, options: Mapping[str, Any]) -> Mapping[st
     return need_bundle_facts(host, current.path)
 
 
-def _show_at(path: str, found: Any, output_format: str) -> ExitStatus:
+def _show_at(path: str, result: Any, output_format: str) -> ExitStatus:
     steps = _steps(path)
     try:
-        value = plain.find_value(found, steps)
+        value = plain.find_value(result, steps)
     except HieraError:  # reported with the other problems
         return ExitStatus.NO
     if value is plain.MISSING:
-        warn(_missing(found, steps))
+        warn(_missing(result, steps))
         return ExitStatus.NO
     show(_plain_text(value) if output_format == "yaml" else value, output_format)
     return ExitStatus.OK
@@ -206,14 +206,14 @@ def _plain_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-def _missing(found: Any, steps: tuple[str, ...]) -> str:
+def _missing(result: Any, steps: tuple[str, ...]) -> str:
     """Return the message about a missing path, with similar names."""
-    above, count = first_missing(found, steps)
+    above, count = first_missing(result, steps)
     place = path_text(steps[:count])
-    what = f"no fact {path_text(steps)!r}"
+    detail = f"no fact {path_text(steps)!r}"
     if isinstance(above, list):
-        return f"{what}: {place} is a list of {len(above)}, counted from 0"
+        return f"{detail}: {place} is a list of {len(above)}, counted from 0"
     if not isinstance(above, Mapping):
-        return f"{what}: {place} is {above!r}, which has nothing below it"
+        return f"{detail}: {place} is {above!r}, which has nothing below it"
     names = [path_text([*steps[:count], name]) for name in above]
-    return what + did_you_mean(path_text(steps[: count + 1]), names)
+    return detail + did_you_mean(path_text(steps[: count + 1]), names)

@@ -388,15 +388,15 @@ def forget(bundle: str, references: tuple[str, ...], left: bool, path: str) -> N
             f"{bundle}: is in {path}", hint="take it out there first, or the next run brings it again"
         )
     with only_run(directories.run), state_in_use("written"):
-        found = forget_bundle(directories, bundle, warn)
-    version = f" {found.version}" if found.version else ""
-    say(f"{bundle}{version} is forgotten, {size_text(found.size)} are free; its resources stay")
+        result = forget_bundle(directories, bundle, warn)
+    version = f" {result.version}" if result.version else ""
+    say(f"{bundle}{version} is forgotten, {size_text(result.size)} are free; its resources stay")
 
 
 def _forget_left(directories: Directories, bundle: str, references: tuple[str, ...]) -> None:
     with only_run(directories.run), state_in_use("written"):
         forgotten = forget_left(directories, bundle, references, warn)
-    for one in forgotten:
-        say(f"{one.reference} is forgotten, and stays as it is")
+    for item in forgotten:
+        say(f"{item.reference} is forgotten, and stays as it is")
     if not forgotten:
         say(f"{bundle} has left nothing behind")

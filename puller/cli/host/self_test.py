@@ -26,6 +26,6 @@ def import_all(package: ModuleType) -> None:
     """Import every module below a package, except the extras. Raises the errors of the imports."""
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if module.name not in _EXTRAS:
-            found = importlib.import_module(module.name)
+            result = importlib.import_module(module.name)
             if module.ispkg:
-                import_all(found)
+                import_all(result)

@@ -76,46 +76,46 @@ def status(path: str, output_format: str, check: bool, max_age: timedelta) -> in
        3  UNKNOWN   no run has ended yet, or the records cannot be read (try as root)
     """
     if not check:
-        found, report = _look(path)
-        line = _headline(path, found, report)
+        result, report = _look(path)
+        line = _headline(path, result, report)
         if output_format == "json":
-            show({"headline": {**to_builtins(line), "text": str(line)}, **found}, "json")
+            show({"headline": {**to_builtins(line), "text": str(line)}, **result}, "json")
         else:
             _say(line, "yellow" if line.sync is Sync.IN_SYNC and line.because else _COLOURS[line.sync])
-            _print(found)
+            _print(result)
         return ExitStatus.OK
     return _check(path, output_format, max_age)
 
 
 def _check(path: str, output_format: str, oldest: timedelta) -> int:
     """Print a verdict and return its exit code. A problem with the records is a verdict, too."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     try:
-        found, report = _look(path)
-        verdict = _judge(found, report, oldest)
+        result, report = _look(path)
+        verdict = _judge(result, report, oldest)
     except (PullerError, BundleError, OSError, ValueError) as error:
         verdict = unknown(str(error))
     if output_format == "json":
-        show({"health": verdict.health.value, "says": str(verdict), **found}, "json")
+        show({"health": verdict.health.value, "says": str(verdict), **result}, "json")
     else:
         say(str(verdict))
     return verdict.exit_code
 
 
-def _headline(path: str, found: dict[str, Any], report: Report | None) -> Headline:
+def _headline(path: str, result: dict[str, Any], report: Report | None) -> Headline:
     """Return the first line. Queries systemd for the next run and for stopped services."""
     records = headline.Records(
         report=report,
-        running_since=found["running_since"] or "",
-        unreadable=found["problem"] or "",
-        cut_short=bool(found["cut_short"]),
-        is_disabled=bool(found["holds"]["disabled"]),
-        not_applying=found["holds"]["not_applying"] or "",
+        running_since=result["running_since"] or "",
+        unreadable=result["problem"] or "",
+        cut_short=bool(result["cut_short"]),
+        is_disabled=bool(result["holds"]["disabled"]),
+        not_applying=result["holds"]["not_applying"] or "",
         damaged=[
-            f"{bundle['name']}: {bundle['problem']}" for bundle in found["bundles"] if "problem" in bundle
+            f"{bundle['name']}: {bundle['problem']}" for bundle in result["bundles"] if "problem" in bundle
         ],
-        stopped=[] if found["running_since"] else _stopped_services(path),
-        restless=[resource["reference"] for resource in found["restless"]],
+        stopped=[] if result["running_since"] else _stopped_services(path),
+        restless=[resource["reference"] for resource in result["restless"]],
         timer=find_timer(of_user=os.geteuid() != 0),
     )
     return headline.headline(records)
@@ -133,19 +133,19 @@ def _stopped_services(path: str) -> list[StoppedService]:
     return find_stopped(services_to_run(report), of_user=configuration.as_user)
 
 
-def _judge(found: dict[str, Any], report: Report | None, oldest: timedelta) -> Verdict:
-    since, now = found["running_since"], datetime.now(UTC)
+def _judge(result: dict[str, Any], report: Report | None, oldest: timedelta) -> Verdict:
+    since, now = result["running_since"], datetime.now(UTC)
     records = Records(
         report,
         running_since=parse_moment(since) if since else None,
-        cut_short=bool(found["cut_short"]),
-        unreadable=found["problem"] or "",
-        damaged=[bundle["problem"] for bundle in found["bundles"] if "problem" in bundle],
-        notes=found["notes"],
-        enforced={bundle["name"]: bundle["enforced"] for bundle in found["bundles"]},
-        held=found["holds"]["lines"],
-        restless=found["restless_lines"][:_MOST_CHECKED],
-        unsent=[one["says"] for one in found["unsent"] if _waits_since(one["oldest"]) < now - oldest],
+        cut_short=bool(result["cut_short"]),
+        unreadable=result["problem"] or "",
+        damaged=[bundle["problem"] for bundle in result["bundles"] if "problem" in bundle],
+        notes=result["notes"],
+        enforced={bundle["name"]: bundle["enforced"] for bundle in result["bundles"]},
+        held=result["holds"]["lines"],
+        restless=result["restless_lines"][:_MOST_CHECKED],
+        unsent=[item["says"] for item in result["unsent"] if _waits_since(item["oldest"]) < now - oldest],
     )
     return judge(records, now, oldest)
 
@@ -293,29 +293,29 @@ def _say(sentence: object, colour: str | None = None) -> None:
         click.echo(line)
 
 
-def _print(found: dict[str, Any]) -> None:
-    if found["running_since"]:
-        _say(f"a run has been active since {found['running_since']}")
-    if found["fetching"]:
-        _say(f"  {found['fetching']['says']}")
-    for line in found["holds"]["lines"]:
+def _print(result: dict[str, Any]) -> None:
+    if result["running_since"]:
+        _say(f"a run has been active since {result['running_since']}")
+    if result["fetching"]:
+        _say(f"  {result['fetching']['says']}")
+    for line in result["holds"]["lines"]:
         _say(line)
-    if found["cut_short"]:
-        _say(f"the run that began {found['cut_short']} did not finish")
-    for bundle in found["bundles"]:
+    if result["cut_short"]:
+        _say(f"the run that began {result['cut_short']} did not finish")
+    for bundle in result["bundles"]:
         _print_bundle(bundle)
-    for left in found["left"]:
+    for left in result["left"]:
         _say(_left_line(left))
-    for line in found["restless_lines"]:
+    for line in result["restless_lines"]:
         _say(line)
-    for unsent in found["unsent"]:
+    for unsent in result["unsent"]:
         _say(unsent["says"])
-    if past := found["holds"]["past"]:
+    if past := result["holds"]["past"]:
         what = counted(past, "earlier bundle is", "earlier bundles are")
         _say(f"{what} quarantined, and not published for this host any more: `puller quarantine list`")
-    last = found["last_run"]
+    last = result["last_run"]
     if last is None:
-        _say(f"last run: {found['problem'] or 'none yet'}")
+        _say(f"last run: {result['problem'] or 'none yet'}")
         return
     _say(f"last run: {last['finished']}, exit status {last['exit_status']}", _colour_of(last["exit_status"]))
     if last["only"]:
@@ -358,31 +358,31 @@ def _print_bundle(bundle: dict[str, Any]) -> None:
         _say(f"  held: {bundle['held']}", "yellow")
     if bundle.get("problem"):
         _say(f"  problem: {bundle['problem']}", "red")
-    for one in bundle.get("left_behind", ()):
-        origin = "made by Puller" if one["made"] else "there before Puller came"
-        since = minute_text(parse_moment(one["since"]))
-        _say(f"  {one['reference']} is left behind since {since}, and was {origin}")
-        if one["stays"]:
-            _say(f"    {one['stays']}")
+    for item in bundle.get("left_behind", ()):
+        origin = "made by Puller" if item["made"] else "there before Puller came"
+        since = minute_text(parse_moment(item["since"]))
+        _say(f"  {item['reference']} is left behind since {since}, and was {origin}")
+        if item["stays"]:
+            _say(f"    {item['stays']}")
 
 
-def _left_line(left: dict[str, Any]) -> str:
-    what = f"{left['name']} {left['version'] or '(damaged)'}"
-    size = size_text(left["bytes"])
-    count = len(left.get("left_behind", ()))
+def _left_line(leftovers: dict[str, Any]) -> str:
+    detail = f"{leftovers['name']} {leftovers['version'] or '(damaged)'}"
+    size = size_text(leftovers["bytes"])
+    count = len(leftovers.get("left_behind", ()))
     managed = (
         f"; {counted(count, 'resource of it is', 'resources of it are')} managed by nobody" if count else ""
     )
     return (
-        f"{what} is not in the configuration any more, and is not applied; {size} are kept in {left['directory']} "
-        f"until `puller forget {left['name']}`{managed}"
+        f"{detail} is no longer in the configuration, and is not applied; {size} are kept in {leftovers['directory']} "
+        f"until `puller forget {leftovers['name']}`{managed}"
     )
 
 
 def _bundle_line(bundle: dict[str, Any]) -> str:
     if bundle["enforced"] is None:
-        what = "the enforced version cannot be used" if bundle.get("problem") else "nothing is enforced"
-        return f"{bundle['name']}: {what}"
+        detail = "the enforced version cannot be used" if bundle.get("problem") else "nothing is enforced"
+        return f"{bundle['name']}: {detail}"
     if "applied" in bundle:
         return f"{bundle['name']} {bundle['enforced']} is to be applied by the next run, {bundle['applied']} was last"
     good = "" if bundle["good"] == bundle["enforced"] else f", last good {bundle['good'] or 'none'}"

@@ -145,14 +145,14 @@ def _install(path: Path, text: str) -> None:
 
 
 def _command_path() -> str:
-    found = _PACKAGED if _is_packaged() else _find_command()
-    if found is None:
+    result = _PACKAGED if _is_packaged() else _find_command()
+    if result is None:
         raise UsageError("install-units: no executable `puller` was found beside this Python or in PATH")
-    if any(character.isspace() or character in "\"'\\" for character in found):
+    if any(character.isspace() or character in "\"'\\" for character in result):
         raise UsageError(
-            f"install-units: {found!r} cannot stand in a unit: it has blanks, quotes or backslashes"
+            f"install-units: {result!r} cannot stand in a unit: it has blanks, quotes or backslashes"
         )
-    return found.replace("%", "%%")  # % begins an expansion in a unit
+    return result.replace("%", "%%")  # % begins an expansion in a unit
 
 
 def _is_packaged() -> bool:

@@ -74,19 +74,19 @@ def data(
         contents = _document(file)
         name = name if name is not None else file.name.partition(".")[0]
         if noop:
-            found = plan_data(site, name, contents)
+            result = plan_data(site, name, contents)
         else:
-            found = publish_data(site, name, contents, passphrase_of_keys(passphrase_file))
+            result = publish_data(site, name, contents, passphrase_of_keys(passphrase_file))
         done = {
-            "name": found.name,
-            "size": found.size,
-            "sha256": found.sha256,
-            "published": zulu_text(found.published),
-            "changed": found.changed,
+            "name": result.name,
+            "size": result.size,
+            "sha256": result.sha256,
+            "published": zulu_text(result.published),
+            "changed": result.changed,
         }
         verb = "would be published" if noop else "is published"
-        what = verb if found.changed else "is as it was published before"
-        sentence = f"{directory}: site data {name} {what} ({found.size} bytes, sha256 {found.sha256})"
+        detail = verb if result.changed else "is as it was published before"
+        sentence = f"{directory}: site data {name} {detail} ({result.size} bytes, sha256 {result.sha256})"
     if output_format == "json":
         show(done, "json")
         return
@@ -112,8 +112,8 @@ def _document(path: Path) -> bytes:
         raise _refused(path, "is empty, and hosts reject an empty document")
     if document.annotations is not None and (secrets := document.annotations.sensitive):
         names = first_few(sorted(".".join(map(str, key)) for key in secrets), 20)
-        what = f"marks {names} as @sensitive, and every reader of the site can read site data"
-        raise _refused(path, f"{what}; secrets go into bundles encrypted, or to each host by itself")
+        detail = f"marks {names} as @sensitive, and every reader of the site can read site data"
+        raise _refused(path, f"{detail}; secrets go into bundles encrypted, or to each host by itself")
     return contents
 
 

@@ -141,7 +141,7 @@ class _Demo:
 
     def _fail_again_and_again(self) -> None:
         self._say("Version 1.3.0 has a command that fails here, and limits the number of failed runs.")
-        self._write_bundle("1.3.0", more=_FAILING)
+        self._write_bundle("1.3.0", additional=_FAILING)
         self._command("site", "publish", "site", "web", "--version", "1.3.0")
         self._say("After the first the host goes on with it: what failed may have been away for a moment.")
         self._run(ExitStatus.CHANGED_AND_FAILED)
@@ -163,11 +163,11 @@ class _Demo:
 
     # Doing
 
-    def _write_bundle(self, version: str, template: str = _TEMPLATE, more: str = "") -> None:
+    def _write_bundle(self, version: str, template: str = _TEMPLATE, additional: str = "") -> None:
         (self.bundle / "templates").mkdir(parents=True, exist_ok=True)
         owner, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(os.getegid()).gr_name
         values = {"directory": self.machine, "version": version, "owner": owner, "group": group}
-        (self.bundle / "manifest.yaml").write_text(_MANIFEST.format(**values) + more)
+        (self.bundle / "manifest.yaml").write_text(_MANIFEST.format(**values) + additional)
         (self.bundle / "templates" / "app.conf.j2").write_text(template)
 
     def _configure_host(self, url: str) -> None:
@@ -189,9 +189,9 @@ class _Demo:
         self._show(host / "config.yaml")
 
     def _run(self, *options: ExitStatus | str) -> None:
-        wanted = next((option for option in options if isinstance(option, ExitStatus)), ExitStatus.OK)
+        desired = next((option for option in options if isinstance(option, ExitStatus)), ExitStatus.OK)
         flags = [option for option in options if isinstance(option, str)]
-        self._command("run", "--config", "host/config.yaml", *flags, wanted=wanted)
+        self._command("run", "--config", "host/config.yaml", *flags, wanted=desired)
 
     def _command(self, *arguments: str, wanted: ExitStatus = ExitStatus.OK) -> None:
         click.echo(click.style(f"$ puller {' '.join(arguments)}", bold=True))

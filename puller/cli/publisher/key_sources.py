@@ -49,7 +49,7 @@ def passphrase_of_keys(file: Path | None) -> Passphrase:
 
     Each token has its own PIN. The function raises ``KeyFileError`` if a prompt is impossible.
     """
-    asked: list[bytes] = []
+    requested: list[bytes] = []
     pins: dict[Path, bytes] = {}
 
     def passphrase(key: Path) -> bytes:
@@ -57,33 +57,33 @@ def passphrase_of_keys(file: Path | None) -> Passphrase:
             if key not in pins:
                 pins[key] = pin_of(str(key))
             return pins[key]
-        if (given := _given(file, KEYS_VARIABLE)) is not None:
-            return given
-        if not asked:
-            asked.append(_ask_passphrase(f"Passphrase of {key}", confirm=False))
-        return asked[0]
+        if (provided := _given(file, KEYS_VARIABLE)) is not None:
+            return provided
+        if not requested:
+            requested.append(_ask_passphrase(f"Passphrase of {key}", confirm=False))
+        return requested[0]
 
     return passphrase
 
 
 def new_passphrase(file: Path | None) -> bytes:
     """Return the passphrase for new keys. Raises ``KeyFileError`` if a prompt is impossible."""
-    given = _given(file, KEYS_VARIABLE)
-    return _ask_passphrase("Passphrase for the new keys", confirm=True) if given is None else given
+    provided = _given(file, KEYS_VARIABLE)
+    return _ask_passphrase("Passphrase for the new keys", confirm=True) if provided is None else provided
 
 
 def changed_passphrase(file: Path | None) -> bytes:
     """Return the new passphrase of existing keys. Raises ``KeyFileError`` if a prompt is impossible."""
-    if (given := _given(file, NEW_KEYS_VARIABLE)) is not None:
-        return given
+    if (provided := _given(file, NEW_KEYS_VARIABLE)) is not None:
+        return provided
     sources = f"--new-passphrase-file or ${NEW_KEYS_VARIABLE}"
     return _ask("New passphrase of the keys", "new passphrase", sources, confirm=True)
 
 
 def pin_of(token: str) -> bytes:
     """Return the PIN of a hardware token. The prompt names its URI or its file."""
-    if (given := _given(click.get_current_context().meta.get(PIN_FILE), PIN_VARIABLE)) is not None:
-        return given
+    if (provided := _given(click.get_current_context().meta.get(PIN_FILE), PIN_VARIABLE)) is not None:
+        return provided
     return _ask(f"PIN for {token}", "PIN", f"--pin-file or ${PIN_VARIABLE}", confirm=False)
 
 
@@ -103,10 +103,10 @@ def _ask_passphrase(question: str, *, confirm: bool) -> bytes:
     return _ask(question, "passphrase", f"--passphrase-file or ${KEYS_VARIABLE}", confirm=confirm)
 
 
-def _ask(question: str, what: str, sources: str, *, confirm: bool) -> bytes:
+def _ask(question: str, description: str, sources: str, *, confirm: bool) -> bytes:
     """Prompt at the terminal. Without a terminal, raise ``KeyFileError`` with the alternative ``sources``."""
     if not is_terminal():
-        raise KeyFileError(what, f"is required, and there is no terminal for a prompt: use {sources}")
+        raise KeyFileError(description, f"is required, and there is no terminal for a prompt: use {sources}")
     # On stderr, because stdout may be a file: `puller site keys public > alice.pub`.
     answer: str = click.prompt(question, hide_input=True, confirmation_prompt=confirm, err=True)
     return answer.encode()

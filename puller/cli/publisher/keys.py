@@ -256,7 +256,7 @@ def rotate(
       puller site rotate site root --key 0d3a --public bob.pub
     """
     roles = role_keys(directory, passphrase_file)
-    if key is None and (uri or public) and sum(one.role == role for one in roles.held_keys()) > 1:
+    if key is None and (uri or public) and sum(held_key.role == role for held_key in roles.held_keys()) > 1:
         raise click.UsageError(f"{role} has several keys: say with --key which one is replaced")
     if noop:
         _print_rotation(directory, role, roles.plan_rotation(role, key))

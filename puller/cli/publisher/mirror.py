@@ -118,8 +118,8 @@ def _sentence(done: Copied, *, noop: bool) -> str:
         return f"is as the site is{later}"
     copied, removed = ("to copy", "to remove") if noop else ("copied", "removed")
     count = len(done.fetched) + len(done.written)
-    said = f"{counted(count, 'file')} {copied}"
-    return said + (f", {len(done.removed)} {removed}" if done.removed else "") + later
+    text = f"{counted(count, 'file')} {copied}"
+    return text + (f", {len(done.removed)} {removed}" if done.removed else "") + later
 
 
 def _plain(done: Copied) -> dict[str, object]:

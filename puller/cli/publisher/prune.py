@@ -105,7 +105,7 @@ def history(directory: Path, bundle: str, output_format: str) -> None:
         return
     print_versions([record])
     click.echo()
-    print_table(("WHEN", "CHANNEL", "SAID"), [_row_of_statement(said) for said in record.history.statements])
+    print_table(("WHEN", "CHANNEL", "SAID"), [_row_of_statement(text) for text in record.history.statements])
 
 
 def print_versions(records: "list[Record]") -> None:
@@ -184,20 +184,20 @@ def _row(record: "Record", version: "Version") -> tuple[str, ...]:
 
 def _channels(record: "Record", version: str) -> list[str]:
     """Return the channels that name a version, also as the previous version of a rollout."""
-    found = record.index.channels.items()
-    return sorted(name for name, release in found if version in {each.version for each in named_by(release)})
+    result = record.index.channels.items()
+    return sorted(name for name, release in result if version in {each.version for each in named_by(release)})
 
 
-def _row_of_statement(said: "Said") -> tuple[str, ...]:
-    when = minute_text(said.at)
-    if said.release is None:
-        return when, said.channel, "nothing any more"
+def _row_of_statement(text: "Said") -> tuple[str, ...]:
+    when = minute_text(text.at)
+    if text.release is None:
+        return when, text.channel, "nothing any more"
     # As planned at that time: a rollout begins without hosts.
-    return when, said.channel, f"{said.release.version} {reach(said.release, said.at)}"
+    return when, text.channel, f"{text.release.version} {reach(text.release, text.at)}"
 
 
 def _plain_statements(history: "History") -> list[dict[str, Any]]:
-    return [said.fields() for said in history.statements]
+    return [text.fields() for text in history.statements]
 
 
 def _day(version: "Version") -> str:

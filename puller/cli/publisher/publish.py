@@ -191,12 +191,12 @@ def _publish(directory: Path, options: _Publication) -> list[Publication]:
 
 def _print(options: _Publication, publications: Sequence[Publication]) -> None:
     if len(publications) == 1 and options.version != AUTO and not options.noop:
-        (one,) = publications
-        details = f" ({one.size} bytes, sha256 {one.sha256})"
-        print_statements([one.statement], details, more_lines(one))
+        (item,) = publications
+        details = f" ({item.size} bytes, sha256 {item.sha256})"
+        print_statements([item.statement], details, more_lines(item))
     else:
         _print_all(publications, options.channel, options.noop)
-    print_reach(options.location, [one.statement for one in publications])
+    print_reach(options.location, [item.statement for item in publications])
 
 
 def _document(options: _Publication, publications: Sequence[Publication]) -> dict[str, Any]:
@@ -225,16 +225,16 @@ def _check_sources(sources: Sequence[Path], name: str | None) -> None:
 
 def _libraries_of_all(sources: Sequence[Path]) -> "dict[Path, Libraries]":
     """Return the libraries of each bundle. Raises ``ManifestError`` with all of their problems."""
-    found: dict[Path, Libraries] = {}
+    librarieses: dict[Path, Libraries] = {}
     problems: list[Problem] = []
     for source in sources:
         try:
-            found[source] = libraries_of(source)
+            librarieses[source] = libraries_of(source)
         except (ManifestError, SourceError) as error:
             problems += error.problems
     if problems:
         raise ManifestError(problems)
-    return found
+    return librarieses
 
 
 @contextlib.contextmanager

@@ -165,8 +165,8 @@ class _Progress:
         done = f"{self._files} of {counted(self._all_files, 'file')}, {size_text(have)} of {size_text(self._all_bytes)}"
         if is_last:
             return f"{self._destination}: {done} in {seconds:.1f} s"
-        left = f", {(self._all_bytes - have) / rate:.0f} s left" if rate else ""
-        return f"{done}, {size_text(rate)}/s{left}"
+        leftovers = f", {(self._all_bytes - have) / rate:.0f} s left" if rate else ""
+        return f"{done}, {size_text(rate)}/s{leftovers}"
 
 
 def _print_plan(steps: "Plan", destination: str) -> None:
@@ -185,10 +185,10 @@ def _nothing_to_do(steps: "Plan") -> str:
 
 
 def _sentence(steps: "Plan") -> str:
-    said = f"{counted(len(steps.copied), 'file')} to copy, {size_text(steps.copied_bytes)}"
+    text = f"{counted(len(steps.copied), 'file')} to copy, {size_text(steps.copied_bytes)}"
     if steps.removed:
-        said += f"; {len(steps.removed)} to remove, {size_text(steps.removed_bytes)}"
-    return said + (f"; {len(steps.gone)} stay until no host can ask for them" if steps.gone else "")
+        text += f"; {len(steps.removed)} to remove, {size_text(steps.removed_bytes)}"
+    return text + (f"; {len(steps.gone)} stay until no host can ask for them" if steps.gone else "")
 
 
 def plain_plan(steps: "Plan", destination: str, *, noop: bool) -> dict[str, object]:

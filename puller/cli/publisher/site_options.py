@@ -132,7 +132,7 @@ _MOST_NAMED = 3
 
 
 def print_statements(
-    statements: Sequence[Statement], details: str = "", more: Sequence[str] = (), *, noop: bool = False
+    statements: Sequence[Statement], details: str = "", additional: Sequence[str] = (), *, noop: bool = False
 ) -> None:
     """Print statements that were signed together, and ``more`` lines. ``details`` describe the named release.
 
@@ -141,7 +141,7 @@ def print_statements(
     for statement in statements:
         for line in _statement_lines(statement, details, noop=noop):
             say(line)
-    for line in more:
+    for line in additional:
         say(line)
 
 
@@ -211,17 +211,19 @@ def changes_sentence(changes: "Changes") -> str:
     """Return the changed files of a bundle: ``changed: manifest.yaml, +2 files; because of library common``."""
     own, libraries = changes.own(), changes.libraries
     named = list(own.changed[:_MOST_NAMED])
-    if more := len(own.changed) - len(named):
-        named.append(f"{more} more")
+    if additional := len(own.changed) - len(named):
+        named.append(f"{additional} more")
     named += [
         f"{sign}{counted(len(paths), 'file')}"
         for sign, paths in (("+", own.added), ("-", own.removed))
         if paths
     ]
-    parts = [f"changed: {', '.join(named)}"] if named else []
+    pieces = [f"changed: {', '.join(named)}"] if named else []
     if libraries:
-        parts.append(f"because of {'library' if len(libraries) == 1 else 'libraries'} {first_few(libraries)}")
-    return "; ".join(parts)
+        pieces.append(
+            f"because of {'library' if len(libraries) == 1 else 'libraries'} {first_few(libraries)}"
+        )
+    return "; ".join(pieces)
 
 
 def print_list(sentences: list[str]) -> None:

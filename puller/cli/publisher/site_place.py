@@ -68,14 +68,14 @@ class SiteCommands(CommandGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command, and its arguments with DIR."""
-        name, command, rest = super().resolve_command(ctx, args)
+        name, command, remainder = super().resolve_command(ctx, args)
         is_group = command is None or isinstance(command, click.Group)
         return (
             name,
             command,
-            rest
+            remainder
             if command is None or is_group
-            else with_site(command, rest, is_complete=not ctx.resilient_parsing),
+            else with_site(command, remainder, is_complete=not ctx.resilient_parsing),
         )
 
 

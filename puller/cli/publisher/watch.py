@@ -71,24 +71,28 @@ def watch(
         from puller.fleet.store.queries import Reader
 
         reader = Reader(store, datetime.now(UTC), rule.silent_after)
-        found = [
+        results = [
             _judged(reader, release, channel, rule)
             for channel, release in _rollouts(site)
             if not _is_long_over(reader, release)
         ]
-    for one in found:
-        if one.verdict.reasons and not (one.is_halted or one.done or noop):
-            mates = [other for other in found if other is one or other.goes_with(one)]
-            _act(site, one, mates, rule, passphrase_file)
+    for item in results:
+        if item.verdict.reasons and not (item.is_halted or item.done or noop):
+            mates = [other for other in results if other is item or other.goes_with(item)]
+            _act(site, item, mates, rule, passphrase_file)
     if rule.grow and not noop:
-        _grow(site, found, rule, passphrase_file)
+        _grow(site, results, rule, passphrase_file)
     if output_format == "json":
-        show([one.plain() for one in found], "json")
+        show([item.plain() for item in results], "json")
     else:
-        _print(found, directory, noop=noop)
-    if any(one.done for one in found):
+        _print(results, directory, noop=noop)
+    if any(item.done for item in results):
         _push(site, directory, is_json=output_format == "json")
-    return ExitStatus.FAILED if any(one.verdict.reasons or one.is_halted for one in found) else ExitStatus.OK
+    return (
+        ExitStatus.FAILED
+        if any(item.verdict.reasons or item.is_halted for item in results)
+        else ExitStatus.OK
+    )
 
 
 def _push(site: Site, directory: Path, *, is_json: bool) -> None:
@@ -180,83 +184,82 @@ def _judged(reader: "Reader", release: Release, channel: str, rule: WatchRule) -
 
 
 def _act(
-    site: "Site", one: _Watched, mates: list[_Watched], rule: WatchRule, passphrase_file: Path | None
+    site: "Site", item: _Watched, mates: list[_Watched], rule: WatchRule, passphrase_file: Path | None
 ) -> None:
     """Sign the actions that the rule allows for a whole wave, and send notifications, also about a failure to sign."""
     if rule.may is May.NOTHING:
-        _tell(one, "to be halted", rule)
+        _tell(item, "to be halted", rule)
         return
     try:
-        signed = _sign(site, one, mates, rule, passphrase_file)
+        signed = _sign(site, item, mates, rule, passphrase_file)
     except (BundleError, PullerError, click.ClickException, OSError, ValueError) as error:
-        one.problem = str(error) or type(error).__name__
-        warn(f"{one.release} in channel {one.channel} could not be halted: {one.problem}")
-        _tell(one, f"to be halted, which failed ({one.problem}),", rule)
+        item.problem = str(error) or type(error).__name__
+        warn(f"{item.release} in channel {item.channel} could not be halted: {item.problem}")
+        _tell(item, f"to be halted, which failed ({item.problem}),", rule)
         return
     for mate in mates:
         mate.done = signed.get(mate.release.bundle, "")
-    if one.done:
-        _tell(one, one.done, rule)
+    if item.done:
+        _tell(item, item.done, rule)
     else:
         warn(
-            f"{one.release} in channel {one.channel} was judged, which names another release by now, or was halted"
+            f"{item.release} in channel {item.channel} was judged, which names another release by now, or was halted"
         )
 
 
 def _sign(
-    site: "Site", one: _Watched, mates: list[_Watched], rule: WatchRule, passphrase_file: Path | None
+    site: "Site", item: _Watched, mates: list[_Watched], rule: WatchRule, passphrase_file: Path | None
 ) -> dict[str, str]:
     """Return the signed action for each bundle: ``halted`` or ``taken back``."""
     # A silent host cannot receive a rollback either, and all other hosts may be in order.
-    is_back = rule.may is May.BACK and one.verdict.is_told
+    is_back = rule.may is May.BACK and item.verdict.is_told
     is_back = is_back and all(
         mate.release.rollout is not None and mate.release.rollout.before is not None for mate in mates
     )
     judged = {mate.release.bundle: mate.release.version for mate in mates}
     statements = Channels(site, passphrase_of_keys(passphrase_file)).stop_judged(
-        judged, one.channel, back=is_back
+        judged, item.channel, back=is_back
     )
-    said = "taken back" if is_back else "halted"
-    return {bundle: said for bundle, statement in zip(judged, statements, strict=True) if statement.changed}
+    text = "taken back" if is_back else "halted"
+    return {bundle: text for bundle, statement in zip(judged, statements, strict=True) if statement.changed}
 
 
-def _grow(site: "Site", found: list[_Watched], rule: WatchRule, passphrase_file: Path | None) -> None:
+def _grow(site: "Site", watcheds: list[_Watched], rule: WatchRule, passphrase_file: Path | None) -> None:
     """Let each wave without problems grow by a step, when it is time."""
-    for one in found:
-        mates = [other for other in found if other is one or other.is_beside(one)]
+    for item in watcheds:
+        mates = [other for other in watcheds if other is item or other.is_beside(item)]
         is_in_order = not any(mate.verdict.reasons or mate.is_halted or mate.done for mate in mates)
-        if not is_in_order or one.release.rollout is None or one.release.rollout.percent is None:
+        if not is_in_order or item.release.rollout is None or item.release.rollout.percent is None:
             continue
         heard = min((mate.heard for mate in mates if mate.heard is not None), default=None)
         judged = {mate.release.bundle: mate.release.version for mate in mates}
         channels = Channels(site, passphrase_of_keys(passphrase_file))
-        statements = channels.grow_judged(judged, one.channel, rule.grow, rule.each, heard)
+        statements = channels.grow_judged(judged, item.channel, rule.grow, rule.each, heard)
         for mate, statement in zip(mates, statements, strict=True):
             if statement.changed and statement.after is not None:
                 mate.done = f"grown to {shown_percent(reached_by(statement.after, statement.now))}"
 
 
-def _tell(one: _Watched, done: str, rule: WatchRule) -> None:
-    sentence = (
-        f"{one.release} in channel {one.channel} is {done} at {one.reached}: {'; '.join(one.verdict.reasons)}"
-    )
+def _tell(item: _Watched, done: str, rule: WatchRule) -> None:
+    reasons = "; ".join(item.verdict.reasons)
+    sentence = f"{item.release} in channel {item.channel} is {done} at {item.reached}: {reasons}"
     if rule.command and (why := tell_command(rule.command, sentence)):
         warn(why)
-    if rule.url and (why := tell_url(rule.url, {"text": sentence, **one.plain(), "done": done})):
+    if rule.url and (why := tell_url(rule.url, {"text": sentence, **item.plain(), "done": done})):
         warn(why)
 
 
-def _print(found: list[_Watched], directory: Path, *, noop: bool) -> None:
-    for one in found:
-        hosts = ", ".join(f"{count} {became}" for became, count in one.verdict.counts.items() if count)
-        said = f"{one.release} in channel {one.channel}, {one.reached}: {hosts or 'no host has it yet'}"
-        if one.is_halted:
-            say(f"{said}; it is halted")
-        elif one.verdict.reasons:
-            say(f"{said}; {one.done or ('would be halted' if noop else 'is to be halted')}:")
+def _print(watcheds: list[_Watched], directory: Path, *, noop: bool) -> None:
+    for item in watcheds:
+        hosts = ", ".join(f"{count} {became}" for became, count in item.verdict.counts.items() if count)
+        text = f"{item.release} in channel {item.channel}, {item.reached}: {hosts or 'no host has it yet'}"
+        if item.is_halted:
+            say(f"{text}; it is halted")
+        elif item.verdict.reasons:
+            say(f"{text}; {item.done or ('would be halted' if noop else 'is to be halted')}:")
         else:
-            say(f"{said}; goes on{f', {one.done}' if one.done else ''}")
-        for reason in one.verdict.reasons:
+            say(f"{text}; goes on{f', {item.done}' if item.done else ''}")
+        for reason in item.verdict.reasons:
             say(f"  {reason}")
-    if not found:
+    if not watcheds:
         say(f"{directory}: no rollout is going on")

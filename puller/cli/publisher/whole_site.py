@@ -144,10 +144,10 @@ def verify(directory: Path, output_format: str) -> int:
     if output_format == "json":
         return print_result_of(SiteVerifyResult, lambda: _verified(directory))
     made = Site(directory)
-    found = verify_site(made)
-    shown = f"{found.targets} published files, {found.size} bytes, and {found.files} of bundles one by one"
+    result = verify_site(made)
+    shown = f"{result.targets} published files, {result.size} bytes, and {result.files} of bundles one by one"
     say(f"{made.public}: {shown}: all are as signed")
-    _print_roles(found.roles)
+    _print_roles(result.roles)
     return 0
 
 
@@ -250,10 +250,14 @@ def _print_roles(roles: list[RoleStatus]) -> None:
 
 
 def _left(expires: datetime) -> str:
-    left = expires - datetime.now(UTC)
-    if left.total_seconds() < 0:
+    remaining = expires - datetime.now(UTC)
+    if remaining.total_seconds() < 0:
         return "has expired: puller site refresh"
-    return f"in {left.days} days" if left.days > 1 else f"in {left.total_seconds() / 3600:.0f} hours"
+    return (
+        f"in {remaining.days} days"
+        if remaining.days > 1
+        else f"in {remaining.total_seconds() / 3600:.0f} hours"
+    )
 
 
 def _log_requests() -> None:

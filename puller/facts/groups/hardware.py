@@ -59,13 +59,13 @@ def _megahertz(text: str) -> int:
 
 
 def _sockets(machine: Machine, pairs: list[tuple[str, str]]) -> int | None:
-    found = {value for name, value in pairs if name == "physical id"}
-    if not found:
-        found = {
+    result = {value for name, value in pairs if name == "physical id"}
+    if not result:
+        result = {
             machine.hint(f"{_PROCESSORS}/{name}/topology/physical_package_id")
             for name in _processor_names(machine)
         }
-    return len(found - {""}) or None
+    return len(result - {""}) or None
 
 
 def _processor_names(machine: Machine) -> list[str]:

@@ -43,9 +43,9 @@ def fips(machine: Machine) -> dict[str, Any]:
 
 def uptime(machine: Machine) -> dict[str, Any]:
     """Return ``system_uptime``. In an application container, it counts from the start of the first process."""
-    found = container(machine)
+    result = container(machine)
     seconds = int(float(machine.need("/proc/uptime").split()[0]))
-    if found and found[0] in ("docker", "podman"):
+    if result and result[0] in ("docker", "podman"):
         seconds -= _first_process_started(machine)
     hours = seconds // 3600
     return {
@@ -60,10 +60,10 @@ def _first_process_started(machine: Machine) -> int:
 
 
 def _words(seconds: int) -> str:
-    days, rest = divmod(seconds, 86400)
+    days, remainder = divmod(seconds, 86400)
     if days:
         return "1 day" if days == 1 else f"{days} days"
-    return f"{rest // 3600}:{rest // 60 % 60:02} hours"
+    return f"{remainder // 3600}:{remainder // 60 % 60:02} hours"
 
 
 def load(machine: Machine) -> dict[str, Any]:

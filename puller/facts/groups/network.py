@@ -116,8 +116,8 @@ def _domain_of(machine: Machine, hostname: str) -> str:
 
 def _configured_domain(machine: Machine) -> str:
     lines = [line.split() for line in machine.hint("/etc/resolv.conf").splitlines()]
-    found = {words[0]: words[1].rstrip(".") for words in reversed(lines) if len(words) > 1}
-    return found.get("domain") or found.get("search") or ""
+    result = {words[0]: words[1].rstrip(".") for words in reversed(lines) if len(words) > 1}
+    return result.get("domain") or result.get("search") or ""
 
 
 def _interfaces(machine: Machine, links: list[Link], addresses: list[Address]) -> dict[str, Any]:

@@ -158,10 +158,10 @@ def _version(text: str) -> str | None:
 def _split_release(version: str | None) -> dict[str, str] | None:
     if not version:
         return None
-    major, *rest = version.split(".")
+    major, *remainder = version.split(".")
     release = {"full": version, "major": major}
-    if rest:
-        release["minor"] = rest[0].lstrip("0") or "0"
+    if remainder:
+        release["minor"] = remainder[0].lstrip("0") or "0"
     return release
 
 

@@ -131,8 +131,8 @@ def partitions(machine: Machine) -> dict[str, Any]:
 def _partitions_of(machine: Machine, name: str) -> dict[str, dict[str, Any]]:
     path = f"{_BLOCK}/{name}"
     if _is_disk(machine, name):
-        parts = [part for part in machine.names(path) if machine.has(f"{path}/{part}/partition")]
-        return {f"/dev/{part}": _partition(machine, f"{path}/{part}") for part in parts}
+        pieces = [part for part in machine.names(path) if machine.has(f"{path}/{part}/partition")]
+        return {f"/dev/{part}": _partition(machine, f"{path}/{part}") for part in pieces}
     if volume := machine.value(f"{path}/dm/name"):
         return {f"/dev/mapper/{volume}": _partition(machine, path)}
     if file := machine.value(f"{path}/loop/backing_file"):

@@ -41,11 +41,11 @@ _PRODUCTS = {
 
 def virtual(machine: Machine) -> dict[str, Any]:
     """Return the three facts together, since they need the same evidence."""
-    found = container(machine)
+    result = container(machine)
     below = hypervisor(machine)
-    name = found[0] if found else below or "physical"
+    name = result[0] if result else below or "physical"
     facts: dict[str, Any] = {"virtual": name, "is_virtual": name not in _HOSTS}
-    hypervisors = dict([found] if found else []) | (_details(machine, below) if below else {})
+    hypervisors = dict([result] if result else []) | (_details(machine, below) if below else {})
     return facts | ({"hypervisors": hypervisors} if hypervisors else {})
 
 

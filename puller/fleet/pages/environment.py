@@ -130,9 +130,9 @@ def _few(series: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
 
     chosen = sorted(names, key=importance)[:MOST_SERIES]
     drawn = {name: list(counts) for name, counts in series.items() if name in chosen}
-    rest = [counts for name, counts in series.items() if name not in chosen]
-    if rest:
-        drawn[OTHERS] = [sum(counts) for counts in zip(*rest, strict=True)]
+    remainder = [counts for name, counts in series.items() if name not in chosen]
+    if remainder:
+        drawn[OTHERS] = [sum(counts) for counts in zip(*remainder, strict=True)]
     return drawn
 
 
@@ -154,7 +154,7 @@ def _within_a_page(svg: str, title: str, colours: Mapping[str, str]) -> str:
     svg = re.sub(r'^<svg [^>]*?viewBox="([^"]*)"[^>]*>', _opening(title), svg, count=1)
     # A page contains several pictures with the same identifiers, so each picture gets its own prefix.
     prefix = re.sub(r"[^a-z0-9]+", "-", title.lower())
-    svg = re.sub(r'\b(id="|href="#|url\(#)', lambda found: f"{found[1]}{prefix}-", svg)
+    svg = re.sub(r'\b(id="|href="#|url\(#)', lambda result: f"{result[1]}{prefix}-", svg)
     for drawn, wanted in colours.items():
         svg = svg.replace(drawn, wanted)
     return svg.strip()
@@ -282,8 +282,8 @@ def short(text: str) -> str:
 
 def flat(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield facts by dotted names, in order, up to a readable number."""
-    found = _flat(facts, "")
-    for _, pair in zip(range(_MOST_FACTS), found, strict=False):
+    result = _flat(facts, "")
+    for _, pair in zip(range(_MOST_FACTS), result, strict=False):
         yield pair
 
 
@@ -317,7 +317,7 @@ def as_script_data(value: Any) -> Markup:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     text = visible_json(text)
     # The JSON escapes keep their meaning for JSON parsers, and HTML parsers see no markup.
-    escaped = re.sub(r"[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    escaped = re.sub(r"[<>&\u2028\u2029]", lambda result: f"\\u{ord(result[0]):04x}", text)
     return Markup(escaped)  # noqa: S704  all that could be markup is escaped above
 
 

@@ -55,9 +55,9 @@ class Output:
             made = msgspec.json.decode(self._tree.read(LIST, _SIZE_LIMIT), type=_Made)
         except FileNotFoundError:
             if self._directory.exists() and any(self._directory.iterdir()):
-                what = "is not empty, and no directory of pages"
+                detail = "is not empty, and no directory of pages"
                 raise UsageError(
-                    f"{self._directory}: {what}: name a new or an empty one",
+                    f"{self._directory}: {detail}: name a new or an empty one",
                     code=ProblemCode.UNWRITABLE_OUTPUT,
                 ) from None
             return {}
@@ -128,8 +128,8 @@ class Output:
 
 def _is_ours(name: str) -> bool:
     """Return whether a name can be that of a page. Other users may be able to write the list."""
-    parts = name.split("/")
-    return len(parts) <= 2 and all(part and part[0] != "." for part in parts)
+    components = name.split("/")
+    return len(components) <= 2 and all(part and part[0] != "." for part in components)
 
 
 _ASSETS = ("style.css", "hosts.js")
@@ -229,14 +229,14 @@ class _Making:
 
     def _resources(self) -> None:
         """Generate the pages of resources. Other pages link only to resources in ``resources_with_page``."""
-        found = self._reader.resources()
-        self._common["resources_with_page"] = {one.reference for one in found}
-        for view in found:
+        result = self._reader.resources()
+        self._common["resources_with_page"] = {item.reference for item in result}
+        for view in result:
             whole = replace(view, recent=self._reader.recent(view.reference))
             self._page(
                 environment.resource_page(view.reference), "resource.html", "resources.html", view=whole
             )
-        self._list("resources.html", resources=found)
+        self._list("resources.html", resources=result)
 
     def _hosts_of_list(self) -> dict[str, Any]:
         rows = list(self._reader.hosts.values())

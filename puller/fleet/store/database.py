@@ -255,8 +255,8 @@ class Store:
 
     def setting(self, connection: Connection, name: str) -> str:
         """Return a setting of the store, or its value in ``DEFAULTS``."""
-        found = connection.execute(select(settings.c.value).where(settings.c.name == name)).scalar()
-        return DEFAULTS[name] if found is None else str(found)
+        result = connection.execute(select(settings.c.value).where(settings.c.name == name)).scalar()
+        return DEFAULTS[name] if result is None else str(result)
 
     def set(self, connection: Connection, name: str, value: str) -> None:
         """Store a setting."""
@@ -279,14 +279,14 @@ class Store:
             except (IntegrityError, OperationalError, ProgrammingError):
                 pass  # another process made it, or the query below reports the error
         with _explained(self.name), self.engine.connect() as connection:
-            found = connection.execute(select(settings.c.value).where(settings.c.name == "format")).scalar()
-        if found is None:
+            result = connection.execute(select(settings.c.value).where(settings.c.name == "format")).scalar()
+        if result is None:
             raise SourceError(
                 f"{self.name}: is a database of something else, and no store", code=ProblemCode.UNUSABLE_STORE
             )
-        if found != str(FORMAT):
+        if result != str(FORMAT):
             raise SourceError(
-                f"{self.name}: is a store of format {found}, and this version of Puller knows {FORMAT}",
+                f"{self.name}: is a store of format {result}, and this version of Puller knows {FORMAT}",
                 code=ProblemCode.UNUSABLE_STORE,
             )
 

@@ -167,15 +167,15 @@ class _Import:
         """New invalid files of this batch, by path: size, stamp, reason."""
 
     def run(self) -> None:
-        seen: set[str] = set()
+        visited: set[str] = set()
         for found in self._source.listed():
             path = _path(found.path)
-            seen.add(path)
+            visited.add(path)
             self._attend(found, path)
             if len(self._batch) + len(self._refused) >= _BATCH or self._bytes >= _BATCH_BYTES:
                 self._step()
         self._step()
-        self._forget_files([path for path in self._known if path not in seen])
+        self._forget_files([path for path in self._known if path not in visited])
 
     def _files_known(self) -> dict[str, tuple[int, int, bool]]:
         table = database.documents.c
@@ -239,13 +239,13 @@ class _Import:
         self._batch, self._bytes, self._refused = [], 0, {}
         self._progress(self._imported)
 
-    def _take_away(self, found: Found) -> None:
+    def _take_away(self, result: Found) -> None:
         try:
-            self._source.remove(found)
+            self._source.remove(result)
             self._imported.removed += 1
         except OSError as error:
             self._imported.refuse(
-                Refused(_path(found.path), f"cannot be removed: {os.strerror(error.errno or 0)}")
+                Refused(_path(result.path), f"cannot be removed: {os.strerror(error.errno or 0)}")
             )
 
     def _record(self, connection: Connection) -> None:

@@ -96,9 +96,9 @@ class Reader:
     def hosts(self) -> dict[str, HostRow]:
         """All hosts by name."""
         bundles: dict[str, dict[str, str]] = defaultdict(dict)
-        for one in self._standings:
-            if one["enforced"]:
-                bundles[one["host"]][one["bundle"]] = one["enforced"]
+        for standing in self._standings:
+            if standing["enforced"]:
+                bundles[standing["host"]][standing["bundle"]] = standing["enforced"]
         return {name: self._host_row(row, bundles.get(name, {})) for name, row in self._rows.items()}
 
     def _host_row(self, row: Any, bundles: Mapping[str, str]) -> HostRow:
@@ -115,8 +115,8 @@ class Reader:
     @cached_property
     def states(self) -> dict[str, int]:
         """The number of hosts in each state. Includes empty states only for *in order*."""
-        found = Counter(row.state for row in self.hosts.values())
-        return {str(one): found[one] for one in Condition if found[one] or one is Condition.IN_ORDER}
+        counter = Counter(row.state for row in self.hosts.values())
+        return {str(item): counter[item] for item in Condition if counter[item] or item is Condition.IN_ORDER}
 
     def facts(self, names: Collection[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the facts of the named hosts, or of all hosts."""
@@ -165,9 +165,9 @@ class Reader:
             row for row in connection.execute(query).mappings() if row["run"] != self._run_of(row["host"])
         ]
         events = self._events(connection, {(row["host"], row["run"]) for row in rows})
-        found: dict[str, list[RunView]] = defaultdict(list)
+        result: dict[str, list[RunView]] = defaultdict(list)
         for row in rows:
-            found[row["host"]].append(
+            result[row["host"]].append(
                 RunView(
                     row["run"],
                     datetime.fromtimestamp(row["at"], UTC),
@@ -178,7 +178,7 @@ class Reader:
                     events.get((row["host"], row["run"]), []),
                 )
             )
-        return found
+        return result
 
     def _run_of(self, host: str) -> str:
         row = self._rows.get(host)
@@ -188,7 +188,7 @@ class Reader:
         self, connection: Connection, wanted: set[tuple[str, str]]
     ) -> dict[tuple[str, str], list[EventView]]:
         table = database.events.c
-        found: dict[tuple[str, str], list[EventView]] = defaultdict(list)
+        result: dict[tuple[str, str], list[EventView]] = defaultdict(list)
         for part in _parts(sorted({run for _, run in wanted})):
             query = (
                 select(database.events)
@@ -197,8 +197,8 @@ class Reader:
             )
             for row in connection.execute(query).mappings():
                 if (row["host"], row["run"]) in wanted:
-                    found[row["host"], row["run"]].append(_event(row))
-        return found
+                    result[row["host"], row["run"]].append(_event(row))
+        return result
 
     def _details(self, name: str, packed: bytes, runs: list[RunView]) -> HostView:
         sent = self._sent(name, packed)
@@ -213,9 +213,12 @@ class Reader:
             sent.report.puller,
             datetime.fromtimestamp(expires, UTC) if expires is not None else None,
             sent.facts,
-            [_standing(one) for one in sent.bundles],
+            [_standing(bundle) for bundle in sent.bundles],
             [_last_run(sent.report, row), *runs],
-            [RestlessView(one.bundle, one.reference, [name], one.differences) for one in sent.restless],
+            [
+                RestlessView(bundle.bundle, bundle.reference, [name], bundle.differences)
+                for bundle in sent.restless
+            ],
             notes,
         )
 
@@ -236,10 +239,10 @@ class Reader:
 
     @cached_property
     def _by_bundle(self) -> dict[str, list[Mapping[str, Any]]]:
-        found: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        result: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for row in self._standings:
-            found[row["bundle"]].append({**row, "quarantined": json.loads(row["quarantined"])})
-        return dict(sorted(found.items()))
+            result[row["bundle"]].append({**row, "quarantined": json.loads(row["quarantined"])})
+        return dict(sorted(result.items()))
 
     def _of_bundle(self, standing: Mapping[str, Any]) -> HostRow:
         """Return the host of a standing, in the state of this bundle alone.
@@ -280,7 +283,7 @@ class Reader:
             VersionRow(
                 name,
                 hosts[name],
-                {str(one): states[name][one] for one in Condition if states[name][one]},
+                {str(item): states[name][item] for item in Condition if states[name][item]},
                 gave_up[name],
                 waiting[name],
                 datetime.fromtimestamp(first[name], UTC) if name in first else None,
@@ -293,12 +296,12 @@ class Reader:
     @cached_property
     def _first(self) -> dict[str, dict[str, float]]:
         """The time at which the first host had each version of each bundle."""
-        found: dict[str, dict[str, float]] = defaultdict(dict)
+        result: dict[str, dict[str, float]] = defaultdict(dict)
         for row in self._periods:
             if row.bundle:
-                of_bundle = found[row.bundle]
+                of_bundle = result[row.bundle]
                 of_bundle[row.version] = min(row.began, of_bundle.get(row.version, row.began))
-        return found
+        return result
 
     def _history(self, bundle: str) -> Series:
         return self._counted(
@@ -307,10 +310,10 @@ class Reader:
 
     @cached_property
     def _periods_of(self) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = defaultdict(list)
+        result: dict[str, list[Any]] = defaultdict(list)
         for row in self._periods:
-            found[row.bundle].append(row)
-        return found
+            result[row.bundle].append(row)
+        return result
 
     def _counted(self, periods: Iterable[Period], order: Iterable[str] = ()) -> Series:
         return counted(periods, (self.now - self.kept).timestamp(), self.now.timestamp(), order)
@@ -337,7 +340,7 @@ class Reader:
 
     def release(self, bundle: str, version: str) -> ReleaseView:
         """Return a version of a bundle, and its results on hosts."""
-        found: dict[str, list[HostRow]] = {
+        result: dict[str, list[HostRow]] = {
             label: []
             for label in ("Failed", "Gave it up", "Held back", "Not heard of", "Wait for it", "In order")
         }
@@ -346,25 +349,27 @@ class Reader:
             host = self._of_bundle(row)
             published += row["published"] == version
             if row["enforced"] == version:
-                found[_GROUPS[Condition(host.state)]].append(host)
+                result[_GROUPS[Condition(host.state)]].append(host)
             elif version in row["quarantined"]:
-                found["Gave it up"].append(host)
+                result["Gave it up"].append(host)
             elif row["published"] == version:
                 is_held = host.state in (Condition.HELD, Condition.FAILED, Condition.SILENT)
-                found[_GROUPS[Condition(host.state)] if is_held else "Wait for it"].append(host)
-        for hosts in found.values():
+                result[_GROUPS[Condition(host.state)] if is_held else "Wait for it"].append(host)
+        for hosts in result.values():
             hosts.sort(key=lambda host: host.name)
         rows = [row for row in self._periods_of.get(bundle, ()) if row.version == version]
         versions = {row.version: row for row in self._versions(bundle)}
-        names = {host.name for hosts in found.values() for host in hosts}
-        failures = [one for one in self.failures if one.bundle == bundle]
-        failures = [one for one in failures if not names.isdisjoint(host.name for host in one.hosts)]
+        names = {host.name for hosts in result.values() for host in hosts}
+        failures = [failure for failure in self.failures if failure.bundle == bundle]
+        failures = [
+            failure for failure in failures if not names.isdisjoint(host.name for host in failure.hosts)
+        ]
         return ReleaseView(
             versions.get(version) or VersionRow(version, 0, {}),
             bundle,
             published,
             self._counted(self._conditions(rows), [Condition(word).label for word in _ORDER]),
-            found,
+            result,
             failures,
         )
 
@@ -387,10 +392,10 @@ class Reader:
 
     @cached_property
     def _conditions_of(self) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = defaultdict(list)
+        result: dict[str, list[Any]] = defaultdict(list)
         for row in self._periods_of.get("", ()):
-            found[row.host].append(row)
-        return found
+            result[row.host].append(row)
+        return result
 
     def first_of(self, bundle: str, version: str) -> float | None:
         """Return when the first host had a version, in seconds since 1970, or ``None``."""
@@ -402,13 +407,13 @@ class Reader:
         for row in self._periods_of.get(bundle, ()):
             if row.version == version:
                 began[row.host] = min(row.began, began.get(row.host, row.began))
-        found: dict[str, tuple[float, str]] = {}
+        result: dict[str, tuple[float, str]] = {}
         for row in self._periods_of.get("", ()):
             # If a host never had the version, use its condition when the first host got it.
             until = began.get(row.host, self.first_of(bundle, version))
             if until is not None and row.began < until:
-                found[row.host] = max(found.get(row.host, (0.0, "")), (row.began, row.condition))
-        return {host: condition for host, (_, condition) in found.items()}
+                result[row.host] = max(result.get(row.host, (0.0, "")), (row.began, row.condition))
+        return {host: condition for host, (_, condition) in result.items()}
 
     # Failures
 
@@ -418,8 +423,8 @@ class Reader:
         groups: dict[str, list[Any]] = defaultdict(list)
         for row in self._failing:
             groups[row["key"]].append(row)
-        found = [self._failure(key, rows) for key, rows in groups.items()]
-        return sorted(found, key=lambda one: (-len(one.hosts), one.bundle, one.reference, one.message))
+        results = [self._failure(key, rows) for key, rows in groups.items()]
+        return sorted(results, key=lambda item: (-len(item.hosts), item.bundle, item.reference, item.message))
 
     def _failure(self, key: str, rows: Sequence[Any]) -> FailureView:
         newest = max(rows, key=lambda row: (self._rows[row["host"]].at, row["host"]))
@@ -443,12 +448,12 @@ class Reader:
         groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for row in self._restless:
             groups[row["bundle"], row["reference"]].append(row)
-        found = []
+        results = []
         for (bundle, reference), rows in groups.items():
-            unlike = dict.fromkeys(one for row in rows for one in _differences(row["differences"]))
+            unlike = dict.fromkeys(item for row in rows for item in _differences(row["differences"]))
             names = sorted({row["host"] for row in rows})
-            found.append(RestlessView(bundle, reference, names, list(unlike)[:10]))
-        return sorted(found, key=lambda one: (-len(one.hosts), one.bundle, one.reference))
+            results.append(RestlessView(bundle, reference, names, list(unlike)[:10]))
+        return sorted(results, key=lambda item: (-len(item.hosts), item.bundle, item.reference))
 
     def resources(self, most: int = 1000) -> list[ResourceView]:
         """Return the resources that changed or failed, most frequent first, without their events."""
@@ -466,8 +471,8 @@ class Reader:
             for row in connection.execute(query):
                 groups[row.reference].append(row)
         ranked = sorted(groups, key=lambda name: (-sum(row.times for row in groups[name]), name))
-        names = dict.fromkeys([*(one.reference for one in self.restless), *ranked[:most]])
-        restless = {one.reference: one for one in self.restless}
+        names = dict.fromkeys([*(item.reference for item in self.restless), *ranked[:most]])
+        restless = {item.reference: item for item in self.restless}
         return [self._resource(name, groups.get(name, ()), restless.get(name)) for name in names]
 
     def _resource(self, reference: str, rows: Sequence[Any], restless: RestlessView | None) -> ResourceView:
@@ -560,24 +565,24 @@ def _differences(text: str) -> list[Difference]:
     return msgspec.json.decode(text, type=list[Difference])
 
 
-def _standing(one: Any) -> StandingView:
-    since = seconds(one.enforced_since)
+def _standing(item: Any) -> StandingView:
+    since = seconds(item.enforced_since)
     return StandingView(
-        one.name,
-        one.channel,
-        one.enforced,
+        item.name,
+        item.channel,
+        item.enforced,
         datetime.fromtimestamp(since, UTC) if since is not None else None,
-        one.published,
-        one.waits_until,
-        one.good,
-        one.held,
-        one.pin,
-        one.quarantined,
+        item.published,
+        item.waits_until,
+        item.good,
+        item.held,
+        item.pin,
+        item.quarantined,
     )
 
 
 def _last_run(report: Report, row: Any) -> RunView:
-    told = [
+    reported = [
         EventView(
             bundle.name,
             event.reference,
@@ -587,8 +592,8 @@ def _last_run(report: Report, row: Any) -> RunView:
             differences(event),
         )
         for bundle in report.bundles
-        for one in ([bundle.given_up] if bundle.given_up else []) + [bundle]
-        for event in one.events
+        for item in ([bundle.given_up] if bundle.given_up else []) + [bundle]
+        for event in item.events
         if event.changed or event.state is State.FAILED or event.unmet_requirements
     ]
     return RunView(
@@ -598,5 +603,5 @@ def _last_run(report: Report, row: Any) -> RunView:
         outcome(report, row.why),
         counts(report),
         problems(report.problems, 50),
-        told,
+        reported,
     )

@@ -37,17 +37,17 @@ def counted(periods: Iterable[Period], begin: float, now: float, order: Iterable
     if not steps:
         return Series()
     steps.sort()
-    times = _times(sorted({at for at, _, _ in steps}), now)
-    wanted = list(order)
-    names = [name for name in wanted if name in first]
-    names += sorted((name for name in first if name not in wanted), key=lambda name: (first[name], name))
+    times = _times(sorted({position for position, _, _ in steps}), now)
+    desired = list(order)
+    names = [name for name in desired if name in first]
+    names += sorted((name for name in first if name not in desired), key=lambda name: (first[name], name))
     counts: dict[str, list[int]] = {name: [] for name in names}
     held: Counter[str] = Counter()
-    at = 0
+    position = 0
     for time in times:
-        while at < len(steps) and steps[at][0] <= time:
-            held[steps[at][1]] += steps[at][2]
-            at += 1
+        while position < len(steps) and steps[position][0] <= time:
+            held[steps[position][1]] += steps[position][2]
+            position += 1
         for name in names:
             counts[name].append(held[name])
     return Series([datetime.fromtimestamp(time, UTC) for time in times], counts)

@@ -80,23 +80,23 @@ def put(connection: Connection, documents: Iterable[Document]) -> Put:
 
 def _known(connection: Connection, names: Collection[str]) -> dict[str, _Known]:
     table = database.hosts.c
-    found: dict[str, _Known] = {}
+    knowns: dict[str, _Known] = {}
     for part in _parts(sorted(names)):
         rows = connection.execute(
             select(table.host, table.run, table.at, table.details).where(table.host.in_(part))
         )
-        found.update((row.host, _Known(row.run, row.at, row.details)) for row in rows)
-    return found
+        knowns.update((row.host, _Known(row.run, row.at, row.details)) for row in rows)
+    return knowns
 
 
 def _runs_there(connection: Connection, documents: Sequence[Document]) -> set[tuple[str, str]]:
-    table, found = database.runs.c, set()
+    table, results = database.runs.c, set()
     for part in _parts([(document.host, document.run) for document in documents]):
         rows = connection.execute(
             select(table.host, table.run).where(tuple_(table.host, table.run).in_(part))
         )
-        found |= {(row.host, row.run) for row in rows}
-    return found
+        results |= {(row.host, row.run) for row in rows}
+    return results
 
 
 def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -225,13 +225,13 @@ class _Changes:
         self._insert(database.restless, [row for document in documents for row in _restless(document)])
 
     def _failing_since(self, hosts: Iterable[str]) -> dict[tuple[str, str], float]:
-        table, found = database.failing.c, {}
+        table, result = database.failing.c, {}
         for part in _parts(list(hosts)):
             rows = self._connection.execute(
                 select(table.host, table.key, table.since).where(table.host.in_(part))
             )
-            found.update({(row.host, row.key): row.since for row in rows})
-        return found
+            result.update({(row.host, row.key): row.since for row in rows})
+        return result
 
     def _write_periods(self) -> None:
         """End the periods of changed values, and begin new ones."""
@@ -240,10 +240,10 @@ class _Changes:
         none: list[dict[str, Any]] = []
         begun: dict[tuple[str, str], dict[str, Any]] = {}
         for at, document in self._periods:
-            wanted = _conditions(document)
+            desired = _conditions(document)
             held = current.setdefault(document.host, {})
-            for bundle in [*held, *(name for name in wanted if name not in held)]:
-                row, then = held.get(bundle), wanted.get(bundle)
+            for bundle in [*held, *(name for name in desired if name not in held)]:
+                row, then = held.get(bundle), desired.get(bundle)
                 if row is not None and then == (row["version"], row["condition"]):
                     continue
                 if row is not None:
@@ -296,14 +296,14 @@ class _Changes:
 
     def _current_periods(self, hosts: Collection[str]) -> dict[str, dict[str, dict[str, Any]]]:
         table = database.periods
-        found: dict[str, dict[str, dict[str, Any]]] = {}
+        result: dict[str, dict[str, dict[str, Any]]] = {}
         for part in _parts(sorted(set(hosts) - self._new)):
             rows = self._connection.execute(
                 select(table).where(table.c.host.in_(part), table.c.ended.is_(None))
             )
             for row in rows.mappings():
-                found.setdefault(row["host"], {})[row["bundle"]] = dict(row)
-        return found
+                result.setdefault(row["host"], {})[row["bundle"]] = dict(row)
+        return result
 
     def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
@@ -333,29 +333,29 @@ def _digest(document: Document) -> str:
 
 def _conditions(document: Document) -> dict[str, tuple[str, str]]:
     """Return the version and the condition of each bundle. The empty name stands for the host itself."""
-    found = {"": ("", str(document.condition))}
+    result = {"": ("", str(document.condition))}
     of_bundles = conditions_of_bundles(document.sent)
     for standing in document.sent.bundles:
-        found[_name(standing.name)] = (_text(standing.enforced), str(of_bundles[standing.name]))
-    return found
+        result[_name(standing.name)] = (_text(standing.enforced), str(of_bundles[standing.name]))
+    return result
 
 
 def _standings(document: Document) -> list[dict[str, Any]]:
     rows = {
-        _name(one.name): {
+        _name(bundle.name): {
             "host": document.host,
-            "bundle": _name(one.name),
-            "channel": _text(one.channel),
-            "enforced": _text(one.enforced),
-            "since": seconds(one.enforced_since),
-            "published": _text(one.published),
-            "waits_until": _text(one.waits_until),
-            "good": _text(one.good),
-            "held": _text(one.held),
-            "pin": _text(one.pin),
-            "quarantined": _json([_text(version) for version in one.quarantined[:100]]),
+            "bundle": _name(bundle.name),
+            "channel": _text(bundle.channel),
+            "enforced": _text(bundle.enforced),
+            "since": seconds(bundle.enforced_since),
+            "published": _text(bundle.published),
+            "waits_until": _text(bundle.waits_until),
+            "good": _text(bundle.good),
+            "held": _text(bundle.held),
+            "pin": _text(bundle.pin),
+            "quarantined": _json([_text(version) for version in bundle.quarantined[:100]]),
         }
-        for one in document.sent.bundles
+        for bundle in document.sent.bundles
     }
     return list(rows.values())
 
@@ -366,12 +366,12 @@ def _failing(
     host, report = document.host, document.sent.report
     if at is None:
         at = document.at.timestamp()
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for bundle, reference, example in _failures(report):
         problem = general_problem(example, host)
         reference = without_host(plain(reference), host)
         key = key_of(bundle, reference, problem)
-        found.setdefault(
+        result.setdefault(
             key,
             {
                 "host": host,
@@ -383,9 +383,9 @@ def _failing(
                 "since": since.get((host, key), at),
             },
         )
-        if len(found) == _MOST_FAILING:
+        if len(result) == _MOST_FAILING:
             break
-    return list(found.values())
+    return list(result.values())
 
 
 def _failures(report: Report) -> Iterator[tuple[str, str, Problem]]:
@@ -395,8 +395,8 @@ def _failures(report: Report) -> Iterator[tuple[str, str, Problem]]:
         for problem in report.problems:
             yield "", "", stored_problem(problem)
     for bundle in report.bundles:
-        for one in _with_given_up(bundle):
-            for event in one.events:
+        for item in _with_given_up(bundle):
+            for event in item.events:
                 if event.state is State.FAILED:
                     for problem in event.problems or [_UNEXPLAINED]:
                         yield bundle.name, event.reference, stored_problem(problem)
@@ -404,14 +404,14 @@ def _failures(report: Report) -> Iterator[tuple[str, str, Problem]]:
 
 def _told(report: Report) -> Iterator[tuple[str, Event]]:
     """Yield the resources that changed, failed, or waited for a failed one, up to a readable number."""
-    found = (
+    result = (
         (bundle.name, event)
         for bundle in report.bundles
-        for one in _with_given_up(bundle)
-        for event in one.events
+        for item in _with_given_up(bundle)
+        for event in item.events
         if event.state in _TOLD or event.unmet_requirements
     )
-    for _, told in zip(range(_MOST_EVENTS), found, strict=False):
+    for _, told in zip(range(_MOST_EVENTS), result, strict=False):
         yield told
 
 
@@ -426,13 +426,13 @@ def _restless(document: Document) -> list[dict[str, Any]]:
         {
             "host": document.host,
             "place": place,
-            "bundle": _text(one.bundle),
-            "reference": _text(one.reference),
-            "runs": one.runs,
-            "changes": one.changes,
-            "differences": _objects(one.differences[:10]),
+            "bundle": _text(item.bundle),
+            "reference": _text(item.reference),
+            "runs": item.runs,
+            "changes": item.changes,
+            "differences": _objects(item.differences[:10]),
         }
-        for place, one in enumerate(document.sent.restless[:200])
+        for place, item in enumerate(document.sent.restless[:200])
     ]
 
 
@@ -466,12 +466,12 @@ def stored_problem(problem: Problem) -> Problem:
 
 def differences(event: Event) -> list[Difference]:
     """Return the first differences of a resource, with the beginnings of their diffs."""
-    kept, room = [], _LONGEST_DIFF
+    remaining, room = [], _LONGEST_DIFF
     for difference in event.differences[:20]:
         diff = plain(difference.diff[:room])
         room -= len(diff)
-        kept.append(msgspec.structs.replace(difference.map_texts(_text), diff=diff))
-    return kept
+        remaining.append(msgspec.structs.replace(difference.map_texts(_text), diff=diff))
+    return remaining
 
 
 def outcome(report: Report, why: str) -> str:
@@ -487,18 +487,18 @@ def outcome(report: Report, why: str) -> str:
 def counts(report: Report) -> dict[str, int]:
     """Return the number of resources of a run by state."""
     names = ("stable", "changed", "refreshed", "failed", "skipped")
-    found = {name: sum(getattr(bundle.summary, name) for bundle in report.bundles) for name in names}
-    return {name: count for name, count in found.items() if count}
+    result = {name: sum(getattr(bundle.summary, name) for bundle in report.bundles) for name in names}
+    return {name: count for name, count in result.items() if count}
 
 
 def system_of(facts: Mapping[str, Any]) -> str:
     """Return the operating system as ``Debian 12``. Empty if the facts do not contain it."""
-    found = facts.get("os")
-    if not isinstance(found, dict):
+    result = facts.get("os")
+    if not isinstance(result, dict):
         return ""
-    release = found.get("release")
+    release = result.get("release")
     major = release.get("major") if isinstance(release, dict) else release
-    name = found.get("name")
+    name = result.get("name")
     words = [str(word) for word in (name, major) if isinstance(word, str | int) and str(word)]
     return " ".join(words)[:80]
 
@@ -506,12 +506,12 @@ def system_of(facts: Mapping[str, Any]) -> str:
 def seconds(text: str) -> float | None:
     """Return a time in ISO 8601 as seconds, or ``None`` if it is invalid or not of the years 2000 to 8999."""
     try:
-        found = parse_moment(text)
+        moment = parse_moment(text)
     except ValueError:
         return None
-    if not 2000 <= found.year < 9000:  # in another time zone it may be outside the calendar
+    if not 2000 <= moment.year < 9000:  # in another time zone it may be outside the calendar
         return None
-    return found.timestamp()
+    return moment.timestamp()
 
 
 def _text(text: str) -> str:
@@ -522,12 +522,14 @@ def _name(text: str) -> str:
     return plain(text[:255])
 
 
-def _objects(found: Sequence[Difference]) -> str:
-    return _json(json_values([msgspec.structs.replace(one.map_texts(_text), diff=one.diff) for one in found]))
+def _objects(differences: Sequence[Difference]) -> str:
+    return _json(
+        json_values([msgspec.structs.replace(item.map_texts(_text), diff=item.diff) for item in differences])
+    )
 
 
-def _json_problems(found: Sequence[Problem]) -> str:
-    return msgspec.json.encode(problems(found, len(found))).decode()
+def _json_problems(findings: Sequence[Problem]) -> str:
+    return msgspec.json.encode(problems(findings, len(findings))).decode()
 
 
 def _encoded(problem: Problem) -> str:

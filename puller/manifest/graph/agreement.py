@@ -32,8 +32,8 @@ class Disagreement(Exception):
         self.first_declaration = first
         self.second_declaration = second
         self.differences = [
-            (name, _shown(first, second, name, one), _shown(second, first, name, other))
-            for name, one, other in contradiction.differences
+            (name, _shown(first, second, name, item), _shown(second, first, name, other))
+            for name, item, other in contradiction.differences
         ]
         self.property, self.first, self.second = self.differences[0]
         super().__init__(self.sentence())
@@ -71,11 +71,11 @@ class Disagreement(Exception):
         what = ", ".join(
             f"{name} is {second} here and {first} there" for name, first, second in self.differences
         )
-        said = (
+        text = (
             f"is declared twice, first at {self.first_declaration.origin}{self._other_name()}, and the two"
             f" differ: {what}"
         )
-        return f"{said} ({_what_to_do(self.first_declaration, self.second_declaration)})"
+        return f"{text} ({_what_to_do(self.first_declaration, self.second_declaration)})"
 
 
 def agreed(first: Declaration, second: Declaration) -> Declaration:
@@ -88,12 +88,12 @@ def agreed(first: Declaration, second: Declaration) -> Declaration:
 
 def _between(first: Declaration, second: Declaration, contradiction: Contradiction) -> Disagreement:
     """Return the disagreement of the places that disagree, for declarations that are already united."""
-    for one in first.places():
+    for place in first.places():
         for other in second.places():
             try:
-                _united(one, other)
+                _united(place, other)
             except Contradiction as found:
-                return Disagreement(one, other, found)
+                return Disagreement(place, other, found)
     return Disagreement(first, second, contradiction)
 
 
@@ -178,9 +178,9 @@ def _called(declaration: Declaration, written: str) -> str:
     return os.path.normpath(os.path.join(os.path.dirname(declaration.home.data.own.name), written))
 
 
-def _same_bytes(one: str, other: str) -> bool:
+def _same_bytes(first: str, other: str) -> bool:
     try:
-        return os.path.isfile(one) and os.path.isfile(other) and filecmp.cmp(one, other, shallow=False)
+        return os.path.isfile(first) and os.path.isfile(other) and filecmp.cmp(first, other, shallow=False)
     except OSError:  # reported when the file is copied
         return False
 
@@ -252,11 +252,11 @@ def _worded(value: Any) -> str:
 def _what_to_do(first: Declaration, second: Declaration) -> str:
     one, other = first.home, second.home
     keys = [] if one is other else one.data.differing(other.data)
-    what = "use the same values in both, or declare it once"
+    detail = "use the same values in both, or declare it once"
     if not keys:
-        return what
+        return detail
     named = ", ".join(keys[:_MOST_KEYS]) + (", …" if len(keys) > _MOST_KEYS else "")
     if one.child and other.child and one.child.path == other.child.path:
         name = os.path.basename(one.child.path)
-        return f"{name} is applied with data that differ in {named}: give each a resource name of its own, or {what}"
-    return f"the data of the two manifests differ in {named}, so {what}"
+        return f"{name} is applied with data that differ in {named}: give each a resource name of its own, or {detail}"
+    return f"the data of the two manifests differ in {named}, so {detail}"

@@ -76,21 +76,21 @@ class Catalog(msgspec.Struct):
         Links and numbers are unchanged. Only the order is shorter. Raise ``UsageError`` for a pattern without matches.
         """
         waiting = [index for pattern in patterns for index in self._named(pattern)]
-        found: set[int] = set()
+        results: set[int] = set()
         while waiting:
             index = waiting.pop()
-            if index not in found:
-                found.add(index)
+            if index not in results:
+                results.add(index)
                 waiting += (*(other for _, other in self.requirements(index)), *self.children(index))
-        return msgspec.structs.replace(self, order=[index for index in self.order if index in found])
+        return msgspec.structs.replace(self, order=[index for index in self.order if index in results])
 
     def _named(self, pattern: str) -> list[int]:
         matches = Reference(pattern).matcher()
-        found = [index for index, names in self._names() if any(map(matches, names))]
-        if not found:
+        results = [index for index, names in self._names() if any(map(matches, names))]
+        if not results:
             known = [name for _, names in self._names() for name in names]
             raise UsageError(f"--only {pattern}: matches no resource", **meant(pattern, known))
-        return found
+        return results
 
     def _names(self) -> Iterator[tuple[int, list[str]]]:
         for index, declaration in enumerate(self.declarations):

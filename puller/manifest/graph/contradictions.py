@@ -113,7 +113,7 @@ class _Paths:
                 if _is_path_known(declaration):
                     claims = declaration.type.claims(declaration.properties)
                     claimed += (_Claimed(claim, declaration, index) for claim in claims)
-        return sorted(claimed, key=lambda one: one.position)
+        return sorted(claimed, key=lambda item: item.position)
 
     def below(self, path: str) -> Iterator[_Claimed]:
         """Return all claims below a path."""
@@ -135,8 +135,8 @@ def _between(claims: Iterable[_Claimed], spellings: Spellings) -> Iterator[Confl
     for claimed in claims:
         by_editor.setdefault(claimed.claim.editor, []).append(claimed)
     pairs = [*combinations(by_editor.get("", ()), 2)]
-    for one, other in combinations(by_editor.values(), 2):
-        pairs += product(one, other)
+    for item, other in combinations(by_editor.values(), 2):
+        pairs += product(item, other)
     for first, second in pairs:
         if first.declaration is second.declaration:
             continue
@@ -149,14 +149,14 @@ def _between(claims: Iterable[_Claimed], spellings: Spellings) -> Iterator[Confl
 
 def _purged(first: _Claimed, second: _Claimed, spellings: Spellings) -> str:
     """Return why one resource would remove the contents of the other one."""
-    for one, other in ((first, second), (second, first)):
-        purger, filler = one.declaration, other.declaration
+    for item, other in ((first, second), (second, first)):
+        purger, filler = item.declaration, other.declaration
         purged = {spellings.directory(path) for path in purger.type.purges(purger.properties)}
         filled = {spellings.directory(path) for path in filler.type.fills(filler.properties)}
         if purged & filled:
-            if one is first:
+            if item is first:
                 return f"keeps files in {other.claim.path}, from which another resource removes all foreign files"
-            return f"removes from {one.claim.path} the files of another resource"
+            return f"removes from {item.claim.path} the files of another resource"
     return ""
 
 
@@ -223,12 +223,14 @@ def _is_known(declaration: Declaration) -> bool:
 
 def _of_types(declarations: Sequence[Declaration], spellings: Spellings) -> Iterator[Between]:
     types = {declaration.type for declaration in declarations}
-    asked = sorted((one for one in types if has_own(one, "contradictions")), key=lambda one: one.type_name)
-    if not asked:  # the usual case
+    requested = sorted(
+        (item for item in types if has_own(item, "contradictions")), key=lambda item: item.type_name
+    )
+    if not requested:  # the usual case
         return
-    certain = [one for one in declarations if not has_conditions(one) and _is_known(one)]
+    certain = [item for item in declarations if not has_conditions(item) and _is_known(item)]
     declared = DeclaredResources(certain, spellings)
     by_properties = {id(declaration.properties): declaration for declaration in certain}
-    for one in asked:
-        for first, second, sentence in one.contradictions(declared):
+    for item in requested:
+        for first, second, sentence in item.contradictions(declared):
             yield Between(by_properties[id(first)], by_properties[id(second)], sentence)

@@ -45,13 +45,13 @@ class HostCatalog(Catalog, kw_only=True, dict=True):
 
     @cached_property
     def _references(self) -> "References":
-        found = References(self.declarations)
-        found.of_no_item = frozenset().union(*(manifest.of_no_item for manifest in self.manifests))
+        references = References(self.declarations)
+        references.of_no_item = frozenset().union(*(manifest.of_no_item for manifest in self.manifests))
         for index, declaration in enumerate(self.declarations):
             if declaration.type.type_name != APPLY:
                 for name in declaration.names():
-                    found.setdefault(name, index)
-        return found
+                    references.setdefault(name, index)
+        return references
 
     def resources_of(self, number: int) -> list[int]:
         """Return the indexes of a manifest's own resources, in the order of application."""
@@ -86,8 +86,8 @@ class HostCatalog(Catalog, kw_only=True, dict=True):
 
     def owners_of_subscribers(self, names: Sequence[str]) -> dict[str, str]:
         """Return the resources with subscriptions, each with the name of its manifest. ``names`` are by number."""
-        found = (*self.links.subscriptions.items(), *self.links.reloads.items())
-        return {str(self.declarations[index].reference): names[self.owners[index]] for index, _ in found}
+        result = (*self.links.subscriptions.items(), *self.links.reloads.items())
+        return {str(self.declarations[index].reference): names[self.owners[index]] for index, _ in result}
 
     def joined(self, manifest: Manifest) -> "HostCatalog":
         """Return a catalog with one more manifest. Raise ``ManifestError`` if it does not fit.
@@ -166,8 +166,8 @@ class _Joining:
         # 1. Earlier declarations and contradictions
         for declaration in self.manifest.declarations:
             self._place(declaration)
-        found = find_contradictions(self.declarations, self._spellings)
-        self.problems += [between.problem() for between in found]
+        contradictions = find_contradictions(self.declarations, self._spellings)
+        self.problems += [between.problem() for between in contradictions]
         if self.problems:
             raise ManifestError(self.problems)
         # 2. Links
@@ -206,10 +206,10 @@ class _Joining:
         if declaration.loop is not None:
             return None
         key = key_of(declaration)
-        found = self._by_key.get(key)
-        if found is None and (managed := self._objects.get(id(declaration))) is not None:
-            found = self._by_key.get(managed)
-        return found
+        result = self._by_key.get(key)
+        if result is None and (managed := self._objects.get(id(declaration))) is not None:
+            result = self._by_key.get(managed)
+        return result
 
     @cached_property
     def _by_key(self) -> dict[Key, int]:
@@ -269,9 +269,9 @@ class _Joining:
             raise ManifestError([cycle_problem(self.declarations, cycle)]) from None
 
 
-def _stable(wanted: Iterable[int], first: Mapping[int, Sequence[int]]) -> list[int]:
+def _stable(desired: Iterable[int], first: Mapping[int, Sequence[int]]) -> list[int]:
     """Return the given order, changed so that each resource follows its prerequisites. Raise ``CycleError``."""
-    sequence = list(dict.fromkeys(wanted))
+    sequence = list(dict.fromkeys(desired))
     number_of = {index: number for number, index in enumerate(sequence)}
-    found = ordered(len(sequence), lambda number: [number_of[i] for i in first.get(sequence[number], ())])
-    return [sequence[number] for number in found]
+    result = ordered(len(sequence), lambda number: [number_of[i] for i in first.get(sequence[number], ())])
+    return [sequence[number] for number in result]

@@ -89,16 +89,16 @@ def _implied(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
     covering = {one for one in types if has_own(one, "covers")}
     index_of = {declaration.reference: index for index, declaration in enumerate(declarations)}
     declared = DeclaredResources(declarations, Spellings({}))
-    found: dict[int, list[int]] = {}
+    result: dict[int, list[int]] = {}
     for index, declaration in enumerate(declarations):
         if declaration.type in waiting and declaration.loop is None:
             names = declaration.type.follows(declaration.properties, declared)
             others = [index_of[name] for name in names if name in index_of]
             if others := [other for other in others if other != index]:
-                found[index] = others
+                result[index] = others
     if covering:
-        _add_covered(declarations, covering, found)
-    return found
+        _add_covered(declarations, covering, result)
+    return result
 
 
 def _add_covered(
@@ -134,11 +134,11 @@ def _at_and_above(path: str) -> Iterator[str]:
 
 def properties_by_type(declarations: Sequence[Declaration]) -> dict[str, list[Any]]:
     """Return the properties of all resources of each type, without unevaluated loops."""
-    found: dict[str, list[Any]] = {}
+    result: dict[str, list[Any]] = {}
     for declaration in declarations:
         if declaration.loop is None:
-            found.setdefault(declaration.type.type_name, []).append(declaration.properties)
-    return found
+            result.setdefault(declaration.type.type_name, []).append(declaration.properties)
+    return result
 
 
 class DeclaredResources:

@@ -126,8 +126,8 @@ def order(declarations: Sequence[Declaration], links: Links) -> list[int]:
 def cycle_problem(declarations: Sequence[Declaration], cycle: CycleError) -> Problem:
     """Return the problem of the first resource of a cycle."""
     chain = [declarations[index] for index in cycle.indexes]
-    message = f"resources wait for each other: {' → '.join(str(one.reference) for one in chain)}"
-    related = tuple(one.problems.location(one.path) for one in chain[1:-1])
+    message = f"resources wait for each other: {' → '.join(str(item.reference) for item in chain)}"
+    related = tuple(item.problems.location(item.path) for item in chain[1:-1])
     first = chain[0]
     code = ProblemCode.DEPENDENCY_CYCLE
     return first.problems.problem(first.path, message, code=code, name=str(first.reference), related=related)
@@ -164,9 +164,9 @@ class Names(msgspec.Struct):
             return []
         if reference not in self.by_pattern:
             matches = reference.matcher()
-            found = [self.find(name) for name in self.index if matches(name)]
-            found.append([position for position, loop in self.loops if matches(loop.loop_reference)])
-            self.by_pattern[reference] = _once(position for positions in found for position in positions)
+            results = [self.find(name) for name in self.index if matches(name)]
+            results.append([position for position, loop in self.loops if matches(loop.loop_reference)])
+            self.by_pattern[reference] = _once(position for positions in results for position in positions)
         return [position for position in self.by_pattern[reference] if position != of]
 
     def outside_matching(self, reference: Reference) -> list[Reference]:
@@ -214,8 +214,8 @@ def _names(
 
 def _is_instance(declaration: Declaration, other: Declaration, name: Reference) -> bool:
     """Return whether a name is the file that both apply, with different data."""
-    one, two = declaration.child, other.child
-    return one is not None and two is not None and one.path == two.path and name == declaration.reference
+    first, two = declaration.child, other.child
+    return first is not None and two is not None and first.path == two.path and name == declaration.reference
 
 
 def _find_all(
@@ -226,13 +226,13 @@ def _find_all(
     names: Names,
     outside: Outside,
 ) -> Found:
-    found = []
+    result = []
     for reference in references:
         # Relative to its own manifest first, then to the top manifest, then in another manifest.
         own = _from_top(reference, declaration.home.files)
         meant = names.find(own) or names.find(reference)
         if not meant and (several := names.matching(own, position) or names.matching(reference, position)):
-            found += [(names.declared[other].reference, other) for other in several]
+            result += [(names.declared[other].reference, other) for other in several]
             outside += [(name, other) for other in names.outside_matching(reference)]
             continue
         if not meant and reference in names.outside:
@@ -243,21 +243,21 @@ def _find_all(
             continue
         if not meant:  # an unevaluated loop may declare it
             meant = names.of_loop(own) or names.of_loop(reference)
-        found += [(reference, other) for other in meant]
+        result += [(reference, other) for other in meant]
         if not (meant or names.means_nothing(own) or names.means_nothing(reference)):
-            declared = [one for one in (*names.index, *names.outside) if one != declaration.reference]
+            declared = [item for item in (*names.index, *names.outside) if item != declaration.reference]
             declaration.refuse(name, _undeclared(name, reference, declared))
-    return found
+    return result
 
 
 def _undeclared(name: str, reference: Reference, declared: Sequence[Reference]) -> Problem:
     """Return the problem of a reference without a resource. Another bundle may declare one of a type that exists."""
     of, separator, _ = reference.partition("#")
     is_type_unknown = bool(separator) and of not in (*type_names(), LABEL)
-    what = f"and the type {of!r} is unknown" if is_type_unknown else "which is not declared"
+    detail = f"and the type {of!r} is unknown" if is_type_unknown else "which is not declared"
     return Problem(
         code=ProblemCode.UNKNOWN_TYPE if is_type_unknown else ProblemCode.UNDECLARED_REFERENCE,
-        message=f"{name} names {reference}, {what}",
+        message=f"{name} names {reference}, {detail}",
         name=str(reference),
         **meant_reference(reference, declared),
         depends_on=DependsOn.NOTHING if is_type_unknown else DependsOn.BUNDLES,
@@ -283,15 +283,15 @@ def _applied_by(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
     }
     if not positions:
         return {}
-    found: dict[int, list[int]] = {}
+    result: dict[int, list[int]] = {}
     for position, declaration in enumerate(declarations):
         if declaration.united:
             children = {id(place.home.child) for place in declaration.united}
             parents = sorted(positions[child] for child in children if child in positions)
-            found |= {position: parents} if parents else {}
+            result |= {position: parents} if parents else {}
         elif (child := declaration.home.child) is not None and id(child) in positions:
-            found[position] = [positions[id(child)]]
-    return found
+            result[position] = [positions[id(child)]]
+    return result
 
 
 def _children(applied_by: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
@@ -304,13 +304,13 @@ def _children(applied_by: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
 
 def _with_children(positions: Iterable[int], children: Mapping[int, list[int]]) -> dict[int, None]:
     """Return resources and all resources below them, without duplicates."""
-    found: dict[int, None] = {}
+    result: dict[int, None] = {}
     waiting = list(positions)[::-1]
     while waiting:
-        if (position := waiting.pop()) not in found:
-            found[position] = None
+        if (position := waiting.pop()) not in result:
+            result[position] = None
             waiting += reversed(children.get(position, ()))
-    return found
+    return result
 
 
 def _hand_down(
@@ -335,7 +335,7 @@ def _hand_down(
 
 
 def _handed(
-    places: Sequence[Declaration], by_child: Mapping[int, int], found: Mapping[int, list[Any]]
+    places: Sequence[Declaration], by_child: Mapping[int, int], result: Mapping[int, list[Any]]
 ) -> list[Any]:
     """Return the prerequisites that a united resource gets from the manifests of its ``places``.
 
@@ -343,7 +343,7 @@ def _handed(
     for the prerequisites of all manifests, because any of them may be applied.
     """
     parents = [(place, by_child.get(id(place.home.child))) for place in places]
-    waits = [(place, [] if parent is None else found.get(parent, [])) for place, parent in parents]
+    waits = [(place, [] if parent is None else result.get(parent, [])) for place, parent in parents]
     certain = [items for place, items in waits if not has_conditions(place)]
     if certain:
         return [item for item in certain[0] if all(item in other for other in certain)]

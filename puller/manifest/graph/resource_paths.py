@@ -25,8 +25,8 @@ def why_no_way(declaration: Declaration, why: Why) -> str:
         return known[id(child)]
 
     def of_place(place: Declaration) -> str:
-        if said := why(place):
-            return said
+        if text := why(place):
+            return text
         return "" if place.home.child is None else of_child(place.home.child)
 
     return _of_all([of_place(place) for place in declaration.places()])

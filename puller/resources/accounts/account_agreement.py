@@ -24,29 +24,35 @@ List = tuple[str, ...] | None
 
 def agree_on_group(first: GroupProperties, second: GroupProperties) -> GroupProperties:
     """Merge two declarations of a group. Raises ``Contradiction``."""
-    complete = [one.members is not None and one.membership == "inclusive" for one in (first, second)]
+    complete = [
+        left_side.members is not None and left_side.membership == "inclusive" for left_side in (first, second)
+    ]
     return agree(
         first,
         second,
         rules={
-            "members": lambda one, other: joined((one, other), complete),
-            "membership": lambda one, other: "inclusive",
+            "members": lambda left_side, other: joined((left_side, other), complete),
+            "membership": lambda left_side, other: "inclusive",
         },
     )
 
 
 def agree_on_user(first: UserProperties, second: UserProperties) -> UserProperties:
     """Merge two declarations of a user. Raises ``Contradiction``."""
-    groups = [one.groups is not None and one.membership == "inclusive" for one in (first, second)]
-    keys = [one.authorized_keys is not None and one.exclusive_keys for one in (first, second)]
+    groups = [
+        left_side.groups is not None and left_side.membership == "inclusive" for left_side in (first, second)
+    ]
+    keys = [
+        left_side.authorized_keys is not None and left_side.exclusive_keys for left_side in (first, second)
+    ]
     agreed = agree(
         first,
         second,
         rules={
-            "groups": lambda one, other: joined((one, other), groups),
-            "membership": lambda one, other: "inclusive",
+            "groups": lambda left_side, other: joined((left_side, other), groups),
+            "membership": lambda left_side, other: "inclusive",
             "group": _same_group,
-            "authorized_keys": lambda one, other: _one_line_a_key(joined((one, other), keys)),
+            "authorized_keys": lambda left_side, other: _one_line_a_key(joined((left_side, other), keys)),
         },
     )
     return msgspec.structs.replace(agreed, exclusive_keys=any(keys))
@@ -54,21 +60,21 @@ def agree_on_user(first: UserProperties, second: UserProperties) -> UserProperti
 
 def joined(lists: tuple[List, List], complete: Collection[bool]) -> List:
     """Join both lists. Raises ``ValueError`` if a complete list lacks an entry of the other list."""
-    given = [{*one} for one in lists if one is not None]
+    provided = [{*one} for one in lists if one is not None]
     wholes = [{*(one or ())} for one, is_whole in zip(lists, complete, strict=True) if is_whole]
-    both = set().union(*given)
+    both = set().union(*provided)
     if any(whole != both for whole in wholes):
         raise ValueError("a complete list lacks members of the other list")
     return tuple(sorted(both))
 
 
-def _same_group(one: str | int | None, other: str | int | None) -> str | int | None:
+def _same_group(first: str | int | None, other: str | int | None) -> str | int | None:
     """Merge two primary groups. Needed because an id may be a number or text."""
-    if one is None or other is None:
-        return one if other is None else other
-    if str(one) != str(other):
+    if first is None or other is None:
+        return first if other is None else other
+    if str(first) != str(other):
         raise ValueError("two groups")
-    return str(one)
+    return str(first)
 
 
 def _one_line_a_key(lines: List) -> List:
@@ -115,12 +121,12 @@ def _is_in_chain(group: GroupProperties) -> bool:
 
 def _previous(group: GroupProperties, groups: Sequence[GroupProperties]) -> GroupProperties | None:
     """Return the preceding group of the chain."""
-    found = None
+    group_properties = None
     for other in groups:
         if other is group:
-            return found
+            return group_properties
         if _is_in_chain(other):
-            found = other
+            group_properties = other
     return None
 
 
@@ -140,7 +146,7 @@ def contradictions(users: Iterable[UserProperties], groups: Iterable[GroupProper
     """Yield groups and users that would undo each other in every run, with a sentence about the user."""
     by_name = {group.name: group for group in groups if isinstance(group, GroupProperties)}
     listed = [group for group in by_name.values() if group.members is not None]
-    for user in filter(lambda one: isinstance(one, UserProperties), users):
+    for user in filter(lambda item: isinstance(item, UserProperties), users):
         if user.ensure == "absent":
             yield from _of_absent(user, listed)
             continue

@@ -88,11 +88,11 @@ class Names:
     @cached_property
     def memberships(self) -> dict[str, set[str]]:
         """The groups that list each user as a member."""
-        found: dict[str, set[str]] = {}
+        result: dict[str, set[str]] = {}
         for group in self.groups.values():
             for member in group.members:
-                found.setdefault(member, set()).add(group.name)
-        return found
+                result.setdefault(member, set()).add(group.name)
+        return result
 
 
 class Databases:
@@ -101,18 +101,18 @@ class Databases:
     def __init__(self) -> None:
         passwd, group, shadow = (f"{DIRECTORY}/{name}" for name in ("passwd", "group", "shadow"))
         self._names = ReadOnce(
-            [passwd, group], lambda found: Names(found.get(passwd, b""), found.get(group, b""))
+            [passwd, group], lambda result: Names(result.get(passwd, b""), result.get(group, b""))
         )
         # Separate, because only root can read it, and groups do not need it.
-        self._shadow = ReadOnce([shadow], lambda found: _lines(found.get(shadow, b"")))
+        self._shadow = ReadOnce([shadow], lambda result: _lines(result.get(shadow, b"")))
 
     @classmethod
     def of(cls, context: Context) -> Self:
         """Return the instance of this run."""
         if cls not in context.shared:
             context.shared[cls] = cls()
-        found: Self = context.shared[cls]
-        return found
+        result: Self = context.shared[cls]
+        return result
 
     @classmethod
     def forget(cls, context: Context) -> None:
@@ -200,12 +200,12 @@ def login_defs() -> dict[str, str]:
 
 def _lines(content: bytes) -> dict[str, list[str]]:
     """Return the fields of each line by the first field. Skips comments and lines of NIS (``+``, ``-``)."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for line in content.decode("utf-8", "surrogateescape").split("\n"):
         fields = line.split(":")
         if len(fields) > 1 and fields[0] and fields[0][0] not in "+-#":
-            found.setdefault(fields[0], fields)
-    return found
+            result.setdefault(fields[0], fields)
+    return result
 
 
 def _users(content: bytes) -> Iterator[UserEntry]:
@@ -286,8 +286,8 @@ def wait_for_lock() -> None:
 
 def _holder(descriptor: int) -> str | None:
     """Return the process that holds the lock, or ``None`` if it is free."""
-    asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    requested = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, requested))
     if kind == fcntl.F_UNLCK:
         return None
     with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as name:
@@ -303,9 +303,9 @@ PROC = "/proc"
 
 def require_idle(name: str, uid: int) -> None:
     """Raise ``ResourceError`` if the user has a process. Kills nothing."""
-    found = find_process(uid)
-    if found is not None:
-        pid, command = found
+    process = find_process(uid)
+    if process is not None:
+        pid, command = process
         raise ResourceError(f"user {name} is used by process {pid} ({command})", hint="end it first")
 
 
@@ -327,5 +327,5 @@ def find_process(uid: int) -> tuple[int, str] | None:
 
 
 def _root(pid: str) -> tuple[int, int]:
-    found = os.stat(f"{PROC}/{pid}/root")
-    return found.st_dev, found.st_ino
+    status = os.stat(f"{PROC}/{pid}/root")
+    return status.st_dev, status.st_ino

@@ -32,8 +32,8 @@ def check_name(name: str) -> Iterator[PropertyError]:
 def require_new_name(name: str) -> None:
     """Raise ``ResourceError`` if a new account must not have this name, as useradd(8) recommends."""
     if not _NEW.fullmatch(name):
-        wanted = "lower-case letters, digits, _ and - for a new one"
-        raise ResourceError(f"name is {name!r}", expected=wanted)
+        expected = "lower-case letters, digits, _ and - for a new one"
+        raise ResourceError(f"name is {name!r}", expected=expected)
 
 
 def check_ensure(ensure: str) -> Iterator[PropertyError]:
@@ -118,12 +118,12 @@ def is_locked(field: str) -> bool:
     return field.startswith("!")
 
 
-def field_of(password: str, found: str, *, locked: bool | None) -> str:
+def field_of(password: str, result: str, *, locked: bool | None) -> str:
     """Return the field for the desired password. If ``locked`` is ``None``, a locked account stays locked.
 
     An account that never had a password does not count as locked.
     """
-    stays_locked = is_locked(found) and bool(hash_of(found))
+    stays_locked = is_locked(result) and bool(hash_of(result))
     lock = "!" if (stays_locked if locked is None else locked) else ""
     return (lock + hash_of(password)) or "!"
 
@@ -187,8 +187,8 @@ def check_user(properties: UserProperties) -> Iterator[PropertyError]:
     if properties.password is not None or properties.locked is False:
         yield from _check_password(properties)
     if properties.expires is not None and days_of(properties.expires) is None:
-        wanted = f"a day such as '2030-12-31', from 1970-01-01 on, or {NEVER}"
-        yield PropertyError("expires", f"is {properties.expires!r}", expected=wanted)
+        expected = f"a day such as '2030-12-31', from 1970-01-01 on, or {NEVER}"
+        yield PropertyError("expires", f"is {properties.expires!r}", expected=expected)
     for name in DAYS:
         if (days := getattr(properties, name)) is not None and not -1 <= days <= _MOST_DAYS:
             yield PropertyError(name, f"is {days}", expected="a number of days, or -1 for no limit")
@@ -244,8 +244,8 @@ def _check_fields(properties: UserProperties) -> Iterator[PropertyError]:
     for name in ("home", "shell", "comment"):
         text = getattr(properties, name)
         if text is not None and not is_field(text):
-            wanted = "no colon, line end or other control character"
-            yield PropertyError(name, f"is {text!r}", expected=wanted)
+            expected = "no colon, line end or other control character"
+            yield PropertyError(name, f"is {text!r}", expected=expected)
 
 
 def _check_password(properties: UserProperties) -> Iterator[PropertyError]:

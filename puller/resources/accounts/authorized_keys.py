@@ -91,10 +91,10 @@ def parse_key(line: str) -> Key:
 def find_key(line: str) -> Key | None:
     """Return the key in a line of a file, or ``None`` if the line does not contain one."""
     line = line.strip(_BLANKS)
-    options, rest = "", line
+    options, remainder = "", line
     if _BETWEEN.split(line, maxsplit=1)[0] not in _PARTS:
-        options, rest = _after_options(line)
-    words = _BETWEEN.split(rest, maxsplit=2)
+        options, remainder = _after_options(line)
+    words = _BETWEEN.split(remainder, maxsplit=2)
     if len(words) < 2 or words[0] not in _PARTS:
         return None
     return Key(words[0], words[1], options, words[2] if len(words) > 2 else "")
@@ -131,20 +131,20 @@ def _require_whole(key: Key) -> None:
         blob = base64.b64decode(key.body, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("has a key that is not valid Base64") from None
-    parts = [*_strings(blob)]
-    if not parts or parts[0] != key.type.encode("ascii"):
+    pieces = [*_strings(blob)]
+    if not pieces or pieces[0] != key.type.encode("ascii"):
         raise ValueError(f"names the type {key.type}, but the key has another type")
-    wanted = _PARTS[key.type]
-    if len(parts) != len(wanted) + 1 or not all(map(_is, parts[1:], wanted)):
+    desired = _PARTS[key.type]
+    if len(pieces) != len(desired) + 1 or not all(map(_is, pieces[1:], desired)):
         raise ValueError(f"has a key that is not a whole {key.type}")
-    if key.type == "ssh-rsa" and len(parts[2]) < _SMALLEST_RSA:
+    if key.type == "ssh-rsa" and len(pieces[2]) < _SMALLEST_RSA:
         raise ValueError("has an RSA key of less than 1024 bits")
 
 
-def _is(part: bytes, wanted: bytes | int | None) -> bool:
-    if isinstance(wanted, int):
-        return len(part) == wanted
-    return bool(part) if wanted is None else part == wanted
+def _is(part: bytes, desired: bytes | int | None) -> bool:
+    if isinstance(desired, int):
+        return len(part) == desired
+    return bool(part) if desired is None else part == desired
 
 
 def _strings(blob: bytes) -> Iterator[bytes]:
@@ -214,9 +214,9 @@ class KeysState(msgspec.Struct, frozen=True):
         return ", ".join(words)
 
 
-def all_missing(wanted: Sequence[Key]) -> KeysState:
+def all_missing(desired: Sequence[Key]) -> KeysState:
     """Return the state for a missing file."""
-    return KeysState(missing=len(wanted))
+    return KeysState(missing=len(desired))
 
 
 def look(wanted: Wanted) -> KeysState:
@@ -225,13 +225,13 @@ def look(wanted: Wanted) -> KeysState:
         if directory is None:
             return all_missing(wanted.keys)
         attributes = [*_attributes(os.fstat(directory), wanted, wanted.directory, _DIRECTORY_MODE)]
-        found = _stat(_FILE, directory, wanted.path)
-        if found is None:
+        status = _stat(_FILE, directory, wanted.path)
+        if status is None:
             state = all_missing(wanted.keys)
         else:
-            attributes += _attributes(found, wanted, wanted.path, _FILE_MODE)
+            attributes += _attributes(status, wanted, wanted.path, _FILE_MODE)
             state = merged(_read(directory, wanted), wanted)[1]
-    if not wanted.keys and found is None:
+    if not wanted.keys and status is None:
         return KeysState()
     return msgspec.structs.replace(state, attributes=tuple(attributes))
 
@@ -249,23 +249,23 @@ def write(wanted: Wanted, act: Callable[[Callable[[], object]], None]) -> None:
         act(lambda: _write_as_user(home, wanted))
 
 
-def _write_as_user(home: int, wanted: Wanted) -> None:
+def _write_as_user(home: int, desired: Wanted) -> None:
     # 2. Directory
-    if _stat(_DIRECTORY, home, wanted.directory) is None:
+    if _stat(_DIRECTORY, home, desired.directory) is None:
         os.mkdir(_DIRECTORY, _DIRECTORY_MODE, dir_fd=home)
         os.fsync(home)
-    with _directory(wanted, home) as directory:
+    with _directory(desired, home) as directory:
         if directory is None:
-            raise ResourceError(f"{wanted.directory} was removed while Puller made it")
-        if [*_attributes(os.fstat(directory), wanted, wanted.directory, _DIRECTORY_MODE)]:
-            os.fchown(directory, -1, wanted.gid)
+            raise ResourceError(f"{desired.directory} was removed while Puller made it")
+        if [*_attributes(os.fstat(directory), desired, desired.directory, _DIRECTORY_MODE)]:
+            os.fchown(directory, -1, desired.gid)
             os.fchmod(directory, _DIRECTORY_MODE)
         # 3. File
-        found = _stat(_FILE, directory, wanted.path)
-        content = b"" if found is None or _is_all_ours(found, wanted) else _read(directory, wanted)
+        status = _stat(_FILE, directory, desired.path)
+        content = b"" if status is None or _is_all_ours(status, desired) else _read(directory, desired)
         remove_leftovers(directory)
-        new = merged(content, wanted)[0]
-        replace_file(directory, _FILE, [new], mode=_FILE_MODE, gid=wanted.gid)
+        new = merged(content, desired)[0]
+        replace_file(directory, _FILE, [new], mode=_FILE_MODE, gid=desired.gid)
 
 
 def merged(content: bytes, wanted: Wanted) -> tuple[bytes, KeysState]:
@@ -306,11 +306,11 @@ def _says_nothing(text: str) -> bool:
     return not text or text.startswith("#")
 
 
-def _stays(text: str, key: Key | None, wanted: Wanted) -> bool:
+def _stays(text: str, key: Key | None, desired: Wanted) -> bool:
     if _says_nothing(text):
         return True
-    is_second = key is not None and any(key.identity == one.identity for one in wanted.keys)
-    return not is_second and not wanted.exclusive
+    is_second = key is not None and any(key.identity == one.identity for one in desired.keys)
+    return not is_second and not desired.exclusive
 
 
 # Reading the current file
@@ -322,31 +322,31 @@ def _directory(wanted: Wanted, home: int | None = None) -> Iterator[int | None]:
     with ExitStack() as stack:
         if home is None:
             home = stack.enter_context(open_safely(wanted.home))
-        found = _stat(_DIRECTORY, home, wanted.directory)
-        if found is None:
+        status = _stat(_DIRECTORY, home, wanted.directory)
+        if status is None:
             yield None
             return
-        _require(wanted, wanted.directory, found, stat.S_ISDIR, "directory")
+        _require(wanted, wanted.directory, status, stat.S_ISDIR, "directory")
         directory = os.open(_DIRECTORY, _OPEN | os.O_DIRECTORY, dir_fd=home)
         stack.callback(os.close, directory)
         yield directory
 
 
-def _is_all_ours(found: os.stat_result, wanted: Wanted) -> bool:
+def _is_all_ours(status: os.stat_result, desired: Wanted) -> bool:
     """Return whether a file of root can be replaced without reading it."""
-    return found.st_uid != wanted.uid and wanted.exclusive
+    return status.st_uid != desired.uid and desired.exclusive
 
 
-def _read(directory: int, wanted: Wanted) -> bytes:
+def _read(directory: int, desired: Wanted) -> bytes:
     """Return the content of the file, which must exist."""
-    found = os.stat(_FILE, dir_fd=directory, follow_symlinks=False)
-    _require(wanted, wanted.path, found, stat.S_ISREG, "file")
+    status = os.stat(_FILE, dir_fd=directory, follow_symlinks=False)
+    _require(desired, desired.path, status, stat.S_ISREG, "file")
     with open(os.open(_FILE, _OPEN, dir_fd=directory), "rb", buffering=0) as stream:
-        found = os.fstat(stream.fileno())
-        _require(wanted, wanted.path, found, stat.S_ISREG, "file")
-        data = stream.read(LARGEST + 1) if found.st_size <= LARGEST else None
+        status = os.fstat(stream.fileno())
+        _require(desired, desired.path, status, stat.S_ISREG, "file")
+        data = stream.read(LARGEST + 1) if status.st_size <= LARGEST else None
     if data is None or len(data) > LARGEST:
-        raise ResourceError(f"{wanted.path} has more than {LARGEST} bytes")
+        raise ResourceError(f"{desired.path} has more than {LARGEST} bytes")
     return data
 
 
@@ -360,32 +360,36 @@ def _stat(name: str, directory: int, path: str) -> os.stat_result | None:
 
 
 def _require(
-    wanted: Wanted, path: str, found: os.stat_result, is_right: Callable[[int], bool], what: str
+    desired: Wanted, path: str, status: os.stat_result, is_right: Callable[[int], bool], description: str
 ) -> None:
     """Raise unless the path is a directory or file of the user, who could otherwise redirect reads and writes."""
-    if stat.S_ISLNK(found.st_mode):
-        raise ResourceError(f"{path} is a link, which is not followed", expected=f"a {what} of {wanted.name}")
-    if not is_right(found.st_mode):
-        raise ResourceError(f"{path} is not a {what}")
-    if found.st_uid != wanted.uid and not (what == "file" and _is_of_root(found, wanted)):
-        raise ResourceError(f"{path} belongs to user {found.st_uid}", expected=f"a {what} of {wanted.name}")
-    if what == "file" and found.st_nlink > 1:
-        names = f"has {found.st_nlink} names (hard links)"
+    if stat.S_ISLNK(status.st_mode):
         raise ResourceError(
-            f"{path} {names}, so it may be a file of another user", expected=f"one of {wanted.name}"
+            f"{path} is a link, which is not followed", expected=f"a {description} of {desired.name}"
+        )
+    if not is_right(status.st_mode):
+        raise ResourceError(f"{path} is not a {description}")
+    if status.st_uid != desired.uid and not (description == "file" and _is_of_root(status, desired)):
+        raise ResourceError(
+            f"{path} belongs to user {status.st_uid}", expected=f"a {description} of {desired.name}"
+        )
+    if description == "file" and status.st_nlink > 1:
+        names = f"has {status.st_nlink} names (hard links)"
+        raise ResourceError(
+            f"{path} {names}, so it may be a file of another user", expected=f"one of {desired.name}"
         )
 
 
-def _is_of_root(found: os.stat_result, wanted: Wanted) -> bool:
+def _is_of_root(status: os.stat_result, desired: Wanted) -> bool:
     """Return whether a file of root can be replaced by the user: it is readable, or its content is not needed."""
-    return found.st_uid == 0 and (wanted.exclusive or bool(found.st_mode & stat.S_IROTH))
+    return status.st_uid == 0 and (desired.exclusive or bool(status.st_mode & stat.S_IROTH))
 
 
-def _attributes(found: os.stat_result, wanted: Wanted, path: str, mode: int) -> Iterator[str]:
-    name = path.removeprefix(f"{wanted.home}/")
-    if found.st_uid != wanted.uid:
-        yield f"{name} belongs to user {found.st_uid}"
-    if found.st_gid != wanted.gid:
-        yield f"{name} has group {found.st_gid}"
-    if (now := stat.S_IMODE(found.st_mode)) != mode:
+def _attributes(status: os.stat_result, desired: Wanted, path: str, mode: int) -> Iterator[str]:
+    name = path.removeprefix(f"{desired.home}/")
+    if status.st_uid != desired.uid:
+        yield f"{name} belongs to user {status.st_uid}"
+    if status.st_gid != desired.gid:
+        yield f"{name} has group {status.st_gid}"
+    if (now := stat.S_IMODE(status.st_mode)) != mode:
         yield f"{name} has mode {now:04o}"

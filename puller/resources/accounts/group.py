@@ -44,8 +44,8 @@ class Group(Resource[GroupProperties, GroupState]):
         name, known = self.properties.name, self._known
         if known.is_gone("group", name):
             return GroupState()
-        if (found := known.names.groups.get(name)) is not None:
-            return GroupState(found.gid, found.members)
+        if (result := known.names.groups.get(name)) is not None:
+            return GroupState(result.gid, result.members)
         number = self.context.system.group_id(name)
         if number is not None and not known.is_new("group", name):
             raise ResourceError(f"group {name} is not local: another source than /etc/group has it")
@@ -53,16 +53,16 @@ class Group(Resource[GroupProperties, GroupState]):
 
     def differences(self, actual: GroupState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        properties, found = self.properties, self.final_ensure(actual)
-        if found != properties.ensure:
-            return [presence(found, properties.ensure)]
-        if found == "absent":
+        properties, result = self.properties, self.final_ensure(actual)
+        if result != properties.ensure:
+            return [presence(result, properties.ensure)]
+        if result == "absent":
             return ()
         differences = []
         if properties.gid not in (None, actual.gid):
             differences.append(changed("gid", str(actual.gid), str(properties.gid)))
-        if {*(wanted := self._wanted_members(actual))} != {*actual.members}:
-            differences.append(changed("members", _listed(actual.members), _listed(wanted)))
+        if {*(desired := self._wanted_members(actual))} != {*actual.members}:
+            differences.append(changed("members", _listed(actual.members), _listed(desired)))
         return differences
 
     def change(self, differences: Sequence[Difference], actual: GroupState) -> None:
@@ -121,9 +121,9 @@ class Group(Resource[GroupProperties, GroupState]):
         return f"Would have {'; '.join(words)}"
 
     def _member_words(self, actual: GroupState) -> list[str]:
-        wanted = self._wanted_members(actual)
-        added = [name for name in wanted if name not in actual.members]
-        removed = [name for name in actual.members if name not in wanted]
+        desired = self._wanted_members(actual)
+        added = [name for name in desired if name not in actual.members]
+        removed = [name for name in actual.members if name not in desired]
         words = [("added", added), ("removed", removed)]
         return [f"{what} {', '.join(names)}" for what, names in words if names]
 
@@ -168,8 +168,8 @@ class Group(Resource[GroupProperties, GroupState]):
         properties = self.properties
         if properties.members is None:
             return actual.members
-        kept = () if properties.membership == "inclusive" else actual.members
-        return tuple(dict.fromkeys((*kept, *properties.members)))
+        remaining = () if properties.membership == "inclusive" else actual.members
+        return tuple(dict.fromkeys((*remaining, *properties.members)))
 
     def _without_strangers(self, members: Sequence[str]) -> list[str]:
         """Return the members without undeclared names of missing users, which make gpasswd reject the list.
@@ -196,8 +196,8 @@ class Group(Resource[GroupProperties, GroupState]):
     def _refuse_primary(self, actual: GroupState) -> None:
         users = [] if actual.gid is None else [*self._known.users_of(actual.gid)]
         if users:
-            more = f" and {len(users) - 1} more" if len(users) > 1 else ""
-            raise ResourceError(f"is the primary group of user {users[0]}{more}, so it is not removed")
+            suffix = f" and {len(users) - 1} more" if len(users) > 1 else ""
+            raise ResourceError(f"is the primary group of user {users[0]}{suffix}, so it is not removed")
 
     def _refuse_strangers(self, actual: GroupState) -> None:
         context = self.context

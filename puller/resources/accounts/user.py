@@ -121,8 +121,10 @@ def _refuse_change(
     known: Known,
     context: Context,
 ) -> None:
-    missing = {one.property for one in differences if one.kind is DifferenceKind.ADDED}
-    changed = {one.property for one in differences if one.kind is not DifferenceKind.ADDED}
+    missing = {difference.property for difference in differences if difference.kind is DifferenceKind.ADDED}
+    changed = {
+        difference.property for difference in differences if difference.kind is not DifferenceKind.ADDED
+    }
     if "home" in changed and properties.home is not None and manages_home(properties):
         user_change.require_movable_home(user, properties.home, known, context)
     if changed & {"uid", "home"}:
@@ -225,19 +227,22 @@ class User(Resource[UserProperties, UserState]):
             return "Would have removed the user" + (" and its home" if properties.remove_home else "")
         if properties.uid is not None:
             self.context.system.expect_account("user", user.name, properties.uid)
-        if any(one.property == "home" for one in differences) and manages_home(properties):
+        if any(difference.property == "home" for difference in differences) and manages_home(properties):
             self._expect_home(user)
-        if properties.authorized_keys and any(one.property == "authorized_keys" for one in differences):
+        if properties.authorized_keys and any(
+            difference.property == "authorized_keys" for difference in differences
+        ):
             home = properties.home if properties.home and manages_home(properties) else user.home
             self.context.system.expect(f"{home}/.ssh", "directory")
         return f"Would have {', '.join(self._words(differences, actual))}"
 
     def _words(self, differences: Sequence[Difference], actual: UserState) -> Iterator[str]:
-        values = [one for one in differences if one.property not in _WORDS or one.property == "home"]
-        values = [one for one in values if one.property != "authorized_keys" and not is_missing_home(one)]
+        values = [item for item in differences if item.property not in _WORDS or item.property == "home"]
+        values = [item for item in values if item.property != "authorized_keys" and not is_missing_home(item)]
         if values:
             yield "changed " + ", ".join(
-                f"{one.property} from {one.current or 'empty'} to {one.desired or 'empty'}" for one in values
+                f"{item.property} from {item.current or 'empty'} to {item.desired or 'empty'}"
+                for item in values
             )
         for difference in differences:
             if difference.property == "locked" and self.properties.locked is False:

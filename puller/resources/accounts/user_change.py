@@ -46,16 +46,16 @@ def require_new_home(home: str, uid: int | None, context: Context) -> None:
     """
     require_parent(home, context)
     _require_own_way(home, uid, context)
-    found = find_home(home, context)
-    if found is None or (uid is not None and stat.S_ISDIR(found.st_mode) and found.st_uid == uid):
+    status = find_home(home, context)
+    if status is None or (uid is not None and stat.S_ISDIR(status.st_mode) and status.st_uid == uid):
         return
-    if not stat.S_ISDIR(found.st_mode):
-        what = "a link" if stat.S_ISLNK(found.st_mode) else "not a directory"
-        raise ResourceError(f"home {home} is {what}")
-    if found.st_uid != 0 or context.system.children(home):
-        what = "and is not empty" if found.st_uid == 0 else f"(uid {found.st_uid})"
+    if not stat.S_ISDIR(status.st_mode):
+        detail = "a link" if stat.S_ISLNK(status.st_mode) else "not a directory"
+        raise ResourceError(f"home {home} is {detail}")
+    if status.st_uid != 0 or context.system.children(home):
+        detail = "and is not empty" if status.st_uid == 0 else f"(uid {status.st_uid})"
         raise ResourceError(
-            f"home {home} belongs to {user_name(found.st_uid)} {what}, so Puller does not assign it to a new user."
+            f"home {home} belongs to {user_name(status.st_uid)} {detail}, so Puller does not assign it to a new user."
             " Declare it as a file with the owner that it should have, and the user with manage_home: false"
         )
 
@@ -67,9 +67,9 @@ def clear_for_new(home: str, uid: int | None, context: Context) -> None:
 
     An interrupted run then leaves a missing home, not a home that the user cannot write to.
     """
-    found = find_home(home, context)
-    if found is not None and found.st_uid == 0 and uid != 0:
-        context.system.remove(home, found)
+    status = find_home(home, context)
+    if status is not None and status.st_uid == 0 and uid != 0:
+        context.system.remove(home, status)
 
 
 def is_own_already(user: UserEntry, new: str, known: Known, context: Context) -> bool:
@@ -113,28 +113,28 @@ def _require_own_way(home: str, uid: int | None, context: Context) -> None:
         raise ResourceError(f"home {home} is not made, because others could exchange it: {reason}")
 
 
-def _require_own(user: UserEntry, what: str, known: Known, context: Context) -> None:
+def _require_own(user: UserEntry, description: str, known: Known, context: Context) -> None:
     if why := _why_not_own(user, user.home, known, context):
-        raise ResourceError(f"home {user.home} of {user.name} {why}, so it is not {what}")
+        raise ResourceError(f"home {user.home} of {user.name} {why}, so it is not {description}")
 
-    refuse_mounted(user.home, what)
+    refuse_mounted(user.home, description)
 
 
 def _why_not_own(user: UserEntry, home: str, known: Known, context: Context) -> str:
     """Return why an existing home is not the user's alone, in a directory of root; empty if it is."""
-    found = find_home(home, context)
+    status = find_home(home, context)
     above = context.system.lstat(os.path.dirname(home))
     if home == "/" or not os.path.isabs(home) or os.path.normpath(home) != home:
         return "is not a plain path of its own"
-    if found is None or not stat.S_ISDIR(found.st_mode):
-        return "is a link" if found and stat.S_ISLNK(found.st_mode) else "is not a directory"
-    if found.st_uid != user.uid:
-        return f"belongs to {user_name(found.st_uid)}"
+    if status is None or not stat.S_ISDIR(status.st_mode):
+        return "is a link" if status and stat.S_ISLNK(status.st_mode) else "is not a directory"
+    if status.st_uid != user.uid:
+        return f"belongs to {user_name(status.st_uid)}"
     if above is None or above.st_uid != 0 or not stat.S_ISDIR(above.st_mode) or distrust_of_way(home):
         return "is not in a directory of root"
-    others = (one for one in known.names.users.values() if one.name != user.name)
+    others = (item for item in known.names.users.values() if item.name != user.name)
     # A home of another user below this one counts as well, because it would be moved or removed too.
-    shared = next((one for one in others if f"{one.home}/".startswith(f"{home}/")), None)
+    shared = next((item for item in others if f"{item.home}/".startswith(f"{home}/")), None)
     return f"is also the home of {shared.name}" if shared else ""
 
 
@@ -190,8 +190,8 @@ class UserChange:
         if self._differs("password"):
             self._set_password()
         # 4. Days
-        if days := [one for one in self._differences if one.property in DAYS]:
-            options = ((_DAY_OPTIONS[one.property], self._days(one.property)) for one in days)
+        if days := [item for item in self._differences if item.property in DAYS]:
+            options = ((_DAY_OPTIONS[item.property], self._days(item.property)) for item in days)
             self._run("chage", *chain.from_iterable(options))
         # 5. Home
         user = self._actual.found
@@ -245,17 +245,17 @@ class UserChange:
     def _modifications(self) -> Iterator[str]:
         has_password = self._differs("password")
         for difference in self._differences:
-            name, wanted = difference.property, getattr(self._properties, difference.property, None)
+            name, desired = difference.property, getattr(self._properties, difference.property, None)
             if name in _OPTIONS:
-                yield from (_OPTIONS[name], str(wanted))
+                yield from (_OPTIONS[name], str(desired))
             elif name == "groups":
                 yield from self._group_options()
             elif name == "home" and not is_missing_home(difference):
-                yield from ("-d", str(wanted), *(["-m"] if self._moves_home_to(str(wanted)) else []))
+                yield from ("-d", str(desired), *(["-m"] if self._moves_home_to(str(desired)) else []))
             elif name == "expires":
-                yield from ("-e", _day(str(wanted)))
+                yield from ("-e", _day(str(desired)))
             elif name == "locked" and not has_password:
-                yield "-L" if wanted else "-U"
+                yield "-L" if desired else "-U"
 
     def _moves_home_to(self, home: str) -> bool:
         user = self._actual.found
@@ -280,12 +280,12 @@ class UserChange:
 
     def _write_keys(self) -> None:
         user, keys = self._actual.found, self._actual.keys
-        wanted = None if user is None else wanted_keys(user, self._properties)
-        if user is None or wanted is None or keys is None or keys.is_right:
+        expected = None if user is None else wanted_keys(user, self._properties)
+        if user is None or expected is None or keys is None or keys.is_right:
             return
 
         identity = Identity(user.name, user.uid, user.gid, (user.gid,), user.home, user.shell)
-        write(wanted, lambda act: self._context.system.act_as(identity, act))
+        write(expected, lambda act: self._context.system.act_as(identity, act))
 
 
 def own_group(properties: UserProperties, context: Context) -> str | None:

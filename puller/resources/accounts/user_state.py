@@ -46,20 +46,20 @@ class UserState(msgspec.Struct, frozen=True):
 def look_at(properties: UserProperties, context: Context) -> UserState:
     """Return the current user. Raises ``OSError``, and ``ResourceError`` if the user is not local."""
     name, known = properties.name, Known(context)
-    found = None if known.is_gone("user", name) else known.names.users.get(name)
-    if found is None:
+    result = None if known.is_gone("user", name) else known.names.users.get(name)
+    if result is None:
         if context.system.user_id(name) is not None and not known.is_new("user", name):
             raise ResourceError(f"user {name} is not local: another source than /etc/passwd has it")
         return UserState()
     if properties.ensure == "absent":
-        return UserState(found)
+        return UserState(result)
     manages_ageing = any(getattr(properties, name) is not None for name in _AGEING)
     return UserState(
-        found,
-        Databases.of(context).ageing(found, context) if manages_ageing else None,
+        result,
+        Databases.of(context).ageing(result, context) if manages_ageing else None,
         frozenset(known.groups_of(name)),
-        not _manages_home_of(found, properties) or _exists(found.home, context),
-        _look_at_keys(found, properties, context),
+        not _manages_home_of(result, properties) or _exists(result.home, context),
+        _look_at_keys(result, properties, context),
     )
 
 
@@ -114,13 +114,13 @@ def wanted_keys(user: UserEntry, properties: UserProperties) -> "Wanted | None":
 
 
 def _look_at_keys(user: UserEntry, properties: UserProperties, context: Context) -> KeysState | None:
-    wanted = wanted_keys(user, properties)
-    if wanted is None:
+    desired = wanted_keys(user, properties)
+    if desired is None:
         return None
 
     if context.system.lstat(user.home) is None:
-        return all_missing(wanted.keys)
-    return look(wanted)
+        return all_missing(desired.keys)
+    return look(desired)
 
 
 # Differences
@@ -160,9 +160,9 @@ def _of_passwd(
     if properties.groups is not None:
         yield from _of_groups(properties, actual, name)
     for name in ("home", "shell", "comment"):
-        wanted, found = getattr(properties, name), getattr(user, name)
-        if wanted not in (None, found):
-            yield changed(name, found, wanted)
+        desired, result = getattr(properties, name), getattr(user, name)
+        if desired not in (None, result):
+            yield changed(name, result, desired)
 
 
 def _is_primary(group: str | int, user: UserEntry, name: str, context: Context) -> bool:
@@ -175,25 +175,25 @@ def _is_primary(group: str | int, user: UserEntry, name: str, context: Context) 
 
 def _of_groups(properties: UserProperties, actual: UserState, primary: str) -> Iterator[Difference]:
     primary = primary if properties.group is None else str(properties.group)
-    found, wanted = actual.groups - {primary}, {*(properties.groups or ())} - {primary}
+    result, desired = actual.groups - {primary}, {*(properties.groups or ())} - {primary}
     if properties.membership == "minimum":
-        wanted |= found
-    if found != wanted:
-        yield changed("groups", _listed(found), _listed(wanted))
+        desired |= result
+    if result != desired:
+        yield changed("groups", _listed(result), _listed(desired))
 
 
-def _of_shadow(properties: UserProperties, found: Ageing) -> Iterator[Difference]:
-    field = found.password.reveal()
+def _of_shadow(properties: UserProperties, ageing: Ageing) -> Iterator[Difference]:
+    field = ageing.password.reveal()
     if properties.password is not None and not is_met(properties.password.reveal(), field):
         yield secret("password")
     if properties.locked not in (None, is_locked(field)):
         yield changed("locked", _truth(is_locked(field)), _truth(properties.locked))
-    if properties.expires is not None and days_of(properties.expires) != found.expires:
-        yield changed("expires", day_of(found.expires), properties.expires)
+    if properties.expires is not None and days_of(properties.expires) != ageing.expires:
+        yield changed("expires", day_of(ageing.expires), properties.expires)
     for name in DAYS:
-        wanted, now = getattr(properties, name), getattr(found, name.removeprefix("password_"))
-        if wanted not in (None, now):
-            yield changed(name, str(now), str(wanted))
+        desired, now = getattr(properties, name), getattr(ageing, name.removeprefix("password_"))
+        if desired not in (None, now):
+            yield changed(name, str(now), str(desired))
 
 
 def gid_of(group: str | int, known: Known, context: Context) -> int:
@@ -201,9 +201,9 @@ def gid_of(group: str | int, known: Known, context: Context) -> int:
     name = str(group)
     if is_id(group) or known.is_gone("group", name) or known.is_new("group", name):
         return group_id(group, context)
-    found = known.names.groups.get(name)
+    result = known.names.groups.get(name)
     # Avoids a query to the system for each of a thousand users.
-    return group_id(group, context) if found is None else found.gid
+    return group_id(group, context) if result is None else result.gid
 
 
 def _truth(value: bool | None) -> str:

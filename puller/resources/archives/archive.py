@@ -93,13 +93,13 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
 
     def look(self) -> ArchiveState:
         properties, system = self.properties, self.context.system
-        found = system.lstat(properties.name)
+        status = system.lstat(properties.name)
         if properties.ensure == "absent":
-            return ArchiveState(found)
+            return ArchiveState(status)
         self._attended.add(properties.name)  # from now on, its members belong to this run
-        sha256, identity = self._checksum(found)
+        sha256, identity = self._checksum(status)
         creates_exists = properties.creates is not None and system.exists(properties.creates)
-        state = ArchiveState(found, sha256, identity, creates_exists)
+        state = ArchiveState(status, sha256, identity, creates_exists)
         if (parent := properties.extract_parent) is None:
             return state
         place = self._receipts.place(parent)
@@ -117,22 +117,22 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         steps, properties = self._steps(actual), self.properties
         if steps.remove:
             return [presence(actual.kind, ABSENT)]
-        found = []
+        differences = []
         if steps.download and actual.is_file:
-            found.append(changed("checksum", short(actual.sha256), short(str(properties.checksum))))
+            differences.append(changed("checksum", short(actual.sha256), short(str(properties.checksum))))
         elif steps.download:
-            found.append(presence(actual.kind, "present"))
+            differences.append(presence(actual.kind, "present"))
         if (steps.repair or (steps.download and actual.is_file)) and actual.found is not None:
             attributes = self._wanted_attributes(actual.found)
-            found += attribute_differences(actual.found, attributes, properties.owner, properties.group)
+            differences += attribute_differences(actual.found, attributes, properties.owner, properties.group)
         if steps.extract:
-            found.append(
+            differences.append(
                 find_contents_difference(properties, actual)
                 or changed("contents", "of the previous archive", properties.name)
             )
         if steps.clean_up:
-            found.append(changed("cleanup", "not done", "done"))
-        return found
+            differences.append(changed("cleanup", "not done", "done"))
+        return differences
 
     def change(self, differences: Sequence[Difference], actual: ArchiveState) -> None:
         """Take the required steps (``docs/resources/archive.md``).
@@ -174,8 +174,8 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             if filled is not None:
                 self._finish(filled)
         # 8. Clean up
-        if steps.clean_up and (found := system.lstat(properties.name)) is not None:
-            system.remove(properties.name, found)
+        if steps.clean_up and (status := system.lstat(properties.name)) is not None:
+            system.remove(properties.name, status)
             self._receipts.forget(properties.name)
 
     def noop_message(self, differences: Sequence[Difference], actual: ArchiveState) -> str:
@@ -187,7 +187,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             expect(properties.extract_parent, "directory")
             if properties.creates is not None:
                 expect(properties.creates, "file")
-        parts = {
+        pieces = {
             "Would have downloaded": steps.download,
             "Would have updated attributes": steps.repair,
             "Would have extracted": steps.extract,
@@ -195,7 +195,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             "Would have cleaned up": steps.clean_up,
             "Would have removed": steps.remove,
         }
-        return ". ".join(part for part, is_part in parts.items() if is_part)
+        return ". ".join(part for part, is_part in pieces.items() if is_part)
 
     def reach(self) -> str:
         """Return the directory, because the members of an archive are unknown before the download."""
@@ -211,12 +211,12 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         """Return ``None``: the members are unknown until the archive is downloaded and recorded."""
 
     def describe(self, actual: ArchiveState) -> dict[str, Any]:
-        found = actual.found
+        status = actual.found
         described: dict[str, Any] = {"ensure": self.final_ensure(actual)}
-        if found is not None:
-            described |= describe_attributes(found)
-        if actual.is_file and found is not None:
-            described |= {"size": found.st_size, "sha256": actual.sha256 or self._measure()[0]}
+        if status is not None:
+            described |= describe_attributes(status)
+        if actual.is_file and status is not None:
+            described |= {"size": status.st_size, "sha256": actual.sha256 or self._measure()[0]}
         filled = [
             f"{place.directory}: {filling}"
             for place, filling in self._receipts.places_of(self.properties.name)
@@ -325,9 +325,9 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         """Raise for a predictable failure of ``change``, so that noop reports it."""
         name, system = self.properties.name, self.context.system
         if (steps.remove or steps.download) and actual.kind in _NOT_REPLACED:
-            what = "removed" if steps.remove else "replaced"
+            detail = "removed" if steps.remove else "replaced"
             raise ResourceError(
-                f"{name} is a {actual.kind}, which is not {what} by an archive",
+                f"{name} is a {actual.kind}, which is not {detail} by an archive",
                 code=ProblemCode.CHANGE_REFUSED,
             )
         if actual.found is not None and (steps.remove or steps.download or steps.clean_up):
@@ -384,9 +384,9 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             with unpacked(archive, self._kind, parent, uid=uid, gid=gid) as new:
                 return fill(self._receipts, self._filling(archive.sha256), new, self._surroundings(parent))
         except FormatError as error:
-            if steps.download and properties.checksum is None and (found := system.lstat(properties.name)):
+            if steps.download and properties.checksum is None and (status := system.lstat(properties.name)):
                 # Without a checksum the download is unverified, so the next run downloads it again.
-                system.remove(properties.name, found)
+                system.remove(properties.name, status)
             raise ResourceError(
                 f"{self.properties.name}: {error}", code=ProblemCode.INVALID_ARCHIVE
             ) from error

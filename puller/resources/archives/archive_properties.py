@@ -82,8 +82,8 @@ def _check_present(properties: ArchiveProperties) -> Iterator[PropertyError]:
         if properties.cleanup and getattr(properties, required) is None:
             yield missing_property("cleanup", f"wants {required}", because=[required, "ensure"])
     if (properties.username is None) is not (properties.password is None):
-        what = "and password require each other"
-        yield PropertyError("username", what, because=["password"])
+        detail = "and password require each other"
+        yield PropertyError("username", detail, because=["password"])
     if properties.timeout <= 0:
         yield PropertyError("timeout", "is 0", expected="a time that a download can end in")
     for name, value in properties.headers.items():
@@ -98,20 +98,26 @@ def _check_url(properties: ArchiveProperties) -> Iterator[PropertyError]:
         return
     shown = repr(_shown(properties.url))
     try:
-        parts = urlsplit(properties.url)
-        _ = parts.port  # reading ``port`` raises for an invalid port
+        url_parts = urlsplit(properties.url)
+        _ = url_parts.port  # reading ``port`` raises for an invalid port
     except ValueError as error:
-        what = str(error).partition(" as ")[0]  # the invalid port may be part of a password
-        yield PropertyError("url", f"is {shown}: {what}")
+        description = str(error).partition(" as ")[0]  # the invalid port may be part of a password
+        yield PropertyError("url", f"is {shown}: {description}")
         return
-    if parts.scheme not in ("http", "https") or not parts.hostname or not properties.url.isprintable():
+    if (
+        url_parts.scheme not in ("http", "https")
+        or not url_parts.hostname
+        or not properties.url.isprintable()
+    ):
         yield PropertyError("url", f"is {shown}", expected="an http:// or https:// URL")
         return
-    kind, wanted = find_kind(parts.path.rpartition("/")[2]), find_kind(properties.name)
+    kind, desired = find_kind(url_parts.path.rpartition("/")[2]), find_kind(properties.name)
     if kind is None:
         yield PropertyError("url", f"is {shown}", expected=f"a URL that ends in {', '.join(ENDINGS)}")
-    elif wanted is not None and kind is not wanted:
-        yield PropertyError("url", f"is {shown}, which is a {kind}, and name is a {wanted}", because=["name"])
+    elif desired is not None and kind is not desired:
+        yield PropertyError(
+            "url", f"is {shown}, which is a {kind}, and name is a {desired}", because=["name"]
+        )
 
 
 def _shown(url: str) -> str:

@@ -82,9 +82,9 @@ class Filling(msgspec.Struct, frozen=True, kw_only=True):
         return text if self.finished else f"{text}, begun and not finished"
 
 
-def has_one_purpose(one: Filling, other: Filling) -> bool:
+def has_one_purpose(first: Filling, other: Filling) -> bool:
     """Return whether two archives of a directory have the same purpose, so that only one of them can stay."""
-    return one.creates == other.creates and (bool(one.creates) or one.archive == other.archive)
+    return first.creates == other.creates and (bool(first.creates) or first.archive == other.archive)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,8 +99,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     def find(self, archive: str, sha256: str) -> Filling | None:
         """Return the extraction with this archive and checksum, or else the last one of this archive."""
-        found = [filling for filling in self.fillings if filling.archive == archive]
-        return next((filling for filling in found if filling.sha256 == sha256), found[-1] if found else None)
+        results = [filling for filling in self.fillings if filling.archive == archive]
+        return next(
+            (filling for filling in results if filling.sha256 == sha256), results[-1] if results else None
+        )
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,10 +189,10 @@ class Receipts:
     def fingerprint(self, archive: str) -> Fingerprint | None:
         """Return the cached checksum of the archive at this path."""
         try:
-            found = _read(self._fingerprint_path(archive), Fingerprint)
+            result = _read(self._fingerprint_path(archive), Fingerprint)
         except ValueError:
             return None
-        return found if found and found.archive == archive else None
+        return result if result and result.archive == archive else None
 
     def remember(self, fingerprint: Fingerprint) -> None:
         """Cache a checksum, replacing an older one."""
@@ -284,13 +286,13 @@ def opened(directory: int, path: str) -> Iterator[int]:
 
 def made_of(directory: int, name: str) -> Made:
     """Return the attributes of the file, link or directory ``name`` in an open directory."""
-    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    if stat.S_ISDIR(found.st_mode):
+    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if stat.S_ISDIR(status.st_mode):
         return Made("directory")
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         return Made("link", target=os.readlink(name, dir_fd=directory))
-    kind = "file" if stat.S_ISREG(found.st_mode) else "other"
-    return Made(kind, found.st_size, found.st_mtime_ns)
+    kind = "file" if stat.S_ISREG(status.st_mode) else "other"
+    return Made(kind, status.st_size, status.st_mtime_ns)
 
 
 def made_at(directory: int, path: str) -> Made | None:

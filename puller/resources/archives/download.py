@@ -127,8 +127,8 @@ def download(
         try:
             digest = _fetch(request, partial)
         except BundleError as error:
-            what = f"{error}{_progress(request, partial)}"
-            raise ResourceError(what, code=error.code) from None
+            detail = f"{error}{_progress(request, partial)}"
+            raise ResourceError(detail, code=error.code) from None
         except StoppedDownload as stop:
             raise StoppedDownload(f"{stop}{_progress(request, partial)}") from None
         # 4. Owner before mode, because chown clears bits of the mode
@@ -155,23 +155,23 @@ def _progress(request: Request, partial: BinaryIO) -> str:
 
 
 def _fetch(request: Request, partial: BinaryIO) -> str:
-    wanted = request.checksum
+    desired = request.checksum
     resumes = os.fstat(partial.fileno()).st_size > 0
     # A run that was killed between the last byte and the rename has left a complete file, so no request is needed.
-    if resumes and (digest := _sha256(partial)) == wanted:
+    if resumes and (digest := _sha256(partial)) == desired:
         return digest
     digest, is_whole = _fetch_once(request, partial)
-    if resumes and digest != wanted:
+    if resumes and digest != desired:
         # The partial file belonged to another version.
         partial.truncate(0)
         digest, is_whole = _fetch_once(request, partial)
-    if wanted is not None and digest != wanted and not is_whole:
-        what = "may have ended early, as the server states no length"
-        raise TransportError(request.url, f"{what}: sha256 is {digest}, expected {wanted}")
-    if wanted is not None and digest != wanted:
+    if desired is not None and digest != desired and not is_whole:
+        detail = "may have ended early, as the server states no length"
+        raise TransportError(request.url, f"{detail}: sha256 is {digest}, expected {desired}")
+    if desired is not None and digest != desired:
         partial.truncate(0)  # otherwise the next run would resume a wrong file
-        what = f"has sha256 {digest}, expected {wanted}"
-        raise TransportError(request.url, what, code=ProblemCode.CHECKSUM_MISMATCH)
+        detail = f"has sha256 {digest}, expected {desired}"
+        raise TransportError(request.url, detail, code=ProblemCode.CHECKSUM_MISMATCH)
     return digest
 
 
@@ -226,9 +226,9 @@ def _open_own(parent: int, name: str) -> int | None:
         raise
     except OSError:  # a link, a socket
         return None
-    found = os.fstat(descriptor)
-    private = stat.S_IMODE(found.st_mode) == MODE and found.st_uid == os.geteuid() and found.st_nlink == 1
-    if stat.S_ISREG(found.st_mode) and private:
+    status = os.fstat(descriptor)
+    private = stat.S_IMODE(status.st_mode) == MODE and status.st_uid == os.geteuid() and status.st_nlink == 1
+    if stat.S_ISREG(status.st_mode) and private:
         return descriptor
     os.close(descriptor)
     return None

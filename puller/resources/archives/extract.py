@@ -67,11 +67,11 @@ def listed(archive: str, kind: Kind, parent: str, limits: Limits = LIMITS) -> It
     """
     with ExitStack() as stack:
         target = stack.enter_context(open_safely(parent)) if os.path.isdir(parent) else None
-        found = Listed(parent, target)
+        listed = Listed(parent, target)
         stream = stack.enter_context(open_archive(archive))
         for member, contents in read_members(stream, kind, limits):
-            found.add(member, contents)
-        yield found
+            listed.add(member, contents)
+        yield listed
 
 
 class Listed:
@@ -99,8 +99,8 @@ class Listed:
 
     def differs(self, path: str) -> bool:
         """Return whether the file or link at ``path`` differs from the archive's."""
-        wanted, digest = self.members[path], self._digests[path]
-        return self._target is not None and is_another(self._target, path, wanted, lambda: digest)
+        desired, digest = self.members[path], self._digests[path]
+        return self._target is not None and is_another(self._target, path, desired, lambda: digest)
 
     def refuse_in_the_way(self, removable: Removable) -> None:
         """Raise ``ResourceError`` for another file type in the way, unless it is an unchanged earlier member."""
@@ -137,8 +137,8 @@ def unpacked(
         # 3. A private copy
         with kept(archive, staging, parent) as stream:
             # 4. Unpack
-            what = f"what {archive.path} holds"
-            with needing_space(parent, target, what, lambda: _size_of(stream, kind, limits)):
+            detail = f"what {archive.path} holds"
+            with needing_space(parent, target, detail, lambda: _size_of(stream, kind, limits)):
                 _unpack(stream, kind, limits, _Tree(staging, uid, gid, limits.entries))
         # 5. Yield
         yield Unpacked(staging, target, parent)
@@ -266,8 +266,8 @@ class _Tree:
             finally:
                 os.close(source)
         except FileNotFoundError:
-            what = f"is a hard link to {shown(member.target)}, which is not a previous file of the archive"
-            raise FormatError(shown(member.path.text), what) from None
+            detail = f"is a hard link to {shown(member.target)}, which is not a previous file of the archive"
+            raise FormatError(shown(member.path.text), detail) from None
 
     def _enter(self, member: Member, directories: list[str], *, make: bool = True) -> int:
         """Return the descriptor of a directory, valid until the next call. Creates missing directories."""
@@ -294,8 +294,8 @@ class _Tree:
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
-            what = f"requires {shown(name)} to be a directory, but the archive has a file or link there"
-            raise FormatError(shown(member.path.text), what) from None
+            detail = f"requires {shown(name)} to be a directory, but the archive has a file or link there"
+            raise FormatError(shown(member.path.text), detail) from None
         if made:
             os.fchown(descriptor, self._uid, self._gid)
             os.fchmod(descriptor, 0o755)

@@ -95,9 +95,9 @@ class Unpacked:
                 continue
             # A rename cannot cross a mount point, and would fail after some members are already in place.
             if there.st_dev != self._device:
-                what = f"is on another file system than {self._where}, and is not replaced"
+                detail = f"is on another file system than {self._where}, and is not replaced"
                 raise ResourceError(
-                    f"{os.path.join(self._where, path)} {what}", code=ProblemCode.CHANGE_REFUSED
+                    f"{os.path.join(self._where, path)} {detail}", code=ProblemCode.CHANGE_REFUSED
                 )
             if stat.S_ISDIR(mine.st_mode) != stat.S_ISDIR(there.st_mode):
                 if not is_all_removable(self._target, path, removable):
@@ -120,8 +120,8 @@ def is_another(target: int, path: str, wanted: Made, digest: Callable[[], str]) 
 
 def in_the_way(where: str, path: str, there: int, wanted: str) -> ResourceError:
     """Return the error for a directory in place of a file, or the reverse. ``there`` is an ``st_mode``."""
-    what = f"is {kind_of(there)}, the archive has {_KINDS[wanted]} there"
-    return ResourceError(f"{os.path.join(where, path)} {what}", code=ProblemCode.CHANGE_REFUSED)
+    detail = f"is {kind_of(there)}, the archive has {_KINDS[wanted]} there"
+    return ResourceError(f"{os.path.join(where, path)} {detail}", code=ProblemCode.CHANGE_REFUSED)
 
 
 def _move(source: int, target: int) -> None:
@@ -179,10 +179,10 @@ class Plan:
         ) and not self._brings_creates(new.members):
             raise without_creates(filling)
         self.superseded = [other for other in rivals if self._brings_creates(self.members[other.key])]
-        kept = [other for other in self.others if other not in self.superseded]
-        self.removable = self._find_removable(kept)
+        remaining = [other for other in self.others if other not in self.superseded]
+        self.removable = self._find_removable(remaining)
         self.leftovers = [path for path in self.removable if path not in new.members]
-        self.overlaid = [other for other in kept if self._overlays(other)]
+        self.overlaid = [other for other in remaining if self._overlays(other)]
         new.refuse_in_the_way(self.removable)
 
     def _brings_creates(self, members: Members | None) -> bool:
@@ -191,20 +191,20 @@ class Plan:
             return True
         if not self._creates:
             return not self._filling.creates
-        parts = self._creates.split("/")
-        above = (members.get("/".join(parts[:count])) for count in range(1, len(parts)))
+        components = self._creates.split("/")
+        above = (members.get("/".join(components[:count])) for count in range(1, len(components)))
         return self._creates in members or any(made is not None and made.kind == "link" for made in above)
 
-    def _find_removable(self, kept: Iterable[Filling]) -> Removable:
+    def _find_removable(self, remaining: Iterable[Filling]) -> Removable:
         """Return all members that only superseded archives have, and that no other resource owns."""
-        wanted = {path for other in kept for path in self.members[other.key] or ()}
+        desired = {path for other in remaining for path in self.members[other.key] or ()}
         owned = self._around.owned() if self.superseded else OwnedPaths()
-        found: Mapping[str, list[Made]] = defaultdict(list)
+        removable: Mapping[str, list[Made]] = defaultdict(list)
         for other in self.superseded:
             for path, made in (self.members[other.key] or {}).items():
-                if path not in wanted and not owned.is_touched_by(path):
-                    found[path].append(made)
-        return found
+                if path not in desired and not owned.is_touched_by(path):
+                    removable[path].append(made)
+        return removable
 
     def _overlays(self, other: Filling) -> bool:
         """Return whether the new archive would change a file or link of another archive."""
@@ -216,8 +216,8 @@ class Plan:
         )
         clash = next((path for path in both if self._new.differs(path)), None)
         if clash is not None and other.archive in self._around.beside:
-            what = f"is another one in {other.archive}, which is declared for this directory, too"
-            raise ResourceError(f"{os.path.join(self._around.parent, clash)} {what}")
+            detail = f"is another one in {other.archive}, which is declared for this directory, too"
+            raise ResourceError(f"{os.path.join(self._around.parent, clash)} {detail}")
         return clash is not None
 
     def after(self, filling: Filling) -> list[Filling]:
@@ -281,10 +281,10 @@ def finish(receipts: Receipts, filled: Filled) -> None:
     """
     plan, filling = filled.plan, msgspec.structs.replace(filled.filling, finished=True)
     gone = [other for other in plan.others if other in plan.superseded or _is_gone(other, plan.place)]
-    kept = [other for other in plan.after(filling) if other.key not in {one.key for one in gone}]
+    remaining = [other for other in plan.after(filling) if other.key not in {item.key for item in gone}]
     for other in gone:  # before the receipt, because no later run could find them after a kill
         receipts.forget_members(plan.place, other)
-    _save(receipts, plan.place, [*kept, filling])
+    _save(receipts, plan.place, [*remaining, filling])
 
 
 def without_creates(filling: Filling) -> ResourceError:

@@ -52,8 +52,8 @@ class LeftArchive(Archive):
     """An archive and its contents, to be ``absent``."""
 
     def look(self) -> LeftArchiveState:
-        found = self.context.system.lstat(self.properties.name)
-        return LeftArchiveState(found, contents=tuple(self._contents()))
+        status = self.context.system.lstat(self.properties.name)
+        return LeftArchiveState(status, contents=tuple(self._contents()))
 
     def _contents(self) -> Iterator[Contents]:
         for place, filling in self._receipts.places_of(self.properties.name):
@@ -83,13 +83,13 @@ class LeftArchive(Archive):
         return {path for other in others for path in self._receipts.members(place, other) or ()}
 
     def differences(self, actual: ArchiveState, *, refresh: bool = False) -> Sequence[Difference]:
-        found = list(super().differences(actual, refresh=refresh))
-        found += (
+        differences = list(super().differences(actual, refresh=refresh))
+        differences += (
             removed("contents", str(contents))
             for contents in _contents_of(actual)
             if any(made.kind != "directory" for (made,) in contents.removable.values())
         )
-        return found
+        return differences
 
     def change(self, differences: Sequence[Difference], actual: ArchiveState) -> None:
         for contents in _contents_of(actual):

@@ -83,22 +83,22 @@ def link_target(path: MemberPath, target: bytes) -> str:
     are never extracted through a link. The other components lead down, by names or by other links that stay inside
     under the same rule. A ``..`` after a name could leave through an earlier link (CVE-2025-4517).
     """
-    where, what = shown(path.text), f"is a symbolic link to {shown(target)}"
+    where, detail = shown(path.text), f"is a symbolic link to {shown(target)}"
     try:
         text = target.decode()
     except UnicodeDecodeError:
-        raise FormatError(where, f"{what}, which is not UTF-8") from None
+        raise FormatError(where, f"{detail}, which is not UTF-8") from None
     if not text or len(target) > LONGEST_TARGET or not text.isprintable():
-        raise FormatError(where, f"{what}", expected="a path")
+        raise FormatError(where, f"{detail}", expected="a path")
     if text.startswith("/"):
-        raise FormatError(where, f"{what}, which is absolute")
-    parts = [part for part in text.split("/") if part not in ("", ".")]
+        raise FormatError(where, f"{detail}, which is absolute")
+    components = [part for part in text.split("/") if part not in ("", ".")]
     # Leading ".." components count against the directories of the link, which are all real directories.
-    up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
+    up = next((count for count, part in enumerate(components) if part != ".."), len(components))
     if up > len(path.parts) - 1:
-        raise FormatError(where, f"{what}, which is outside")
-    if ".." in parts[up:]:
-        raise FormatError(where, f"{what}, which may be outside: '..' is only allowed at the start")
+        raise FormatError(where, f"{detail}, which is outside")
+    if ".." in components[up:]:
+        raise FormatError(where, f"{detail}, which may be outside: '..' is only allowed at the start")
     return text
 
 
@@ -138,8 +138,8 @@ ENDINGS = {".tar.gz": Kind.TAR_GZ, ".tgz": Kind.TAR_GZ, ".tar": Kind.TAR, ".zip"
 def find_kind(name: str) -> Kind | None:
     """Return the kind of archive by its file name, in any case. ``None`` if the ending is unsupported."""
     lower = name.lower()
-    found = (kind for ending, kind in ENDINGS.items() if lower.endswith(ending) and lower != ending)
-    return next(found, None)
+    result = (kind for ending, kind in ENDINGS.items() if lower.endswith(ending) and lower != ending)
+    return next(result, None)
 
 
 # Size limits, counted during extraction.
@@ -191,8 +191,8 @@ class Budget:
         if self._size > limits.size:
             raise FormatError("", f"holds more than {limits.size} bytes")
         if self._size > limits.ratio_from and self._size > self._archive_size * limits.ratio:
-            what = f"holds more than {limits.ratio} times its own {self._archive_size} bytes"
-            raise FormatError("", what)
+            detail = f"holds more than {limits.ratio} times its own {self._archive_size} bytes"
+            raise FormatError("", detail)
 
 
 # An archive file that is opened once.
@@ -206,14 +206,14 @@ def needing_space(where: str, directory: int, what: str, need: Callable[[], int 
 
     ``directory`` is an open directory on the file system in question.
     """
-    found = os.statvfs(directory)  # measured before, because a failed write leaves no free space
+    result = os.statvfs(directory)  # measured before, because a failed write leaves no free space
     try:
         yield
     except OSError as error:
         if error.errno not in _FULL:
             raise
 
-        size, free = need(), bytes_text(found.f_bavail * found.f_frsize)
+        size, free = need(), bytes_text(result.f_bavail * result.f_frsize)
         space = "space" if size is None else bytes_text(size)
         full = "no space left on the file system" if error.errno == errno.ENOSPC else "no quota left"
         raise ResourceError(f"{where}: {full}: needs {space} for {what}, {free} were free") from error
@@ -263,9 +263,9 @@ def measure(path: str) -> tuple[str, tuple[int, ...]]:
 def measure_when_settled(path: str) -> tuple[str, tuple[int, ...]]:
     """Run ``measure`` on a file that has just changed, after waiting until another change would be visible."""
     with open_archive(path) as stream:
-        left = _TICK - (time.time_ns() - os.fstat(stream.fileno()).st_ctime_ns)
-    if 0 <= left <= _TICK:
-        time.sleep((left + _TICK) / 1e9)
+        remaining = _TICK - (time.time_ns() - os.fstat(stream.fileno()).st_ctime_ns)
+    if 0 <= remaining <= _TICK:
+        time.sleep((remaining + _TICK) / 1e9)
     return measure(path)
 
 
@@ -285,8 +285,8 @@ def kept(archive: Opened, directory: int, where: str) -> Iterator[BinaryIO]:
         with needing_space(where, directory, f"a private copy of {archive.path}", lambda: size):
             digest = _copy(archive.stream, copy, size)
         if digest != archive.sha256:
-            what = f"sha256 is {digest}, expected {archive.sha256}"
-            raise ChangedMeanwhile(f"{archive.path}: {what}: another process changed it meanwhile")
+            detail = f"sha256 is {digest}, expected {archive.sha256}"
+            raise ChangedMeanwhile(f"{archive.path}: {detail}: another process changed it meanwhile")
         copy.seek(0)
         yield copy
 

@@ -49,8 +49,8 @@ class ResumingMirror(WebMirror):
 
     def _check_start(self, response: requests.Response, start: bytes) -> None:
         """Raise for content that is obviously not an archive, such as a login page."""
-        wanted = _STARTS.get(self._kind)
-        if start.lstrip()[:1] == b"<" or (wanted and not start.startswith(wanted)):
+        desired = _STARTS.get(self._kind)
+        if start.lstrip()[:1] == b"<" or (desired and not start.startswith(desired)):
             kind = "a web page" if start.lstrip()[:1] == b"<" else f"no {self._kind}"
             raise TransportError(response.url, f"is {kind}: it starts with {shown(start[:12])}")
 

@@ -203,12 +203,12 @@ class _ExtendedHeaders(msgspec.Struct):
 
         Raises ``FormatError``.
         """
-        at = 0
-        while at < len(data):
-            match = _RECORD.match(data, at)
-            end = at + int(match[1]) if match else 0
+        position = 0
+        while position < len(data):
+            match = _RECORD.match(data, position)
+            end = position + int(match[1]) if match else 0
             if match is None or not match.end() < end <= len(data) or data[end - 1 : end] != b"\n":
-                raise FormatError(shown(data[at : at + 40]), "is not a record of a PAX header")
+                raise FormatError(shown(data[position : position + 40]), "is not a record of a PAX header")
             key, value = match[2].decode(errors="replace"), data[match.end() : end - 1]
             if key.startswith("GNU.sparse."):
                 raise FormatError(shown(key), "makes a sparse file, which is not unpacked")
@@ -216,7 +216,7 @@ class _ExtendedHeaders(msgspec.Struct):
                 if everywhere:
                     raise FormatError(shown(key), "must not be in a global PAX header")
                 self.add(key, value)
-            at = end
+            position = end
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -301,10 +301,10 @@ def _size(name: bytes, header: _Header, extended: _ExtendedHeaders) -> int:
     if "size" not in extended.values:
         return size
     match = _NUMBER.fullmatch(extended.values["size"])
-    told = int(match[1]) if match and extended.values["size"].isdigit() else -1
-    if told < 0 or (told != size and told < _LARGEST_OCTAL):
+    reported = int(match[1]) if match and extended.values["size"].isdigit() else -1
+    if reported < 0 or (reported != size and reported < _LARGEST_OCTAL):
         raise FormatError(shown(name), f"size is {size}, its PAX header has {shown(extended.values['size'])}")
-    return told
+    return reported
 
 
 def _time(header: _Header, extended: _ExtendedHeaders) -> int | None:

@@ -110,15 +110,15 @@ class ZipReader:
         if size > self._limits.directory or count * _CENTRAL.size > size:
             raise FormatError("", f"has a table of contents of {size} bytes for {counted(count, 'file')}")
         data = self._read(offset, size, "its table of contents")
-        entries, at = [], 0
+        entries, position = [], 0
         for _ in range(count):
-            entry, at = _read_entry(data, at)
+            entry, position = _read_entry(data, position)
             self._budget.take_entry()
             entries.append(entry)
-        if at != size:
+        if position != size:
             raise FormatError(
                 "",
-                f"has a table of contents of {size} bytes, in which {counted(count, 'file takes', 'files take')} {at}",
+                f"has a table of contents of {size} bytes, but {position} for {counted(count, 'file')}",
             )
         return entries, offset
 
@@ -147,20 +147,20 @@ class ZipReader:
     def _find_end(self) -> tuple[int, tuple[int, ...]]:
         start = max(0, self._size - _END.size - _LONGEST_COMMENT)
         tail = self._read(start, self._size - start, "its end")
-        found = []
-        at = tail.rfind(b"PK\5\6")
-        while at >= 0:
-            if len(tail) - at >= _END.size:
-                fields = _END.unpack_from(tail, at)
-                if at + _END.size + fields[-1] == len(tail):
-                    found.append((start + at, fields))
-            at = tail.rfind(b"PK\5\6", 0, at)
+        results = []
+        position = tail.rfind(b"PK\5\6")
+        while position >= 0:
+            if len(tail) - position >= _END.size:
+                fields = _END.unpack_from(tail, position)
+                if position + _END.size + fields[-1] == len(tail):
+                    results.append((start + position, fields))
+            position = tail.rfind(b"PK\5\6", 0, position)
         # If the comment of one end record contains another, two readers would see different archives.
-        if len(found) != 1:
+        if len(results) != 1:
             raise FormatError(
-                "", "has two ends" if found else "is not a zip archive: its end record is missing"
+                "", "has two ends" if results else "is not a zip archive: its end record is missing"
             )
-        return found[0]
+        return results[0]
 
     def _find_end_64(self, locator_at: int, locator: bytes) -> tuple[int, tuple[int, ...]]:
         _, disk, at, disks = _LOCATOR_64.unpack(locator)
@@ -181,22 +181,22 @@ class ZipReader:
         signature, _, _, flags, method, _, _, crc, packed, size, name, extra = _LOCAL.unpack(data)
         if signature != b"PK\3\4":
             raise FormatError(where, "has no header")
-        rest = self._read(entry.offset + _LOCAL.size, name + extra, f"the header of {where}")
-        if rest[:name] != entry.name:
-            raise FormatError(where, f"is called {shown(rest[:name])} in its own header")
+        remainder = self._read(entry.offset + _LOCAL.size, name + extra, f"the header of {where}")
+        if remainder[:name] != entry.name:
+            raise FormatError(where, f"is called {shown(remainder[:name])} in its own header")
         if method != entry.method:
             raise FormatError(
                 where, f"is packed by method {method} in its own header, {entry.method} in the table"
             )
         _refuse_flags(where, flags)
-        size, packed = _wide(where, rest[name:], (size, packed))
-        told = (crc, packed, size)
-        if told != (entry.crc, entry.packed, entry.size) and not (
-            flags & _DESCRIPTOR_FOLLOWS and not any(told)
+        size, packed = _wide(where, remainder[name:], (size, packed))
+        reported = (crc, packed, size)
+        if reported != (entry.crc, entry.packed, entry.size) and not (
+            flags & _DESCRIPTOR_FOLLOWS and not any(reported)
         ):
-            what = f"has crc, packed size and size {told} in its own header, "
-            raise FormatError(where, f"{what}{(entry.crc, entry.packed, entry.size)} in the table")
-        return entry.offset + _LOCAL.size + len(rest)
+            detail = f"has crc, packed size and size {reported} in its own header, "
+            raise FormatError(where, f"{detail}{(entry.crc, entry.packed, entry.size)} in the table")
+        return entry.offset + _LOCAL.size + len(remainder)
 
     def _contents(self, entry: _Entry, start: int) -> Iterator[bytes]:
         where = shown(entry.name)
@@ -209,18 +209,20 @@ class ZipReader:
             crc = zlib.crc32(piece, crc)
             yield piece
         if (size, crc) != (entry.size, entry.crc):
-            what = f"has {size} bytes with CRC-32 {crc:08x}, the table has {entry.size} with {entry.crc:08x}"
-            raise FormatError(where, what)
+            detail = (
+                f"has {size} bytes with CRC-32 {crc:08x}, the table has {entry.size} with {entry.crc:08x}"
+            )
+            raise FormatError(where, detail)
 
     def _unpacked(self, entry: _Entry, start: int) -> Iterator[bytes]:
         if entry.method == _STORED:
             yield from self._packed(entry, start)
             return
         if entry.method != _DEFLATED:
-            what = (
+            detail = (
                 f"is packed by method {entry.method}, expected {_STORED} (stored) or {_DEFLATED} (deflated)"
             )
-            raise FormatError(shown(entry.name), what)
+            raise FormatError(shown(entry.name), detail)
         inflate = zlib.decompressobj(wbits=-15)
         try:
             for data in self._packed(entry, start):
@@ -244,23 +246,34 @@ class ZipReader:
             yield data
 
 
-def _read_entry(data: bytes, at: int) -> tuple[_Entry, int]:
-    if len(data) - at < _CENTRAL.size or data[at : at + 4] != b"PK\1\2":
+def _read_entry(data: bytes, position: int) -> tuple[_Entry, int]:
+    if len(data) - position < _CENTRAL.size or data[position : position + 4] != b"PK\1\2":
         raise FormatError("", "has a table of contents that is damaged")
-    fields = _CENTRAL.unpack_from(data, at)
+    fields = _CENTRAL.unpack_from(data, position)
     flags, method, clock, date, crc, packed, size, *lengths, disk, _, attributes, offset = fields[5:]
-    at += _CENTRAL.size
+    position += _CENTRAL.size
     name, extra, comment = lengths
-    end = at + name + extra + comment
+    end = position + name + extra + comment
     if end > len(data):
         raise FormatError("", "has a table of contents that is damaged")
-    where = shown(data[at : at + name])
-    size, packed, offset = _wide(where, data[at + name : at + name + extra], (size, packed, offset))
+    where = shown(data[position : position + name])
+    size, packed, offset = _wide(
+        where, data[position + name : position + name + extra], (size, packed, offset)
+    )
     if disk:
         raise FormatError(where, "is in another file")
     _refuse_flags(where, flags)
     entry = _Entry(
-        data[at : at + name], flags, method, clock, date, crc, packed, size, attributes >> 16, offset
+        data[position : position + name],
+        flags,
+        method,
+        clock,
+        date,
+        crc,
+        packed,
+        size,
+        attributes >> 16,
+        offset,
     )
     return entry, end
 
@@ -288,10 +301,10 @@ def _wide(where: str, extra: bytes, numbers: tuple[int, ...]) -> tuple[int, ...]
     return tuple(wide)
 
 
-def _find_field(where: str, extra: bytes, wanted: int) -> bytes:
+def _find_field(where: str, extra: bytes, desired: int) -> bytes:
     while len(extra) >= 4:
         kind, size = struct.unpack_from("<2H", extra)
-        if kind == wanted:
+        if kind == desired:
             return extra[4 : 4 + size]
         extra = extra[4 + size :]
     raise FormatError(where, "lacks the zip64 field")
@@ -326,8 +339,8 @@ def _target(path: MemberPath, entry: _Entry, contents: Iterator[bytes]) -> bytes
 def _time(entry: _Entry) -> int | None:
     """Return the local time where the archive was created, read as local time here: zip has no time zones."""
     date, clock = entry.date, entry.time
-    parts = (1980 + (date >> 9), date >> 5 & 15, date & 31, clock >> 11, clock >> 5 & 63, (clock & 31) * 2)
+    pieces = (1980 + (date >> 9), date >> 5 & 15, date & 31, clock >> 11, clock >> 5 & 63, (clock & 31) * 2)
     try:
-        return int(time.mktime((*parts, 0, 0, -1)))
+        return int(time.mktime((*pieces, 0, 0, -1)))
     except (OverflowError, ValueError):
         return None

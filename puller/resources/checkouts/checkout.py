@@ -102,19 +102,19 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
     def look(self) -> CheckoutState:
         path, system = self.properties.name, self.context.system
         self._notes = []
-        found = system.lstat(path)
-        if found is None or not stat.S_ISDIR(found.st_mode):
-            is_gone = found is None and self.properties.ensure == "absent"
-            return CheckoutState(found, is_left=is_gone and system.lstat(steps.staging_of(path)) is not None)
-        repository = Repository(path, found, system)
+        status = system.lstat(path)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            is_gone = status is None and self.properties.ensure == "absent"
+            return CheckoutState(status, is_left=is_gone and system.lstat(steps.staging_of(path)) is not None)
+        repository = Repository(path, status, system)
         if not repository.is_there():
-            return CheckoutState(found, is_empty=not system.children(path))
-        state = CheckoutState(found, is_repository=True, url=repository.url(), head=repository.head())
+            return CheckoutState(status, is_empty=not system.children(path))
+        state = CheckoutState(status, is_repository=True, url=repository.url(), head=repository.head())
         # In a repository of an unexpected owner, git would execute that owner's configuration. The removal of a tree
         # checks for work later.
         if self.properties.ensure == "absent" or self._of_owner(state) or self._git_comes():
             return msgspec.structs.replace(state, goal=Goal(state.head, is_here=True))
-        git = self._git(path, found.st_uid, found.st_gid)
+        git = self._git(path, status.st_uid, status.st_gid)
         changed, cut_short = self._changed(repository, git)
         goal = self._goal(repository, git)
         return msgspec.structs.replace(state, goal=goal, changed=tuple(changed), is_cut_short=cut_short)
@@ -137,23 +137,23 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         # 1. Refuse
         self._refuse_what_cannot_be(actual, differences)
         # 2. Change
-        path, system, found = self.properties.name, self.context.system, actual.found
+        path, system, status = self.properties.name, self.context.system, actual.found
         if self.properties.ensure == "absent":
-            if found is None:
+            if status is None:
                 steps.remove_staging(path, system)
             else:
-                steps.remove(path, found, system)
-        elif found is None or actual.is_empty:
-            attributes = self._attributes_of_new(found)
+                steps.remove(path, status, system)
+        elif status is None or actual.is_empty:
+            attributes = self._attributes_of_new(status)
             git = self._git(steps.staging_of(path), attributes.uid, attributes.gid)
             self._notes = steps.make(path, attributes, self._wanted, git)
         else:
             properties = {difference.property for difference in differences}
             self._notes = steps.update(
-                Repository(path, found, system),
+                Repository(path, status, system),
                 actual.goal,
                 self._wanted,
-                self._git(path, found.st_uid, found.st_gid),
+                self._git(path, status.st_uid, status.st_gid),
                 other_url="url" in properties,
                 other_files="content" in properties,
             )
@@ -185,10 +185,10 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         return actual.kind
 
     def describe(self, actual: CheckoutState) -> dict[str, Any]:
-        found = actual.found
-        if found is None or not actual.is_repository:
+        status = actual.found
+        if status is None or not actual.is_repository:
             return {"ensure": actual.kind}
-        owners = {"owner": user_name(found.st_uid), "group": group_name(found.st_gid)}
+        owners = {"owner": user_name(status.st_uid), "group": group_name(status.st_gid)}
         url, changed = mask_location(actual.url), list(actual.changed)
         return {"ensure": "present", "url": url, "commit": actual.head, "changed": changed, **owners}
 
@@ -212,16 +212,16 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
     def _wanted(self) -> steps.Wanted:
         return steps.Wanted(self.properties.revision, self.properties.depth)
 
-    def _attributes_of_new(self, found: os.stat_result | None) -> Attributes:
+    def _attributes_of_new(self, status: os.stat_result | None) -> Attributes:
         """Return the declared owner and group, by default those of the existing empty directory."""
         properties, context = self.properties, self.context
-        uid, gid = (found.st_uid, found.st_gid) if found else (os.geteuid(), os.getegid())
+        uid, gid = (status.st_uid, status.st_gid) if status else (os.geteuid(), os.getegid())
         if properties.owner is not None:
             uid = user_id(properties.owner, context)
             gid = Identity.find(uid).gid if uid != UNKNOWN_ID else UNKNOWN_ID
         if properties.group is not None:
             gid = group_id(properties.group, context)
-        return Attributes(uid, gid, stat.S_IMODE(found.st_mode) if found else 0o755)
+        return Attributes(uid, gid, stat.S_IMODE(status.st_mode) if status else 0o755)
 
     def _goal(self, repository: Repository, git: Git) -> Goal:
         revision = self.properties.revision
@@ -277,25 +277,25 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         return [name for name in changed if name in theirs] or changed, not theirs
 
     def _of_owner(self, actual: CheckoutState) -> list[Difference]:
-        owner, group, found = self.properties.owner, self.properties.group, actual.found
-        if found is None or (owner is None and group is None):
+        owner, group, status = self.properties.owner, self.properties.group, actual.found
+        if status is None or (owner is None and group is None):
             return []
-        uid = found.st_uid if owner is None else user_id(owner, self.context)
-        gid = found.st_gid if group is None else group_id(group, self.context)
-        wanted = Attributes(uid, gid, stat.S_IMODE(found.st_mode))
-        return attribute_differences(found, wanted, owner, group)
+        uid = status.st_uid if owner is None else user_id(owner, self.context)
+        gid = status.st_gid if group is None else group_id(group, self.context)
+        desired = Attributes(uid, gid, stat.S_IMODE(status.st_mode))
+        return attribute_differences(status, desired, owner, group)
 
     def _of_repository(self, actual: CheckoutState) -> Iterator[Difference]:
         goal, url = actual.goal, self._remote.url
         if actual.url != url:
             yield changed("url", mask_location(actual.url), url)
         if goal.commit != actual.head or not goal.commit:
-            wanted = self.properties.revision or "the remote's HEAD"
-            known = f" ({goal.commit[:12]})" if goal.commit and goal.commit != wanted else ""
-            yield changed("revision", actual.head[:12] or "no commit", f"{wanted}{known}")
+            desired = self.properties.revision or "the remote's HEAD"
+            known = f" ({goal.commit[:12]})" if goal.commit and goal.commit != desired else ""
+            yield changed("revision", actual.head[:12] or "no commit", f"{desired}{known}")
         if actual.changed:
-            what = "incomplete" if actual.is_cut_short else f"changed in {_listed(actual.changed)}"
-            yield changed("content", what, "as it was checked out")
+            detail = "incomplete" if actual.is_cut_short else f"changed in {_listed(actual.changed)}"
+            yield changed("content", detail, "as it was checked out")
 
     def _move(self, actual: CheckoutState) -> str:
         """Return the noop message of a change from one commit to another."""
@@ -312,8 +312,10 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         """Raise for a predictable failure of ``change``, so that noop reports it."""
         path, kind = self.properties.name, actual.kind
         if kind not in ("present", "absent"):
-            what = "a directory without a repository" if kind == "directory" else f"a {kind}"
-            raise ResourceError(f"{path} is {what}", code=ProblemCode.CHANGE_REFUSED, hint="remove it first")
+            detail = "a directory without a repository" if kind == "directory" else f"a {kind}"
+            raise ResourceError(
+                f"{path} is {detail}", code=ProblemCode.CHANGE_REFUSED, hint="remove it first"
+            )
         if self.properties.ensure == "absent" or kind == "absent":
             refuse_mounted(path, "removed" if self.properties.ensure == "absent" else "replaced")
         if kind == "absent" and self.properties.ensure != "absent":
@@ -357,27 +359,29 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
 
     def _refuse_to_reveal(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
         """Raise if the change needs the remote, and its credentials must not be given to the owner of the tree."""
-        found = actual.found
+        status = actual.found
         is_new = actual.kind == "absent"
-        if not is_new and (actual.goal.is_here or "revision" not in {one.property for one in differences}):
+        if not is_new and (
+            actual.goal.is_here or "revision" not in {difference.property for difference in differences}
+        ):
             return
-        uid = self._attributes_of_new(found).uid if is_new or found is None else found.st_uid
+        uid = self._attributes_of_new(status).uid if is_new or status is None else status.st_uid
         if uid != UNKNOWN_ID and (why := self._why_withheld(uid)):
             raise ResourceError(why, code=ProblemCode.CHANGE_REFUSED)
 
     def _refuse_to_lose(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
         """Raise ``ResourceError`` if the change would lose work, unless ``force`` is set."""
-        path, found = self.properties.name, actual.found
-        if self.properties.force or found is None or self._git_comes():
+        path, status = self.properties.name, actual.found
+        if self.properties.force or status is None or self._git_comes():
             return
         if actual.changed and not actual.is_cut_short:
-            what = f"has local changes in {_listed(actual.changed)}"
+            detail = f"has local changes in {_listed(actual.changed)}"
             raise ResourceError(
-                f"{path} {what}", code=ProblemCode.CHANGE_REFUSED, hint="force: true gives them up"
+                f"{path} {detail}", code=ProblemCode.CHANGE_REFUSED, hint="force: true gives them up"
             )
 
-        repository = Repository(path, found, self.context.system)
-        git = self._git(path, found.st_uid, found.st_gid)
+        repository = Repository(path, status, self.context.system)
+        git = self._git(path, status.st_uid, status.st_gid)
         if self.properties.ensure == "absent":
             if work := find_work(repository, git, self.context.system, keeps_other_files=False):
                 raise ResourceError(
@@ -392,9 +396,9 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             )
         known = repository.record.known
         if actual.head and actual.head not in known and (own := git.find_unpublished_head(known)):
-            what = f"has the commit {own[:12]}, which no branch of the remote has"
+            detail = f"has the commit {own[:12]}, which no branch of the remote has"
             raise ResourceError(
-                f"{path} {what}", code=ProblemCode.CHANGE_REFUSED, hint="force: true gives it up"
+                f"{path} {detail}", code=ProblemCode.CHANGE_REFUSED, hint="force: true gives it up"
             )
 
     # Loading of the manifest
@@ -437,5 +441,5 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    suffix = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + suffix

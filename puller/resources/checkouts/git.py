@@ -60,26 +60,28 @@ class Remote(msgspec.Struct, frozen=True):
     def _of_url(cls, text: str) -> Self:
         shown = repr(mask_location(text))
         try:
-            parts = urlsplit(text)
-            host, password = parts.hostname or "", parts.password
-            parts.port  # noqa: B018  raises for an invalid port
+            url_parts = urlsplit(text)
+            host, password = url_parts.hostname or "", url_parts.password
+            url_parts.port  # noqa: B018  raises for an invalid port
         except ValueError as error:
             raise ValueError(f"is {shown}, which is not a URL: {error}") from None
-        if parts.scheme not in _SCHEMES or (parts.scheme == "file") is bool(parts.netloc):
+        if url_parts.scheme not in _SCHEMES or (url_parts.scheme == "file") is bool(url_parts.netloc):
             raise ValueError(f"is {shown}, {_WANTED}")
-        if parts.scheme != "file" and not re.fullmatch(rf"{_HOST}|[0-9A-Fa-f:.]+", host):
+        if url_parts.scheme != "file" and not re.fullmatch(rf"{_HOST}|[0-9A-Fa-f:.]+", host):
             raise ValueError(f"is {shown}, which names no host")
         # git decodes a URL before it builds the command line of ssh. ``%2D`` is a hyphen and would begin an option
         # there.
         if not unquote(text).isprintable():
             raise ValueError(f"is {shown}, which has encoded control characters in it")
-        if parts.query or parts.fragment:
+        if url_parts.query or url_parts.fragment:
             raise ValueError(f"is {shown}, expected one without a query")
-        if parts.scheme in ("http", "https"):
-            return cls._of_http(parts)
+        if url_parts.scheme in ("http", "https"):
+            return cls._of_http(url_parts)
         if password is not None:
             raise ValueError(f"is {shown}, but only http:// and https:// accept a password")
-        if "@" in parts.netloc and not re.fullmatch(_USER, unquote(parts.username or "").replace("@", "_")):
+        if "@" in url_parts.netloc and not re.fullmatch(
+            _USER, unquote(url_parts.username or "").replace("@", "_")
+        ):
             raise ValueError(f"is {shown}, whose user is not valid")
         return cls(text)
 
@@ -98,10 +100,10 @@ class Remote(msgspec.Struct, frozen=True):
         """Environment variables that pass the credentials to git, for this server only."""
         if self.authorization is None:
             return {}
-        parts = urlsplit(self.url)
+        url_parts = urlsplit(self.url)
         return {
             "GIT_CONFIG_COUNT": "2",
-            "GIT_CONFIG_KEY_0": f"http.{parts.scheme}://{parts.netloc}/.extraHeader",
+            "GIT_CONFIG_KEY_0": f"http.{url_parts.scheme}://{url_parts.netloc}/.extraHeader",
             "GIT_CONFIG_VALUE_0": self.authorization.reveal(),
             # After a redirect, git would send the same headers to another server.
             "GIT_CONFIG_KEY_1": "http.followRedirects",
@@ -260,7 +262,7 @@ class Git(msgspec.Struct, frozen=True):
         """Return the ids of refs of the remote, by full name."""
         text = self._ask("ls-remote", "--", self.url, *patterns, network=True)
         pairs = (line.split("\t", 1) for line in text.splitlines() if "\t" in line)
-        return {name: one for one, name in pairs}
+        return {name: item for item, name in pairs}
 
     def clone(self, depth: int | None) -> None:
         """Clone the remote into this empty directory, without files."""

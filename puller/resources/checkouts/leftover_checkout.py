@@ -21,20 +21,20 @@ class LeftCheckout(Checkout):
         return () if self._why_kept else super().differences(actual, refresh=refresh)
 
     def _find_why_kept(self, actual: CheckoutState) -> str:
-        found, path, system = actual.found, self.properties.name, self.context.system
-        if found is None or actual.is_empty:
+        status, path, system = actual.found, self.properties.name, self.context.system
+        if status is None or actual.is_empty:
             return ""
         if not actual.is_repository:
             return "it is no longer a repository"
-        git = self._git(path, found.st_uid, found.st_gid)
+        git = self._git(path, status.st_uid, status.st_gid)
         if reason := git.why_refused():
             return f"it may contain work: {reason}"
-        work = find_work(Repository(path, found, system), git, system, keeps_other_files=True)
+        work = find_work(Repository(path, status, system), git, system, keeps_other_files=True)
         return f"it {work}" if work else ""
 
     def work_left(self) -> Mapping[str, str]:
-        found = self.context.system.lstat(self.properties.name)
-        if found is None or not stat.S_ISDIR(found.st_mode):
+        status = self.context.system.lstat(self.properties.name)
+        if status is None or not stat.S_ISDIR(status.st_mode):
             return {}
         try:
             reason = self._find_why_kept(self.look())

@@ -117,12 +117,12 @@ class Repository:
     def named(self, revision: str) -> Named:
         """Return the objects of a revision: a tag, a branch of the remote, or the recorded checkout with that name."""
         record = self.record
-        if found := self._ref(tag := f"refs/tags/{revision}"):
+        if result := self._ref(tag := f"refs/tags/{revision}"):
             packed, peeled = self._packed.get(tag, ("", ""))
-            commit = peeled if packed == found else ""
-            return Named(tag, found, commit or (record.commit if record.object == found else ""))
-        if found := self._ref(branch := f"refs/remotes/origin/{revision}"):
-            return Named(branch, found, found)
+            commit = peeled if packed == result else ""
+            return Named(tag, result, commit or (record.commit if record.object == result else ""))
+        if result := self._ref(branch := f"refs/remotes/origin/{revision}"):
+            return Named(branch, result, result)
         return Named("", record.commit, "") if record.revision == revision else Named("", "", "")
 
     def is_twofold(self, revision: str) -> bool:
@@ -190,13 +190,13 @@ class Repository:
         Raises ``ResourceError`` if other users may write it.
         """
         dot_git, modules = f"{path}/.git", f"{self._git}/modules/"
-        found = self._system.lstat(dot_git)
-        if found is None:
+        status = self._system.lstat(dot_git)
+        if status is None:
             return None
         directory = dot_git
-        if stat.S_ISREG(found.st_mode):
+        if stat.S_ISREG(status.st_mode):
             target = (
-                self._system.read(dot_git, found).decode(errors="replace").strip().removeprefix("gitdir: ")
+                self._system.read(dot_git, status).decode(errors="replace").strip().removeprefix("gitdir: ")
             )
             directory = os.path.normpath(os.path.join(path, target))
         if directory != dot_git and not directory.startswith(modules):
@@ -224,16 +224,16 @@ class Repository:
                 yield from self._modules_below(inner)
 
     def _children(self, name: str) -> list[str]:
-        found = self._lstat(name)
-        if found is None or not stat.S_ISDIR(found.st_mode):
+        status = self._lstat(name)
+        if status is None or not stat.S_ISDIR(status.st_mode):
             return []
         return sorted(child for child, _ in self._system.children(f"{self._git}/{name}"))
 
     def _files_below(self, name: str) -> Iterator[str]:
         for child in self._children(name):
             inner = f"{name}/{child}"
-            found = self._lstat(inner)
-            if found is not None and stat.S_ISDIR(found.st_mode):
+            status = self._lstat(inner)
+            if status is not None and stat.S_ISDIR(status.st_mode):
                 yield from self._files_below(inner)
             else:
                 yield inner
@@ -256,9 +256,9 @@ class Repository:
 
     def save(self, record: Record) -> None:
         """Save the record of a finished or started change."""
-        path, found = f"{self._git}/puller", self._lstat("puller")
+        path, status = f"{self._git}/puller", self._lstat("puller")
         attributes = Attributes(self._found.st_uid, self._found.st_gid, 0o644)
-        self._system.replace_file(path, [msgspec.json.encode(record)], attributes, found)
+        self._system.replace_file(path, [msgspec.json.encode(record)], attributes, status)
         self.__dict__.pop("record", None)
 
     def branch(self) -> str:
@@ -268,8 +268,8 @@ class Repository:
 
     def remove(self, name: str) -> None:
         """Remove a file of the git directory, if it exists."""
-        if name and (found := self._lstat(name)) is not None:
-            self._system.remove(f"{self._git}/{name}", found)
+        if name and (status := self._lstat(name)) is not None:
+            self._system.remove(f"{self._git}/{name}", status)
 
     def remove_locks(self) -> None:
         """Remove the locks of a killed git process."""
@@ -286,9 +286,9 @@ class Repository:
                 f"{path} {who}: its content may be from another user", code=ProblemCode.UNTRUSTED_PATH
             )
         if found.st_uid == 0 and (found.st_mode & 0o002 or (found.st_mode & 0o020 and found.st_gid != 0)):
-            what = f"is root's and others may write it (mode {stat.S_IMODE(found.st_mode):04o})"
+            detail = f"is root's and others may write it (mode {stat.S_IMODE(found.st_mode):04o})"
             raise ResourceError(
-                f"{path} {what}: git would run their files as root", code=ProblemCode.UNTRUSTED_PATH
+                f"{path} {detail}: git would run their files as root", code=ProblemCode.UNTRUSTED_PATH
             )
 
     @cached_property
@@ -301,15 +301,15 @@ class Repository:
     @cached_property
     def _packed(self) -> dict[str, tuple[str, str]]:
         """Packed refs by name: the object, and for a tag also its commit."""
-        found: dict[str, tuple[str, str]] = {}
+        result: dict[str, tuple[str, str]] = {}
         name = ""
         for line in self._text("packed-refs").splitlines():
             if line.startswith("^") and name:
-                found[name] = (found[name][0], _id(line[1:]))
-            elif _id(one := line.partition(" ")[0]):
+                result[name] = (result[name][0], _id(line[1:]))
+            elif _id(item := line.partition(" ")[0]):
                 name = line.partition(" ")[2]
-                found[name] = (one, "")
-        return found
+                result[name] = (item, "")
+        return result
 
     def _ref(self, name: str) -> str:
         if ".." in name or "\0" in name or not name.startswith("refs/"):
@@ -322,14 +322,14 @@ class Repository:
 
     def _text(self, name: str) -> str:
         """Return the content of a file of the git directory. Empty if it is missing or not a regular file."""
-        found = self._lstat(name)
-        if found is None or not stat.S_ISREG(found.st_mode):
+        status = self._lstat(name)
+        if status is None or not stat.S_ISREG(status.st_mode):
             return ""
-        if found.st_size > _LARGEST:
+        if status.st_size > _LARGEST:
             raise ResourceError(
-                f"{self._git}/{name} has {found.st_size} bytes", expected=f"at most {_LARGEST}"
+                f"{self._git}/{name} has {status.st_size} bytes", expected=f"at most {_LARGEST}"
             )
-        return self._system.read(f"{self._git}/{name}", found).decode(errors="replace")
+        return self._system.read(f"{self._git}/{name}", status).decode(errors="replace")
 
 
 def _id(text: str) -> str:
@@ -350,6 +350,6 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
 
 def _unquoted(value: str) -> str:
     """Return a value of git's configuration without quotes and trailing comment."""
-    parts = _PARTS.findall(value.strip())
-    text = "".join(quoted or plain for quoted, plain, comment in parts if not comment).strip()
+    pieces = _PARTS.findall(value.strip())
+    text = "".join(quoted or plain for quoted, plain, comment in pieces if not comment).strip()
     return re.sub(r"\\(.)", r"\1", text)

@@ -74,8 +74,8 @@ def latest(revision: str, repository: Repository, git: Git) -> Goal:
     if _COMMIT.fullmatch(revision):
         return goal_here(revision, repository, git)
     tag, branch = f"refs/tags/{revision}", f"refs/heads/{revision}"
-    found = git.list_remote(*([tag, f"{tag}^{{}}", branch] if revision else ["HEAD"]))
-    goal = _latest_of(found, revision, tag, branch)
+    remote = git.list_remote(*([tag, f"{tag}^{{}}", branch] if revision else ["HEAD"]))
+    goal = _latest_of(remote, revision, tag, branch)
     if goal is None and _SHORT.fullmatch(revision):
         return goal_here(revision, repository, git)
     if goal is None:
@@ -83,14 +83,14 @@ def latest(revision: str, repository: Repository, git: Git) -> Goal:
     return msgspec.structs.replace(goal, is_here=goal.commit == repository.head())
 
 
-def _latest_of(found: Mapping[str, str], revision: str, tag: str, branch: str) -> Goal | None:
+def _latest_of(result: Mapping[str, str], revision: str, tag: str, branch: str) -> Goal | None:
     if not revision:
-        return Goal(found["HEAD"], reference="HEAD") if "HEAD" in found else None
-    if tag in found:
-        note = f"{revision} is a tag and a branch, and Puller uses the tag" if branch in found else ""
-        return Goal(found.get(f"{tag}^{{}}", found[tag]), reference=f"+{tag}:{tag}", note=note)
-    if branch in found:
-        return Goal(found[branch], reference=f"+{branch}:refs/remotes/origin/{revision}")
+        return Goal(result["HEAD"], reference="HEAD") if "HEAD" in result else None
+    if tag in result:
+        note = f"{revision} is a tag and a branch, and Puller uses the tag" if branch in result else ""
+        return Goal(result.get(f"{tag}^{{}}", result[tag]), reference=f"+{tag}:{tag}", note=note)
+    if branch in result:
+        return Goal(result[branch], reference=f"+{branch}:refs/remotes/origin/{revision}")
     return None
 
 
@@ -184,26 +184,26 @@ def _begun(repository: Repository, before: Record, commit: str) -> Iterator[None
         raise
 
 
-def _reach(goal: Goal, wanted: Wanted, repository: Repository, git: Git, before: Record) -> list[str]:
+def _reach(goal: Goal, desired: Wanted, repository: Repository, git: Git, before: Record) -> list[str]:
     """Check out a commit, and fetch it if necessary."""
     notes = [goal.note] if goal.note else []
-    found = goal.commit
+    result = goal.commit
     if not goal.is_here:
-        found, more = _fetch(goal, wanted, repository, git)
-        notes += more
+        result, additional = _fetch(goal, desired, repository, git)
+        notes += additional
         tags = tuple(sorted({*before.tags, *repository.fetched_tags()}))
-        before = msgspec.structs.replace(before, begun=found, tags=tags)
+        before = msgspec.structs.replace(before, begun=result, tags=tags)
         repository.save(before)
-    if not found:
+    if not result:
         raise ResourceError(f"{git.url} has no commit")
-    git.checkout(found)
-    repository.save(Record(wanted.revision, found, repository.head(), tags=before.tags))
+    git.checkout(result)
+    repository.save(Record(desired.revision, result, repository.head(), tags=before.tags))
     return notes
 
 
-def _fetch(goal: Goal, wanted: Wanted, repository: Repository, git: Git) -> tuple[str, list[str]]:
+def _fetch(goal: Goal, desired: Wanted, repository: Repository, git: Git) -> tuple[str, list[str]]:
     """Fetch a commit. Returns the remote's object, and notes."""
-    depth = wanted.depth if repository.is_shallow else None
+    depth = desired.depth if repository.is_shallow else None
     if goal.reference and goal.reference != goal.commit:
         git.fetch(goal.reference, depth=depth)
         return repository.fetched(), []
@@ -217,9 +217,9 @@ def _fetch(goal: Goal, wanted: Wanted, repository: Repository, git: Git) -> tupl
         else:
             return goal.commit, []
     git.fetch(*_ALL, complete=repository.is_shallow)
-    if found := git.resolve(wanted.revision):
-        return found, ["the commit alone could not be fetched, so all history was"]
-    raise ResourceError(f"{git.url} has no commit {wanted.revision}, or several that begin so")
+    if result := git.resolve(desired.revision):
+        return result, ["the commit alone could not be fetched, so all history was"]
+    raise ResourceError(f"{git.url} has no commit {desired.revision}, or several that begin so")
 
 
 def remove(path: str, found: os.stat_result, system: System) -> None:
@@ -232,13 +232,13 @@ def remove(path: str, found: os.stat_result, system: System) -> None:
 def remove_staging(path: str, system: System) -> None:
     """Remove the directory that a killed run has left beside the destination."""
     staging = staging_of(path)
-    if (found := system.lstat(staging)) is not None:
-        system.remove_tree(staging, found)
+    if (status := system.lstat(staging)) is not None:
+        system.remove_tree(staging, status)
 
 
 def _repository_at(path: str, system: System) -> Repository:
-    found = system.lstat(path)
-    repository = Repository(path, found, system) if found is not None else None
+    status = system.lstat(path)
+    repository = Repository(path, status, system) if status is not None else None
     if repository is None or not repository.is_there():
         raise ResourceError(f"git has left no repository in {path}")
     return repository

@@ -136,8 +136,8 @@ class _Search:
     def _holds_repository(self, path: str) -> bool:
         """Return whether a separate repository is at or below an untracked path."""
         path = path.rstrip("/")
-        found = self._system.lstat(path)
-        if found is None or not stat.S_ISDIR(found.st_mode):
+        status = self._system.lstat(path)
+        if status is None or not stat.S_ISDIR(status.st_mode):
             return False
         children = self._system.children(path)
         names = {name for name, _ in children}
@@ -156,18 +156,18 @@ class _Search:
     def _differs(self, root: str, entry: IndexEntry) -> bool:
         """Return whether a file has other bytes than the index. A missing file loses nothing."""
         path = f"{root}/{entry.path}"
-        found = self._system.lstat(path)
-        if found is None:
+        status = self._system.lstat(path)
+        if status is None:
             return False
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             content = os.fsencode(os.readlink(path))
-        elif stat.S_ISREG(found.st_mode):
-            content = self._system.read(path, found)
+        elif stat.S_ISREG(status.st_mode):
+            content = self._system.read(path, status)
         else:
             return True
         digest = hashlib.sha256 if len(entry.object) == 64 else hashlib.sha1  # as in git's object ids
         named = digest(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-        return named != entry.object or stat.S_ISLNK(found.st_mode) is not (entry.mode == _SYMBOLIC_LINK)
+        return named != entry.object or stat.S_ISLNK(status.st_mode) is not (entry.mode == _SYMBOLIC_LINK)
 
     def _commits(self, repository: Repository, git: Git, recorded: str = "") -> Iterator[Work]:
         record = repository.record
@@ -180,8 +180,8 @@ class _Search:
             if entry.mode != _GITLINK:
                 continue
             path = f"{repository.path}/{entry.path}"
-            found = self._system.lstat(path)
-            if found is None or not stat.S_ISDIR(found.st_mode) or not self._system.children(path):
+            status = self._system.lstat(path)
+            if status is None or not stat.S_ISDIR(status.st_mode) or not self._system.children(path):
                 continue
             submodule, inner = repository.submodule(path), git.at(path)
             if submodule is None or inner.why_refused():

@@ -135,8 +135,8 @@ def _find(properties: BlockProperties, text: Text) -> tuple[int, int] | None:
         return None
     if (len(begins), len(ends)) == count and begins[0] < ends[0]:
         return begins[0], ends[0]
-    found = [_at(marker, indexes) for marker, indexes in ((begin, begins), (end, ends))]
-    raise ResourceError(f"{', '.join(found)}", expected="one of each, in this order")
+    results = [_at(marker, indexes) for marker, indexes in ((begin, begins), (end, ends))]
+    raise ResourceError(f"{', '.join(results)}", expected="one of each, in this order")
 
 
 def _at(marker: str, indexes: Sequence[int]) -> str:

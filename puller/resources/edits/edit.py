@@ -355,8 +355,8 @@ def _validations(members: Sequence[tuple[Edit[Any], EditState]]) -> "list[Valida
     """Return the distinct validations of all edits that change the file or are in sync with it."""
     (first, actual), *_ = members
     content = _plan(actual.place, first.context).content
-    asked = [*(resource.properties for resource, _ in members), *content]
-    return list(dict.fromkeys(one.validation for one in asked if one.validate is not None))
+    requested = [*(resource.properties for resource, _ in members), *content]
+    return list(dict.fromkeys(item.validation for item in requested if item.validate is not None))
 
 
 def _refuse(place: Place, context: Context, validations: "Sequence[Validation]") -> None:
@@ -374,7 +374,7 @@ def _refuse(place: Place, context: Context, validations: "Sequence[Validation]")
 
 def _write(data: bytes, place: Place, context: Context, validations: "Sequence[Validation]") -> None:
     is_secret = _plan(place, context).is_secret
-    verifiers = [one.verifier(place.real, context, secret=is_secret) for one in validations]
+    verifiers = [validation.verifier(place.real, context, secret=is_secret) for validation in validations]
 
     def verify(copy: str) -> None:
         for verifier in verifiers:
@@ -388,10 +388,10 @@ def _write(data: bytes, place: Place, context: Context, validations: "Sequence[V
 
 
 def _attributes(place: Place) -> Attributes:
-    found = place.found
-    if found is None:
+    status = place.found
+    if status is None:
         return Attributes(os.geteuid(), os.getegid(), _NEW_MODE)
-    return Attributes(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+    return Attributes(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
 
 def _printable(text: Text) -> bytes:
@@ -401,8 +401,8 @@ def _printable(text: Text) -> bytes:
 
 def _check_file(properties: Any) -> Iterator[PropertyError]:
     if not properties.file.startswith("/") and not properties.path:
-        wanted = "an absolute path where path is not given"
-        yield PropertyError("name", f"is {properties.name!r}", because=["path"], expected=wanted)
+        expected = "an absolute path where path is not given"
+        yield PropertyError("name", f"is {properties.name!r}", because=["path"], expected=expected)
         return
     yield from check_path("path" if properties.path else "name", properties.file)
     if properties.file == "/":

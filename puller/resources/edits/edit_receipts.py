@@ -104,8 +104,8 @@ class Receipts:
 
     def edits_of(self, path: str) -> dict[str, Made]:
         """Return all recorded edits of a file, by reference."""
-        found = self._load(Path(self.path(path)))
-        return found.edits if found is not None and found.path == path else {}
+        result = self._load(Path(self.path(path)))
+        return result.edits if result is not None and result.path == path else {}
 
     def _load(self, path: Path) -> Receipt | None:
         return self._file(path).load(lambda sentence: None, noop=self._noop)

@@ -50,8 +50,8 @@ class Text:
         if is_wide(data):
             raise ResourceError(IS_WIDE)
         has_mark = data.startswith(_MARK)
-        whole = data.removeprefix(_MARK).decode("utf-8", "surrogateescape")
-        return cls.of_whole(whole, has_mark=has_mark)
+        text = data.removeprefix(_MARK).decode("utf-8", "surrogateescape")
+        return cls.of_whole(text, has_mark=has_mark)
 
     @classmethod
     def of_whole(cls, whole: str, *, has_mark: bool = False) -> "Text":
@@ -88,10 +88,10 @@ class Text:
 
     @cached_property
     def _indexes(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        result: dict[str, list[int]] = {}
         for index, line in enumerate(self.lines):
-            found.setdefault(line, []).append(index)
-        return found
+            result.setdefault(line, []).append(index)
+        return result
 
     @cached_property
     def longest(self) -> str:
@@ -171,11 +171,11 @@ def matching(text: Text, pattern: str) -> list[int]:
     search, lines = compiled(pattern).search, text.lines
 
     def find() -> list[int]:
-        found = []
+        results = []
         for index, line in enumerate(lines):  # not a comprehension: the timer would not recognize its frame
             if search(line):
-                found.append(index)
-        return found
+                results.append(index)
+        return results
 
     return _bounded(pattern, text.longest, find)
 
@@ -187,8 +187,8 @@ def expanded(text: Text, pattern: str, template: str, indexes: Sequence[int]) ->
     def expand() -> dict[int, str]:
         made = {}
         for index in indexes:
-            if (found := search(lines[index])) is not None:
-                made[index] = found.expand(template)
+            if (result := search(lines[index])) is not None:
+                made[index] = result.expand(template)
         return made
 
     return _bounded(pattern, text.longest, expand)
@@ -218,8 +218,8 @@ def place_for(text: Text, insert_after: str | None, insert_before: str | None) -
         return next(iter(matching(text, insert_before)), len(text.lines))
     if insert_after in (None, LAST):
         return len(text.lines)
-    found = matching(text, str(insert_after))
-    return found[-1] + 1 if found else len(text.lines)
+    result = matching(text, str(insert_after))
+    return result[-1] + 1 if result else len(text.lines)
 
 
 def in_words(indexes: Sequence[int]) -> str:
@@ -271,20 +271,20 @@ def of_lines(lines: Sequence[Any], spellings: Spellings) -> Found:
     """Yield lines that are both present and absent, and different lines for one match."""
     for group in _by_file(lines, spellings):
         by_match: dict[str, Any] = {}
-        present = [one for one in group if one.ensure == "present"]
+        present = [item for item in group if item.ensure == "present"]
         for properties in present:
             if properties.match is None:
                 continue
             first = by_match.setdefault(properties.match, properties)
             if first.line != properties.line:
                 yield first, properties, "sets another line for the same match"
-        kept = [one for one in present if not one.back_references]
+        remaining = [item for item in present if not item.back_references]
         for properties in group:
             if properties.ensure == "absent":
                 yield from (
-                    (one, properties, "takes away a line that is to be present")
-                    for one in kept
-                    if _takes(properties, one)
+                    (item, properties, "takes away a line that is to be present")
+                    for item in remaining
+                    if _takes(properties, item)
                 )
 
 

@@ -58,13 +58,13 @@ class _Left(Edit[Any]):
         file = real.directory(self.properties.file)
         # By the canonical path, because another resource may spell it differently.
         wanting = (
-            part
-            for part in self.context.resources()
-            if issubclass(part.type, Edit)
-            and real.directory(part.properties.file) == file
-            and _wants(part, before, after)
+            resource
+            for resource in self.context.resources()
+            if issubclass(resource.type, Edit)
+            and real.directory(resource.properties.file) == file
+            and _wants(resource, before, after)
         )
-        return next((part.reference for part in wanting), "")
+        return next((resource.reference for resource in wanting), "")
 
     @property
     def _reference(self) -> str:

@@ -84,8 +84,8 @@ class Line(Edit[LineProperties]):
     def shown(cls, properties: LineProperties, text: Text) -> dict[str, Any]:
         if _says_nothing(properties):
             return {"count": len(text.lines)}
-        found = _found(properties, text)
-        return {"lines": [{"number": index + 1, "text": printable(text.lines[index])} for index in found]}
+        result = _found(properties, text)
+        return {"lines": [{"number": index + 1, "text": printable(text.lines[index])} for index in result]}
 
     @classmethod
     def unsaid(cls, properties: LineProperties) -> str:
@@ -127,24 +127,24 @@ def _without(text: Text, indexes: Sequence[int]) -> Edited | None:
     return Edited(text.without(indexes), presence(f"present at {in_words(indexes)}", ABSENT))
 
 
-def _replaced(text: Text, wanted: dict[int, str]) -> Edited | None:
+def _replaced(text: Text, desired: dict[int, str]) -> Edited | None:
     """Return the text with other lines at these indexes. If a desired line is the last one, it gets a line end."""
     lines, last = text.lines, len(text.lines) - 1
-    others = sorted(index for index, line in wanted.items() if lines[index] != line)
-    unended = [last] if last in wanted and not text.is_ended else []
+    others = sorted(index for index, line in desired.items() if lines[index] != line)
+    unended = [last] if last in desired and not text.is_ended else []
     if not others and not unended:
         return None
-    made = text.replaced({index: wanted[index] for index in [*others, *unended]})
+    made = text.replaced({index: desired[index] for index in [*others, *unended]})
     if not others:
         return Edited(made, changed("line", "without a newline at its end", "with one"))
     current = in_short(lines[others[0]]) if len(others) == 1 else in_words(others)
-    return Edited(made, changed("line", current, in_short(wanted[others[0]])))
+    return Edited(made, changed("line", current, in_short(desired[others[0]])))
 
 
 def _expanded(properties: LineProperties, text: Text, matches: Sequence[int]) -> Edited | None:
     """Return the text with the groups of each match filled in. Without a match, nothing changes."""
-    wanted = expanded(text, properties.match or "", properties.line or "", matches)
-    edited = _replaced(text, wanted)
+    desired = expanded(text, properties.match or "", properties.line or "", matches)
+    edited = _replaced(text, desired)
     if edited is not None and not properties.match_all:
         _require_one(matches)
     return edited

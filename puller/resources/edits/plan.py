@@ -71,13 +71,13 @@ class Plan:
         key = id(properties)
         if key in self._failures:
             raise self._failures[key]
-        asked = self._now[key]
-        if not isinstance(asked, ResourceError):
-            return asked
+        requested = self._now[key]
+        if not isinstance(requested, ResourceError):
+            return requested
         later = self._later.get(key)
         # Preceding parts may still fail in a real run. Only noop can rely on their predicted results.
         if later is None and not (noop and key in self._later):
-            raise asked
+            raise requested
         return later
 
     def _make(self, text: Text, parts: Sequence[Part]) -> None:
@@ -97,14 +97,14 @@ class Plan:
         for part in parts:
             if id(part.properties) in self._failures:
                 continue
-            asked = ask(part, text)
-            if isinstance(asked, Edited) and ask(part, asked.text) is not None:
-                asked = _again(part, asked)
-            if isinstance(asked, ResourceError):
-                self._failures[id(part.properties)] = asked
+            requested = ask(part, text)
+            if isinstance(requested, Edited) and ask(part, requested.text) is not None:
+                requested = _again(part, requested)
+            if isinstance(requested, ResourceError):
+                self._failures[id(part.properties)] = requested
                 continue
-            text = text if asked is None else asked.text
-            steps.append(_Step(part, asked, text))
+            text = text if requested is None else requested.text
+            steps.append(_Step(part, requested, text))
         return steps
 
 
@@ -117,9 +117,9 @@ def ask(part: Part, text: Text) -> Asked:
     return edited
 
 
-def _again(part: Part, asked: Edited) -> ResourceError:
-    what = "it differs" if part.properties.sensitive else str(asked.difference)
-    return ResourceError(f"{part.properties.file}: {what}, and after the change it would differ again")
+def _again(part: Part, requested: Edited) -> ResourceError:
+    detail = "it differs" if part.properties.sensitive else str(requested.difference)
+    return ResourceError(f"{part.properties.file}: {detail}, and after the change it would differ again")
 
 
 def _contradiction(steps: Sequence[_Step]) -> tuple[Part, Part] | None:
@@ -166,8 +166,8 @@ class Texts:
     @classmethod
     def of(cls, context: Context) -> "Texts":
         """Return the texts of this run."""
-        found: Texts = context.shared.setdefault(cls, cls())
-        return found
+        texts: Texts = context.shared.setdefault(cls, cls())
+        return texts
 
     def at(self, path: str, context: Context) -> Place:
         """Return the current file at a path.
@@ -187,45 +187,52 @@ class Texts:
         self._fresh.clear()
 
     def _current(self, path: str, system: System) -> Place:
-        real, found = _find(path, system)
+        real, result = _find(path, system)
         known = self._places.get(path)
-        if known and known.real == real and _identity(known.found) == _identity(found):
+        if known and known.real == real and _identity(known.found) == _identity(result):
             return known
-        if found is None:
+        if result is None:
             return Place(path, real, None, Text.missing())
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(result.st_mode):
             raise ResourceError(
-                f"{path} is a {PathState(found).kind}, and only regular files are edited",
+                f"{path} is a {PathState(result).kind}, and only regular files are edited",
                 code=ProblemCode.CHANGE_REFUSED,
             )
-        if found.st_size > LARGEST:
+        if result.st_size > LARGEST:
             raise ResourceError(
-                f"{path} has {found.st_size} bytes, and files of more than {LARGEST} are not edited",
+                f"{path} has {result.st_size} bytes, and files of more than {LARGEST} are not edited",
                 code=ProblemCode.CHANGE_REFUSED,
             )
-        data = system.read(real, found)
+        data = system.read(real, result)
         try:
-            return Place(path, real, found, Text.of(data))
+            return Place(path, real, result, Text.of(data))
         except ResourceError as error:
             raise ResourceError(f"{path} {error}", code=error.code) from None
 
 
 def _find(path: str, system: System) -> tuple[str, os.stat_result | None]:
     """Return the path with a final link resolved, and its ``lstat``. Raises ``ResourceError`` for an untrusted link."""
-    found = system.lstat(path)
-    if found is None or not stat.S_ISLNK(found.st_mode):
-        return path, found
+    status = system.lstat(path)
+    if status is None or not stat.S_ISLNK(status.st_mode):
+        return path, status
     real = system.resolve(path)
     target = None if real == path else system.lstat(real)
     if target is None:
         raise ResourceError(f"{path} is a link that leads to nothing", code=ProblemCode.CHANGE_REFUSED)
-    if target.st_uid != found.st_uid:
-        whose = f"is a link of user {found.st_uid} to a file of user {target.st_uid}"
+    if target.st_uid != status.st_uid:
+        whose = f"is a link of user {status.st_uid} to a file of user {target.st_uid}"
         raise ResourceError(f"{path} {whose}, so it is not followed", code=ProblemCode.CHANGE_REFUSED)
     return real, target
 
 
-def _identity(found: os.stat_result | None) -> tuple[int, ...] | None:
-    if found is None:
+def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
+    if status is None:
         return None
-    return found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_mode,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )

@@ -66,8 +66,8 @@ class SettingProperties(EditProperties, frozen=True):
     @property
     def identity(self) -> tuple[object, ...]:
         """The key of the setting, without the value."""
-        way = tuple(self.key.split(".")) if self.is_tree and isinstance(self.key, str) else self.key
-        return self.is_tree, self.section, way
+        path = tuple(self.key.split(".")) if self.is_tree and isinstance(self.key, str) else self.key
+        return self.is_tree, self.section, path
 
 
 class Setting(Edit[SettingProperties]):
@@ -91,8 +91,8 @@ class Setting(Edit[SettingProperties]):
         change = form.with_value if properties.ensure == "present" else form.without
         if (whole := change(text.whole, setting)) is text.whole:
             return None
-        found = form.find(text.whole, setting)
-        return Edited(Text.of_whole(whole, has_mark=text.has_mark), _difference(found, properties))
+        result = form.find(text.whole, setting)
+        return Edited(Text.of_whole(whole, has_mark=text.has_mark), _difference(result, properties))
 
     @classmethod
     def finds(cls, properties: SettingProperties, text: Text) -> bool:
@@ -100,9 +100,9 @@ class Setting(Edit[SettingProperties]):
 
     @classmethod
     def shown(cls, properties: SettingProperties, text: Text) -> dict[str, Any]:
-        found = _found(properties, text)
-        value = printable(found.value) if isinstance(found.value, str) else found.value
-        return {"value": value, "line": found.line} if found.is_there else {}
+        result = _found(properties, text)
+        value = printable(result.value) if isinstance(result.value, str) else result.value
+        return {"value": value, "line": result.line} if result.is_there else {}
 
     @classmethod
     def unsaid(cls, properties: SettingProperties) -> str:
@@ -147,11 +147,11 @@ class Setting(Edit[SettingProperties]):
         if not properties.key:
             yield missing_property("key")
         if properties.format not in FORMATS:
-            wanted = f"expected one of {', '.join(FORMATS)}"
+            expected = f"expected one of {', '.join(FORMATS)}"
             if properties.format:
-                yield PropertyError("format", f"is {properties.format!r}, {wanted}")
+                yield PropertyError("format", f"is {properties.format!r}, {expected}")
             else:
-                yield missing_property("format", f"is missing, {wanted}")
+                yield missing_property("format", f"is missing, {expected}")
         else:
             yield from _check_company(properties)
         if properties.format in FORMATS and properties.key:
@@ -169,8 +169,8 @@ def _check_company(properties: SettingProperties) -> Iterator[PropertyError]:
     """Yield errors of properties that only some formats have."""
     for name, formats in _FORMATS_OF.items():
         if getattr(properties, name) is not None and properties.format not in formats:
-            what = f"is only for {' and '.join(formats)}, and format is {properties.format}"
-            yield PropertyError(name, what, because=["format"])
+            detail = f"is only for {' and '.join(formats)}, and format is {properties.format}"
+            yield PropertyError(name, detail, because=["format"])
     if properties.continuation is not None and properties.continuation not in CONTINUATIONS:
         expected = f"is {properties.continuation!r}, expected one of {', '.join(CONTINUATIONS)}"
         yield PropertyError("continuation", expected)
@@ -191,10 +191,10 @@ def _refuse_mark(properties: SettingProperties, text: Text) -> None:
         )
 
 
-def _difference(found: Found, properties: SettingProperties) -> Difference:
+def _difference(result: Found, properties: SettingProperties) -> Difference:
     is_present = properties.ensure == "present"
-    if not is_present or not found.is_there:
+    if not is_present or not result.is_there:
         return presence(ABSENT if is_present else "present", properties.ensure)
-    desired, current = in_short(properties.wanted), in_short(found.value)
+    desired, current = in_short(properties.wanted), in_short(result.value)
     is_repeated = current == desired
     return changed("value", f"{current} and another value before it" if is_repeated else current, desired)

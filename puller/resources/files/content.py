@@ -148,15 +148,15 @@ def _of_file(source: str, context: Context, *, gives_set_id: bool) -> Content:
     try:
         if gives_set_id:
             require_trusted_source(path)
-        found = os.lstat(path)  # resolved, so only a link made meanwhile is possible
+        status = os.lstat(path)  # resolved, so only a link made meanwhile is possible
     except OSError as error:
         raise ResourceError(
             f"source {path} cannot be read: {error.strerror}", code=ProblemCode.MISSING_FILE, name=path
         ) from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ResourceError(f"source {path} is not a regular file")
-    executable = bool(found.st_mode & stat.S_IXUSR)
-    return SourceFile(path, found.st_size, context.system, executable=executable)
+    executable = bool(status.st_mode & stat.S_IXUSR)
+    return SourceFile(path, status.st_size, context.system, executable=executable)
 
 
 def _gives_set_id(properties: FileProperties) -> bool:

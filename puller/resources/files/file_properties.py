@@ -108,17 +108,17 @@ def _check_set_id(properties: FileProperties, mode: str) -> Iterator[PropertyErr
 
 
 def _check_given(properties: FileProperties, are_given: Sequence[bool]) -> Iterator[PropertyError]:
-    given = [name for name, is_given in zip(_ATTRIBUTES, are_given, strict=True) if is_given]
+    provided = [name for name, is_given in zip(_ATTRIBUTES, are_given, strict=True) if is_given]
     if not properties.create:
-        yield from _check_not_created(properties, given)
+        yield from _check_not_created(properties, provided)
         return
     for name in _ATTRIBUTES:
-        if name not in given:
+        if name not in provided:
             yield missing_property(name, MISSING, because=["ensure", "create"])
 
 
-def _check_not_created(properties: FileProperties, given: Sequence[str]) -> Iterator[PropertyError]:
-    if not given:
+def _check_not_created(properties: FileProperties, provided: Sequence[str]) -> Iterator[PropertyError]:
+    if not provided:
         yield PropertyError("create", "is false, so owner, group or mode is required", because=_ATTRIBUTES)
     for name in (*CONTENT_SOURCES, "force"):
         if getattr(properties, name) not in (None, False):
@@ -141,11 +141,11 @@ def check_validation(properties: FileProperties) -> Iterator[PropertyError]:
 
 def check_content(properties: FileProperties) -> Iterator[PropertyError]:
     """Yield the errors in the content properties."""
-    given = [name for name in CONTENT_SOURCES if getattr(properties, name) is not None]
-    for other in given[1:]:
-        yield PropertyError(other, f"cannot be given together with {given[0]}", because=[given[0]])
+    provided = [name for name in CONTENT_SOURCES if getattr(properties, name) is not None]
+    for other in provided[1:]:
+        yield PropertyError(other, f"cannot be given together with {provided[0]}", because=[provided[0]])
     if properties.ensure == "directory":
-        for name in given:
+        for name in provided:
             if name != "source" or not properties.recurse:
                 yield PropertyError(
                     name, "has no effect with ensure: directory", because=["ensure", "recurse"]

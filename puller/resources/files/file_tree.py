@@ -45,11 +45,11 @@ class Tree(OneFile):
     def look(self) -> TreeState:
         if self._is_pending:
             return TreeState(self.context.system.lstat(self.properties.name), below=None)
-        found = self.context.system.lstat(self.properties.name)
-        if found is None and not self.properties.create:
+        status = self.context.system.lstat(self.properties.name)
+        if status is None and not self.properties.create:
             return TreeState(None)
-        is_there = found is not None and stat.S_ISDIR(found.st_mode)
-        return TreeState(found, below=self._look_below(is_there=is_there))
+        is_there = status is not None and stat.S_ISDIR(status.st_mode)
+        return TreeState(status, below=self._look_below(is_there=is_there))
 
     def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
         itself = super().differences(actual, refresh=refresh)
@@ -57,8 +57,8 @@ class Tree(OneFile):
             return [*itself, unknown("content", f"from {self._source}")]
         below = [difference for found in plan.differences.values() for difference in found]
         if len(below) > _MOST_TOLD:
-            more = changed("files", "", f"{len(below) - _MOST_TOLD} more")
-            below = [*below[:_MOST_TOLD], more]
+            suffix = changed("files", "", f"{len(below) - _MOST_TOLD} more")
+            below = [*below[:_MOST_TOLD], suffix]
         return [*itself, *below]
 
     def change(self, differences: Sequence[Difference], actual: FileState) -> None:
@@ -95,8 +95,8 @@ class Tree(OneFile):
 
     @property
     def notes(self) -> Sequence[str]:
-        more = self._owned.notes(self._root) if self.properties.purge else ()
-        return [*super().notes, *more]
+        additional = self._owned.notes(self._root) if self.properties.purge else ()
+        return [*super().notes, *additional]
 
     def is_there(self, actual: FileState) -> bool:
         plan = _below(actual) or Plan()
@@ -177,17 +177,17 @@ class Tree(OneFile):
         receipt, system, going = self._receipts.load(), self.context.system, {}
         for path in receipt.files:
             is_kept = path in plan.in_source or self._owned.is_owned(path)
-            found = None if is_kept else own_file(system, receipt.root, path, receipt)
-            if found is not None:
-                going[path] = found
+            status = None if is_kept else own_file(system, receipt.root, path, receipt)
+            if status is not None:
+                going[path] = status
         directories = {}
         for path in sorted({*receipt.directories} - plan.in_source - {""}, reverse=True):
             place = f"{self._root}/{path}"
-            found = system.lstat(place)
-            if found is None or not stat.S_ISDIR(found.st_mode) or self._owned.is_kept(path):
+            status = system.lstat(place)
+            if status is None or not stat.S_ISDIR(status.st_mode) or self._owned.is_kept(path):
                 continue
             if all(f"{path}/{name}" in going for name, _ in system.children(place)):
-                directories[path] = going[path] = found
+                directories[path] = going[path] = status
         for path in reversed(directories):
             plan.remove(path, directories[path])
         for path in going.keys() - directories.keys():
@@ -206,10 +206,10 @@ class Tree(OneFile):
 
     def _refuse_below(self, plan: Plan) -> None:
         if plan.in_the_way and not self.properties.force:
-            first, *more = plan.in_the_way.values()
-            rest = f", and {len(more)} more" if more else ""
+            first, *additional = plan.in_the_way.values()
+            remainder = f", and {len(additional)} more" if additional else ""
             raise ResourceError(
-                f"{self._root}: {first}{rest}",
+                f"{self._root}: {first}{remainder}",
                 code=ProblemCode.CHANGE_REFUSED,
                 hint="replacing it requires force: true",
             )
@@ -263,17 +263,17 @@ class Tree(OneFile):
             plan = self._look_below(is_there=True)
             self._note(plan, is_new=False)
         # 2. Make, write, set
-        wanted, system = self._wanted, self.context.system
+        desired, system = self._wanted, self.context.system
         for path in plan.made:
-            attributes = wanted.of_new(plan.source[path])
+            attributes = desired.of_new(plan.source[path])
             system.make_directory(self._path(path), attributes, within=self._root)
         for path, found in plan.written.items():
-            self._write(path, plan.source[path], found, wanted)
+            self._write(path, plan.source[path], found, desired)
         for path, found in plan.attributes.items():
             source = plan.source.get(path)
             is_copy = source is not None and stat.S_ISREG(source.st_mode)
             content = system.read_chunks(f"{self._source}/{path}") if is_copy else None
-            attributes = wanted.of(found, source)
+            attributes = desired.of(found, source)
             system.set_attributes(self._path(path), attributes, found, content, within=self._root)
         # 3. Remove
         if plan.removed:
@@ -290,16 +290,16 @@ class Tree(OneFile):
 
     def _clear(self, path: str) -> None:
         place = self._path(path)
-        found = self.context.system.lstat(place)
-        if found is not None and stat.S_ISDIR(found.st_mode):
-            self.context.system.remove_tree(place, found)
-        elif found is not None:
-            self.context.system.remove(place, found, within=self._root)
+        status = self.context.system.lstat(place)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            self.context.system.remove_tree(place, status)
+        elif status is not None:
+            self.context.system.remove(place, status, within=self._root)
 
-    def _remove_below(self, path: str, found: os.stat_result) -> None:
+    def _remove_below(self, path: str, status: os.stat_result) -> None:
         place = self._path(path)
         # Removing its contents changed its timestamps.
-        now = self.context.system.lstat(place) if stat.S_ISDIR(found.st_mode) else found
+        now = self.context.system.lstat(place) if stat.S_ISDIR(status.st_mode) else status
         if now is not None:
             self.context.system.remove(place, now, within=self._root)
 
@@ -340,8 +340,8 @@ class Tree(OneFile):
 
     def _all_below(self, place: str) -> Iterator[str]:
         yield place
-        found = self.context.system.lstat(place)
-        if found is not None and stat.S_ISDIR(found.st_mode):
+        status = self.context.system.lstat(place)
+        if status is not None and stat.S_ISDIR(status.st_mode):
             for name, _ in self.context.system.children(place):
                 yield from self._all_below(f"{place}/{name}")
 

@@ -51,13 +51,13 @@ class LeftFile(OneFile):
     _had_tree = False
 
     def look(self) -> LeftFileState:
-        found = self.context.system.lstat(self.properties.name)
+        status = self.context.system.lstat(self.properties.name)
         state = self._tree.look()
         if state.receipt.root:
             self._had_tree = True
         elif self._had_tree:  # the last file took the receipt with it: an older directory stays
             state = LeftState(state.receipt, exists=False)
-        return LeftFileState(found, tree=state if self._had_tree else None)
+        return LeftFileState(status, tree=state if self._had_tree else None)
 
     def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
         tree = _tree_of(actual)
@@ -175,15 +175,15 @@ class Restored(Resource[RestoredProperties, RestoredState]):
 
     def look(self) -> RestoredState:
         properties, system = self.properties, self.context.system
-        found, original = system.lstat(properties.name), properties.original
-        state = RestoredState(found)
-        if found is None or state.kind != original.kind:
+        status, original = system.lstat(properties.name), properties.original
+        state = RestoredState(status)
+        if status is None or state.kind != original.kind:
             return state
         if original.kind == "symbolic link":
-            return RestoredState(found, os.readlink(properties.name) == original.target)
+            return RestoredState(status, os.readlink(properties.name) == original.target)
         same_labels = system.labels(properties.name) == original.decoded_labels()
-        is_same = original.kind != "present" or self._keeps_content or self._has_content(found)
-        return RestoredState(found, is_same, same_labels)
+        is_same = original.kind != "present" or self._keeps_content or self._has_content(status)
+        return RestoredState(status, is_same, same_labels)
 
     @property
     def _keeps_content(self) -> bool:
@@ -191,24 +191,26 @@ class Restored(Resource[RestoredProperties, RestoredState]):
 
     def _has_content(self, found: os.stat_result) -> bool:
         """Return whether the file equals the copy, compared chunk by chunk."""
-        kept = self._copy_size()
-        if found.st_size != kept and not is_parameter(self.properties.name):  # kernel parameters have size 0
+        remaining = self._copy_size()
+        if found.st_size != remaining and not is_parameter(
+            self.properties.name
+        ):  # kernel parameters have size 0
             return False
         pieces = self.context.system.read_chunks(self.properties.name)
-        return all(one == other for one, other in zip_longest(pieces, self._chunks()))
+        return all(item == other for item, other in zip_longest(pieces, self._chunks()))
 
     def differences(self, actual: RestoredState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
         original = self.properties.original
         if actual.found is None or actual.kind != original.kind:
             return [presence(actual.kind, original.kind)]
-        found = [] if actual.same_content else [changed("content", "", _KEPT)]
+        results = [] if actual.same_content else [changed("content", "", _KEPT)]
         owner, group = user_name(original.uid), group_name(original.gid)
         if original.kind == "symbolic link":  # a link has no mode of its own
-            wanted = Attributes(original.uid, original.gid, stat.S_IMODE(actual.found.st_mode))
-            return [*found, *attribute_differences(actual.found, wanted, owner, group)]
-        found += attribute_differences(actual.found, original.attributes, owner, group)
-        return found if actual.same_labels else [*found, changed("labels", "", _KEPT)]
+            desired = Attributes(original.uid, original.gid, stat.S_IMODE(actual.found.st_mode))
+            return [*results, *attribute_differences(actual.found, desired, owner, group)]
+        results += attribute_differences(actual.found, original.attributes, owner, group)
+        return results if actual.same_labels else [*results, changed("labels", "", _KEPT)]
 
     def change(self, differences: Sequence[Difference], actual: RestoredState) -> None:
         """Restore the path. Raises ``ResourceError`` if a directory that obstructs it is not empty.
@@ -218,38 +220,42 @@ class Restored(Resource[RestoredProperties, RestoredState]):
         3. Restore owner, group and mode of an existing path, then its labels, because chown(2) can drop labels.
         """
         name, original, system = self.properties.name, self.properties.original, self.context.system
-        found = actual.found
+        status = actual.found
         require_parent(name, self.context)
         # 1. In the way
-        if found is not None and actual.kind != original.kind and "directory" in (actual.kind, original.kind):
+        if (
+            status is not None
+            and actual.kind != original.kind
+            and "directory" in (actual.kind, original.kind)
+        ):
             if actual.kind == "directory" and system.children(name):
                 raise ResourceError(
                     f"{name} is a directory that is not empty", code=ProblemCode.CHANGE_REFUSED
                 )
-            system.remove(name, found)
-            found = None
+            system.remove(name, status)
+            status = None
         # 2. Place
-        is_in_place = found is not None and actual.kind == original.kind and actual.same_content
+        is_in_place = status is not None and actual.kind == original.kind and actual.same_content
         if is_in_place and _CAPABILITY in original.labels and not actual.same_labels:
             is_in_place = (
                 False  # a process may still be able to write to this inode, so it gets no capability
             )
         if original.kind == "symbolic link":
-            system.make_link(name, original.target, found, (original.uid, original.gid))
+            system.make_link(name, original.target, status, (original.uid, original.gid))
             return
-        if original.kind == "directory" and found is None:
+        if original.kind == "directory" and status is None:
             system.make_directory(name, original.attributes)
         elif is_parameter(name) and not is_in_place:
             system.write_kernel(name, b"".join(self._chunks()))
         elif original.kind == "present" and not is_in_place:
-            system.replace_file(name, self._chunks(), original.attributes, found)
+            system.replace_file(name, self._chunks(), original.attributes, status)
         # 3. Attributes
-        elif found is not None and any(d.property in ("owner", "group", "mode") for d in differences):
+        elif status is not None and any(d.property in ("owner", "group", "mode") for d in differences):
             content = self._chunks() if original.kind == "present" else None
-            system.set_attributes(name, original.attributes, found, content)
-        wanted, now = original.decoded_labels(), system.lstat(name)
-        if now is not None and system.labels(name) != wanted:
-            system.set_labels(name, wanted, now)
+            system.set_attributes(name, original.attributes, status, content)
+        desired, now = original.decoded_labels(), system.lstat(name)
+        if now is not None and system.labels(name) != desired:
+            system.set_labels(name, desired, now)
 
     def noop_message(self, differences: Sequence[Difference], actual: RestoredState) -> str:
         del differences, actual

@@ -60,24 +60,24 @@ class Link(Resource[LinkProperties, LinkState]):
 
     def look(self) -> LinkState:
         path = self.properties.name
-        found = self.context.system.lstat(path)
-        if found is None or not stat.S_ISLNK(found.st_mode):
-            return LinkState(found)
-        return LinkState(found, os.readlink(path))
+        status = self.context.system.lstat(path)
+        if status is None or not stat.S_ISLNK(status.st_mode):
+            return LinkState(status)
+        return LinkState(status, os.readlink(path))
 
     def differences(self, actual: LinkState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        properties, found = self.properties, actual.found
+        properties, status = self.properties, actual.found
         if actual.kind != properties.ensure:
             return [presence(actual.kind, properties.ensure)]
-        if found is None:
+        if status is None:
             return ()
         differences = []
         if actual.target != properties.target:
             differences.append(changed("target", actual.target, properties.target))
         if properties.owner is not None or properties.group is not None:
-            wanted = self._wanted_attributes(found)
-            differences += attribute_differences(found, wanted, properties.owner, properties.group)
+            desired = self._wanted_attributes(status)
+            differences += attribute_differences(status, desired, properties.owner, properties.group)
         return differences
 
     def change(self, differences: Sequence[Difference], actual: LinkState) -> None:
@@ -90,17 +90,17 @@ class Link(Resource[LinkProperties, LinkState]):
         # 1. Refuse
         self._refuse_what_cannot_be(actual)
         # 2. Remove
-        path, system, found = self.properties.name, self.context.system, actual.found
-        if found is not None and (self.properties.ensure == "absent" or actual.kind == "directory"):
-            system.remove(path, found)
-            found = None
+        path, system, status = self.properties.name, self.context.system, actual.found
+        if status is not None and (self.properties.ensure == "absent" or actual.kind == "directory"):
+            system.remove(path, status)
+            status = None
         if self.properties.ensure == "absent":
             return
         # 3. Set, or make
-        if found is not None and self._stays(differences, found):
-            system.set_attributes(path, self._wanted_attributes(found), found)
+        if status is not None and self._stays(differences, status):
+            system.set_attributes(path, self._wanted_attributes(status), status)
         else:
-            system.make_link(path, self.properties.target, found, self._owner_of_new())
+            system.make_link(path, self.properties.target, status, self._owner_of_new())
             self._leads_nowhere = not system.exists(self._end)
 
     def noop_message(self, differences: Sequence[Difference], actual: LinkState) -> str:
@@ -122,10 +122,10 @@ class Link(Resource[LinkProperties, LinkState]):
         return actual.kind
 
     def describe(self, actual: LinkState) -> dict[str, Any]:
-        found = actual.found
-        if found is None or actual.kind != "present":
+        status = actual.found
+        if status is None or actual.kind != "present":
             return {"ensure": actual.kind}
-        owners = {"owner": user_name(found.st_uid), "group": group_name(found.st_gid)}
+        owners = {"owner": user_name(status.st_uid), "group": group_name(status.st_gid)}
         return {"ensure": actual.kind, "target": actual.target, **owners}
 
     @property
@@ -157,8 +157,8 @@ class Link(Resource[LinkProperties, LinkState]):
 
     def _refuse_what_cannot_be(self, actual: LinkState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
-        kind, name, found = actual.kind, self.properties.name, actual.found
-        if found is not None:
+        kind, name, status = actual.kind, self.properties.name, actual.found
+        if status is not None:
             refuse_mounted(name, "removed" if self.properties.ensure == "absent" else "replaced")
         if self.properties.ensure == "absent":
             if kind != "present":
@@ -167,9 +167,9 @@ class Link(Resource[LinkProperties, LinkState]):
                 )
             return
         if kind == "directory" and self._holds_anything():
-            what = "is a directory that is not empty, which no link replaces"
+            detail = "is a directory that is not empty, which no link replaces"
             raise ResourceError(
-                f"{name} {what}",
+                f"{name} {detail}",
                 code=ProblemCode.CHANGE_REFUSED,
                 hint=f"to remove it: file#{name} with ensure: absent and force: true",
             )
@@ -185,8 +185,8 @@ class Link(Resource[LinkProperties, LinkState]):
     def _holds_anything(self) -> bool:
         """Return whether the directory is not empty. In noop, ignore children that the run would have removed."""
         name, system = self.properties.name, self.context.system
-        found = (child for child, _ in system.children(name))
-        return any(not self.context.noop or system.exists(f"{name}/{child}") for child in found)
+        result = (child for child, _ in system.children(name))
+        return any(not self.context.noop or system.exists(f"{name}/{child}") for child in result)
 
     @classmethod
     def check(cls, properties: LinkProperties) -> Iterator[PropertyError]:

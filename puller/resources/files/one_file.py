@@ -73,26 +73,28 @@ class OneFile(Resource[FileProperties, FileState]):
 
     def look(self) -> FileState:
         properties = self.properties
-        found = self.context.system.lstat(properties.name)
-        if found is None or properties.ensure != "present" or not stat.S_ISREG(found.st_mode):
-            return FileState(found)
-        return FileState(found, self._same_content(found))
+        status = self.context.system.lstat(properties.name)
+        if status is None or properties.ensure != "present" or not stat.S_ISREG(status.st_mode):
+            return FileState(status)
+        return FileState(status, self._same_content(status))
 
     def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        wanted = self._wanted_kind(kind := actual.kind)
-        if kind != wanted:
-            return [presence(kind, wanted)]
+        desired = self._wanted_kind(kind := actual.kind)
+        if kind != desired:
+            return [presence(kind, desired)]
         if actual.found is None:
             return ()
-        found = []
+        differences = []
         if not actual.same_content:
-            found.append(self._content_difference())
+            differences.append(self._content_difference())
         properties = self.properties
         # A change of the content drops the set-id bits.
         wanted_attributes = self._wanted_attributes(actual.found, is_written=not actual.same_content)
-        found += attribute_differences(actual.found, wanted_attributes, properties.owner, properties.group)
-        return found
+        differences += attribute_differences(
+            actual.found, wanted_attributes, properties.owner, properties.group
+        )
+        return differences
 
     def change(self, differences: Sequence[Difference], actual: FileState) -> None:
         """Create, update or remove the file (``docs/resources/file.md``).
@@ -126,8 +128,8 @@ class OneFile(Resource[FileProperties, FileState]):
             chunks = content.chunks() if content else ()
             with needing(content.size if content else 0):
                 verify = self._verifier(differences)
-                wanted = self._wanted_attributes(before, is_written=True)
-                system.replace_file(name, chunks, wanted, actual.found, verify=verify)
+                desired = self._wanted_attributes(before, is_written=True)
+                system.replace_file(name, chunks, desired, actual.found, verify=verify)
 
     def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
         self._refuse_what_cannot_be(actual, differences)
@@ -151,14 +153,14 @@ class OneFile(Resource[FileProperties, FileState]):
         return actual.kind
 
     def describe(self, actual: FileState) -> dict[str, Any]:
-        found = actual.found
-        if found is None:
+        status = actual.found
+        if status is None:
             return {"ensure": actual.kind}
-        described = {"ensure": actual.kind, **describe_attributes(found)}
-        if not stat.S_ISREG(found.st_mode):
+        described = {"ensure": actual.kind, **describe_attributes(status)}
+        if not stat.S_ISREG(status.st_mode):
             return described
         digest = sha256(self.context.system.read_chunks(self.properties.name))
-        return {**described, "size": found.st_size, "sha256": digest}
+        return {**described, "size": status.st_size, "sha256": digest}
 
     def diff(self, actual: FileState) -> str | None:
         from puller.resources.diff import unified  # loaded only if a diff is shown
@@ -188,8 +190,8 @@ class OneFile(Resource[FileProperties, FileState]):
         if properties.ensure != "directory" or properties.source is None:
             return {}
 
-        found = bundled_contents([properties.source], self.context, below=properties.name)
-        return found if (properties.mode or FileMode.ANY).leaves_programs else plain_files(found)
+        result = bundled_contents([properties.source], self.context, below=properties.name)
+        return result if (properties.mode or FileMode.ANY).leaves_programs else plain_files(result)
 
     # Desired state
 
@@ -199,11 +201,11 @@ class OneFile(Resource[FileProperties, FileState]):
             self._content = find_content(self.properties, self.context)
         return self._content
 
-    def _wanted_kind(self, found: str) -> str:
+    def _wanted_kind(self, result: str) -> str:
         """Return the desired kind, in the words of ``PathState.kind``."""
         ensure = self.properties.ensure
-        if not self.properties.create and (found == "absent" or ensure != "directory"):
-            return found if found != "symbolic link" else "what it leads to"
+        if not self.properties.create and (result == "absent" or ensure != "directory"):
+            return result if result != "symbolic link" else "what it leads to"
         return "present" if ensure == "exists" else ensure
 
     def _wanted_attributes(self, found: os.stat_result | None, *, is_written: bool = False) -> Attributes:
@@ -235,13 +237,13 @@ class OneFile(Resource[FileProperties, FileState]):
 
     # Current state
 
-    def _same_content(self, found: os.stat_result) -> bool:
+    def _same_content(self, status: os.stat_result) -> bool:
         properties, path = self.properties, self.properties.name
         if properties.checksum is not None and not properties.interpolate:
             # The checksum alone decides, so a file in sync needs no download.
             return sha256(self.context.system.read_chunks(path)) == properties.checksum
         content = self._wanted_content()
-        return content is None or (found.st_size == content.size and content.same_as(path))
+        return content is None or (status.st_size == content.size and content.same_as(path))
 
     def _content_difference(self) -> Difference:
         content, chunks = self._wanted_content(), self.context.system.read_chunks
@@ -292,17 +294,17 @@ class OneFile(Resource[FileProperties, FileState]):
         content = self._wanted_content()
         return None if content is None else content.chunks()
 
-    def _is_renewed(self, found: os.stat_result) -> bool:
+    def _is_renewed(self, status: os.stat_result) -> bool:
         """Return whether new attributes require a new file in place of this one."""
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             return False
-        return found.st_nlink > 1 or requires_new_file(found, self._wanted_attributes(found))
+        return status.st_nlink > 1 or requires_new_file(status, self._wanted_attributes(status))
 
-    def _refuse_new_file(self, found: os.stat_result) -> None:
+    def _refuse_new_file(self, status: os.stat_result) -> None:
         """Raise ``ResourceError`` if the attributes require a new file that cannot take the place of this one."""
         if not self._compares_content:
-            require_one_name(self.properties.name, found)
-        if self._is_renewed(found):
+            require_one_name(self.properties.name, status)
+        if self._is_renewed(status):
             from puller.system.mounts import refuse_mounted  # loaded only if a file is replaced
 
             refuse_mounted(self.properties.name, "replaced")
@@ -331,16 +333,16 @@ class OneFile(Resource[FileProperties, FileState]):
                     hint="removing it requires force: true",
                 )
             return
-        wanted = "directory" if ensure == "directory" else "present"
-        if kind not in ("absent", wanted) and not self.properties.force and not self._is_replaceable(kind):
-            what = "directory" if ensure == "directory" else "file"
-            found = "file" if kind == "present" else kind
+        expected = "directory" if ensure == "directory" else "present"
+        if kind not in ("absent", expected) and not self.properties.force and not self._is_replaceable(kind):
+            detail = "directory" if ensure == "directory" else "file"
+            result = "file" if kind == "present" else kind
             raise ResourceError(
-                f"{name} is a {found}",
+                f"{name} is a {result}",
                 code=ProblemCode.CHANGE_REFUSED,
-                hint=f"replacing it by a {what} requires force: true",
+                hint=f"replacing it by a {detail} requires force: true",
             )
-        if wanted == "present":
+        if expected == "present":
             self._refuse_owned_below(kind, "replaced")
         if self._is_validated(differences):
             self._refuse_what_cannot_be_validated(kind)
@@ -349,7 +351,7 @@ class OneFile(Resource[FileProperties, FileState]):
             require_makeable(os.path.dirname(name), self.context.system)
         else:
             require_parent(name, self.context)
-            if kind == wanted and actual.same_content and actual.found is not None:
+            if kind == expected and actual.same_content and actual.found is not None:
                 self._refuse_new_file(actual.found)
             else:
                 self._wanted_content()  # raises for an unreadable source or a failing template
@@ -365,15 +367,15 @@ class OneFile(Resource[FileProperties, FileState]):
     def _refuse_what_is_not_given_attributes(
         self, actual: FileState, differences: Sequence[Difference]
     ) -> None:
-        name, found = self.properties.name, actual.found
+        name, status = self.properties.name, actual.found
         if self._is_replaced(differences):
             raise ResourceError(
                 f"{name} is a {actual.kind}, expected {self._wanted_kind(actual.kind)}, and create is false",
                 code=ProblemCode.CHANGE_REFUSED,
             )
-        if found is not None:
-            self._wanted_attributes(found)  # raises for an unknown owner or group
-            self._refuse_new_file(found)
+        if status is not None:
+            self._wanted_attributes(status)  # raises for an unknown owner or group
+            self._refuse_new_file(status)
 
     def _refuse_what_cannot_be_validated(self, kind: str) -> None:
         if kind == "directory":  # it would already be removed when validate rejects the new content
@@ -395,8 +397,8 @@ class OneFile(Resource[FileProperties, FileState]):
     def _holds_anything(self) -> bool:
         """Return whether the directory is not empty. In noop, ignore children that the run would have removed."""
         name, system = self.properties.name, self.context.system
-        found = (child for child, _ in system.children(name))
-        return any(not self.context.noop or system.exists(f"{name}/{child}") for child in found)
+        result = (child for child, _ in system.children(name))
+        return any(not self.context.noop or system.exists(f"{name}/{child}") for child in result)
 
     def _remove(self, actual: FileState) -> None:
         if actual.found is None:

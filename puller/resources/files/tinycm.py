@@ -53,8 +53,8 @@ def from_tinycm(raw: dict[str, Any]) -> dict[str, Any]:
 
 def _reference(name: object) -> object:
     """Return ``file::/etc/motd`` as ``file#/etc/motd``. Return other names unchanged."""
-    kind, colons, rest = name.partition("::") if isinstance(name, str) else ("", "", "")
-    return f"{kind}#{rest}" if colons and "#" not in kind else name
+    kind, colons, remainder = name.partition("::") if isinstance(name, str) else ("", "", "")
+    return f"{kind}#{remainder}" if colons and "#" not in kind else name
 
 
 def _target(kind: str, raw: Mapping[str, Any]) -> str:
@@ -84,8 +84,8 @@ def interpolate(text: str, constants: Mapping[str, Any]) -> "Rendered":
         raise
     except (KeyError, IndexError, ValueError, TypeError) as error:
         # Python's own messages may quote the value that they could not format.
-        said = type(error).__name__ if formatter.used_secret else error
-        raise ResourceError(f"content cannot be interpolated: {said}") from error
+        words = type(error).__name__ if formatter.used_secret else error
+        raise ResourceError(f"content cannot be interpolated: {words}") from error
 
 
 class _ConstantsFormatter(string.Formatter):
@@ -97,10 +97,10 @@ class _ConstantsFormatter(string.Formatter):
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, str]:
         del args, kwargs
-        name, _, rest = field_name.partition("[")
+        name, _, remainder = field_name.partition("[")
         value: Any = self._constants
         # TinyCM's documentation uses two forms: {dns[domain]} and {dns['domain']}.
-        for key in [name, *(part.removesuffix("]").strip("'\"") for part in rest.split("[") if part)]:
+        for key in [name, *(part.removesuffix("]").strip("'\"") for part in remainder.split("[") if part)]:
             value = _step(value, key, field_name)
             if isinstance(value, Secret):
                 self.used_secret, value = True, value.reveal()
@@ -130,8 +130,8 @@ def agree_on_file(first: FileProperties, second: FileProperties) -> FileProperti
     If both declare content, it must be the same, made the same way. Otherwise the single content applies.
     """
     rules: dict[str, Rule] = {
-        "ensure": lambda one, other: _ensure(first, second),
-        "create": lambda one, other: True,  # one declaration is enough to create the file
+        "ensure": lambda left_side, other: _ensure(first, second),
+        "create": lambda left_side, other: True,  # one declaration is enough to create the file
     }
     if first.template is not None and first.template == second.template:
         rules["engine"] = _engine(first.template)
@@ -156,10 +156,10 @@ def _ensure(first: FileProperties, second: FileProperties) -> str:
 
 
 def _engine(template: str) -> Rule:
-    def rule(one: str | None, other: str | None) -> str | None:
-        if choose_engine(template, one) != choose_engine(template, other):
-            raise ValueError(f"{one} is not {other}")
-        return one or other
+    def rule(first: str | None, other: str | None) -> str | None:
+        if choose_engine(template, first) != choose_engine(template, other):
+            raise ValueError(f"{first} is not {other}")
+        return first or other
 
     return rule
 

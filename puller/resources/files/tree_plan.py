@@ -101,8 +101,8 @@ class Plan(msgspec.Struct, frozen=True):
     def remove(self, path: str, found: os.stat_result) -> None:
         """Plan the removal of a path that is not in the source. Call this for a directory before its contents."""
         self.removed[path] = found
-        what = "present" if stat.S_ISREG(found.st_mode) else kind(found.st_mode)
-        self.differences[path] = [presence(what, ABSENT, printable(path))]
+        detail = "present" if stat.S_ISREG(found.st_mode) else kind(found.st_mode)
+        self.differences[path] = [presence(detail, ABSENT, printable(path))]
 
     def removals(self) -> Iterator[tuple[str, os.stat_result]]:
         """Return the paths to remove, contents before their directory."""
@@ -151,58 +151,58 @@ class Walk:
         prefix = f"{directory}/" if directory else ""
         there = self._children(self._root, directory) if is_there else {}
         for name, entry in self._children(self._source, directory).items() if in_source else ():
-            path, found = prefix + name, there.pop(name, None)
+            path, result = prefix + name, there.pop(name, None)
             self._plan.in_source.add(path)
             if not is_text(path):
                 raise ResourceError(f"source {self._source}: the name of {printable(path)} is not UTF-8")
             if path in self._owned.filled:
                 continue
             if stat.S_ISDIR(entry.st_mode):
-                self._wanted_directory(path, entry, found)
+                self._wanted_directory(path, entry, result)
             elif stat.S_ISREG(entry.st_mode):
-                self._wanted_file(path, entry, found)
+                self._wanted_file(path, entry, result)
             else:
-                what = f"{printable(path)} is {kind(entry.st_mode)}, expected files and directories only"
-                raise ResourceError(f"source {self._source}: {what}")
-        for name, found in there.items():
-            self._other(prefix + name, found)
+                detail = f"{printable(path)} is {kind(entry.st_mode)}, expected files and directories only"
+                raise ResourceError(f"source {self._source}: {detail}")
+        for name, result in there.items():
+            self._other(prefix + name, result)
 
     def _children(self, root: str, directory: str) -> _Found:
         return dict(sorted(self._system.children(f"{root}/{directory}" if directory else root)))
 
     # Paths of the source
 
-    def _wanted_directory(self, path: str, entry: os.stat_result, found: os.stat_result | None) -> None:
-        is_there = found is not None and stat.S_ISDIR(found.st_mode)
+    def _wanted_directory(self, path: str, entry: os.stat_result, status: os.stat_result | None) -> None:
+        is_there = status is not None and stat.S_ISDIR(status.st_mode)
         self._waiting.append((path, True, is_there))
         if path in self._owned.places:
             return
-        if found is None:
+        if status is None:
             self._note(path, "absent", "a directory")
             self._plan.made.append(path)
             self._plan.source[path] = entry
         elif is_there:
-            self._compare_attributes(path, found, entry)
+            self._compare_attributes(path, status, entry)
         else:
-            self._block(path, found, "a directory")
+            self._block(path, status, "a directory")
 
-    def _wanted_file(self, path: str, entry: os.stat_result, found: os.stat_result | None) -> None:
+    def _wanted_file(self, path: str, entry: os.stat_result, status: os.stat_result | None) -> None:
         if path in self._owned.places:
             return
         if self._gives_set_id:
             require_trusted_source(f"{self._source}/{path}")
-        if found is not None and not _gives_way(found):
-            self._block(path, found, "a file")
+        if status is not None and not _gives_way(status):
+            self._block(path, status, "a file")
             return
-        if found is None or not stat.S_ISREG(found.st_mode):
-            self._note(path, "absent" if found is None else kind(found.st_mode), "present")
-        elif not self._is_same(path, entry, found):
-            attributes = self._wanted.differences(path, found, entry, is_written=True)
-            self._plan.differences[path] = [self._content_difference(path, entry, found), *attributes]
+        if status is None or not stat.S_ISREG(status.st_mode):
+            self._note(path, "absent" if status is None else kind(status.st_mode), "present")
+        elif not self._is_same(path, entry, status):
+            attributes = self._wanted.differences(path, status, entry, is_written=True)
+            self._plan.differences[path] = [self._content_difference(path, entry, status), *attributes]
         else:
-            self._compare_attributes(path, found, entry)
+            self._compare_attributes(path, status, entry)
             return
-        self._plan.written[path] = found
+        self._plan.written[path] = status
         self._plan.source[path] = entry
 
     def _is_same(self, path: str, entry: os.stat_result, found: os.stat_result) -> bool:
@@ -222,12 +222,16 @@ class Walk:
         return changed("content", short(digests[0]), short(digests[1]), printable(path))
 
     def _compare_attributes(
-        self, path: str, found: os.stat_result, source: os.stat_result | None = None
+        self, path: str, status: os.stat_result, source: os.stat_result | None = None
     ) -> None:
-        wanted = self._wanted.of(found, source)
-        if (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) != (wanted.uid, wanted.gid, wanted.mode):
-            self._plan.differences[path] = self._wanted.differences(path, found, source)
-            self._plan.attributes[path] = found
+        desired = self._wanted.of(status, source)
+        if (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) != (
+            desired.uid,
+            desired.gid,
+            desired.mode,
+        ):
+            self._plan.differences[path] = self._wanted.differences(path, status, source)
+            self._plan.attributes[path] = status
             if source is not None:
                 self._plan.source[path] = source
 
@@ -240,17 +244,17 @@ class Walk:
 
     # Other paths
 
-    def _other(self, path: str, found: os.stat_result) -> None:
-        owned, is_directory = self._owned, stat.S_ISDIR(found.st_mode)
+    def _other(self, path: str, status: os.stat_result) -> None:
+        owned, is_directory = self._owned, stat.S_ISDIR(status.st_mode)
         if self._purge:
             if owned.is_owned(path):  # with its contents
                 self._held.update((path, *parents(path)))
                 return
-            self._extra[path] = found
+            self._extra[path] = status
         elif self._source or path in owned.filled or path in owned.mounted:
             return
-        elif path not in owned.places and _has_attributes(found):
-            self._compare_attributes(path, found)
+        elif path not in owned.places and _has_attributes(status):
+            self._compare_attributes(path, status)
         if is_directory:
             self._waiting.append((path, False, True))
 
@@ -264,13 +268,13 @@ def is_text(path: str) -> bool:
     return True
 
 
-def _gives_way(found: os.stat_result) -> bool:
+def _gives_way(status: os.stat_result) -> bool:
     """Return whether replacing it by a file loses no data."""
-    mode = found.st_mode
+    mode = status.st_mode
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def _has_attributes(found: os.stat_result) -> bool:
+def _has_attributes(status: os.stat_result) -> bool:
     """Return whether its attributes are managed. Links lack own attributes, and the system manages devices."""
-    mode = found.st_mode
+    mode = status.st_mode
     return stat.S_ISDIR(mode) or stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

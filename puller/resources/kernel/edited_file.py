@@ -44,40 +44,40 @@ class EditedFile(Generic[T]):
     def current(self, context: Context) -> T:
         """Return the current value of the file. A missing file is empty."""
         if (changes := context.changes()) != self._changes:
-            found = self._look(context.system)
-            if (identity := _identity(found)) != self._identity:
-                content = b"" if found is None else context.system.read(self.real)
+            result = self._look(context.system)
+            if (identity := _identity(result)) != self._identity:
+                content = b"" if result is None else context.system.read(self.real)
                 self._value, self._identity = self._parse(self._decoded(content)), identity
             self._changes = changes
         return self._value
 
     def plan(self, system: System, edit: Editing) -> tuple[os.stat_result | None, bytes, bytes]:
         """Return the file's ``lstat``, its content, and the edited content."""
-        found = self._look(system)
-        before = b"" if found is None else system.read(self.real)
-        return found, before, edit(self._decoded(before)).encode("utf-8", "surrogateescape")
+        result = self._look(system)
+        before = b"" if result is None else system.read(self.real)
+        return result, before, edit(self._decoded(before)).encode("utf-8", "surrogateescape")
 
     def write(self, system: System, edit: Editing) -> bool:
         """Edit the file by one write and return whether it changed. A missing directory is made."""
-        found, before, after = self.plan(system, edit)
+        status, before, after = self.plan(system, edit)
         if before == after:
             return False
         directory = os.path.dirname(self.real)
-        if found is None and not system.is_directory(directory):
+        if status is None and not system.is_directory(directory):
             system.make_directory(directory, Attributes(os.geteuid(), os.getegid(), 0o755))
-            found = system.lstat(self.real)
-        system.replace_file(self.real, [after], _attributes(found), found)
+            status = system.lstat(self.real)
+        system.replace_file(self.real, [after], _attributes(status), status)
         self._changes = None
         return True
 
     def _look(self, system: System) -> os.stat_result | None:
         self.real = system.resolve(self.path)
-        found = system.lstat(self.real)
-        if (kind := PathState(found).kind) not in ("absent", "present"):
+        status = system.lstat(self.real)
+        if (kind := PathState(status).kind) not in ("absent", "present"):
             raise ResourceError(
                 f"{self.path} is a {kind}", code=ProblemCode.CHANGE_REFUSED, expected="a file"
             )
-        return found
+        return status
 
     def _decoded(self, content: bytes) -> str:
         # Keep a UTF-8 byte order mark in the first word, as the programs that read the file do.
@@ -86,13 +86,13 @@ class EditedFile(Generic[T]):
         return content.decode("utf-8", "surrogateescape")
 
 
-def _identity(found: os.stat_result | None) -> tuple[int, ...] | None:
-    if found is None:
+def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
+    if status is None:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _attributes(found: os.stat_result | None) -> Attributes:
-    if found is None:
+def _attributes(status: os.stat_result | None) -> Attributes:
+    if status is None:
         return Attributes(os.geteuid(), os.getegid(), 0o644)
-    return Attributes(found.st_uid, found.st_gid, found.st_mode & 0o7777)
+    return Attributes(status.st_uid, status.st_gid, status.st_mode & 0o7777)

@@ -74,11 +74,11 @@ def decoded(field: str) -> str:
 
 def parse(text: str) -> dict[str, list[Entry]]:
     """Return all entries by mount point."""
-    found: dict[str, list[Entry]] = {}
+    result: dict[str, list[Entry]] = {}
     for number, line in enumerate(_LINES.findall(text), start=1):
         if fields := _fields(line):
-            found.setdefault(fields.point, []).append(Entry(fields, number, line))
-    return found
+            result.setdefault(fields.point, []).append(Entry(fields, number, line))
+    return result
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:
@@ -133,12 +133,12 @@ def _number(text: str) -> int:
 
 def _with_fields(line: str, fields: Fields) -> str:
     """Return a line with new fields that keeps its comment and separators."""
-    parts, texts = _split(line), fields.written()
-    rest = line[sum(len(blanks) + len(text) for blanks, text in parts) :]
+    pieces, texts = _split(line), fields.written()
+    remainder = line[sum(len(blanks) + len(text) for blanks, text in pieces) :]
     # Write the last two fields only if the line has them or they are not 0.
-    wanted = max(len(parts), 4 if (fields.dump, fields.passno) == (0, 0) else 6)
-    blanks = [before for before, _ in parts] + [" "] * (wanted - len(parts))
+    desired = max(len(pieces), 4 if (fields.dump, fields.passno) == (0, 0) else 6)
+    blanks = [before for before, _ in pieces] + [" "] * (desired - len(pieces))
     old = _fields(line)
-    if old is not None and set(old.options) == set(fields.options) and len(parts) > 3:
-        texts[3] = parts[3][1]  # the same options in another order: keep the order of the line
-    return "".join(before + text for before, text in zip(blanks, texts, strict=False)) + rest
+    if old is not None and set(old.options) == set(fields.options) and len(pieces) > 3:
+        texts[3] = pieces[3][1]  # the same options in another order: keep the order of the line
+    return "".join(before + text for before, text in zip(blanks, texts, strict=False)) + remainder

@@ -63,8 +63,8 @@ def _run(system: System, *arguments: str) -> None:
     completed = system.execute(Command(["modprobe", *arguments], {"LC_ALL": "C.UTF-8"}, timeout=_TIMEOUT))
     if completed.exit_code != 0:
         printed = completed.tail()
-        what = f"modprobe {' '.join(arguments)}: {completed.outcome}"
-        raise ResourceError(what + (f"; it printed:\n{printed}" if printed else ""))
+        detail = f"modprobe {' '.join(arguments)}: {completed.outcome}"
+        raise ResourceError(detail + (f"; it printed:\n{printed}" if printed else ""))
 
 
 _ENSURE = ("present", "loaded", "absent", "blacklisted")
@@ -222,14 +222,14 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
 
     def _file(self, path: str) -> ModuleFile:
         system = self.context.system
-        found = system.lstat(path)
-        if found is None:
+        status = system.lstat(path)
+        if status is None:
             return ModuleFile(path, None)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise ResourceError(
                 f"{path} is not a regular file", code=ProblemCode.CHANGE_REFUSED, hint="remove it first"
             )
-        return ModuleFile(path, found, system.read(path, found))
+        return ModuleFile(path, status, system.read(path, status))
 
     def _lines(self) -> list[Line]:
         """Return the lines about the module. In noop, ignore files that the run would have removed."""
@@ -250,10 +250,10 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         if self._name not in (self._modules.loaded or {}):
             return
         for option in _as_texts(self.properties.options):
-            key, _, wanted = option.partition("=")
+            key, _, desired = option.partition("=")
             actual = self._modules.parameter(self._name, normalized(key))
-            if actual is not None and not _same_value(actual, wanted.strip('"')):
-                yield f"{key} is {actual} now; {wanted} takes effect when the module is loaded again"
+            if actual is not None and not _same_value(actual, desired.strip('"')):
+                yield f"{key} is {actual} now; {desired} takes effect when the module is loaded again"
 
     # Refusals
 
@@ -301,9 +301,9 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         for file in (actual.at_boot, actual.configured):
             others = {line.module for line in lines_of(file.path)} - {self._name} if file.found else ()
             if others:
-                what = f"says something of {', '.join(sorted(others))}"
+                detail = f"says something of {', '.join(sorted(others))}"
                 raise ResourceError(
-                    f"{file.path} {what}, so it is not replaced or removed",
+                    f"{file.path} {detail}, so it is not replaced or removed",
                     code=ProblemCode.CHANGE_REFUSED,
                     hint="put that elsewhere",
                 )
@@ -311,10 +311,10 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
             require_modprobe(self.context)
 
     def _refuse_in_use(self) -> None:
-        found = (self._modules.loaded or {}).get(self._name)
-        if found is not None and found.is_in_use:
+        result = (self._modules.loaded or {}).get(self._name)
+        if result is not None and result.is_in_use:
             raise ResourceError(
-                f"{self.properties.name} is {found.by}, so it cannot be unloaded",
+                f"{self.properties.name} is {result.by}, so it cannot be unloaded",
                 code=ProblemCode.CHANGE_REFUSED,
             )
 
@@ -336,8 +336,8 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         if ensure not in _ENSURE:
             yield PropertyError("ensure", f"is {ensure!r}", expected=f"one of {', '.join(_ENSURE)}")
         if not _NAME.fullmatch(properties.name):
-            wanted = "expected at most 55 letters, digits, '_' and '-', the first no '-'"
-            yield PropertyError("name", f"is {properties.name!r}, {wanted}")
+            expected = "expected at most 55 letters, digits, '_' and '-', the first no '-'"
+            yield PropertyError("name", f"is {properties.name!r}, {expected}")
         for option in _as_texts(properties.options):
             key, mark, value = option.partition("=")
             text = value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
@@ -371,8 +371,8 @@ def _paths_of(name: str) -> tuple[str, str]:
     return f"{root}{LOADED_AT_BOOT}/{file}", f"{root}{CONFIGURED}/{file}"
 
 
-def _content_difference(file: ModuleFile, wanted: bytes) -> Difference:
-    current, desired = (short(sha256([content])) for content in (file.content, wanted))
+def _content_difference(file: ModuleFile, expected: bytes) -> Difference:
+    current, desired = (short(sha256([content])) for content in (file.content, expected))
     return changed("content", current, desired, file.path)
 
 
@@ -392,9 +392,9 @@ def _is_plain(value: str, *, is_quoted: bool) -> bool:
     return value.isprintable() and not set(value) & {'"', "\\", "'"} and (is_quoted or " " not in value)
 
 
-def _same_value(one: str, other: str) -> bool:
+def _same_value(first: str, other: str) -> bool:
     """Return whether two values of a parameter are equal. Boolean values have several spellings."""
-    pair = {one.lower(), other.lower()}
+    pair = {first.lower(), other.lower()}
     return len(pair) == 1 or pair <= {*_TRUE} or pair <= {*_FALSE}
 
 

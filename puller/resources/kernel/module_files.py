@@ -85,22 +85,22 @@ class Modules:
     @classmethod
     def of(cls, context: Context) -> Self:
         """Return the current modules, shared by the run. Raises ``OSError``."""
-        found: Self = context.shared.setdefault(cls, cls())
+        result: Self = context.shared.setdefault(cls, cls())
         seen = (context.changes(), context.system.executed)
-        if found._seen != seen:
-            found.__dict__.pop("loaded", None)
+        if result._seen != seen:
+            result.__dict__.pop("loaded", None)
             # Puller replaces files by a rename, which changes their directory. A command may have changed anything.
-            is_known = found._seen is not None and found._seen[1] == seen[1]
-            if not (is_known and found._directories == _identities()):
-                found._read_files()
-            found._seen = seen
-        return found
+            is_known = result._seen is not None and result._seen[1] == seen[1]
+            if not (is_known and result._directories == _identities()):
+                result._read_files()
+            result._seen = seen
+        return result
 
     def read_again(self, path: str) -> None:
         """Read one file again after it was written or removed. Raises ``OSError``."""
         above, name = os.path.split(path)
         alike = _LOAD if above == f"{ROOT}{LOADED_AT_BOOT}" else _CONFIGURE
-        if any(os.path.lexists(f"{ROOT}{one}/{name}") for one in alike if f"{ROOT}{one}" != above):
+        if any(os.path.lexists(f"{ROOT}{item}/{name}") for item in alike if f"{ROOT}{item}" != above):
             self._read_files()  # a file of one directory may hide the file of another
             return
         _, before = self._files.pop(path, (None, ()))
@@ -118,13 +118,13 @@ class Modules:
         text = _text(f"{ROOT}/proc/modules")
         if text is None:
             return None
-        found = {}
+        loadeds = {}
         for line in text.splitlines():
             name, _, references, users, *_ = f"{line} - -".split(" ")
-            found[name] = Loaded(
+            loadeds[name] = Loaded(
                 references, tuple(user for user in users.split(",") if user not in ("", "-"))
             )
-        return found
+        return loadeds
 
     @cached_property
     def built_in(self) -> frozenset[str]:
@@ -183,10 +183,10 @@ def lines_of(path: str) -> Iterator[Line]:
 
 def _identity(path: str) -> _Identity | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _identities() -> list[_Identity | None]:
@@ -196,7 +196,7 @@ def _identities() -> list[_Identity | None]:
 
 def _paths(directories: tuple[str, ...]) -> list[str]:
     """Return the effective files: for each name, the first."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for directory in (f"{ROOT}{one}" for one in directories):
         try:
             names = os.listdir(directory)
@@ -204,8 +204,8 @@ def _paths(directories: tuple[str, ...]) -> list[str]:
             continue
         for name in names:
             if name.endswith(".conf"):
-                found.setdefault(name, f"{directory}/{name}")
-    return sorted(found.values())
+                result.setdefault(name, f"{directory}/{name}")
+    return sorted(result.values())
 
 
 def _names(text: str) -> Iterator[str]:

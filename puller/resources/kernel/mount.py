@@ -79,22 +79,22 @@ class Mount(Resource[MountProperties, MountState]):
 
     def differences(self, actual: MountState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        wanted, todo, found = self._wanted, plan(self.properties.ensure, self._wanted, actual), []
+        desired, todo, differences = self._wanted, plan(self.properties.ensure, self._wanted, actual), []
         if todo.first or todo.then == ("mounted",):
-            found.append(presence(self.final_ensure(actual), self.properties.ensure))
+            differences.append(presence(self.final_ensure(actual), self.properties.ensure))
         if actual.is_other and actual.mounted is not None:
             current = f"{actual.mounted.source} ({actual.mounted.type})"
-            found.append(self._changed("device", current, f"{wanted.device} ({wanted.type})"))
+            differences.append(self._changed("device", current, f"{desired.device} ({desired.type})"))
         if actual.missing and actual.mounted is not None:
-            found.append(
-                self._changed("options", ",".join(actual.mounted.all_options), ",".join(wanted.options))
+            differences.append(
+                self._changed("options", ",".join(actual.mounted.all_options), ",".join(desired.options))
             )
         if todo.line:
             current = "" if actual.entry is None else str(actual.entry.fields)
-            found.append(
-                self._changed("entry", current, str(wanted) if todo.line == "written" else "", fstab.FSTAB)
+            differences.append(
+                self._changed("entry", current, str(desired) if todo.line == "written" else "", fstab.FSTAB)
             )
-        return found
+        return differences
 
     def _changed(self, name: str, current: str, desired: str, path: str = "") -> Difference:
         if self.properties.sensitive:
@@ -126,8 +126,8 @@ class Mount(Resource[MountProperties, MountState]):
 
     @property
     def notes(self) -> Sequence[str]:
-        found: Sequence[str] = self.context.shared.get(Mount, {}).get(self.properties.name, ())
-        return [*dict.fromkeys(found)]
+        result: Sequence[str] = self.context.shared.get(Mount, {}).get(self.properties.name, ())
+        return [*dict.fromkeys(result)]
 
     def final_ensure(self, actual: MountState) -> str:
         if actual.mounted is not None or actual.is_automount:
@@ -203,11 +203,11 @@ class Mount(Resource[MountProperties, MountState]):
 
     def _compared(self, found: MountState, table: MountTable) -> MountState:
         """Return the state after comparing the mount with the declaration."""
-        wanted, mounted = self._wanted, found.mounted
+        desired, mounted = self._wanted, found.mounted
         if self.properties.ensure != "mounted" or mounted is None:
             return found
-        is_same = is_wanted(wanted, mounted, table)
-        missing = not_in_force(wanted.options, mounted) if is_same else ()
+        is_same = is_wanted(desired, mounted, table)
+        missing = not_in_force(desired.options, mounted) if is_same else ()
         return msgspec.structs.replace(found, is_other=not is_same, missing=tuple(missing))
 
     # Desired state
@@ -263,7 +263,7 @@ class Mount(Resource[MountProperties, MountState]):
 
         def rejects(line: str) -> bool:
             others = fstab.parse(line).get(point, ())
-            return any(properties.ensure == "absent" or not one.fields.same_as(entry) for one in others)
+            return any(properties.ensure == "absent" or not other.fields.same_as(entry) for other in others)
 
         yield Claim(
             fstab.FSTAB,

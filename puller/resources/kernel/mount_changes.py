@@ -117,14 +117,14 @@ def foretell(context: Context, change: Change) -> None:
         _expect_content(context.system, change.wanted)
 
 
-def _expect_content(system: System, wanted: Fields) -> None:
+def _expect_content(system: System, desired: Fields) -> None:
     """In noop, show later resources the file system that would be mounted."""
-    if wanted.type in ("tmpfs", "ramfs"):
-        system.expect(wanted.point, "empty directory")
+    if desired.type in ("tmpfs", "ramfs"):
+        system.expect(desired.point, "empty directory")
         return
-    system.expect(wanted.point, "directory")
-    if is_bind(wanted.options) and wanted.device != wanted.point and system.is_directory(wanted.device):
-        system.expect_link(wanted.point, wanted.device)
+    system.expect(desired.point, "directory")
+    if is_bind(desired.options) and desired.device != desired.point and system.is_directory(desired.device):
+        system.expect_link(desired.point, desired.device)
 
 
 def refuse_what_cannot_be(context: Context, change: Change, foreseen: Foreseen) -> None:
@@ -155,7 +155,7 @@ def _refuse_to_remount(context: Context, change: Change, foreseen: Foreseen) -> 
 def _refuse_to_unmount(context: Context, point: str, foreseen: Foreseen) -> None:
     if why := _why_kept(point, context):
         raise ResourceError(f"{point} is never unmounted: {why}", code=ProblemCode.CHANGE_REFUSED)
-    if below := [one for one in Mounts.current(context).below(point) if one not in foreseen.going]:
+    if below := [item for item in Mounts.current(context).below(point) if item not in foreseen.going]:
         raise ResourceError(
             f"{point} is in use: {some(below)} is mounted below it", code=ProblemCode.CHANGE_REFUSED
         )
@@ -164,12 +164,12 @@ def _refuse_to_unmount(context: Context, point: str, foreseen: Foreseen) -> None
 
 
 def _refuse_to_mount(context: Context, change: Change, foreseen: Foreseen) -> None:
-    wanted, point = change.wanted, change.actual.point
+    desired, point = change.wanted, change.actual.point
     if not context.uncertain("/sbin"):
-        mount_commands.require_helper(wanted.type)
-    comes = foreseen.will_hold(wanted.device) or _may_come(wanted.device, context)
-    if not comes and is_device_missing(wanted.device, wanted.type):
-        raise ResourceError(f"there is no {wanted.device}")
+        mount_commands.require_helper(desired.type)
+    comes = foreseen.will_hold(desired.device) or _may_come(desired.device, context)
+    if not comes and is_device_missing(desired.device, desired.type):
+        raise ResourceError(f"there is no {desired.device}")
     if not foreseen.will_hide(point):
         _look_at_point(context, change)
 
@@ -177,15 +177,15 @@ def _refuse_to_mount(context: Context, change: Change, foreseen: Foreseen) -> No
 def _look_at_point(context: Context, change: Change) -> None:
     """Raise ``ResourceError`` if nothing can be mounted at the point. Note the files that a mount would hide."""
     device, point, system = change.wanted.device, change.actual.point, context.system
-    found = system.lstat(point)
-    if PathState(found).kind == "symbolic link":
+    status = system.lstat(point)
+    if PathState(status).kind == "symbolic link":
         raise ResourceError(
             f"{point} is a symbolic link", code=ProblemCode.CHANGE_REFUSED, hint="name its target"
         )
     binds_file = is_bind(change.wanted.options) and os.path.isfile(device)  # an image needs a directory
-    if found is None and not system.exists(point) and binds_file:
+    if status is None and not system.exists(point) and binds_file:
         raise ResourceError(f"the mount point of the file {device} must be an existing file: {point}")
-    if change.actual.mounted is None and found is not None and _holds_anything(point):
+    if change.actual.mounted is None and status is not None and _holds_anything(point):
         change.note(f"the content of the directory {point} is hidden while a file system is mounted there")
 
 
@@ -274,8 +274,8 @@ def _unmount(context: Context, point: str) -> None:
 
 def _write(context: Context, changes: Sequence[Change], *, back: bool) -> None:
     """Write the new entries, or with ``back`` the previous entries."""
-    found = ((change.edit, change.way_back) for change in changes)
-    edits = [before if back else edit for edit, before in found if edit is not None]
+    result = ((change.edit, change.way_back) for change in changes)
+    edits = [before if back else edit for edit, before in result if edit is not None]
     is_written = edits and fstab_file(context).write(context.system, partial(fstab.edited, edits=edits))
     if is_written and (problem := mount_commands.tell_systemd(context.system)):
         for change in changes:

@@ -151,7 +151,7 @@ def tell_systemd(system: System) -> str:
 def require_helper(kind: str) -> None:
     """Raise ``ResourceError`` if the helper program that mounts this type of file system is missing."""
     package = _HELPERS.get(kind)
-    if package and not any(os.path.exists(f"{one}/mount.{kind}") for one in _HELPER_DIRECTORIES):
+    if package and not any(os.path.exists(f"{item}/mount.{kind}") for item in _HELPER_DIRECTORIES):
         raise ResourceError(
             f"mount.{kind} is missing",
             code=ProblemCode.MISSING_DEPENDENCY,
@@ -181,7 +181,7 @@ def _execute(system: System, *arguments: str) -> None:
         raise ResourceError(_sentence(" ".join(shown), completed))
 
 
-def _sentence(what: str, completed: Completed) -> str:
+def _sentence(description: str, completed: Completed) -> str:
     printed = (completed.stderr.strip() or completed.stdout.strip()).splitlines()[-_TAIL:]
-    said = "; ".join(line.strip() for line in printed)
-    return f"{what}: {completed.outcome}" + (f"; it said: {said}" if said else "")
+    text = "; ".join(line.strip() for line in printed)
+    return f"{description}: {completed.outcome}" + (f"; it said: {text}" if text else "")

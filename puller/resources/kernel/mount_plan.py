@@ -53,14 +53,14 @@ class Remount(msgspec.Struct, frozen=True):
 
 
 def plan_remount(
-    wanted: Fields, before: Fields | None, missing: Sequence[str], mounted: Mounted, table: MountTable
+    desired: Fields, before: Fields | None, missing: Sequence[str], mounted: Mounted, table: MountTable
 ) -> Remount:
     """Return the commands that give a mount its declared options.
 
     ``before`` is its current entry in fstab, and ``missing`` are declared options that are not in force. Raises
     ``ResourceError`` if another mount would change as well.
     """
-    return _Planner(wanted, before, missing, mounted, table).plan()
+    return _Planner(desired, before, missing, mounted, table).plan()
 
 
 class _Planner:
@@ -91,8 +91,8 @@ class _Planner:
         becomes_read_only = read_only and "ro" not in self._mounted.options and not self._is_read_only
         if is_bind(self._wanted.options):
             if self._declared.get("ro") is False and self._is_read_only:
-                what = f"{self._point} cannot become writable: its file system is read-only as a whole"
-                raise ResourceError(what, code=ProblemCode.CHANGE_REFUSED, hint="mount that with rw")
+                detail = f"{self._point} cannot become writable: its file system is read-only as a whole"
+                raise ResourceError(detail, code=ProblemCode.CHANGE_REFUSED, hint="mount that with rw")
             of_file_system, note = False, ""
             file_system_read_only = self._is_read_only
         else:
@@ -285,14 +285,14 @@ def plan(ensure: str, wanted: Fields, actual: MountState) -> Plan:
     return Plan(line=line, remounted=bool(actual.missing) or _changes_options(wanted, actual))
 
 
-def _changes_options(wanted: Fields, actual: MountState) -> bool:
+def _changes_options(desired: Fields, actual: MountState) -> bool:
     """Return whether kernel options in fstab change.
 
     Compare the entries, because the kernel does not show all options.
     """
     if actual.entry is None:
         return False
-    return of_kernel(actual.entry.fields.options) != of_kernel(wanted.options)
+    return of_kernel(actual.entry.fields.options) != of_kernel(desired.options)
 
 
 def refuse_paths_of_users(change: Change) -> None:

@@ -55,27 +55,27 @@ def is_wanted(wanted: Fields, mount: Mounted, table: MountTable) -> bool:
     return _same_type(wanted.type, wanted.options, mount) and _same_device(wanted, mount, table)
 
 
-def _same_type(wanted: str, options: Sequence[str], mount: Mounted) -> bool:
-    if is_bind(options) or wanted in ("auto", mount.type, f"{mount.type}.{mount.source}"):
+def _same_type(desired: str, options: Sequence[str], mount: Mounted) -> bool:
+    if is_bind(options) or desired in ("auto", mount.type, f"{mount.type}.{mount.source}"):
         return True
-    return _OTHER_NAMES.get(wanted) == mount.type or (wanted == "fuse" and mount.type.startswith("fuse."))
+    return _OTHER_NAMES.get(desired) == mount.type or (desired == "fuse" and mount.type.startswith("fuse."))
 
 
-def _same_device(wanted: Fields, mount: Mounted, table: MountTable) -> bool:
-    device = wanted.device
-    if is_bind(wanted.options):
+def _same_device(desired: Fields, mount: Mounted, table: MountTable) -> bool:
+    device = desired.device
+    if is_bind(desired.options):
         return _where(device, table) == (mount.device, mount.root)
-    if wanted.type in WITHOUT_DEVICE:
-        has_same_content = content_of_overlay(wanted.options) <= content_of_overlay(mount.of_all)
-        return has_same_content and not (wanted.type in ("tmpfs", "ramfs", "overlay") and _is_part(mount))
+    if desired.type in WITHOUT_DEVICE:
+        has_same_content = content_of_overlay(desired.options) <= content_of_overlay(mount.of_all)
+        return has_same_content and not (desired.type in ("tmpfs", "ramfs", "overlay") and _is_part(mount))
     if device == mount.source:
         return not _is_part(mount)
-    found = find_device(device)
-    if found is None:
+    result = find_device(device)
+    if result is None:
         raise ResourceError(f"unknown device {device} in {DISK}, so the mounted file system is unknown")
-    if not found.startswith("/") or found.startswith("//"):
-        return found.rstrip("/") == mount.source.rstrip("/")
-    return _is_at(found, mount) and not _is_part(mount)
+    if not result.startswith("/") or result.startswith("//"):
+        return result.rstrip("/") == mount.source.rstrip("/")
+    return _is_at(result, mount) and not _is_part(mount)
 
 
 def _is_part(mount: Mounted) -> bool:
@@ -101,15 +101,15 @@ def is_device_missing(device: str, kind: str) -> bool:
     """Return whether the device, file or directory is known to be missing."""
     if kind in WITHOUT_DEVICE:
         return False
-    found = find_device(device)
-    if found is None:
+    result = find_device(device)
+    if result is None:
         return os.path.isdir(DISK)  # only udev maintains this directory
-    return found.startswith("/") and not found.startswith("//") and not os.path.exists(found)
+    return result.startswith("/") and not result.startswith("//") and not os.path.exists(result)
 
 
 def _as_udev_has_it(label: str) -> str:
     """Return a label as udev's file name, with unusual characters in hexadecimal."""
-    return "".join(one if one.isalnum() or one in "#+-.:=@_" else _hexadecimal(one) for one in label)
+    return "".join(item if item.isalnum() or item in "#+-.:=@_" else _hexadecimal(item) for item in label)
 
 
 def _hexadecimal(character: str) -> str:
@@ -123,11 +123,11 @@ def _is_at(path: str, mount: Mounted) -> bool:
     if mount.source.startswith("/") and real == os.path.realpath(mount.source):
         return True
     try:
-        found = os.stat(real)
+        status = os.stat(real)
     except FileNotFoundError:
         return False
-    if stat.S_ISBLK(found.st_mode):
-        return f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}" == mount.device
+    if stat.S_ISBLK(status.st_mode):
+        return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}" == mount.device
     return _backing_file(mount.source) == real
 
 

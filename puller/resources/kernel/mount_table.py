@@ -71,10 +71,10 @@ class MountTable:
 
     @cached_property
     def _by_point(self) -> Mapping[str, list[Mounted]]:
-        found: dict[str, list[Mounted]] = {}
+        result: dict[str, list[Mounted]] = {}
         for mount in self.mounts:
-            found.setdefault(mount.point, []).append(mount)
-        return found
+            result.setdefault(mount.point, []).append(mount)
+        return result
 
     @cached_property
     def _by_number(self) -> Mapping[int, Mounted]:
@@ -85,8 +85,10 @@ class MountTable:
         parent = self._by_number.get(mount.parent)
         if parent is None or parent is mount:
             return True
-        covers = (one for above in _above(mount.point, parent.point) for one in self._by_point.get(above, ()))
-        return not any(one.parent == parent.number for one in covers) and self._is_reachable(parent)
+        covers = (
+            cover for above in _above(mount.point, parent.point) for cover in self._by_point.get(above, ())
+        )
+        return not any(cover.parent == parent.number for cover in covers) and self._is_reachable(parent)
 
 
 def _above(path: str, end: str) -> Iterator[str]:
@@ -243,8 +245,8 @@ def not_in_force(options: Sequence[str], mount: Mounted) -> list[str]:
         return missing
     values = dict(option.split("=", 1) for option in (*mount.options, *mount.of_all) if "=" in option)
     for key, value in _values(options).items():
-        found = values.get(key) or _UNSHOWN.get((mount.type, key))
-        if found is not None and not _same_value(mount.type, key, value, found):
+        result = values.get(key) or _UNSHOWN.get((mount.type, key))
+        if result is not None and not _same_value(mount.type, key, value, result):
             missing.append(f"{key}={value}")
     return missing
 
@@ -258,14 +260,14 @@ def _flags(options: Sequence[str], *, bind: bool) -> Iterator[tuple[str, str, bo
 
     The last option wins.
     """
-    found: dict[str, tuple[str, bool]] = {}
+    result: dict[str, tuple[str, bool]] = {}
     for option in options:
         if option in _FLAGS:
             name, on = _FLAGS[option]
-            found[name] = (option, on)
-            found.pop(_EXCLUDE.get(option, ""), None)
+            result[name] = (option, on)
+            result.pop(_EXCLUDE.get(option, ""), None)
     yield from (
-        (option, name, on) for name, (option, on) in found.items() if not bind or name in _OF_EACH_MOUNT
+        (option, name, on) for name, (option, on) in result.items() if not bind or name in _OF_EACH_MOUNT
     )
 
 
@@ -274,16 +276,16 @@ def _values(options: Sequence[str]) -> dict[str, str]:
     return {key: value.strip('"') for key, value in pairs}
 
 
-def _same_value(kind: str, key: str, wanted: str, found: str) -> bool:
-    if wanted == found or wanted.endswith("%"):  # a percentage of the memory at mount time
+def _same_value(kind: str, key: str, desired: str, result: str) -> bool:
+    if desired == result or desired.endswith("%"):  # a percentage of the memory at mount time
         return True
     if key == "hidepid":
-        return _HIDEPID.get(wanted, wanted) == _HIDEPID.get(found, found)
+        return _HIDEPID.get(desired, desired) == _HIDEPID.get(result, result)
     if key in _MODES:
-        return _octal(wanted) == _octal(found)
+        return _octal(desired) == _octal(result)
     if key in ("uid", "gid"):
-        return _id(key, wanted) == _id(key, found)
-    sizes = [_size(text) for text in (wanted, found)]
+        return _id(key, desired) == _id(key, result)
+    sizes = [_size(text) for text in (desired, result)]
     if None in sizes:
         return False
     if kind == "tmpfs" and key == "size":

@@ -77,12 +77,12 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         del refresh
         if self.properties.ensure == "absent":
             return [] if actual.kept is None else [presence("present", ABSENT)]
-        found, wanted = [], self._wanted
-        if not same_words(actual.running, wanted):
-            found.append(self._value_difference(actual.running))
-        if not same_words(actual.kept, wanted):
-            found.append(self._value_difference(actual.kept, self._file.path))
-        return found
+        differences, desired = [], self._wanted
+        if not same_words(actual.running, desired):
+            differences.append(self._value_difference(actual.running))
+        if not same_words(actual.kept, desired):
+            differences.append(self._value_difference(actual.kept, self._file.path))
+        return differences
 
     def _value_difference(self, current: str | None, path: str = "") -> Difference:
         if self.properties.sensitive:
@@ -132,12 +132,12 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         if self.properties.ensure == "absent":
             self._note_removed()
             return f"Would have removed {key} from {path}"
-        wanted, words = self._shown(self._wanted), []
+        desired, words = self._shown(self._wanted), []
         if not same_words(actual.running, self._wanted):
-            found = "" if actual.running is None else f" from {self._shown(actual.running)}"
-            words.append(f"changed {key}{found} to {wanted}")
+            result = "" if actual.running is None else f" from {self._shown(actual.running)}"
+            words.append(f"changed {key}{result} to {desired}")
         if not same_words(actual.kept, self._wanted):
-            words.append(f"set {key} to {wanted} in {path}")
+            words.append(f"set {key} to {desired} in {path}")
         return f"Would have {', would have '.join(words)}"
 
     @property
@@ -174,8 +174,8 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     def edited_place(self, actual: SysctlState) -> EditedPlace:
         del actual
         file = self._file
-        found, content, _ = file.plan(self.context.system, lambda text: text)
-        return EditedPlace(file.path, file.real, None if found is None else content)
+        result, content, _ = file.plan(self.context.system, lambda text: text)
+        return EditedPlace(file.path, file.real, None if result is None else content)
 
     @classmethod
     def edited_content(cls, properties: SysctlProperties, content: bytes | None) -> bytes | None:
@@ -248,21 +248,21 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     def _set(self, actual: SysctlState) -> None:
         """Set the value in the kernel, then verify it."""
-        wanted, path = self._wanted, path_of(self._key)
+        desired, path = self._wanted, path_of(self._key)
         if self.properties.ensure == "absent":
             self._note_removed()
             return
-        if same_words(actual.running, wanted):
+        if same_words(actual.running, desired):
             return
         if why := self._why_not(actual):
             raise ResourceError(why)
         try:
-            self.context.system.write_kernel(path, wanted.encode() + b"\n")
+            self.context.system.write_kernel(path, desired.encode() + b"\n")
         except OSError as error:
-            said = f"the kernel refuses {self._shown(wanted)}: {reason(error)}"
-            raise ResourceError(f"{said}. It stays {self._shown(actual.running or '')}") from None
-        if not same_words(found := self._running(), wanted):
-            raise ResourceError(f"the kernel made {self._shown(found or '')} of {self._shown(wanted)}")
+            text = f"the kernel refuses {self._shown(desired)}: {reason(error)}"
+            raise ResourceError(f"{text}. It stays {self._shown(actual.running or '')}") from None
+        if not same_words(result := self._running(), desired):
+            raise ResourceError(f"the kernel made {self._shown(result or '')} of {self._shown(desired)}")
 
     def _why_not(self, actual: SysctlState) -> str:
         """Return why the kernel cannot accept the value, empty if it may."""
@@ -292,8 +292,10 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     def _remember(self, resources: "Sequence[Sysctl]") -> None:
         """Record lines outside the default file. A parameter that is no longer declared has only its key."""
-        kept = {each._key: each.properties.path for each in resources if each.properties.ensure == "present"}
-        others = {key: path for key, path in kept.items() if path != DEFAULT_PATH}
+        remaining = {
+            each._key: each.properties.path for each in resources if each.properties.ensure == "present"
+        }
+        others = {key: path for key, path in remaining.items() if path != DEFAULT_PATH}
         if others and self.context.state_directory is not None:
             remember(others, self.context)
 
@@ -364,12 +366,12 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         return False
 
 
-def _one_value(one: Any, other: Any) -> Any:
-    if one is None or other is None:
-        return other if one is None else one
-    if str(one).split() != str(other).split():
-        raise ValueError(f"{one!r} is not {other!r}")
-    return one
+def _one_value(first: Any, other: Any) -> Any:
+    if first is None or other is None:
+        return other if first is None else first
+    if str(first).split() != str(other).split():
+        raise ValueError(f"{first!r} is not {other!r}")
+    return first
 
 
 class LeftSysctl(Sysctl):

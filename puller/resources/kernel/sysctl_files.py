@@ -84,9 +84,9 @@ def path_of(normal: str) -> str:
     return f"{file_content.PROC_SYS}/{normal}"
 
 
-def same_words(one: str | None, other: str | None) -> bool:
+def same_words(first: str | None, other: str | None) -> bool:
     """Return whether both values are equal for the kernel. ``None`` differs from an empty value."""
-    return one is not None and other is not None and one.split() == other.split()
+    return first is not None and other is not None and first.split() == other.split()
 
 
 def module_of(normal: str) -> str | None:
@@ -164,22 +164,22 @@ class _Line(NamedTuple):
     def find(cls, line: str) -> Self | None:
         """Return the parts of a line, ``None`` for a comment or an invalid line."""
         # A single regular expression would need quadratic time on a line with a megabyte of blanks.
-        left, equals, right = line.partition("=")
-        start = match[0] if (match := _START.match(left)) else ""
-        key = left[len(start) :].rstrip()
+        leftovers, equals, right = line.partition("=")
+        start = match[0] if (match := _START.match(leftovers)) else ""
+        key = leftovers[len(start) :].rstrip()
         if not equals or not key or key[0] in "#;-":
             return None
         body = right.removesuffix("\n")
         value = body.strip()
         blanks = body[: len(body) - len(body.lstrip())]
-        between = left[len(start) + len(key) :] + equals + blanks
+        between = leftovers[len(start) + len(key) :] + equals + blanks
         return cls(start, key, between, value, right[len(blanks) + len(value) :])
 
 
 def parse(text: str) -> dict[str, str]:
     """Return the values in a file by normalised key."""
-    found = map(_Line.find, text.split("\n"))
-    return {normalized(line.key): line.value for line in found if line}
+    result = map(_Line.find, text.split("\n"))
+    return {normalized(line.key): line.value for line in result if line}
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:
@@ -190,22 +190,22 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
         if found_line := _Line.find(line):
             places.setdefault(normalized(found_line.key), []).append(index)
     for edit in edits:
-        found = places.setdefault(normalized(edit.key), [])
+        result = places.setdefault(normalized(edit.key), [])
         if edit.value is None:
-            for index in found:
+            for index in result:
                 lines[index] = ""
-            found.clear()
-        elif found:
-            lines[found[-1]] = _with_value(lines[found[-1]], edit.value)
+            result.clear()
+        elif result:
+            lines[result[-1]] = _with_value(lines[result[-1]], edit.value)
         else:
-            found.append(len(lines))
+            result.append(len(lines))
             _append(lines, f"{edit.key} = {edit.value}\n")
     return "".join(lines)
 
 
 def _with_value(line: str, value: str) -> str:
-    found = _Line.find(line)
-    return line if found is None else "".join(found._replace(value=value))
+    result = _Line.find(line)
+    return line if result is None else "".join(result._replace(value=value))
 
 
 def _append(lines: list[str], line: str) -> None:
@@ -287,10 +287,10 @@ def _stat(path: str) -> os.stat_result | None:
         return None
 
 
-def _identity(found: os.stat_result | None) -> _Identity | None:
-    if found is None:
+def _identity(status: os.stat_result | None) -> _Identity | None:
+    if status is None:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _decoded(content: bytes) -> str:
@@ -319,8 +319,8 @@ def remember(paths: Mapping[str, str], context: Context) -> None:
 def find_place(key: str, context: Context) -> str | None:
     """Return the file of a normalised key, ``None`` for the default file. Raises ``OSError``."""
     file = _record(context)
-    found = file and file.load(context.log, noop=context.noop)
-    return found.paths.get(key) if found else None
+    result = file and file.load(context.log, noop=context.noop)
+    return result.paths.get(key) if result else None
 
 
 def _record(context: Context) -> "StateFile[_Places] | None":

@@ -192,12 +192,14 @@ class Apt(Manager):
         return {
             name: True
             for name in names
-            if any((name.partition(":")[0], one) in marked for one in self._architectures(name))
+            if any(
+                (name.partition(":")[0], architecture) in marked for architecture in self._architectures(name)
+            )
         }
 
     def is_held(self, job: Job, name: str, *, to_hold: bool) -> bool:
-        found = self.found(job, name)
-        return found.held or any(one.held for one in found.installed)
+        status = self.found(job, name)
+        return status.held or any(item.held for item in status.installed)
 
     def hold(self, job: Job, names: Sequence[str], *, held: bool) -> None:
         verb = "hold" if held else "unhold"
@@ -250,21 +252,21 @@ class Apt(Manager):
         return {name: self._found(name, database) for name in names}
 
     def _found(self, name: str, database: Database) -> Found:
-        package, wanted = name.partition(":")[0], self._architectures(name)
-        installed = [one for one in database.installed.get(package, ()) if one.architecture in wanted]
+        package, desired = name.partition(":")[0], self._architectures(name)
+        installed = [item for item in database.installed.get(package, ()) if item.architecture in desired]
         if installed:
             return Found(installed)
-        providers = (one.name for one in database.provided.get(package, ()) if one.architecture in wanted)
-        has_configuration = not wanted.isdisjoint(database.configured.get(package, ()))
-        is_held = not wanted.isdisjoint(database.held.get(package, ()))
+        providers = (item.name for item in database.provided.get(package, ()) if item.architecture in desired)
+        has_configuration = not desired.isdisjoint(database.configured.get(package, ()))
+        is_held = not desired.isdisjoint(database.held.get(package, ()))
         return Found((), sorted(set(providers)), has_configuration, is_held)
 
     def _list_policies(self, job: Job, names: Sequence[str], release: str | None) -> Mapping[str, Policy]:
         options = (*_cache_options(job), *_release_options(release))
         completed = job.query("apt-cache", *options, "policy", "--", *names)
-        found = parse_policies(output("apt-cache policy", completed))
+        policies = parse_policies(output("apt-cache policy", completed))
         # apt omits this machine's architecture and ``all``.
-        return {name: policy for name in names if (policy := found.get(self._canonical(name)))}
+        return {name: policy for name in names if (policy := policies.get(self._canonical(name)))}
 
 
 def parse_database(text: str) -> Database:
@@ -283,9 +285,9 @@ def parse_database(text: str) -> Database:
             database.configured.setdefault(package, set()).add(architecture)
         elif status != "not-installed":
             status = "installed" if status in _STATUSES_OF_INSTALLED else status
-            one = Installed(version, architecture, status, want == "hold")
-            database.installed.setdefault(package, []).append(one)
-            for name in _names(provides) if one.is_complete else ():
+            item = Installed(version, architecture, status, want == "hold")
+            database.installed.setdefault(package, []).append(item)
+            for name in _names(provides) if item.is_complete else ():
                 database.provided.setdefault(name, []).append(Record(package, version, architecture))
     return database
 
@@ -297,17 +299,17 @@ def _names(provides: str) -> list[str]:
 
 def parse_policies(text: str) -> dict[str, Policy]:
     """Parse the output of ``apt-cache policy`` by package, in apt's spelling."""
-    found: dict[str, Policy] = {}
+    policies: dict[str, Policy] = {}
     policy = Policy()
     for line in text.splitlines():
         if not line.startswith(" "):
-            policy = found[line.removesuffix(":")] = Policy()
+            policy = policies[line.removesuffix(":")] = Policy()
         elif line.startswith("  Candidate: "):
             candidate = line.split()[1]
             policy.candidate = None if candidate == "(none)" else candidate
         elif version := _VERSION_LINE.match(line):
             policy.versions.append(version[1])
-    return found
+    return policies
 
 
 def parse_marks(text: str) -> set[tuple[str, str]]:
@@ -320,16 +322,16 @@ def parse_marks(text: str) -> set[tuple[str, str]]:
     return marked
 
 
-def _native_architecture(found: Mapping[str, Sequence[Installed]]) -> str:
+def _native_architecture(result: Mapping[str, Sequence[Installed]]) -> str:
     """Return the architecture of this machine, which is dpkg's, without a process."""
-    for one in found.get("dpkg", ()):
-        return one.architecture
+    for item in result.get("dpkg", ()):
+        return item.architecture
     raise ResourceError("dpkg-query does not list dpkg, whose architecture is this machine's")
 
 
-def _operand(wanted: Wanted) -> str:
+def _operand(desired: Wanted) -> str:
     """Return a package as an argument of ``apt-get install``. A path begins with a slash."""
-    return wanted.file or (f"{wanted.name}={wanted.version}" if wanted.version else wanted.name)
+    return desired.file or (f"{desired.name}={desired.version}" if desired.version else desired.name)
 
 
 def _apt_get(job: Job, request: Request, *options: str) -> tuple[str, ...]:
@@ -337,7 +339,7 @@ def _apt_get(job: Job, request: Request, *options: str) -> tuple[str, ...]:
     verb, operands = "purge" if request.purge else "remove", list(request.remove)
     chosen = [*options, *(("--allow-change-held-packages",) if request.changes_held else ())]
     if request.install:
-        verb, operands = "install", [_operand(one) for one in request.install]
+        verb, operands = "install", [_operand(item) for item in request.install]
         operands += [f"{name}-" for name in request.remove]
         chosen += ("--allow-downgrades",) if request.downgrades else ()
         chosen += _release_options(request.options.release)

@@ -24,20 +24,20 @@ def give_answers(job: Job, answers: Sequence[tuple[str, Answer]]) -> None:
 
     Raises ``ResourceError`` if debconf then has other answers.
     """
-    lines = [f"{package} {one.question} {one.type} {one.value.reveal()}\n" for package, one in answers]
-    given = _called("debconf-set-selections", job.execute, lines)
-    if given.exit_code != 0:
-        raise ResourceError(f"debconf-set-selections: {given.outcome}")
-    asked = _called("debconf-communicate", job.query, [f"GET {one.question}\n" for _, one in answers])
-    found = asked.stdout.split("\n")[:-1]
-    for (package, one), line in zip(answers, found, strict=False):
-        if line != f"0 {one.value.reveal()}":
+    lines = [f"{package} {item.question} {item.type} {item.value.reveal()}\n" for package, item in answers]
+    provided = _called("debconf-set-selections", job.execute, lines)
+    if provided.exit_code != 0:
+        raise ResourceError(f"debconf-set-selections: {provided.outcome}")
+    requested = _called("debconf-communicate", job.query, [f"GET {item.question}\n" for _, item in answers])
+    result = requested.stdout.split("\n")[:-1]
+    for (package, item), line in zip(answers, result, strict=False):
+        if line != f"0 {item.value.reveal()}":
             raise ResourceError(
-                f"debconf does not have the answer to {one.question} that {package} was given"
+                f"debconf does not have the answer to {item.question} that {package} was given"
             )
-    if len(found) != len(answers):
+    if len(result) != len(answers):
         raise ResourceError(
-            f"debconf-communicate: {asked.outcome}, and {len(found)} answers of {len(answers)}"
+            f"debconf-communicate: {requested.outcome}, and {len(result)} answers of {len(answers)}"
         )
 
 
@@ -50,19 +50,19 @@ def find_other_answers(answers: Sequence[Answer], context: Context) -> Iterator[
     if Database not in context.shared:
         context.shared[Database] = Database((DATABASE,), _parse)
     known: Mapping[str, str] = context.shared[Database].current(context)
-    for one in answers:
-        if known.get(one.question, one.value.reveal()) != one.value.reveal():
-            yield one.question
+    for answer in answers:
+        if known.get(answer.question, answer.value.reveal()) != answer.value.reveal():
+            yield answer.question
 
 
 def _parse(contents: Mapping[str, bytes]) -> Mapping[str, str]:
     """Return the values of stanzas with ``Name: …`` and ``Value: …``. Unanswered questions have no value."""
-    found = {}
+    result = {}
     for stanza in contents.get(DATABASE, b"").decode(errors="replace").split("\n\n"):
         fields = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line)
         if "Name" in fields and "Value" in fields:
-            found[fields["Name"]] = fields["Value"]
-    return found
+            result[fields["Name"]] = fields["Value"]
+    return result
 
 
 def _called(program: str, run: Callable[..., Completed], lines: Sequence[str]) -> Completed:

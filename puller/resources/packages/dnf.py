@@ -120,7 +120,7 @@ class Dnf(Manager):
     def _words(self, job: Job, request: Request) -> list[str]:
         """Return the verb and the packages of the command for a request, which either installs or removes."""
         if request.install:
-            return ["install", *(self._specification(job, one) for one in request.install)]
+            return ["install", *(self._specification(job, item) for item in request.install)]
         return ["remove", *map(rpm_name, request.remove)]
 
     def canonical(self, job: Job, name: str) -> str:
@@ -160,7 +160,7 @@ class Dnf(Manager):
     def _without_architecture(self, job: Job, name: str) -> str:
         """Return ``glibc`` for ``glibc.i686``, because a lock covers all architectures. ``python3.11`` stays."""
         name = rpm_name(name)
-        endings = (f".{one.architecture}" for one in self.found(job, name).installed)
+        endings = (f".{item.architecture}" for item in self.found(job, name).installed)
         return next((name.removesuffix(end) for end in endings if name.endswith(end)), name)
 
     def read_package(self, job: Job, path: str) -> Record:
@@ -187,15 +187,15 @@ class Dnf(Manager):
         if completed.exit_code != 0:
             self.refresh_problem = str(failure("dnf makecache --refresh", completed))
 
-    def _specification(self, job: Job, wanted: Wanted) -> str:
-        name = rpm_name(wanted.name)
-        if wanted.file:
-            return wanted.file
-        if wanted.version is None:
+    def _specification(self, job: Job, desired: Wanted) -> str:
+        name = rpm_name(desired.name)
+        if desired.file:
+            return desired.file
+        if desired.version is None:
             return name
         # Include the epoch even if it is 0. Without an epoch, dnf accepts any.
-        version = wanted.version if ":" in wanted.version else f"0:{wanted.version}"
-        for record in self._available.about(job, wanted.name) or ():
+        version = desired.version if ":" in desired.version else f"0:{desired.version}"
+        for record in self._available.about(job, desired.name) or ():
             if record.name != name:  # the name has an architecture, so the result needs it
                 return f"{record.name}-{version}.{record.architecture}"
         return f"{name}-{version}"
@@ -233,13 +233,13 @@ class Dnf(Manager):
             raise failure("rpm -q", completed)
         if _ERROR.search(completed.stderr):
             raise failure("rpm -q", completed)
-        found = _for_names(records, names)
+        result = _for_names(records, names)
         return {
             name: Found(
-                [Installed(one.version, one.architecture) for one in of_name],
+                [Installed(item.version, item.architecture) for item in of_name],
                 () if of_name else _providers(records, name),
             )
-            for name, of_name in found.items()
+            for name, of_name in result.items()
         }
 
     def _list_provided(self, job: Job, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -278,7 +278,7 @@ class Dnf(Manager):
         printed = f"{completed.stderr}\n{completed.stdout}"
         self._is_fetched = completed.exit_code == 0 or not _NOT_FETCHED.search(printed)
         records, _ = parse_records(output("dnf repoquery", completed))
-        return _for_names([one for one in records if one.architecture not in _SOURCES], names)
+        return _for_names([record for record in records if record.architecture not in _SOURCES], names)
 
 
 def rpm_name(name: str) -> str:
@@ -317,7 +317,7 @@ _LOCK = re.compile(r"^(?:Package name: (\S+)|([^\s!#]\S*)-(?:\d+:)?[^-\s]+-[^-\s
 
 def parse_locks(text: str) -> set[str]:
     """Return the names that ``versionlock`` lists. dnf 4 prints ``tool-0:1.0-1.*``, dnf 5 several lines for each."""
-    return {found[1] or found[2] for found in _LOCK.finditer(text)}
+    return {match[1] or match[2] for match in _LOCK.finditer(text)}
 
 
 def parse_updates(text: str) -> list[Record]:
@@ -337,11 +337,11 @@ def _providers(records: Mapping[Record, frozenset[str]], name: str) -> list[str]
 
 def _for_names(records: Iterable[Record], names: Sequence[str]) -> dict[str, list[Record]]:
     """Return the records for each name: ``glibc`` matches all architectures, ``glibc.i686`` matches one."""
-    found: dict[str, list[Record]] = {}
+    result: dict[str, list[Record]] = {}
     for record in records:
         for name in (record.name, f"{record.name}.{record.architecture}"):
-            found.setdefault(name, []).append(record)
-    return {name: found.get(rpm_name(name), []) for name in names}
+            result.setdefault(name, []).append(record)
+    return {name: result.get(rpm_name(name), []) for name in names}
 
 
 def _is_complete(simulated: Completed) -> bool:

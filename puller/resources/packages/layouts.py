@@ -59,8 +59,8 @@ def accepting_changes(system: System) -> list[str]:
 
 def _of_lines(text: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
-        if found := _ONE_LINE.match(line.partition("#")[0]):
-            yield found[1], found[2]
+        if match := _ONE_LINE.match(line.partition("#")[0]):
+            yield match[1], match[2]
 
 
 def _of_stanzas(text: str) -> Iterator[tuple[str, str]]:
@@ -181,12 +181,12 @@ class AptLayout(Layout):
         }
 
     def places(self, system: System) -> Iterator[str]:
-        parts = f"{self.root}/sources.list.d"
+        pieces = f"{self.root}/sources.list.d"
         yield f"{self.root}/sources.list"
         # apt ignores names with other characters.
         yield from (
-            f"{parts}/{name}"
-            for name in _names(system, parts)
+            f"{pieces}/{name}"
+            for name in _names(system, pieces)
             if name.endswith((".list", ".sources")) and name.isascii()
         )
 
@@ -286,10 +286,10 @@ def plain(url: str) -> str:
     apt stores downloads under a name without the scheme, so ``http`` and ``https`` conflict.
     """
     try:
-        parts = urlsplit(url)
+        url_parts = urlsplit(url)
     except ValueError:  # apt reports it
         return url
-    return f"{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}"
+    return f"{url_parts.netloc.rpartition('@')[2].lower()}{url_parts.path.rstrip('/')}"
 
 
 def _sections(path: str, text: str) -> list[SectionProxy]:

@@ -63,10 +63,10 @@ class Job(msgspec.Struct, frozen=True):
         return _started(self.system.execute, command)
 
 
-def output(what: str, completed: Completed, accepted: Sequence[int] = (0,)) -> str:
+def output(description: str, completed: Completed, accepted: Sequence[int] = (0,)) -> str:
     """Return stdout. Raises ``ResourceError`` if the exit code is not accepted."""
     if completed.exit_code not in accepted:
-        raise failure(what, completed)
+        raise failure(description, completed)
     return completed.stdout
 
 
@@ -217,8 +217,8 @@ class Manager(ABC):
 
     def installed(self, job: Job, name: str) -> tuple[Installed, ...]:
         """Return every installed version of a package, the newest first."""
-        found = self.found(job, name).installed
-        return tuple(sorted(found, key=lambda one: self.order.key(one.version), reverse=True))
+        status = self.found(job, name).installed
+        return tuple(sorted(status, key=lambda item: self.order.key(item.version), reverse=True))
 
     def found(self, job: Job, name: str) -> Found:
         """Return the installed packages of a name."""
@@ -226,15 +226,15 @@ class Manager(ABC):
 
     def find_version(self, job: Job, name: str, request: str) -> str:
         """Return the newest available version that meets a request. The error lists the available versions."""
-        found = self._find_matching(job, name, request)
-        if not found and not job.noop and self._remedy_once(self.refresh, job):
-            found = self._find_matching(job, name, request)
-        if not found:
+        matching = self._find_matching(job, name, request)
+        if not matching and not job.noop and self._remedy_once(self.refresh, job):
+            matching = self._find_matching(job, name, request)
+        if not matching:
             there_is = ", ".join(self._sorted(self.available(job, name))) or "none"
             raise self._with_refresh_problem(
                 ResourceError(f"version {request} is not available (available: {there_is})")
             )
-        return found[-1]
+        return matching[-1]
 
     def require_offer(self, job: Job, name: str, request: str | None) -> None:
         """In noop, raise ``ResourceError`` if the repositories lack the package or its version.
@@ -334,8 +334,8 @@ class Manager(ABC):
 
     def delivers(self, job: Job, plan: Plan, name: str) -> bool:
         """Return whether the package of this name, or a provider of it, is installed after a plan."""
-        found = self.found(job, name)
-        if found.installed or found.providers:
+        status = self.found(job, name)
+        if status.installed or status.providers:
             return True
         if any(self.is_named(job, record, name) for record in plan.installs):
             return True

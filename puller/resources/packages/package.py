@@ -54,9 +54,9 @@ class Package(Resource[PackageProperties, PackageState]):
         if not self._is_to_go:
             manager.refuse_options(properties.options or DEFAULTS, has_debconf=bool(properties.debconf))
         self._notes = ()
-        found = manager.found(job, properties.name)
+        status = manager.found(job, properties.name)
         installed = manager.installed(job, properties.name)
-        is_held = found.held or any(one.held for one in installed)
+        is_held = status.held or any(item.held for item in installed)
         if properties.held is not None:
             is_held = manager.is_held(job, properties.name, to_hold=properties.held)
         is_automatic = bool(installed) and not self._is_to_go and manager.is_automatic(job, properties.name)
@@ -65,8 +65,8 @@ class Package(Resource[PackageProperties, PackageState]):
         return PackageState(
             installed,
             self._candidate(installed),
-            tuple(found.providers),
-            found.has_configuration,
+            tuple(status.providers),
+            status.has_configuration,
             is_held,
             is_automatic,
         )
@@ -85,18 +85,18 @@ class Package(Resource[PackageProperties, PackageState]):
 
     def differences(self, actual: PackageState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        found = []
+        results = []
         if (action := self._action(actual)) is not None:
             candidate = f" ({actual.candidate})" if actual.candidate else ""
             there = f"{actual} with its configuration files" if actual.has_configuration else str(actual)
-            found.append(presence(there, self.properties.ensure + candidate))
+            results.append(presence(there, self.properties.ensure + candidate))
         held = self.properties.held
         # Report only the removal, because a removal also releases the package.
         if held is not None and held != actual.held:
-            found.append(changed("held", _word(actual.held), _word(held)))
+            results.append(changed("held", _word(actual.held), _word(held)))
         if action is None and actual.is_automatic:
-            found.append(changed("installed", "only for other packages", "by request"))
-        return found if action not in REMOVALS else found[:1]
+            results.append(changed("installed", "only for other packages", "by request"))
+        return results if action not in REMOVALS else results[:1]
 
     def change(self, differences: Sequence[Difference], actual: PackageState) -> None:
         del differences
@@ -123,7 +123,7 @@ class Package(Resource[PackageProperties, PackageState]):
         changing = [member for member in members if member[0]._action(member[1]) is not None]
         # 3. Release
         to_release = members if held is False else changing if held else ()
-        if released := _names([(one, seen) for one, seen in to_release if seen.held]):
+        if released := _names([(item, seen) for item, seen in to_release if seen.held]):
             manager.hold(job, released, held=False)
         try:
             # 4. Remove or install
@@ -137,7 +137,7 @@ class Package(Resource[PackageProperties, PackageState]):
         if held:
             manager.hold(job, _names(members), held=True)
         # 6. Mark
-        if automatic := [one.properties.name for one, seen in members if seen.is_automatic]:
+        if automatic := [item.properties.name for item, seen in members if seen.is_automatic]:
             manager.mark_manual(job, automatic)
 
     @classmethod
@@ -150,10 +150,10 @@ class Package(Resource[PackageProperties, PackageState]):
             return
         cls._answer(job, members)
         with contextlib.ExitStack() as files:
-            wanted = [resource._wanted(actual, files) for resource, actual in members]
+            desired = [resource._wanted(actual, files) for resource, actual in members]
             options = properties.options or DEFAULTS
             manager.install(
-                job, wanted, downgrades=properties.is_versioned, options=options, approve=first._approve
+                job, desired, downgrades=properties.is_versioned, options=options, approve=first._approve
             )
 
     def _approve(self, plan: Plan, request: "Request") -> None:
@@ -269,7 +269,7 @@ class Package(Resource[PackageProperties, PackageState]):
 
     def _action_for_version(self, actual: PackageState, newest: Installed) -> Action | None:
         order, ensure = self._manager.order, self.properties.ensure
-        if any(order.compare_to_request(one.version, ensure) == 0 for one in actual.installed):
+        if any(order.compare_to_request(item.version, ensure) == 0 for item in actual.installed):
             return None
         return Action.UPGRADE if order.compare_to_request(newest.version, ensure) < 0 else Action.DOWNGRADE
 
@@ -378,15 +378,15 @@ class Package(Resource[PackageProperties, PackageState]):
         options = properties.options or DEFAULTS
         if properties.source is not None:
             path = self._file.path_to_plan(dry_run.files.keep) if self._file is not None else None
-            wanted = Wanted(properties.name, actual.candidate, path) if path else None
+            desired = Wanted(properties.name, actual.candidate, path) if path else None
         elif self._may_get_repositories() or not manager.knows_repositories(job, properties.name):
             return None
         else:
-            wanted = self._wanted(actual, contextlib.ExitStack())
-        if wanted is None:
+            desired = self._wanted(actual, contextlib.ExitStack())
+        if desired is None:
             return None
         return Request(
-            (wanted,),
+            (desired,),
             downgrades=properties.is_versioned,
             changes_held=properties.held is not None,
             options=options,
@@ -404,7 +404,7 @@ class Package(Resource[PackageProperties, PackageState]):
     def _refuse(self, actual: PackageState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         ensure = self.properties.ensure
-        held = next((one for one in actual.installed if one.held and one.is_complete), None)
+        held = next((item for item in actual.installed if item.held and item.is_complete), None)
         if self.properties.held is None and self._action(actual) is not None:
             if held:
                 raise ResourceError(
@@ -483,12 +483,12 @@ class Package(Resource[PackageProperties, PackageState]):
         return agree(first, second, rules={"ensure": _one_ensure})
 
 
-def _one_ensure(one: str, other: str) -> str:
-    if one in GONE and other in GONE:
+def _one_ensure(first: str, other: str) -> str:
+    if first in GONE and other in GONE:
         return "purged"  # purging includes removal
-    if "present" not in (one, other) or one in GONE or other in GONE:
-        raise ValueError(f"{one} is not {other}")
-    return other if one == "present" else one
+    if "present" not in (first, other) or first in GONE or other in GONE:
+        raise ValueError(f"{first} is not {other}")
+    return other if first == "present" else first
 
 
 def _names(members: "Iterable[tuple[Package, PackageState]]") -> list[str]:

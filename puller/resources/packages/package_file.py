@@ -37,8 +37,8 @@ def private_directory(system: System, mode: int) -> Iterator[str]:
     try:
         yield path
     finally:
-        if (found := system.lstat(path)) is not None:
-            system.remove_tree(path, found)
+        if (status := system.lstat(path)) is not None:
+            system.remove_tree(path, status)
 
 
 _REMEMBERED = "package-files.json"
@@ -68,8 +68,8 @@ class PackageFile:
                 self._path()  # raises for a missing file, even if its contents are cached
             record = self._remembered(manager, job)
         if not manager.is_named(job, record, self._name):
-            found = f"{record.name} ({record.architecture})"
-            raise ResourceError(f"source {self._source} is the package {found}", expected=f"{self._name}")
+            result = f"{record.name} ({record.architecture})"
+            raise ResourceError(f"source {self._source} is the package {result}", expected=f"{self._name}")
         return record
 
     @contextlib.contextmanager
@@ -129,23 +129,23 @@ class PackageFile:
             return fetched(self._context.fetch, self._source, self._wanted)
         data = self._context.system.read(self._path())
         if (digest := sha256([data])) != self._wanted:
-            what = f"source {self._source} has sha256 {digest}, expected {self._wanted}"
-            raise ResourceError(what, code=ProblemCode.CHECKSUM_MISMATCH)
+            detail = f"source {self._source} has sha256 {digest}, expected {self._wanted}"
+            raise ResourceError(detail, code=ProblemCode.CHECKSUM_MISMATCH)
         return data
 
     # Files with a checksum: the package manager reads a private copy of the verified bytes. A user who can write the
     # file must not pass other data to a parser that runs as root.
 
     def _remembered(self, manager: Manager, job: Job) -> "Record":
-        file, noop, wanted = self._file(), self._context.noop, self._wanted or ""
+        file, noop, desired = self._file(), self._context.noop, self._wanted or ""
         known = (file.load(self._context.log, noop=noop) or {}) if file else {}
-        if wanted in known:
+        if desired in known:
             if noop and not is_url(self._source):
                 self._content()  # raises for a file that the real run would not install
-            return Record(*known[wanted])
+            return Record(*known[desired])
         record = self._read(manager, job)
         if file and not noop:
-            file.save({**known, wanted: (record.name, record.version, record.architecture)})
+            file.save({**known, desired: (record.name, record.version, record.architecture)})
         return record
 
     def _read(self, manager: Manager, job: Job) -> "Record":

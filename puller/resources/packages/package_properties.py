@@ -84,8 +84,10 @@ def check_package(properties: PackageProperties) -> Iterator[PropertyError]:
     elif name.endswith("-"):
         yield PropertyError("name", f"is {name!r}, which apt takes for a wish to remove {name.rstrip('-')!r}")
     if ensure not in STATES and not _VERSION.fullmatch(ensure):
-        wanted = ", ".join(STATES)
-        yield PropertyError("ensure", f"is {ensure!r}", expected=f"{wanted} or a version such as '1.24.0-1'")
+        expected = ", ".join(STATES)
+        yield PropertyError(
+            "ensure", f"is {ensure!r}", expected=f"{expected} or a version such as '1.24.0-1'"
+        )
     if properties.timeout <= 0:
         yield PropertyError("timeout", "is 0", expected="a time that the package manager can work in")
     yield from _check_options(properties)
@@ -96,12 +98,12 @@ def check_package(properties: PackageProperties) -> Iterator[PropertyError]:
 def _check_options(properties: PackageProperties) -> Iterator[PropertyError]:
     release = properties.options.release if properties.options else None
     if release is not None and not _RELEASE.fullmatch(release):
-        wanted = "the name of a release such as 'bookworm-backports'"
-        yield PropertyError("options", f"has the release {release!r}", place=("release",), expected=wanted)
+        expected = "the name of a release such as 'bookworm-backports'"
+        yield PropertyError("options", f"has the release {release!r}", place=("release",), expected=expected)
     if properties.held and properties.ensure in ("latest", *GONE):
-        what = "a package that is held stays in its version: expected ensure: present or a version"
+        detail = "a package that is held stays in its version: expected ensure: present or a version"
         yield PropertyError(
-            "held", f"is true, and ensure is {properties.ensure}", because=["ensure"], hint=what
+            "held", f"is true, and ensure is {properties.ensure}", because=["ensure"], hint=detail
         )
 
 
@@ -124,8 +126,8 @@ def _check_source(properties: PackageProperties) -> Iterator[PropertyError]:
             "checksum", "is missing", because=["source"], hint="it is required where source is a URL"
         )
     if properties.ensure == "latest":
-        what = "is given, but latest is only for repositories: expected ensure: present or a version"
-        yield PropertyError("source", what, because=["ensure"])
+        detail = "is given, but latest is only for repositories: expected ensure: present or a version"
+        yield PropertyError("source", detail, because=["ensure"])
 
 
 def _check_debconf(properties: PackageProperties) -> Iterator[PropertyError]:
@@ -134,8 +136,8 @@ def _check_debconf(properties: PackageProperties) -> Iterator[PropertyError]:
             sentence = f"has the question {answer.question!r}, expected one such as 'postfix/mailname'"
             yield PropertyError("debconf", sentence, place=(index, "question"))
         if answer.type not in _ANSWERS:
-            wanted = f"expected one of {', '.join(_ANSWERS)}"
-            yield PropertyError("debconf", f"has the type {answer.type!r}, {wanted}", place=(index, "type"))
+            expected = f"expected one of {', '.join(_ANSWERS)}"
+            yield PropertyError("debconf", f"has the type {answer.type!r}, {expected}", place=(index, "type"))
         value = str(answer.value.reveal())
         # debconf's database reads a backslash and an n as a newline. A backslash at the end continues the line.
         if any(piece in value for piece in ("\n", "\r", "\0", "\\n")) or value.endswith("\\"):

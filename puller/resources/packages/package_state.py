@@ -60,7 +60,7 @@ class PackageState(msgspec.Struct, frozen=True):
         if self.providers:
             return f"provided by {', '.join(self.providers)}"
         words = (
-            one.version if one.is_complete else f"{one.version} ({one.status})" for one in self.installed
+            item.version if item.is_complete else f"{item.version} ({item.status})" for item in self.installed
         )
         # Several architectures usually have the same version.
         return ", ".join(dict.fromkeys(words)) or "absent"
@@ -83,12 +83,16 @@ class Claims:
         manager, job = self._manager, self._job
         for wanted in request.install:
             if not wanted.file and not manager.delivers(job, plan, wanted.name):
-                chosen = ", ".join(f"{one.name} ({one.architecture})" for one in plan.installs) or "nothing"
+                chosen = (
+                    ", ".join(f"{install.name} ({install.architecture})" for install in plan.installs)
+                    or "nothing"
+                )
                 raise ResourceError(
                     f"no package has the name {wanted.name}. The package manager offers {chosen}"
                 )
         own = {
-            manager.canonical(job, name) for name in (*(one.name for one in request.install), *request.remove)
+            manager.canonical(job, name)
+            for name in (*(install.name for install in request.install), *request.remove)
         }
         removed = [name for name in map(self._canonical, plan.removals) if name not in own]
         if not plan.installs and not plan.removals:
@@ -97,9 +101,9 @@ class Claims:
         for name in removed:
             if (part := declared.get(name)) is not None and part.properties.ensure not in GONE:
                 raise NeededByAnother(_cannot("remove", f"{name}, which {part.reference} declares present"))
-        for one in plan.installs:
-            part = declared.get(name := manager.canonical(job, manager.full_name(job, one)))
-            if part is not None and name not in own and (why := self._excluded(part, name, one)):
+        for install in plan.installs:
+            part = declared.get(name := manager.canonical(job, manager.full_name(job, install)))
+            if part is not None and name not in own and (why := self._excluded(part, name, install)):
                 raise NeededByAnother(_cannot("install", why))
         self._require_providers(plan, {*removed, *map(self._canonical, request.remove)}, own, declared)
 
@@ -141,8 +145,10 @@ class Claims:
         manager, job, name = self._manager, self._job, properties.name
         installed = manager.found(job, name).installed
         if properties.is_versioned:
-            versions = (one.version for one in installed)
-            if not any(manager.order.compare_to_request(one, properties.ensure) == 0 for one in versions):
+            versions = (version.version for version in installed)
+            if not any(
+                manager.order.compare_to_request(version, properties.ensure) == 0 for version in versions
+            ):
                 yield Wanted(name, manager.find_version(job, name, properties.ensure))
         elif not installed and manager.is_offered(job, name):
             yield Wanted(name)
@@ -159,18 +165,18 @@ class Claims:
 
     def _declared(self, *, is_destructive: bool) -> Mapping[str, Part]:
         try:
-            parts = self._context.resources()
+            pieces = self._context.resources()
         except ResourceError:  # a loop or child manifest of unknown content may declare any package
             if is_destructive:
                 raise
             return {}
         return {
             self._canonical(part.properties.name): part
-            for part in parts
+            for part in pieces
             if part.type.type_name == self._type_name
         }
 
-    def _excluded(self, part: Part, name: str, one: Record) -> str:
+    def _excluded(self, part: Part, name: str, item: Record) -> str:
         """Return why a declaration excludes an installed or changed package, empty if it allows it."""
         ensure = getattr(part.properties, "ensure", "present")
         if ensure in GONE:
@@ -178,14 +184,14 @@ class Claims:
             return f"{name}, which {part.reference} declares {ensure}" if is_new else ""
         if (
             ensure in ("present", "latest")
-            or self._manager.order.compare_to_request(one.version, ensure) == 0
+            or self._manager.order.compare_to_request(item.version, ensure) == 0
         ):
             return ""
         is_met = any(
             self._manager.order.compare_to_request(other.version, ensure) == 0
             for other in self._manager.found(self._job, name).installed
         )
-        return f"{name} {one.version}, while {part.reference} declares {ensure}" if is_met else ""
+        return f"{name} {item.version}, while {part.reference} declares {ensure}" if is_met else ""
 
     def _require_providers(
         self,
@@ -198,13 +204,13 @@ class Claims:
         for name, part in declared.items() if removed else ():
             if part.properties.ensure in GONE or name in own:
                 continue
-            found = self._manager.found(self._job, name)
-            if found.installed or not found.providers or not removed.issuperset(found.providers):
+            status = self._manager.found(self._job, name)
+            if status.installed or not status.providers or not removed.issuperset(status.providers):
                 continue
             offered = {*self._manager.offered_providers(self._job, name)}
-            if offered.isdisjoint(one.name for one in plan.installs):
-                what = f"{', '.join(found.providers)}, which provides {part.reference}"
-                raise NeededByAnother(_cannot("remove", what))
+            if offered.isdisjoint(install.name for install in plan.installs):
+                detail = f"{', '.join(status.providers)}, which provides {part.reference}"
+                raise NeededByAnother(_cannot("remove", detail))
 
 
 class DryRun:
@@ -226,7 +232,7 @@ class DryRun:
             return request
         return msgspec.structs.replace(
             request,
-            install=(*(one for one in before.install if one.name in names), *request.install),
+            install=(*(item for item in before.install if item.name in names), *request.install),
             remove=(*(name for name in before.remove if name in names), *request.remove),
             downgrades=before.downgrades or request.downgrades,
             changes_held=before.changes_held or request.changes_held,
@@ -240,7 +246,7 @@ class DryRun:
         """Record a change and the removals that it causes."""
         self.request = self.with_next(request)
         self._removed.update(removals)
-        self.accepted += [*(one.name for one in request.install), *request.remove]
+        self.accepted += [*(item.name for item in request.install), *request.remove]
 
 
 def culprit(is_possible: Callable[[int], bool], accepted: Sequence[str]) -> str:
@@ -257,5 +263,5 @@ def culprit(is_possible: Callable[[int], bool], accepted: Sequence[str]) -> str:
     return accepted[high - 1]
 
 
-def _cannot(verb: str, what: str) -> str:
-    return f"is left as it is: the package manager would {verb} {what}"
+def _cannot(verb: str, description: str) -> str:
+    return f"is left as it is: the package manager would {verb} {description}"

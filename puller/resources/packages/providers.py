@@ -89,11 +89,11 @@ class Version(NamedTuple):
 
 def parse_version(text: str) -> Version:
     """Parse any text. The epoch ends at the first colon, and the release begins after the last hyphen."""
-    epoch, colon, rest = text.partition(":")
+    epoch, colon, remainder = text.partition(":")
     if not colon or not (epoch.isascii() and epoch.isdecimal()):
-        epoch, rest = "", text
-    version, hyphen, release = rest.rpartition("-")
-    return Version(epoch or None, version, release) if hyphen else Version(epoch or None, rest, None)
+        epoch, remainder = "", text
+    version, hyphen, release = remainder.rpartition("-")
+    return Version(epoch or None, version, release) if hyphen else Version(epoch or None, remainder, None)
 
 
 class Order:
@@ -113,12 +113,12 @@ class Order:
 
     def compare_to_request(self, installed: str, request: str) -> int:
         """Compare only the parts of ``installed`` that ``request`` also has."""
-        wanted, found = parse_version(request), parse_version(installed)
-        if wanted.epoch is None:
-            found = found._replace(epoch=None)
-        if wanted.release is None:
-            found = found._replace(release=None)
-        return _compared(self._key(found), self._key(wanted))
+        desired, version = parse_version(request), parse_version(installed)
+        if desired.epoch is None:
+            version = version._replace(epoch=None)
+        if desired.release is None:
+            version = version._replace(release=None)
+        return _compared(self._key(version), self._key(desired))
 
     def _key(self, version: Version) -> Key:
         release = self._missing_release if version.release is None else version.release

@@ -91,16 +91,16 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             return [presence("present", ABSENT)] if self._surplus(actual) else ()
         if not self._main(actual).found:
             return [presence(ABSENT, "present")]
-        found = [
-            one
+        differences = [
+            difference
             for path, content in self._wanted().items()
             if content is not None
-            for one in _differences(path, actual.files[path], content)
+            for difference in _differences(path, actual.files[path], content)
         ]
-        found += [presence(actual.files[path].kind, ABSENT, path) for path in self._surplus(actual)]
-        if not found and self.properties.enabled:
+        differences += [presence(actual.files[path].kind, ABSENT, path) for path in self._surplus(actual)]
+        if not differences and self.properties.enabled:
             self._require_readable({})
-        return found
+        return differences
 
     def change(self, differences: Sequence[Difference], actual: RepositoryState) -> None:
         """Install, update or remove the files of the repository.
@@ -114,27 +114,27 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         del differences
         # 1. Refuse
         self._refuse(actual)
-        wanted = self._wanted()
-        self._require_readable(wanted)
+        desired = self._wanted()
+        self._require_readable(desired)
         # 2. Fetch
-        if self._is_wanted and self.properties.enabled and self._offers_something_else(actual, wanted):
+        if self._is_wanted and self.properties.enabled and self._offers_something_else(actual, desired):
             self._layout.refresh(self._job, self.properties, self._key())
         # 3. Put
-        for path, content in wanted.items():
+        for path, content in desired.items():
             if content is not None and _differences(path, actual.files[path], content):
                 self._put(path, content, actual.files[path])
         # 4. Remove
         for path in reversed(self._surplus(actual)):
-            if (found := actual.files[path].found) is not None:
-                self.context.system.remove(path, found)
+            if (result := actual.files[path].found) is not None:
+                self.context.system.remove(path, result)
 
     def noop_message(self, differences: Sequence[Difference], actual: RepositoryState) -> str:
         del differences
         self._refuse(actual)
-        wanted = self._wanted()  # raises for an invalid key
+        desired = self._wanted()  # raises for an invalid key
         path = self._layout.paths(self.properties.name)[-1]
-        self._require_readable(wanted)
-        self._sources.plan(path, wanted[path])
+        self._require_readable(desired)
+        self._sources.plan(path, desired[path])
         if not self._is_wanted:
             self.context.system.expect(path, "absent")
             return "Would have removed the repository"
@@ -163,8 +163,8 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             path = layout.paths(properties.name)[-1]
             if (content := read_source(path)) is not None:
                 entries = {*layout.entries(path, content[0].decode(errors="replace"))}
-                wanted = (layout.wanted_entries(other) for other in declared if other.ensure != "absent")
-                if not all(entries.isdisjoint(each) for each in wanted):
+                desired = (layout.wanted_entries(other) for other in declared if other.ensure != "absent")
+                if not all(entries.isdisjoint(each) for each in desired):
                     return True
         return False
 
@@ -219,13 +219,13 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             return False
         return context.system.will_be_written(path) or context.uncertain(path)
 
-    def _offers_something_else(self, actual: RepositoryState, wanted: Files) -> bool:
+    def _offers_something_else(self, actual: RepositoryState, desired: Files) -> bool:
         """Return whether the package lists may differ from the last fetch. Pins do not affect them."""
-        pins = {path for path in wanted if path.endswith(".pref")}
+        pins = {path for path in desired if path.endswith(".pref")}
         return any(
-            seen.content != wanted[path]
+            seen.content != desired[path]
             for path, seen in actual.files.items()
-            if path not in pins and (seen.found or wanted[path] is not None)
+            if path not in pins and (seen.found or desired[path] is not None)
         )
 
     # Current state
@@ -257,10 +257,10 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         content = wanted.get(path)
         changed = {} if content is None else {path: content}
         if problem := self._sources.problem(self._job, self.properties.name, changed):
-            what = "cannot read its sources" + (" with this one, so nothing was changed" if changed else "")
+            detail = "cannot read its sources" + (" with this one, so nothing was changed" if changed else "")
             paths = list(dict.fromkeys(path for paths in self._find_others().values() for path in paths))
             others = f". The same repository is in {', '.join(paths)}: remove it there" if paths else ""
-            raise ResourceError(f"{self.provider} {what}{others}: {problem}")
+            raise ResourceError(f"{self.provider} {detail}{others}: {problem}")
 
     @property
     def _sources(self) -> Sources:
@@ -353,11 +353,11 @@ def _require_ours(key: str, path: str) -> str:
     return judged.path
 
 
-def _differences(path: str, seen: Seen, wanted: bytes) -> list[Difference]:
+def _differences(path: str, seen: Seen, desired: bytes) -> list[Difference]:
     if seen.found is None or seen.content is None:
         return [presence(seen.kind, "present", path)]
     differences = attribute_differences(seen.found, _ATTRIBUTES, "root", "root", path)
-    if seen.content != wanted:
-        digests = [short(sha256([content])) for content in (seen.content, wanted)]
+    if seen.content != desired:
+        digests = [short(sha256([content])) for content in (seen.content, desired)]
         differences.append(changed("content", digests[0], digests[1], path))
     return differences

@@ -61,8 +61,8 @@ def _require_apt_numbers(lines: Iterable[str], installs: int, removals: int) -> 
         )
 
 
-def _apt_not_understood(what: str) -> ResourceError:
-    return ResourceError(f"the output of apt-get --simulate is not understood: it has {what}")
+def _apt_not_understood(description: str) -> ResourceError:
+    return ResourceError(f"the output of apt-get --simulate is not understood: it has {description}")
 
 
 # The output of ``dnf --assumeno``.
@@ -182,5 +182,5 @@ def _require_dnf_numbers(summary: str, installs: int, removals: int, replaced: i
         )
 
 
-def _dnf_not_understood(what: str) -> ResourceError:
-    return ResourceError(f"the output of dnf --assumeno is not understood: it has {what}")
+def _dnf_not_understood(description: str) -> ResourceError:
+    return ResourceError(f"the output of dnf --assumeno is not understood: it has {description}")

@@ -175,10 +175,10 @@ class PostCommands(msgspec.Struct, frozen=True):
         for command in commands:
             self._run(command, path, copy)
         # 3. Read back
-        found = self.system.lstat(copy)
-        if found is None or not stat.S_ISREG(found.st_mode):
+        status = self.system.lstat(copy)
+        if status is None or not stat.S_ISREG(status.st_mode):
             raise ResourceError(f"{printable(path)}: is no longer a file after its post commands")
-        return Draft(self.system.read(copy), stat.S_IMODE(found.st_mode) & 0o777)
+        return Draft(self.system.read(copy), stat.S_IMODE(status.st_mode) & 0o777)
 
     def _run(self, command: PostCommand, path: str, copy: str) -> None:
         where = f"post command {command.text!r} on {printable(path)}"
@@ -201,9 +201,9 @@ class PostCommands(msgspec.Struct, frozen=True):
         try:
             self.system.set_note(place, _NOTE, self._note(path, rendered, [draft.data]), within=target)
         except OSError as error:
-            what = "its post commands have changed it, and that cannot be noted on this file system"
+            detail = "its post commands have changed it, and that cannot be noted on this file system"
             raise ResourceError(
-                f"{place}: {what}, so every run would do it again: {reason(error)}"
+                f"{place}: {detail}, so every run would do it again: {reason(error)}"
             ) from error
 
     def made(self, path: str, rendered: bytes, target: str) -> bool:
@@ -240,16 +240,16 @@ def place(
     _make_directories(system, target, ownership)
     # 3. Files
     for path, draft in files.items():
-        found = target.files[path]
-        if path in blocking or _is_directory(found):
-            found = None  # removed in step 1
-        wanted = ownership.of_draft(found, draft.mode)
+        result = target.files[path]
+        if path in blocking or _is_directory(result):
+            result = None  # removed in step 1
+        desired = ownership.of_draft(result, draft.mode)
         with needing(len(draft.data)):
-            system.replace_file(target.path(path), [draft.data], wanted, found, within=target.root)
+            system.replace_file(target.path(path), [draft.data], desired, result, within=target.root)
     # 4. Attributes
-    for path, wanted in attributes.items():
-        if (found := target.files[path]) is not None:
-            system.set_attributes(target.path(path), wanted, found, within=target.root)
+    for path, desired in attributes.items():
+        if (result := target.files[path]) is not None:
+            system.set_attributes(target.path(path), desired, result, within=target.root)
     # 5. Purge the rest
     # In the order of paths, which visits each directory of a deep tree once.
     _purge(system, target, [path for path in target.foreign.things if path not in blocking])
@@ -289,11 +289,11 @@ def _make_directories(system: System, target: Target, ownership: Ownership) -> N
             system.make_directory(target.path(path), ownership.of_directory(), within=target.root)
 
 
-def _purge(system: System, target: Target, things: Iterable[str]) -> None:
+def _purge(system: System, target: Target, items: Iterable[str]) -> None:
     """Remove foreign files, then foreign directories that become empty."""
     emptied: set[str] = set()
     with system.removing(target.root):
-        for path in things:
+        for path in items:
             _remove(system, target, path, target.foreign.things[path])
             for above in parents(path):
                 if above in emptied:
@@ -304,22 +304,22 @@ def _purge(system: System, target: Target, things: Iterable[str]) -> None:
                 _remove_if_empty(system, target.path(directory), within=target.root)
 
 
-def _remove(system: System, target: Target, path: str, found: os.stat_result | None) -> None:
-    if found is not None:
+def _remove(system: System, target: Target, path: str, status: os.stat_result | None) -> None:
+    if status is not None:
         with contextlib.suppress(FileNotFoundError):  # another process removed it first
-            system.remove(target.path(path), found, within=target.root)
+            system.remove(target.path(path), status, within=target.root)
 
 
 def _remove_if_empty(system: System, path: str, within: str = "") -> None:
-    found = system.lstat(path)
-    if found is None or not _is_directory(found) or system.children(path):
+    status = system.lstat(path)
+    if status is None or not _is_directory(status) or system.children(path):
         return
     try:
-        system.remove(path, found, within=within)
+        system.remove(path, status, within=within)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):  # filled meanwhile, or a mount point
             raise
 
 
-def _is_directory(found: os.stat_result | None) -> bool:
-    return found is not None and stat.S_ISDIR(found.st_mode)
+def _is_directory(status: os.stat_result | None) -> bool:
+    return status is not None and stat.S_ISDIR(status.st_mode)

@@ -131,11 +131,11 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
     def differences(self, actual: ScaffoldState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        found = [difference for differences in actual.differences.values() for difference in differences]
+        result = [difference for differences in actual.differences.values() for difference in differences]
         if self.properties.ensure == "present" and not actual.exists:
             itself = actual.target.itself if actual.target else None
-            found.insert(0, presence(kind(itself.st_mode) if itself else "absent", "a directory"))
-        return found
+            result.insert(0, presence(kind(itself.st_mode) if itself else "absent", "a directory"))
+        return result
 
     def change(self, differences: Sequence[Difference], actual: ScaffoldState) -> None:
         del differences
@@ -176,7 +176,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         if target is None or target.itself is None:
             return False
         # An obstacle at the path, which a scaffold never replaces, existed before it.
-        return not actual.exists or all(found is not None for found in target.files.values())
+        return not actual.exists or all(file is not None for file in target.files.values())
 
     def changed_paths(self, actual: ScaffoldState) -> Iterator[str]:
         if (target := actual.target) is None:
@@ -212,8 +212,8 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
 
         tree = self._wanted()
         require_same(tree, self._render())
-        found = {os.path.join(properties.name, path): file for path, file in tree.files.items()}
-        return found if (properties.mode or FileMode.ANY).leaves_programs else plain_files(found)
+        result = {os.path.join(properties.name, path): file for path, file in tree.files.items()}
+        return result if (properties.mode or FileMode.ANY).leaves_programs else plain_files(result)
 
     # Desired state
 
@@ -304,7 +304,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
                     raise ResourceError(f"{why}: {owner.reference}")
 
     def _place(self, target: Target, actual: ScaffoldState) -> None:
-        system, wanted, ownership = self.context.system, self._wanted(), self._ownership()
+        system, desired, ownership = self.context.system, self._wanted(), self._ownership()
         written = self._written(target, actual)
         # 4. Finish
         drafts = self._post.finish({path: self._draft(target.files[path], path) for path in written})
@@ -316,7 +316,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         place(system, target, ownership, drafts, attributes)
         # 6. Note
         for path, draft in drafts.items():
-            if draft.data != (rendered := wanted.files[path].data):
+            if draft.data != (rendered := desired.files[path].data):
                 self._post.remember(path, rendered, draft, target.root)
 
     def _written(self, target: Target, actual: ScaffoldState) -> list[str]:
@@ -328,24 +328,24 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
             path
             for path in actual.changed
             if path not in target.same
-            or ((found := target.files[path]) is not None and found.st_nlink > 1)
-            or (found is not None and requires_new_file(found, self._attributes(target, path)))
+            or ((result := target.files[path]) is not None and result.st_nlink > 1)
+            or (result is not None and requires_new_file(result, self._attributes(target, path)))
         ]
 
-    def _draft(self, found: os.stat_result | None, path: str) -> Draft:
+    def _draft(self, status: os.stat_result | None, path: str) -> Draft:
         """Return a rendered file with its mode. A post command may change the mode."""
         rendered, ownership = self._wanted().files[path], self._ownership()
-        if found is None or not stat.S_ISREG(found.st_mode):
+        if status is None or not stat.S_ISREG(status.st_mode):
             return Draft(rendered.data, ownership.of_draft(None, rendered.mode).mode)
-        attributes = ownership.of_file(found, is_program=self._is_program(path), is_written=True)
+        attributes = ownership.of_file(status, is_program=self._is_program(path), is_written=True)
         return Draft(rendered.data, attributes.mode)
 
     def _attributes(self, target: Target, path: str) -> Attributes:
         """Return the attributes of a file whose content stays."""
-        found = target.files[path]
-        if found is None:
+        result = target.files[path]
+        if result is None:
             raise ResourceError(f"{target.path(path)} is missing")
-        return self._ownership().of_file(found, is_program=self._is_program(path))
+        return self._ownership().of_file(result, is_program=self._is_program(path))
 
     def _is_program(self, path: str) -> bool | None:
         """Return whether a file is executable like its template. ``None`` if a post command may set the bit."""

@@ -95,8 +95,8 @@ def look_at(
 
 
 def _resolved(system: System, name: str) -> str:
-    found = system.lstat(name)
-    if found is None or not stat.S_ISLNK(found.st_mode):
+    status = system.lstat(name)
+    if status is None or not stat.S_ISLNK(status.st_mode):
         return name
     root = system.resolve(name)
     if root == name:
@@ -116,13 +116,13 @@ def _look_below(
 
 
 def _is_same(
-    system: System, root: str, path: str, found: os.stat_result, wanted: bytes, recognise: Recognise
+    system: System, root: str, path: str, status: os.stat_result, desired: bytes, recognise: Recognise
 ) -> bool:
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return False
-    if found.st_size == len(wanted) and system.read(f"{root}/{path}") == wanted:
+    if status.st_size == len(desired) and system.read(f"{root}/{path}") == desired:
         return True
-    return recognise(path, wanted, root)
+    return recognise(path, desired, root)
 
 
 def find_foreign(
@@ -138,7 +138,7 @@ def find_foreign(
     directories of the scaffold.
     """
     files, directories = rendered
-    things: dict[str, os.stat_result] = {}
+    items: dict[str, os.stat_result] = {}
     others: list[str] = []
     waiting: list[tuple[str, os.stat_result | None]] = [("", None)]
     while waiting:
@@ -154,13 +154,13 @@ def find_foreign(
                 if found.st_dev == device:
                     waiting.append((path, found))
             elif path not in files or not gives_way(found):
-                things[path] = found
+                items[path] = found
         if itself is not None and directory not in directories and directory not in owned.above:
             if children:
                 others.append(directory)
             else:
-                things[directory] = itself
-    return Foreign(dict(sorted(things.items())), tuple(reversed(others)))
+                items[directory] = itself
+    return Foreign(dict(sorted(items.items())), tuple(reversed(others)))
 
 
 def with_own_leftovers(
@@ -170,12 +170,12 @@ def with_own_leftovers(
 
     Excludes files that another resource owns now.
     """
-    things: dict[str, os.stat_result] = {}
+    items: dict[str, os.stat_result] = {}
     for path in receipt.files:
         if owned.is_owned(path):
             continue
-        if path not in tree.files and (found := own_file(system, target.root, path, receipt)) is not None:
-            things[path] = found
+        if path not in tree.files and (result := own_file(system, target.root, path, receipt)) is not None:
+            items[path] = result
     directories = sorted(
         (
             path
@@ -184,26 +184,26 @@ def with_own_leftovers(
         ),
         reverse=True,
     )
-    return msgspec.structs.replace(target, foreign=Foreign(things, tuple(directories)))
+    return msgspec.structs.replace(target, foreign=Foreign(items, tuple(directories)))
 
 
-def gives_way(found: os.stat_result) -> bool:
+def gives_way(status: os.stat_result) -> bool:
     """Return whether a rendered file may replace it. Only directories and devices may hold other data."""
-    mode = found.st_mode
+    mode = status.st_mode
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def in_the_way(target: Target) -> set[str]:
     """Return the foreign paths that obstruct a file or directory of the scaffold."""
-    things = sorted(target.foreign.things)
-    found = {path for path in things if path in target.directories or path in target.files}
+    items = sorted(target.foreign.things)
+    result = {path for path in items if path in target.directories or path in target.files}
     for file in target.files:
         below = f"{file}/"
-        index = bisect_left(things, below)
-        while index < len(things) and things[index].startswith(below):
-            found.add(things[index])
+        index = bisect_left(items, below)
+        while index < len(items) and items[index].startswith(below):
+            result.add(items[index])
             index += 1
-    return found
+    return result
 
 
 def require_possible(system: System, name: str, target: Target) -> None:
@@ -221,10 +221,10 @@ def require_possible(system: System, name: str, target: Target) -> None:
             raise _obstacle(target, path, found, "a file")
 
 
-def _obstacle(target: Target, path: str, found: os.stat_result, wanted: str) -> ResourceError:
+def _obstacle(target: Target, path: str, status: os.stat_result, desired: str) -> ResourceError:
     where = printable(target.path(path))
     return ResourceError(
-        f"{where} is {kind(found.st_mode)}", expected=wanted, hint="purge: true would replace it"
+        f"{where} is {kind(status.st_mode)}", expected=desired, hint="purge: true would replace it"
     )
 
 
@@ -255,10 +255,10 @@ class Ownership(msgspec.Struct, frozen=True):
             str(group),
         )
 
-    def of_draft(self, found: os.stat_result | None, mode: int) -> Attributes:
+    def of_draft(self, status: os.stat_result | None, mode: int) -> Attributes:
         """Return the attributes of a file that is written. ``mode`` is the draft's mode."""
-        is_kept = found is not None and stat.S_ISREG(found.st_mode)
-        uid, gid = (found.st_uid, found.st_gid) if found and is_kept else (os.geteuid(), os.getegid())
+        is_kept = status is not None and stat.S_ISREG(status.st_mode)
+        uid, gid = (status.st_uid, status.st_gid) if status and is_kept else (os.geteuid(), os.getegid())
         return Attributes(
             uid if self.uid is None else self.uid,
             gid if self.gid is None else self.gid,
@@ -325,8 +325,8 @@ def compare(
     """Return the state of a target whose files should be present."""
     differences: dict[str, tuple[Difference, ...]] = {}
     for path in tree.files:
-        if found := tuple(_of_file(target, tree, path, ownership, system, is_program)):
-            differences[path] = found
+        if results := tuple(_of_file(target, tree, path, ownership, system, is_program)):
+            differences[path] = results
     changed, stable = tuple(differences), tuple(path for path in tree.files if path not in differences)
     for path, there in target.directories.items():
         if there is not None and not stat.S_ISDIR(there.st_mode):
@@ -347,35 +347,35 @@ def remaining(target: Target) -> ScaffoldState:
     return ScaffoldState(target, there, changed, tuple(path for path in there if path in target.same))
 
 
-def _unwanted(path: str, found: os.stat_result) -> Difference:
-    is_file = stat.S_ISREG(found.st_mode)
-    return presence("present" if is_file else kind(found.st_mode), ABSENT, printable(path))
+def _unwanted(path: str, status: os.stat_result) -> Difference:
+    is_file = stat.S_ISREG(status.st_mode)
+    return presence("present" if is_file else kind(status.st_mode), ABSENT, printable(path))
 
 
 def _of_file(
     target: Target, tree: Tree, path: str, ownership: Ownership, system: System, is_program: IsProgram
 ) -> Iterator[Difference]:
-    found = target.files[path]
-    if found is None:
+    result = target.files[path]
+    if result is None:
         yield presence(ABSENT, "present", printable(path))
-    elif not stat.S_ISREG(found.st_mode):
-        yield presence(kind(found.st_mode), "present", printable(path))
+    elif not stat.S_ISREG(result.st_mode):
+        yield presence(kind(result.st_mode), "present", printable(path))
     else:
         is_written = path not in target.same
         if is_written:
             yield (
                 secret("content", printable(path))
                 if tree.secret
-                else _of_content(path, target.path(path), found, tree.files[path].data, system)
+                else _of_content(path, target.path(path), result, tree.files[path].data, system)
             )
-        yield from ownership.differences(path, found, is_program=is_program(path), is_written=is_written)
+        yield from ownership.differences(path, result, is_program=is_program(path), is_written=is_written)
 
 
-def _of_content(path: str, place: str, found: os.stat_result, wanted: bytes, system: System) -> Difference:
-    name, size = printable(path), len(wanted)
-    if found.st_size != size:  # compare sizes only, to avoid reading a large file
-        return changed("content", f"{found.st_size} bytes", f"{size} bytes", name)
-    digests = sha256(system.read_chunks(place)), sha256([wanted])
+def _of_content(path: str, place: str, status: os.stat_result, desired: bytes, system: System) -> Difference:
+    name, size = printable(path), len(desired)
+    if status.st_size != size:  # compare sizes only, to avoid reading a large file
+        return changed("content", f"{status.st_size} bytes", f"{size} bytes", name)
+    digests = sha256(system.read_chunks(place)), sha256([desired])
     return changed("content", short(digests[0]), short(digests[1]), name)
 
 
@@ -391,10 +391,10 @@ def diff(state: ScaffoldState, tree: Tree, system: System) -> Iterator[str]:
             yield _diff_of_file(place, target.files[path], tree.files[path].data, system)
 
 
-def _diff_of_file(place: str, found: os.stat_result | None, wanted: bytes, system: System) -> str:
+def _diff_of_file(place: str, status: os.stat_result | None, desired: bytes, system: System) -> str:
     name = printable(place)
-    if found is None or not stat.S_ISREG(found.st_mode):
-        return unified(b"", wanted, name) or ""
-    if found.st_size > LIMIT:  # too large to diff, so do not read it
-        return f"{name}: {found.st_size} bytes become {len(wanted)} bytes, too large for a diff\n"
-    return unified(system.read(place), wanted, name) or ""
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return unified(b"", desired, name) or ""
+    if status.st_size > LIMIT:  # too large to diff, so do not read it
+        return f"{name}: {status.st_size} bytes become {len(desired)} bytes, too large for a diff\n"
+    return unified(system.read(place), desired, name) or ""

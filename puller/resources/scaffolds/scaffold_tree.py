@@ -101,13 +101,13 @@ class _Reader:
     ) -> Iterator[tuple[str, str, os.stat_result]]:
         """Yield the path, real path and status of each file. ``above`` are the real paths of the parent directories."""
         for name, entry in sorted(self.system.children(directory), key=lambda child: child[0]):
-            path, real, found = prefix + name, os.path.join(directory, name), entry
-            if stat.S_ISLNK(found.st_mode):
-                real, found = self.follow(path, real)
-            self.count(path, found)
-            if stat.S_ISREG(found.st_mode):
-                yield path, real, found
-            elif not stat.S_ISDIR(found.st_mode):
+            path, real, result = prefix + name, os.path.join(directory, name), entry
+            if stat.S_ISLNK(result.st_mode):
+                real, result = self.follow(path, real)
+            self.count(path, result)
+            if stat.S_ISREG(result.st_mode):
+                yield path, real, result
+            elif not stat.S_ISDIR(result.st_mode):
                 raise self.error(path, "is neither a file nor a directory")
             elif len(above) == _DEEPEST:
                 raise self.error(path, f"is deeper than {_DEEPEST} directories")
@@ -121,10 +121,10 @@ class _Reader:
         real = os.path.realpath(link)
         if os.path.commonpath((self.root, real)) != self.root:
             raise self.error(path, f"is a link to {printable(real)}, outside of the source")
-        found = self.system.lstat(real)
-        if found is None:
+        status = self.system.lstat(real)
+        if status is None:
             raise self.error(path, "is a link to nothing")
-        return real, found
+        return real, status
 
     def count(self, path: str, found: os.stat_result) -> None:
         if not path.isprintable():
@@ -132,17 +132,17 @@ class _Reader:
         self.entries += 1
         self.bytes += found.st_size if stat.S_ISREG(found.st_mode) else 0
         if self.entries > MOST_ENTRIES or self.bytes > MOST_BYTES:
-            what = f"more than {MOST_ENTRIES} files, or {MOST_BYTES >> 20} MiB"
-            raise ResourceError(f"source {self.name} holds {what}, which is too much for a scaffold")
+            detail = f"more than {MOST_ENTRIES} files, or {MOST_BYTES >> 20} MiB"
+            raise ResourceError(f"source {self.name} holds {detail}, which is too much for a scaffold")
 
     def refuse_lookalike(self, path: str, data: bytes, *, is_text: bool) -> None:
         """Raise ``ResourceError`` for a template in another encoding, which would be copied without rendering."""
         is_other = not is_text and b"\0" not in data
-        found = [
+        results = [
             mark for mark in self.delimiters if (is_other and mark.encode() in data) or holds_wide(mark, data)
         ]
-        if found:
-            raise self.error(path, f"is not UTF-8 text, but holds {found[0]!r} as a template would")
+        if results:
+            raise self.error(path, f"is not UTF-8 text, but holds {results[0]!r} as a template would")
 
     def error(self, path: str, what: str) -> ResourceError:
         return ResourceError(f"{self.name}/{printable(path)}: {what}")
@@ -175,8 +175,8 @@ class RenderRequest(msgspec.Struct, frozen=True):
     @property
     def beginnings(self) -> tuple[str, ...]:
         """The opening delimiters of the template."""
-        left = self.delimiters[0]
-        return (left,) if left else _BEGINNINGS[self.engine]
+        leftovers = self.delimiters[0]
+        return (leftovers,) if leftovers else _BEGINNINGS[self.engine]
 
 
 class Rendered(msgspec.Struct, frozen=True):
@@ -253,8 +253,8 @@ def require_same(first: Tree, second: Tree) -> None:
         raise ResourceError(f"{path}: renders differently each time, so it would change in every run{where}")
 
 
-def _where(one: bytes, other: bytes) -> str:
-    lines = zip(one.splitlines(), other.splitlines(), strict=False)
+def _where(first: bytes, other: bytes) -> str:
+    lines = zip(first.splitlines(), other.splitlines(), strict=False)
     for number, (line, another) in enumerate(lines, start=1):
         if line != another:
             return f": line {number} is {_shown(line)}, then {_shown(another)}"

@@ -95,11 +95,11 @@ class Schedule(msgspec.Struct, frozen=True):
 
 def _check_field(field: _Field, written: str) -> None:
     for item in written.split(","):
-        if (found := _ITEM.fullmatch(item)) is None or (found["first"] == "*" and found["last"]):
+        if (match := _ITEM.fullmatch(item)) is None or (match["first"] == "*" and match["last"]):
             raise ValueError(
                 f"has {written!r} as its {field.name}, expected numbers such as *, 5, 1-5, */2, 1-9/2 or 1,5"
             )
-        _check_item(field, item, found["first"], found["last"], found["step"])
+        _check_item(field, item, match["first"], match["last"], match["step"])
 
 
 def _check_item(field: _Field, item: str, first: str, last: str | None, step: str | None) -> None:
@@ -182,27 +182,27 @@ class Cron(Resource[CronProperties, CronState]):
 
     def look(self) -> CronState:
         properties, system = self.properties, self.context.system
-        found = system.lstat(self._path)
+        status = system.lstat(self._path)
         if properties.ensure == "present":
             self._require_user()
-        if found is None or properties.ensure == "absent" or not stat.S_ISREG(found.st_mode):
-            return CronState(found)
+        if status is None or properties.ensure == "absent" or not stat.S_ISREG(status.st_mode):
+            return CronState(status)
         content = _content(properties)
-        return CronState(found, found.st_size == len(content) and system.read(self._path) == content)
+        return CronState(status, status.st_size == len(content) and system.read(self._path) == content)
 
     def differences(self, actual: CronState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        ensure, found = self.properties.ensure, actual.found
+        ensure, status = self.properties.ensure, actual.found
         if actual.kind != ensure:
             return [presence(actual.kind, ensure)]
-        if found is None:
+        if status is None:
             return ()
         differences = []
         if not actual.same_content:
-            differences.append(self._content_difference(found))
-        differences += attribute_differences(found, ATTRIBUTES, "root", "root")
-        if found.st_nlink > 1:  # cron ignores files with several hard links
-            differences.append(changed("hard links", str(found.st_nlink), "1"))
+            differences.append(self._content_difference(status))
+        differences += attribute_differences(status, ATTRIBUTES, "root", "root")
+        if status.st_nlink > 1:  # cron ignores files with several hard links
+            differences.append(changed("hard links", str(status.st_nlink), "1"))
         return differences
 
     def _content_difference(self, found: os.stat_result) -> Difference:
@@ -233,11 +233,11 @@ class Cron(Resource[CronProperties, CronState]):
         return actual.kind
 
     def describe(self, actual: CronState) -> dict[str, Any]:
-        found = actual.found
+        status = actual.found
         return (
             {"ensure": actual.kind}
-            if found is None
-            else {"ensure": actual.kind, **describe_attributes(found)}
+            if status is None
+            else {"ensure": actual.kind, **describe_attributes(status)}
         )
 
     def diff(self, actual: CronState) -> str | None:
@@ -251,11 +251,11 @@ class Cron(Resource[CronProperties, CronState]):
     def notes(self) -> Sequence[str]:
         if self.properties.ensure == "absent":
             return ()
-        found = [_EITHER] if Schedule(self.properties.schedule).is_either_day else []
+        results = [_EITHER] if Schedule(self.properties.schedule).is_either_day else []
         context = self.context
         if not any(context.system.exists(path) or context.uncertain(path) for path in _DAEMONS):
-            found.append(_NO_DAEMON)
-        return found
+            results.append(_NO_DAEMON)
+        return results
 
     def changed_paths(self, actual: CronState) -> Iterable[str]:
         del actual
@@ -289,8 +289,8 @@ class Cron(Resource[CronProperties, CronState]):
         if ensure not in _ENSURE:
             yield PropertyError("ensure", f"is {ensure!r}", expected="present or absent")
         if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
-            wanted = f"at most {_LONGEST_NAME} letters, digits, _ and -, as cron ignores other files"
-            yield PropertyError("name", f"is {name!r}", expected=wanted, hint="the first must not be -")
+            expected = f"at most {_LONGEST_NAME} letters, digits, _ and -, as cron ignores other files"
+            yield PropertyError("name", f"is {name!r}", expected=expected, hint="the first must not be -")
         if ensure == "present":
             yield from _check_job(properties)
         yield from _check_environment(properties.environment)
@@ -331,8 +331,8 @@ def _check_job(properties: CronProperties) -> Iterator[PropertyError]:
     if _NOT_IN_A_LINE.search(command):
         yield PropertyError("command", f"is {command!r}", expected="one line", hint="a script may have more")
     if "\\\\" in command:  # one backslash in Debian's cron, two in Red Hat's
-        what = "has two backslashes in a row, which crons read differently, expected a script"
-        yield PropertyError("command", f"is {command!r}, which {what}")
+        detail = "has two backslashes in a row, which crons read differently, expected a script"
+        yield PropertyError("command", f"is {command!r}, which {detail}")
     if len(_escaped(command).encode()) > _LONGEST:
         yield PropertyError(
             "command", f"has more than {_LONGEST} bytes, and cron cuts off the rest", expected="a script"
@@ -346,11 +346,11 @@ def _check_environment(environment: dict[str, str]) -> Iterator[PropertyError]:
         elif _NOT_IN_A_LINE.search(value):
             yield PropertyError("environment", f"has {name} with {value!r}", expected="one line")
         elif _is_quoted(value):
-            what = "which begins and ends with quotes, and crons read that differently"
-            yield PropertyError("environment", f"has {name} with {value!r}, {what}")
+            detail = "which begins and ends with quotes, and crons read that differently"
+            yield PropertyError("environment", f"has {name} with {value!r}, {detail}")
         elif _wants_quotes(value) and '"' in value and "'" in value:
-            what = f"has {name} with {value!r}, which cron cannot quote"
-            yield PropertyError("environment", f"{what}: expected only one kind of quotes")
+            detail = f"has {name} with {value!r}, which cron cannot quote"
+            yield PropertyError("environment", f"{detail}: expected only one kind of quotes")
         elif len(_assignment(name, value).encode()) > _LONGEST:
             yield PropertyError(
                 "environment", f"has {name} with more than {_LONGEST} bytes, and cron cuts off the rest"

@@ -45,8 +45,8 @@ class Manager(msgspec.Struct, frozen=True):
             if not system.exists(f"{_LINGERING}/{name}"):
                 break
             sleep(_PAUSE)
-        what = f"user {name} has no systemd, being neither logged in nor lingering"
-        raise ResourceError(f"{what}", hint=f"to let it run from boot on: loginctl enable-linger {name}")
+        detail = f"user {name} has no systemd, being neither logged in nor lingering"
+        raise ResourceError(f"{detail}", hint=f"to let it run from boot on: loginctl enable-linger {name}")
 
 
 _LINGERING = "/var/lib/systemd/linger"

@@ -119,32 +119,32 @@ class Service(Resource[ServiceProperties, Unit]):
 
     @classmethod
     def contradictions(cls, declared: Declared) -> Iterator[tuple[Any, Any, str]]:
-        services = [one for one in declared(cls.type_name) if isinstance(one, ServiceProperties)]
+        services = [item for item in declared(cls.type_name) if isinstance(item, ServiceProperties)]
         return contradictory_links(services, declared)
 
     def differences(self, actual: Unit, *, refresh: bool = False) -> Sequence[Difference]:
         """Return the differences. Raises ``ResourceError`` for a unit in a crash loop."""
         ensure = self.properties.ensure
-        found = []
+        differences = []
         if actual.crash and not refresh:
             raise ResourceError(
                 f"{actual.id} does not keep running: {actual.crash}{self._journal(actual, _RECENT)}"
             )
         if not (actual.is_running if ensure == "running" else actual.is_stopped):
-            found.append(changed("ensure", actual.state, ensure))
+            differences.append(changed("ensure", actual.state, ensure))
         elif refresh and ensure == "running":
-            found.append(acting("ensure", Action.RESTART, refresh=True))
+            differences.append(acting("ensure", Action.RESTART, refresh=True))
         if self.properties.enable is not None and (at_boot := self._differs_at_boot(actual)):
-            found.append(changed("enable", at_boot, self._wanted_at_boot))
-        return found
+            differences.append(changed("enable", at_boot, self._wanted_at_boot))
+        return differences
 
     def reload_differences(self, actual: Unit) -> Sequence[Difference]:
         if actual.crash:  # the next start reads the configuration
             return self.differences(actual, refresh=True)
-        found = self.differences(actual)
+        differences = self.differences(actual)
         if self.properties.ensure == "stopped" or not actual.is_running:
-            return found
-        return [acting(_CONFIGURATION, Action.RELOAD, refresh=True), *found]
+            return differences
+        return [acting(_CONFIGURATION, Action.RELOAD, refresh=True), *differences]
 
     @property
     def _wanted_at_boot(self) -> str:
@@ -278,16 +278,16 @@ class Service(Resource[ServiceProperties, Unit]):
             return
         # Unknown if systemd has not read the current file.
         if unit.load == "loaded" and not unit.can_reload and not unit.needs_reload:
-            what = "cannot reload (CanReload=no): let it subscribe to its files, which restarts it"
-            raise ResourceError(f"{unit.id} {what}")
+            detail = "cannot reload (CanReload=no): let it subscribe to its files, which restarts it"
+            raise ResourceError(f"{unit.id} {detail}")
 
     def _refuse_what_cannot_be(self, unit: Unit, differences: Sequence[Difference]) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         goals = (self._wanted_at_boot, self.properties.ensure)
-        wanted = {goals[difference.property != "enable"] for difference in differences}
-        if _MASKED in wanted:
+        desired = {goals[difference.property != "enable"] for difference in differences}
+        if _MASKED in desired:
             self._refuse_in_the_way_of_a_mask(unit)
-        if not wanted - {"stopped", _MASKED}:
+        if not desired - {"stopped", _MASKED}:
             return
         if unit.is_masked:
             if not self._is_to_be_unmasked(unit):
@@ -301,15 +301,15 @@ class Service(Resource[ServiceProperties, Unit]):
             return
         if unit.is_missing and not self._may_come(unit):
             raise ResourceError(f"unknown unit {unit.id}")
-        if wanted - {"stopped", "disabled"} and unit.load in ("bad-setting", "error"):
+        if desired - {"stopped", "disabled"} and unit.load in ("bad-setting", "error"):
             raise ResourceError(f"systemd refuses {unit.fragment or unit.id}: {unit.load_error}")
         why = "" if unit.is_init_script else _WHY_NOT_DISABLED.get(unit.file_state)
-        if why and "disabled" in wanted:
+        if why and "disabled" in desired:
             raise ResourceError(
                 f"{unit.id} is {unit.file_state} and cannot be disabled: {why}",
                 code=ProblemCode.CHANGE_REFUSED,
             )
-        if "enabled" in wanted and not self._is_effect_open(unit):
+        if "enabled" in desired and not self._is_effect_open(unit):
             self._require_effect(unit)
 
     def _is_effect_open(self, unit: Unit) -> bool:
@@ -339,8 +339,8 @@ class Service(Resource[ServiceProperties, Unit]):
             return
         place = f"{self._manager.masks}/{unit.id}"
         if unit.fragment == place and not unit.is_masked and self.context.system.exists(place):
-            what = "occupies the place of the mask link: remove it, or disable the service instead"
-            raise ResourceError(f"{place} {what}")
+            detail = "occupies the place of the mask link: remove it, or disable the service instead"
+            raise ResourceError(f"{place} {detail}")
 
     def _act(self, unit: Unit, difference: Difference) -> None:
         started = time.time()  # the journal of a failure begins here
@@ -393,7 +393,7 @@ class Service(Resource[ServiceProperties, Unit]):
     @classmethod
     def agree(cls, first: ServiceProperties, second: ServiceProperties) -> ServiceProperties:
         """Merge ``reload``, and require the same scope and user."""
-        rules = {"reload": lambda one, other: tuple(dict.fromkeys((*one, *other)))}
+        rules = {"reload": lambda left_side, other: tuple(dict.fromkeys((*left_side, *other)))}
         return agree(first, second, exact=("scope", "user"), rules=rules)
 
     @classmethod
@@ -401,8 +401,8 @@ class Service(Resource[ServiceProperties, Unit]):
         if properties.ensure not in _ENSURE:
             yield PropertyError("ensure", f"is {properties.ensure!r}", expected="running or stopped")
         if properties.enable == _MASKED and properties.ensure == "running":
-            wanted = "expected ensure: stopped with it, as a masked service cannot start"
-            yield PropertyError("enable", f"is 'masked', {wanted}", because=["ensure"])
+            expected = "expected ensure: stopped with it, as a masked service cannot start"
+            yield PropertyError("enable", f"is 'masked', {expected}", because=["ensure"])
         scope, user = properties.scope, properties.user
         if scope == "user" and user is None:
             yield missing_property(

@@ -95,8 +95,8 @@ class Systemd:
         shared = context.shared.setdefault(cls, {})
         if (key := (context.system, manager.records)) not in shared:
             shared[key] = cls(context, names, manager=manager)
-        found: Systemd = shared[key]
-        return found
+        systemd: Systemd = shared[key]
+        return systemd
 
     # Queries
 
@@ -185,14 +185,14 @@ class Systemd:
         if self._looked_after == (changes := self._changes()):
             return
         self._looked_after = changes
-        found = self._files.look()
-        is_read = self._files.is_read(found, self._last_read)
+        result = self._files.look()
+        is_read = self._files.is_read(result, self._last_read)
         self._is_behind = self._noop and not is_read
         if self._is_behind:
             return
         if not is_read:
             self.read_files()
-        self._files.remember(found)
+        self._files.remember(result)
 
     def _last_read(self) -> float | None:
         """Return when systemd last read its files, ``None`` for a version that does not report it."""
@@ -206,11 +206,11 @@ class Systemd:
 
     def _show(self, names: Sequence[str]) -> dict[str, Unit]:
         """Query units. Raises ``ResourceError`` if a result is missing, because systemctl stops at an invalid name."""
-        asked = names if self._default else [DEFAULT, *names]
-        arguments = ("show", f"--property={_PROPERTIES}", "--", *asked)
-        completed = self._query("systemctl", *arguments, output_limit=_LONG * len(asked))
+        requested = names if self._default else [DEFAULT, *names]
+        arguments = ("show", f"--property={_PROPERTIES}", "--", *requested)
+        completed = self._query("systemctl", *arguments, output_limit=_LONG * len(requested))
         blocks = _blocks(completed.stdout)
-        if completed.exit_code != 0 or len(blocks) != len(asked):
+        if completed.exit_code != 0 or len(blocks) != len(requested):
             raise ResourceError(_sentence(completed, "systemctl show"))
         if not self._default:
             self._default = blocks.pop(0).get("Id", "")
@@ -367,9 +367,9 @@ def _blocks(stdout: str) -> list[dict[str, str]]:
     ]
 
 
-def _sentence(completed: Completed, what: str) -> str:
-    said = completed.stderr.strip().removesuffix(".")
-    return f"{what}: {completed.outcome}" + (f"; it said: {said}" if said else "")
+def _sentence(completed: Completed, description: str) -> str:
+    text = completed.stderr.strip().removesuffix(".")
+    return f"{description}: {completed.outcome}" + (f"; it said: {text}" if text else "")
 
 
 def _both_clocks() -> tuple[float, float]:

@@ -57,10 +57,10 @@ class UnitFiles:
 
     def look(self) -> Listing:
         """Return the current files. Raises ``OSError``."""
-        found: Listing = {}
+        listing: Listing = {}
         for directory in self._directories():
-            found.update(self._below(directory))
-        return found
+            listing.update(self._below(directory))
+        return listing
 
     def _directories(self) -> set[str]:
         """Return the real paths without duplicates, because /lib is usually /usr/lib."""
@@ -109,18 +109,18 @@ def parse_last_read(shown: str, now: float, monotonic: float) -> float | None:
     ``now`` and ``monotonic`` are the current time on both clocks. Return the earlier result: the wall clock may have
     been set meanwhile, and the monotonic clock stops while the machine sleeps.
     """
-    given = dict(line.partition("=")[::2] for line in shown.splitlines())
+    provided = dict(line.partition("=")[::2] for line in shown.splitlines())
     try:
-        _, day, hour, zone = given["UnitsLoadTimestamp"].split()
+        _, day, hour, zone = provided["UnitsLoadTimestamp"].split()
         read = datetime.fromisoformat(f"{day} {hour}+00:00").timestamp()
-        since = monotonic - int(given["UnitsLoadTimestampMonotonic"]) / 1e6
+        since = monotonic - int(provided["UnitsLoadTimestampMonotonic"]) / 1e6
     except (KeyError, ValueError):
         return None
     return min(read, now - since) if zone == "UTC" else None
 
 
-def _version(found: os.stat_result) -> tuple[int, int]:
-    return found.st_ino, found.st_ctime_ns
+def _version(status: os.stat_result) -> tuple[int, int]:
+    return status.st_ino, status.st_ctime_ns
 
 
 _RUNNING = frozenset({"active", "reloading", "refreshing"})
@@ -215,6 +215,6 @@ class Unit(msgspec.Struct, frozen=True):
 
     def files(self, directories: Sequence[str] = UNIT_DIRECTORIES) -> list[str]:
         """Return the possible paths of the unit file. For an instance, include its template's paths."""
-        name, mark, rest = self.id.partition("@")
-        names = [self.id, f"{name}@.{rest.rpartition('.')[2]}"] if mark else [self.id]
+        name, mark, remainder = self.id.partition("@")
+        names = [self.id, f"{name}@.{remainder.rpartition('.')[2]}"] if mark else [self.id]
         return [f"{directory}/{one}" for directory in directories for one in names]

@@ -167,8 +167,8 @@ class Masks:
         self._save({name: link for name, link in self._load().items() if name != unit})
 
     def _link(self, unit: str) -> tuple[int, int] | None:
-        found = self._system.lstat(f"{self._directory}/{unit}")
-        return (found.st_ino, found.st_ctime_ns) if found else None
+        status = self._system.lstat(f"{self._directory}/{unit}")
+        return (status.st_ino, status.st_ctime_ns) if status else None
 
     def _load(self) -> _MaskRecord:
         return ((self._file and self._file.load(self._warn, noop=self._noop)) or _Document()).units

@@ -46,7 +46,9 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     def kept(self, bundle: str) -> list[Declaration]:
         """Return the resources of a bundle that can become leftovers, in order."""
         if bundle not in self._kept:
-            self._kept[bundle] = [one for one in self.declarations[bundle] if can_be_left(one)]
+            self._kept[bundle] = [
+                declaration for declaration in self.declarations[bundle] if can_be_left(declaration)
+            ]
         return self._kept[bundle]
 
     @cached_property
@@ -57,8 +59,8 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         """Return the references of these resources."""
         if bundle not in self._kept_names:
             # Without ``reference``, because each run does this for ten thousand resources.
-            kept = self.kept(bundle)
-            self._kept_names[bundle] = [f"{one.type.type_name}#{one.properties.name}" for one in kept]
+            remaining = self.kept(bundle)
+            self._kept_names[bundle] = [f"{item.type.type_name}#{item.properties.name}" for item in remaining]
         return self._kept_names[bundle]
 
     @cached_property
@@ -67,34 +69,36 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     def kept_paths(self, bundle: str) -> Sequence[str]:
         """Return the further paths of these resources, besides the paths in their names."""
-        kept = self.kept(bundle)
-        paths = (path for one in kept for path in _paths(one) if path != one.properties.name)
+        remaining = self.kept(bundle)
+        paths = (path for item in remaining for path in _paths(item) if path != item.properties.name)
         return sorted({*paths})
 
     @cached_property
     def names(self) -> frozenset[str]:
         """All references to declared resources, including aliases."""
-        return frozenset(name for one in self._all() for name in one.names())
+        return frozenset(name for item in self._all() for name in item.names())
 
     def names_without(self, bundles: Collection[str]) -> frozenset[str]:
         """Return the references that other bundles declare."""
         others = (each for bundle, each in self.declarations.items() if bundle not in bundles)
-        return frozenset(name for each in others for one in each for name in one.names())
+        return frozenset(name for each in others for item in each for name in item.names())
 
     @cached_property
     def _places(self) -> list[str]:
         real = self._real
-        return sorted(real.of(place) for one in self._all() for place in one.type.places(one.properties))
+        return sorted(real.of(place) for item in self._all() for place in item.type.places(item.properties))
 
     @cached_property
     def _filled(self) -> frozenset[str]:
         real = self._real
-        return frozenset(real.of(path) for one in self._all() for path in one.type.fills(one.properties))
+        return frozenset(real.of(path) for item in self._all() for path in item.type.fills(item.properties))
 
     @cached_property
     def _purged(self) -> frozenset[str]:
-        purging = (one for one in self._all() if getattr(one.properties, "purge", False))
-        return frozenset(self._real.of(place) for one in purging for place in one.type.places(one.properties))
+        purging = (item for item in self._all() if getattr(item.properties, "purge", False))
+        return frozenset(
+            self._real.of(place) for item in purging for place in item.type.places(item.properties)
+        )
 
     def part_in(self, path: str) -> "Part":
         """Return the role of declared resources at a path."""
@@ -116,9 +120,9 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
             return False
         place = self._real.of(path)
         return not failed or any(
-            str(one.reference) not in failed
-            for one in self._all()
-            if any(self._real.of(each) == place for each in _paths(one))
+            str(item.reference) not in failed
+            for item in self._all()
+            if any(self._real.of(each) == place for each in _paths(item))
         )
 
     def has_place(self, path: str) -> bool:
@@ -133,8 +137,8 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _closed(self) -> frozenset[str]:
         """The paths that cannot have contents: of files, of links, and of absent resources."""
-        plain = (one for one in self._all() if one.type.type_name in ("file", "link"))
-        closed = (one for one in plain if one.properties.ensure != "directory")
+        plain = (item for item in self._all() if item.type.type_name in ("file", "link"))
+        closed = (item for item in plain if item.properties.ensure != "directory")
         return frozenset(map(self._real.of, whole_paths(closed)))
 
     def has_below(self, path: str) -> bool:
@@ -159,11 +163,11 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         from puller.engine.shared_objects import is_managed
 
         file = self.canonical(path)
-        edits = ((bundle, one) for bundle, each in self.declarations.items() for one in each)
+        edits = ((bundle, item) for bundle, each in self.declarations.items() for item in each)
         return [
-            (bundle, one)
-            for bundle, one in edits
-            if _edited_file(one) and self.canonical(_edited_file(one)) == file and is_managed(one)
+            (bundle, item)
+            for bundle, item in edits
+            if _edited_file(item) and self.canonical(_edited_file(item)) == file and is_managed(item)
         ]
 
     def real(self, path: str) -> str:
@@ -180,8 +184,10 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _plain(self) -> frozenset[str]:
-        plain = (one for one in self._all() if one.type.type_name in ("file", "link") and can_be_left(one))
-        names = (one.properties.name for one in plain if one.properties.ensure != "directory")
+        plain = (
+            item for item in self._all() if item.type.type_name in ("file", "link") and can_be_left(item)
+        )
+        names = (item.properties.name for item in plain if item.properties.ensure != "directory")
         return frozenset(map(self._real.of, names))
 
     @cached_property
@@ -204,18 +210,21 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _types(self) -> frozenset[str]:
-        return frozenset(one.type.type_name for one in self._all())
+        return frozenset(item.type.type_name for item in self._all())
 
     @cached_property
     def _objects(self) -> Mapping[Key, str]:
         """The references of declared resources, by their objects."""
-        declarations = [one for one in self._all() if can_be_left(one)]
+        declarations = [declaration for declaration in self._all() if can_be_left(declaration)]
         objects = objects_of(declarations, self._spellings)
-        return {objects.get(id(one), key_of(one)): str(one.reference) for one in declarations}
+        return {
+            objects.get(id(declaration), key_of(declaration)): str(declaration.reference)
+            for declaration in declarations
+        }
 
     def of_type(self, type_name: str) -> Sequence[Any]:
         """Return the properties of all resources of a type."""
-        return [one.properties for one in self._all() if one.type.type_name == type_name]
+        return [item.properties for item in self._all() if item.type.type_name == type_name]
 
     def _places_from(self, path: str) -> Iterator[str]:
         """Yield the first place at or after a path, if it exists."""
@@ -233,12 +242,16 @@ def _is_below(path: str, directories: Collection[str]) -> bool:
 
 def whole_paths(declarations: Iterable[Declaration]) -> frozenset[str]:
     """Return the paths that declarations determine completely: applying them reverts all changes there."""
-    whole = (one for one in declarations if one.type.is_whole(one.properties) and not one.failure)
+    whole = (
+        declaration
+        for declaration in declarations
+        if declaration.type.is_whole(declaration.properties) and not declaration.failure
+    )
     return frozenset(
         path
-        for one in whole
-        if not one.type.fills(one.properties)
-        for path in one.type.places(one.properties)
+        for declaration in whole
+        if not declaration.type.fills(declaration.properties)
+        for path in declaration.type.places(declaration.properties)
     )
 
 

@@ -56,11 +56,11 @@ class _Applied(msgspec.Struct, frozen=True):
         seen = {event.reference for event in self.events if event.state in SEEN}
         pairs = zip(self.names, self.catalog.manifests, strict=True)
         return [
-            one
+            declaration
             for name, manifest in pairs
             if name in bundles
-            for one in manifest.declarations
-            if one.reference in seen
+            for declaration in manifest.declarations
+            if declaration.reference in seen
         ]
 
 
@@ -129,7 +129,7 @@ class Leftovers:
         return catalog
 
     def _find_undos(self) -> "dict[str, Undo]":
-        found = {}
+        undos = {}
         for name, bundle in self._in_force.items():
             if not self._has_copies(name):
                 continue
@@ -141,8 +141,8 @@ class Leftovers:
                 continue
             is_back = bundle.is_back or bundle.sha256 == began.back
             ending = Ending.GIVEN_UP if is_back else Ending.REPLACED
-            found[name] = Undo(name, copies, ending, objects)
-        return found
+            undos[name] = Undo(name, copies, ending, objects)
+        return undos
 
     def _with_reversals(self, catalog: HostCatalog, numbers: Mapping[str, int]) -> HostCatalog:
         from puller.run.leftovers.removals import in_order, removals, with_reversals
@@ -183,7 +183,7 @@ class Leftovers:
 
     def _find_trials(self) -> "dict[str, TrialObserver]":
         """Return the observers of bundles on trial, by bundle."""
-        found = {}
+        trial_observers = {}
         for name, bundle in self._in_force.items():
             if not bundle.has_passed:
                 from puller.run.leftovers.trial_copies import Began
@@ -193,10 +193,10 @@ class Leftovers:
                 began = Began(bundle.version, bundle.sha256, bundle.back)
                 if self._is_partial and copies.began is not None:
                     began = copies.began  # a partial run reverts nothing, so the earlier trial continues
-                found[name] = TrialObserver(
+                trial_observers[name] = TrialObserver(
                     copies, began, self._subscribers, bundle.whole, self._is_made, self._warn
                 )
-        return found
+        return trial_observers
 
     def _is_made(self, path: str, reference: str) -> bool:
         """Return whether Puller has created the object of a path or a reference."""
@@ -289,13 +289,13 @@ class Leftovers:
 
     def _keep_restored(self) -> None:
         """Keep the objects that Puller created before a reverted trial, although the trial requested their removal."""
-        made = {one.reference for left in self._leaving.values() for one in left if one.made}
+        made = {item.reference for left in self._leaving.values() for item in left if item.made}
         self._restored = set()
         for name, undo in self._undos.items():
             restored = undo.restored() & made
             self._restored |= restored
             self._leaving[name] = [
-                _kept(one) if one.reference in restored else one for one in self._leaving.get(name, ())
+                _kept(item) if item.reference in restored else item for item in self._leaving.get(name, ())
             ]
 
     def _references_of(self, returned: Collection[str]) -> set[str]:
@@ -316,29 +316,30 @@ class Leftovers:
 
     def _explain(self, events: Sequence[Event]) -> None:
         """Record why objects stay that should be removed. Report each new reason."""
-        is_to_go = any(left.is_to_go for each in self._leaving.values() for left in each)
+        is_to_go = any(leftover.is_to_go for each in self._leaving.values() for leftover in each)
         if not is_to_go and not self._steps:
             return
         from puller.run.leftovers.removals import reasons, why_unplanned
 
-        found = reasons(self._steps, events)
+        result = reasons(self._steps, events)
         for step in self._steps:
-            if not step.is_leftover and (reason := found.get(str(step.reference))):
+            if not step.is_leftover and (reason := result.get(str(step.reference))):
                 self.staying.append((step.bundle, str(step.reference), reason))
 
-        def explained(bundle: str, left: Left) -> Left:
+        def explained(bundle: str, leftover: Left) -> Left:
             reason = ""
-            if left.is_to_go and left.reference in found:
-                reason = found[left.reference]
-            elif left.is_to_go:
-                is_planned = any(step.reference == left.reference for step in self._steps)
-                reason = left.stays if is_planned else why_unplanned(left, self._declared)
-            if reason and reason != left.stays:
-                self.staying.append((bundle, left.reference, reason))
-            return msgspec.structs.replace(left, stays=reason)
+            if leftover.is_to_go and leftover.reference in result:
+                reason = result[leftover.reference]
+            elif leftover.is_to_go:
+                is_planned = any(step.reference == leftover.reference for step in self._steps)
+                reason = leftover.stays if is_planned else why_unplanned(leftover, self._declared)
+            if reason and reason != leftover.stays:
+                self.staying.append((bundle, leftover.reference, reason))
+            return msgspec.structs.replace(leftover, stays=reason)
 
         self._leaving = {
-            bundle: [explained(bundle, left) for left in each] for bundle, each in self._leaving.items()
+            bundle: [explained(bundle, leftover) for leftover in each]
+            for bundle, each in self._leaving.items()
         }
 
     def passed(self, name: str) -> None:
@@ -355,5 +356,5 @@ class Leftovers:
             self.managed.pass_on(self._declared, self._on_trial)
 
 
-def _kept(left: Left) -> Left:
-    return msgspec.structs.replace(left, removed=False, stays="")
+def _kept(leftover: Left) -> Left:
+    return msgspec.structs.replace(leftover, removed=False, stays="")

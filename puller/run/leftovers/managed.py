@@ -92,24 +92,24 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _removed(bundle: str, declared: Declared) -> str:
-    return "".join(_TAKEN if one.properties.removed == ABSENT else _KEPT for one in declared.kept(bundle))
+    return "".join(_TAKEN if item.properties.removed == ABSENT else _KEPT for item in declared.kept(bundle))
 
 
 def _with_made(resources: Resources, made: Collection[str], owners: Collection[str]) -> Resources:
     """Mark declared resources as created by Puller, and remove their former owners from the leftovers."""
     pairs = zip(resources.declared, resources.origins, strict=True)
     origins = "".join(_MADE if reference in made else origin for reference, origin in pairs)
-    left = [one for one in resources.left if one.reference not in owners]
-    return msgspec.structs.replace(resources, origins=origins, left=left)
+    leftovers = [item for item in resources.left if item.reference not in owners]
+    return msgspec.structs.replace(resources, origins=origins, left=leftovers)
 
 
-def _without(left: Sequence[Left], returned: Collection[str]) -> list[Left]:
+def _without(leftovers: Sequence[Left], returned: Collection[str]) -> list[Left]:
     """Return the leftovers without objects that Puller has not created after all."""
-    return [each for each in left if not (each.made and each.reference in returned)]
+    return [each for each in leftovers if not (each.made and each.reference in returned)]
 
 
-def _mark(left: Left, gone: Collection[str]) -> Left:
-    return msgspec.structs.replace(left, gone=True) if left.reference in gone else left
+def _mark(leftover: Left, gone: Collection[str]) -> Left:
+    return msgspec.structs.replace(leftover, gone=True) if leftover.reference in gone else leftover
 
 
 class Managed:
@@ -153,7 +153,7 @@ class Managed:
 
     def left(self, bundle: str) -> list[Left]:
         """Return the leftovers of a bundle."""
-        return [one for one in self._bundles.get(bundle, Resources()).left if one.is_listed]
+        return [item for item in self._bundles.get(bundle, Resources()).left if item.is_listed]
 
     def remains(self, bundle: str) -> list[Left]:
         """Return the resources that would be unmanaged without this bundle, with its leftovers."""
@@ -179,26 +179,26 @@ class Managed:
     @cached_property
     def _origins(self) -> dict[str, str]:
         """The origins of resources, from the records of all bundles."""
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         for resources in self._bundles.values():
             pairs = zip(resources.declared, resources.origins, strict=True)
-            left = ((one.reference, _MADE if one.made else _FOUND) for one in resources.left)
-            for reference, origin in (*pairs, *left):
-                if origin != _UNKNOWN and found.get(reference) != _MADE:
-                    found[reference] = origin
-        return found
+            leftovers = ((item.reference, _MADE if item.made else _FOUND) for item in resources.left)
+            for reference, origin in (*pairs, *leftovers):
+                if origin != _UNKNOWN and result.get(reference) != _MADE:
+                    result[reference] = origin
+        return result
 
     def leaving(self, declared: Declared) -> dict[str, list[Left]]:
         """Return the leftovers by bundle, the last declared first.
 
         If a given up trial has taken a resource from another bundle, it is a leftover only of that other bundle.
         """
-        found = {}
+        result = {}
         taken = {
-            left.reference: bundle
+            leftovers.reference: bundle
             for bundle, resources in self._bundles.items()
-            for left in resources.left
-            if left.taken
+            for leftovers in resources.left
+            if leftovers.taken
         }
         for bundle in declared.declarations:
             resources = self._bundles.get(bundle)
@@ -208,21 +208,21 @@ class Managed:
                 continue
             names = declared.names | self._declared_elsewhere(declared)
             new = () if bundle in declared.incomplete else self._leave(resources, names)
-            left = [*new, *(one for one in resources.left if one.reference not in names)]
-            left = [
-                msgspec.structs.replace(one, taken=False) if one.taken else one
-                for one in left
-                if taken.get(one.reference, bundle) == bundle
+            leftovers = [*new, *(item for item in resources.left if item.reference not in names)]
+            leftovers = [
+                msgspec.structs.replace(item, taken=False) if item.taken else item
+                for item in leftovers
+                if taken.get(item.reference, bundle) == bundle
             ]
-            if left := [one for one in left if not self._is_renamed(one.reference, declared)]:
-                found[bundle] = left
-        return found
+            if leftovers := [item for item in leftovers if not self._is_renamed(item.reference, declared)]:
+                result[bundle] = leftovers
+        return result
 
     def left_of_all(self, declared: Declared) -> list[str]:
         """Return the references of all leftovers that are neither declared now nor already removed."""
-        here = [one for each in self.leaving(declared).values() for one in each]
-        elsewhere = [one for each in self._elsewhere(declared) for one in each.left]
-        return [one.reference for one in (*here, *elsewhere) if not one.gone]
+        here = [item for each in self.leaving(declared).values() for item in each]
+        elsewhere = [item for each in self._elsewhere(declared) for item in each.left]
+        return [item.reference for item in (*here, *elsewhere) if not item.gone]
 
     def _is_renamed(self, reference: str, declared: Declared) -> bool:
         """Return whether a declared resource manages the object under another name. Record its earlier reference."""
@@ -292,14 +292,17 @@ class Managed:
 
     def pass_on(self, declared: Declared, on_trial: Collection[str]) -> None:
         """Pass leftover edits on to the resources that declare them, unless these are on trial."""
-        left = {one.reference for each in self._bundles.values() for one in each.left if not one.taken}
-        if not left or not self._open(declared):
+        leftovers = {
+            item.reference for each in self._bundles.values() for item in each.left if not item.taken
+        }
+        if not leftovers or not self._open(declared):
             return
         inheritance = self._inheritance()
         heirs = {
             owner: heir
             for owner, each in self._find_heirs(inheritance, declared, ()).items()
-            if owner in left and (heir := next((one for one in each if one.bundle not in on_trial), None))
+            if owner in leftovers
+            and (heir := next((item for item in each if item.bundle not in on_trial), None))
         }
         if not heirs or self._noop:
             return
@@ -332,23 +335,23 @@ class Managed:
         new = {}
         if returned:
             self._disown(returned)
-            leaving = {bundle: _without(left, returned) for bundle, left in leaving.items()}
+            leaving = {bundle: _without(leftovers, returned) for bundle, leftovers in leaving.items()}
         heirs = self.heirs(declared, made)
         gone = {*gone} - heirs.keys()  # their heirs keep them
         failed = {event.reference for event in events if event.state not in SEEN}
         shared = {heir.reference for each in heirs.values() for heir in each}
         for bundle in declared.declarations:
-            left = [_mark(one, gone) for one in leaving.get(bundle, ())]
+            leftovers = [_mark(item, gone) for item in leaving.get(bundle, ())]
             if not on_trial:  # otherwise the replacement may be given up
-                left = [one for one in left if not declared.has_replaced(one.reference, failed)]
-            left = left if bundle in on_trial else [one for one in left if not one.gone]
-            left += self._taken(bundle, declared, on_trial)
-            new[bundle] = self._resources(bundle, declared, events, made, left, shared)
+                leftovers = [item for item in leftovers if not declared.has_replaced(item.reference, failed)]
+            leftovers = leftovers if bundle in on_trial else [item for item in leftovers if not item.gone]
+            leftovers += self._taken(bundle, declared, on_trial)
+            new[bundle] = self._resources(bundle, declared, events, made, leftovers, shared)
         for bundle, resources in self._bundles.items():
             if resources.left and bundle not in new:  # it may be declared by another bundle
-                left = [one for one in resources.left if one.reference not in declared.names]
-                left += self._taken(bundle, declared, on_trial)
-                new[bundle] = msgspec.structs.replace(resources, left=left)
+                leftovers = [item for item in resources.left if item.reference not in declared.names]
+                leftovers += self._taken(bundle, declared, on_trial)
+                new[bundle] = msgspec.structs.replace(resources, left=leftovers)
         if self._is_changed or any(self._bundles.get(bundle) != each for bundle, each in new.items()):
             self._save({**self._bundles, **new})
         elif not self._noop:  # of failed changes
@@ -379,8 +382,12 @@ class Managed:
             return []
         names = declared.names_without(others) | self._declared_elsewhere(declared)
         new = self._leave(resources, names) if bundle in declared.declarations else ()
-        left = (*new, *(one for one in resources.left if one.reference not in names))
-        return [msgspec.structs.replace(one, taken=True) for one in left if one.reference in declared.names]
+        leftovers = (*new, *(item for item in resources.left if item.reference not in names))
+        return [
+            msgspec.structs.replace(item, taken=True)
+            for item in leftovers
+            if item.reference in declared.names
+        ]
 
     def _resources(
         self,
@@ -396,12 +403,12 @@ class Managed:
         paths = [*declared.kept_paths(bundle)]
         subscribers = {}
         if declared.subscribers:
-            subscribers = {name: found for name in names if (found := declared.subscribers.get(name))}
+            subscribers = {name: result for name in names if (result := declared.subscribers.get(name))}
         if bundle in declared.incomplete:  # its earlier resources may still be declared
             here = {*names}
-            rest = [index for index, name in enumerate(before.declared) if name not in here]
-            names += [before.declared[index] for index in rest]
-            removed += "".join(before.removed[index] for index in rest)
+            remainder = [index for index, name in enumerate(before.declared) if name not in here]
+            names += [before.declared[index] for index in remainder]
+            removed += "".join(before.removed[index] for index in remainder)
             paths = sorted({*paths, *before.paths})
         if names == before.declared and _UNKNOWN not in before.origins:
             origins = before.origins
@@ -423,13 +430,13 @@ class Managed:
         declared = {*self._bundles.get(bundle, Resources()).declared}
         bundles = dict(self._bundles)
         for name, resources in self._bundles.items():
-            left = [
-                one
-                for one in resources.left
-                if not (one.gone and name == bundle) and not (one.taken and one.reference in declared)
+            leftovers = [
+                item
+                for item in resources.left
+                if not (item.gone and name == bundle) and not (item.taken and item.reference in declared)
             ]
-            if len(left) < len(resources.left):
-                bundles[name] = msgspec.structs.replace(resources, left=left)
+            if len(leftovers) < len(resources.left):
+                bundles[name] = msgspec.structs.replace(resources, left=leftovers)
         if bundles != self._bundles:
             self._save(bundles)
 
@@ -443,10 +450,10 @@ class Managed:
     def forget_left(self, bundle: str, references: Collection[str] = ()) -> list[Left]:
         """Remove leftovers of a bundle from the record, or only ``references``. Return the removed leftovers."""
         resources = self._bundles.get(bundle, Resources())
-        forgotten = [one for one in self.left(bundle) if not references or one.reference in references]
+        forgotten = [item for item in self.left(bundle) if not references or item.reference in references]
         if forgotten:
-            left = [one for one in resources.left if one not in forgotten]
-            self._save({**self._bundles, bundle: msgspec.structs.replace(resources, left=left)})
+            leftovers = [item for item in resources.left if item not in forgotten]
+            self._save({**self._bundles, bundle: msgspec.structs.replace(resources, left=leftovers)})
         return forgotten
 
     def _save(self, bundles: dict[str, Resources]) -> None:

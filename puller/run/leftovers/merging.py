@@ -66,8 +66,8 @@ def _back_and_others(before: bytes, changed: bytes, now: bytes) -> tuple[list[by
 def _hunks(base: list[bytes], other: list[bytes]) -> Iterator[Hunk]:
     shortest = min(len(base), len(other))
     start = next((index for index in range(shortest) if base[index] != other[index]), shortest)
-    rest = shortest - start
-    end = next((index for index in range(rest) if base[-1 - index] != other[-1 - index]), rest)
+    remainder = shortest - start
+    end = next((index for index in range(remainder) if base[-1 - index] != other[-1 - index]), remainder)
     old, new = base[start : len(base) - end], other[start : len(other) - end]
     if max(len(old), len(new)) > _MOST_LINES:
         yield Hunk(start, start + len(old), tuple(new))
@@ -126,6 +126,6 @@ def merged_record(before: Any, changed: Any, now: Any) -> Any:
         pairs = ((key, merged_record(*(each.get(key, _MISSING) for each in records))) for key in keys)
         return {key: value for key, value in pairs if value is not _MISSING}
     if all(isinstance(each, list) for each in records):
-        kept = [value for value in now if value in before or value not in changed]
-        return [*kept, *(value for value in before if value not in changed and value not in now)]
+        remaining = [value for value in now if value in before or value not in changed]
+        return [*remaining, *(value for value in before if value not in changed and value not in now)]
     return now

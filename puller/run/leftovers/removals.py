@@ -93,11 +93,11 @@ def reasons(steps: Iterable[Step], events: Iterable[Event]) -> dict[str, str]:
     }
 
 
-def why_unplanned(left: Left, declared: Declared) -> str:
+def why_unplanned(leftover: Left, declared: Declared) -> str:
     """Return why a leftover that should be removed has no step."""
-    step = removal(left.reference)
+    step = removal(leftover.reference)
     if step is None:
-        return f"the type {left.reference.partition('#')[0]} is not available, so it stays"
+        return f"the type {leftover.reference.partition('#')[0]} is not available, so it stays"
     if _is_in_use(step, declared):
         return "a declared resource is at its path, above it or below it, so it stays"
     return ""  # another step reverts it
@@ -131,11 +131,11 @@ def _is_in_the_way(step: Step, declared: Declared) -> bool:
 
 def gone(steps: Iterable[Step], events: Iterable[Event]) -> set[str]:
     """Return the references of the steps whose objects are removed, by their events."""
-    asked = {step.reference for step in steps}
+    requested = {step.reference for step in steps}
     return {
         event.reference
         for event in events
-        if event.reference in asked
+        if event.reference in requested
         and event.state not in (State.FAILED, State.SKIPPED)
         and event.final_ensure == ABSENT
     }
@@ -179,22 +179,22 @@ def with_reversals(
     subscribers = [links.subscribers.get(begin + position, ()) for position in range(len(steps))]
     first = with_implied(taken, {})
     groups = _groups(steps, taken, first, subscribers)
-    slots, found = _Slots(catalog, state), dict[int, int]()
+    slots, result = _Slots(catalog, state), dict[int, int]()
     below: dict[str, int] = {}
     for position in groups[1]:
         step = steps[position]
         name = str(step.properties.name)
-        waits_for = [found[other] for other in first.get(position, ()) if other in found]
+        waits_for = [result[other] for other in first.get(position, ()) if other in result]
         waits_for.append(below.get(name, 0))  # a directory is removed after its contents
-        found[position] = max(slots.of(step, owners[position], subscribers[position]), *waits_for)
-        below |= {above: max(found[position], below.get(above, 0)) for above in parents(name)}
-    found |= dict.fromkeys(groups[2], len(catalog.order))
-    for position, slot in found.items():
+        result[position] = max(slots.of(step, owners[position], subscribers[position]), *waits_for)
+        below |= {above: max(result[position], below.get(above, 0)) for above in parents(name)}
+    result |= dict.fromkeys(groups[2], len(catalog.order))
+    for position, slot in result.items():
         links.requirements[begin + position] = slots.replacements(owners[position], slot)
     # Created anew, because ``replace`` would copy cached values of the catalog.
     return HostCatalog(
         catalog.declarations,
-        _merged(catalog.order, [begin + position for position in groups[0]], found, begin),
+        _merged(catalog.order, [begin + position for position in groups[0]], result, begin),
         links,
         manifests=catalog.manifests,
         owners=[*catalog.owners, *owners],
@@ -246,13 +246,13 @@ def _is_held(declaration: Declaration) -> bool:
 
 def _merged(declared: Sequence[int], early: list[int], slots: Mapping[int, int], begin: int) -> list[int]:
     """Return the order of the run. ``slots`` has the number of declared resources before each later step."""
-    at: dict[int, list[int]] = {}
+    offset: dict[int, list[int]] = {}
     for position, slot in slots.items():
-        at.setdefault(slot, []).append(begin + position)
+        offset.setdefault(slot, []).append(begin + position)
     order = [*early]
     for number, index in enumerate(declared):
-        order += (*at.get(number, ()), index)
-    return [*order, *at.get(len(declared), ())]
+        order += (*offset.get(number, ()), index)
+    return [*order, *offset.get(len(declared), ())]
 
 
 class _Slots:

@@ -47,7 +47,7 @@ class Inheritance:
 
         Files are compared in their ``canonical`` form, because two bundles may spell one path differently.
         """
-        found: dict[str, list[Heir]] = {}
+        result: dict[str, list[Heir]] = {}
         receipts: dict[str, list[Receipt]] = {}
         for receipt in self._receipts.all() if edits else ():
             receipts.setdefault(canonical(receipt.path), []).append(receipt)
@@ -57,8 +57,8 @@ class Inheritance:
             for receipt in receipts.get(canonical(file), ()):
                 for owner, made in receipt.edits.items():
                     if owner != reference and _object_of(made) == edited and is_owner(owner):
-                        found.setdefault(owner, []).append(Heir(bundle, reference, file, receipt.path))
-        return found
+                        result.setdefault(owner, []).append(Heir(bundle, reference, file, receipt.path))
+        return result
 
     def copy(self, owner: str, heir: Heir) -> None:
         """Copy the receipt of the owner to an heir."""
@@ -74,13 +74,13 @@ class Inheritance:
 
 def edits_in(bundle: str, declarations: Iterable[Declaration]) -> Iterator[tuple[str, Part]]:
     """Yield the managed edits of files among the declarations of a bundle, each with the bundle."""
-    for one in declarations:
-        if isinstance(one.properties, EditProperties) and is_managed(one):
-            yield bundle, Part(one.reference, one.type, one.properties)
+    for declaration in declarations:
+        if isinstance(declaration.properties, EditProperties) and is_managed(declaration):
+            yield bundle, Part(declaration.reference, declaration.type, declaration.properties)
 
 
 def _object_of(made: Made) -> Hashable:
     """Return the object of a receipt, without its value."""
     is_tree = made.format in _TREES
-    way = tuple(made.key.split(".")) if is_tree and isinstance(made.key, str) else made.key
-    return made.lines[-1:], made.marker, is_tree, made.section, way
+    path = tuple(made.key.split(".")) if is_tree and isinstance(made.key, str) else made.key
+    return made.lines[-1:], made.marker, is_tree, made.section, path

@@ -160,24 +160,29 @@ class TrialObserver:
     def _keep(self, path: str, system: System, owner: _Owner, *, below: bool = False) -> None:
         if path in self._whole or path == "/":
             return
-        found = None if self._is_below_replaced(path) else system.lstat(path)
-        if found is not None and not stat.S_ISDIR(found.st_mode):
+        status = None if self._is_below_replaced(path) else system.lstat(path)
+        if status is not None and not stat.S_ISDIR(status.st_mode):
             self._replaced.append(path)
         line = self._copies.objects.get(path)
         if not isinstance(line, Changed):
-            if found is None:  # its parent directories may be created too
+            if status is None:  # its parent directories may be created too
                 self._keep_missing(os.path.dirname(path), system, owner)
-            line = self._line(path, found, system, owner)
+            line = self._line(path, status, system, owner)
             # The first bundle of a host has no fallback. If its line is lost, a file may remain.
-            self._append(line, sync=bool(self._began.back) or found is not None)
+            self._append(line, sync=bool(self._began.back) or status is not None)
         elif path in self._copies.became and path not in self._kept:
-            self._keep_edits_of_others(line, self._copies.became[path], found, system)
+            self._keep_edits_of_others(line, self._copies.became[path], status, system)
             self._append(Became(path))
         self._kept.append(path)
         self._touch(path)
         # A run may have been killed after it recorded the directory, and before all its contents.
-        if found is not None and below and stat.S_ISDIR(found.st_mode) and line.original.kind == "directory":
-            self._keep_below(path, found.st_dev, system, owner)
+        if (
+            status is not None
+            and below
+            and stat.S_ISDIR(status.st_mode)
+            and line.original.kind == "directory"
+        ):
+            self._keep_below(path, status.st_dev, system, owner)
 
     def _is_below_replaced(self, path: str) -> bool:
         return any(path.startswith(f"{above}/") for above in self._replaced)
@@ -223,10 +228,10 @@ class TrialObserver:
         return lost
 
     def _keep_edits_of_others(
-        self, line: Changed, became: Became, found: os.stat_result | None, system: System
+        self, line: Changed, became: Became, status: os.stat_result | None, system: System
     ) -> None:
         """Apply the edits to the copy that another program has made since the last change of the trial."""
-        if found is None or not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_TEXT:
+        if status is None or not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_TEXT:
             return
         before = b"" if line.original.kind == "absent" else self._copies.text_of(line)
         changed = self._copies.text_of(became)
@@ -236,7 +241,7 @@ class TrialObserver:
         if merged is not None and merged != before:
             original = line.original
             if original.kind != "present":
-                original = original_of(line.path, found, system)
+                original = original_of(line.path, status, system)
             copy = self._copies.copy([merged])
             self._append(msgspec.structs.replace(line, original=original, copy=copy, size=len(merged)))
 
@@ -253,21 +258,21 @@ class TrialObserver:
 
     def _became(self, line: Changed, system: System, *, is_shared: bool) -> Became:
         path, copies = line.path, self._copies
-        found = system.lstat(path)
-        state = original_of(path, found, system)
-        if found is None or state.kind != "present":
+        status = system.lstat(path)
+        state = original_of(path, status, system)
+        if status is None or state.kind != "present":
             return Became(path, state)
         digest = sha256(system.read_chunks(path))
-        if line.copy and line.size == found.st_size and _digest_of(copies.path_of(line)) == digest:
+        if line.copy and line.size == status.st_size and _digest_of(copies.path_of(line)) == digest:
             return Became(path, state, digest, same_content=True)
         known = copies.became.get(path)
         if known is not None and known.sha256 == digest and known.state == state:
             return known
         copy = 0
         is_first = line.original.kind == "absent" and not is_shared
-        if not is_first and found.st_size <= LARGEST_TEXT and not is_parameter(path):
+        if not is_first and status.st_size <= LARGEST_TEXT and not is_parameter(path):
             copy = copies.copy([system.read(path)], sync=False)
-        return Became(path, state, digest, copy, found.st_size if copy else 0, is_shared=is_shared)
+        return Became(path, state, digest, copy, status.st_size if copy else 0, is_shared=is_shared)
 
     def _append(self, line: Line, *, sync: bool = True) -> None:
         self._begin()
@@ -283,13 +288,13 @@ class TrialObserver:
             self._copies.append(self._began)
 
 
-def original_of(path: str, found: os.stat_result | None, system: System) -> Original:
+def original_of(path: str, status: os.stat_result | None, system: System) -> Original:
     """Return the state of a path whose ``lstat`` is ``found``."""
-    kind = PathState(found).kind
-    if found is None:
+    kind = PathState(status).kind
+    if status is None:
         return Original(kind)
     target = os.readlink(path) if kind == "symbolic link" else ""
-    return Original.of(kind, found, target, {} if target else system.labels(path))
+    return Original.of(kind, status, target, {} if target else system.labels(path))
 
 
 def _digest_of(path: str) -> str:

@@ -357,8 +357,8 @@ class Planner:
     # States
 
     def _look(self, path: str) -> _Current:
-        found = self._system.lstat(path)
-        return _Current(original_of(path, found, self._system), size=found.st_size if found else 0)
+        status = self._system.lstat(path)
+        return _Current(original_of(path, status, self._system), size=status.st_size if status else 0)
 
     def _compare(
         self, copies: TrialCopies, line: Changed, became: Became | None, current: _Current

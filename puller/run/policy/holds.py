@@ -63,9 +63,9 @@ def find_disabled(directories: Directories, now: datetime) -> Disabled | None:
     try:
         document = _file(directories).read()
     except (OSError, ValueError) as error:
-        what = reason_of(error) if isinstance(error, OSError) else str(error)
+        detail = reason_of(error) if isinstance(error, OSError) else str(error)
         return Disabled(
-            f"{directories.disabled}: {what}, so this host is held until `puller enable` removes the file"
+            f"{directories.disabled}: {detail}, so this host is held until `puller enable` removes the file"
         )
     if document is None or (document.until and parse_moment(document.until) <= now):
         return None

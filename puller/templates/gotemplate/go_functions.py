@@ -40,7 +40,7 @@ _ORDERED: Final = frozenset((int, float, str))
 _BASIC: Final = {bool: "bool", int: "int", float: "float", str: "string", Complex: "complex"}
 
 
-def _decide(first: Any, *rest: Any) -> Never:
+def _decide(first: Any, *remainder: Any) -> Never:
     """``and`` and ``or``: only their signature is used."""
     raise AssertionError("and, or are compiled, not called")
 
@@ -71,75 +71,75 @@ def _eq(first: Any, *others: Any) -> bool:
     return any(_is_equal(first, other) for other in others)
 
 
-def _ne(left: Any, right: Any) -> bool:
+def _ne(leftovers: Any, right: Any) -> bool:
     """``ne``: whether the values differ. Raises FunctionError for types that do not compare."""
-    return not _is_equal(left, right)
+    return not _is_equal(leftovers, right)
 
 
-def _is_equal(left: Any, right: Any) -> bool:
+def _is_equal(leftovers: Any, right: Any) -> bool:
     # Scalars of the same type, the common case, skip the checks below.
-    if type(left) is type(right) and isinstance(left, (str, int, float)):
-        return bool(left == right)
-    kind = _basic_kind(left)
+    if type(leftovers) is type(right) and isinstance(leftovers, (str, int, float)):
+        return bool(leftovers == right)
+    kind = _basic_kind(leftovers)
     if kind != _basic_kind(right):
-        if left is None or right is None:
+        if leftovers is None or right is None:
             return False
-        raise _incompatible(left, right)
-    return bool(left == right) if kind else _is_same(left, right)
+        raise _incompatible(leftovers, right)
+    return bool(leftovers == right) if kind else _is_same(leftovers, right)
 
 
-def _is_same(left: Any, right: Any) -> bool:
+def _is_same(leftovers: Any, right: Any) -> bool:
     """Return whether lists, maps, objects or nil are equal. Only nil and objects can be compared."""
-    if left is not None and right is not None and kind_name(left) != kind_name(right):
-        raise _incompatible(left, right)
-    if _is_nil(left) or _is_nil(right):
-        return _is_nil(left) and _is_nil(right)
+    if leftovers is not None and right is not None and kind_name(leftovers) != kind_name(right):
+        raise _incompatible(leftovers, right)
+    if _is_nil(leftovers) or _is_nil(right):
+        return _is_nil(leftovers) and _is_nil(right)
     if isinstance(right, (list, tuple, dict, bytes)):
         raise FunctionError(f"non-comparable type {type_name(right)}")
-    return bool(left == right)
+    return bool(leftovers == right)
 
 
 def _is_nil(value: Any) -> bool:
     return value is None or isinstance(value, (NilSlice, NilMap))
 
 
-def _lt(left: Any, right: Any) -> bool:
+def _lt(leftovers: Any, right: Any) -> bool:
     """``lt``: ``left < right``. Raises FunctionError for types without an order."""
-    _check_order(left, right)
-    return bool(left < right)
+    _check_order(leftovers, right)
+    return bool(leftovers < right)
 
 
-def _le(left: Any, right: Any) -> bool:
+def _le(leftovers: Any, right: Any) -> bool:
     """``le``: ``left <= right``. Raises FunctionError for types without an order."""
-    _check_order(left, right)
-    return bool(left <= right)
+    _check_order(leftovers, right)
+    return bool(leftovers <= right)
 
 
-def _gt(left: Any, right: Any) -> bool:
+def _gt(leftovers: Any, right: Any) -> bool:
     """``gt``: ``left > right``. Raises FunctionError for types without an order."""
-    _check_order(left, right)
-    return not left <= right  # as in Go, NaN is greater than any number
+    _check_order(leftovers, right)
+    return not leftovers <= right  # as in Go, NaN is greater than any number
 
 
-def _ge(left: Any, right: Any) -> bool:
+def _ge(leftovers: Any, right: Any) -> bool:
     """``ge``: ``left >= right``. Raises FunctionError for types without an order."""
-    _check_order(left, right)
-    return not left < right
+    _check_order(leftovers, right)
+    return not leftovers < right
 
 
-def _check_order(left: Any, right: Any) -> None:
-    if type(left) in _ORDERED and type(left) is type(right):
+def _check_order(leftovers: Any, right: Any) -> None:
+    if type(leftovers) in _ORDERED and type(leftovers) is type(right):
         return
-    kinds = [_basic_kind(left), _basic_kind(right)]
-    for kind, value in zip(kinds, (left, right), strict=True):
+    kinds = [_basic_kind(leftovers), _basic_kind(right)]
+    for kind, value in zip(kinds, (leftovers, right), strict=True):
         if kind not in ("int", "float", "string") and (not kind or kinds[0] == kinds[1]):
             raise FunctionError(f"invalid type for comparison: {type_name(value)}")
     if kinds[0] != kinds[1]:
-        raise _incompatible(left, right)
+        raise _incompatible(leftovers, right)
 
 
-def _incompatible(left: Any, right: Any) -> FunctionError:
-    return FunctionError(f"incompatible types for comparison: {type_name(left)} and {type_name(right)}")
+def _incompatible(leftovers: Any, right: Any) -> FunctionError:
+    return FunctionError(f"incompatible types for comparison: {type_name(leftovers)} and {type_name(right)}")
 
 
 # Collections ---------------------------------------------------------------------------------------------------------

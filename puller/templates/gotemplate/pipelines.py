@@ -244,8 +244,8 @@ class Expressions:
                 return MISSING
             if not isinstance(value, Struct) or name not in value.methods:
                 raise self._source.error(node.position, f"{name} is not a method but has arguments")
-            given = [argument(frame, dot) for argument in evaluators]
-            return self._call_method(frame, value, name, [*given, *last], node.position)
+            provided = [argument(frame, dot) for argument in evaluators]
+            return self._call_method(frame, value, name, [*provided, *last], node.position)
 
         return call
 
@@ -254,18 +254,18 @@ class Expressions:
         return (lambda _frame, _dot: node) if isinstance(node, _CONSTANTS) else self._operand(node)
 
     def _call_method(
-        self, frame: Frame, receiver: Struct, name: str, given: Sequence[Any], position: int
+        self, frame: Frame, receiver: Struct, name: str, provided: Sequence[Any], position: int
     ) -> Any:
         method = receiver.methods[name]
         signature = signature_of(method, skip=1)
         try:
-            signature.check(name, len(given))
-            types = map(signature.type_of, range(len(given)))
+            signature.check(name, len(provided))
+            types = map(signature.type_of, range(len(provided)))
             values = [
                 wanted.fit_constant(value, _shown(value))
                 if isinstance(value, _CONSTANTS)
                 else wanted.fit(value)
-                for wanted, value in zip(types, given, strict=True)
+                for wanted, value in zip(types, provided, strict=True)
             ]
         except FunctionError as error:
             raise self._source.error(position, str(error)) from None
@@ -295,8 +295,8 @@ class Expressions:
             return self._path(node, node.path, missing=None)
         return self._fitted(self._operand(node), wanted, node.position)
 
-    def _fitted(self, evaluate: Evaluate, wanted: Type, position: int) -> Evaluate:
-        if wanted is ANY:
+    def _fitted(self, evaluate: Evaluate, desired: Type, position: int) -> Evaluate:
+        if desired is ANY:
 
             def any_value(frame: Frame, dot: Any) -> Any:
                 value = evaluate(frame, dot)
@@ -309,11 +309,11 @@ class Expressions:
             if has(value):
                 return value
             try:
-                return wanted.fit(value)
+                return desired.fit(value)
             except FunctionError as error:
                 raise self._source.error(position, str(error)) from None
 
-        has = wanted.has
+        has = desired.has
         return fitted
 
 

@@ -209,8 +209,8 @@ def signature_of(function: Callable[..., Any], skip: int = 0) -> Signature:
     takes_rendering = bool(names) and annotations[names[0]] == "Rendering"
     fixed = tuple(_TYPES[annotations[name]] for name in names[takes_rendering:])
     is_variadic = code.co_flags & 0x04  # inspect.CO_VARARGS, without the costly import of inspect
-    rest = _TYPES[annotations[code.co_varnames[code.co_argcount]]] if is_variadic else None
-    return Signature(fixed, rest, takes_rendering)
+    remainder = _TYPES[annotations[code.co_varnames[code.co_argcount]]] if is_variadic else None
+    return Signature(fixed, remainder, takes_rendering)
 
 
 Evaluate = Callable[[Frame, Any], Any]
@@ -271,9 +271,9 @@ def _call_with_one(call: Callable[..., Any], failure: Failure, argument: Evaluat
 
 def _call_with_two(call: Callable[..., Any], failure: Failure, first: Evaluate, second: Evaluate) -> Evaluate:
     def call_with_two(frame: Frame, dot: Any) -> Any:
-        left, right = first(frame, dot), second(frame, dot)
+        leftovers, right = first(frame, dot), second(frame, dot)
         try:
-            result = call(left, right)
+            result = call(leftovers, right)
             if isinstance(result, _COUNTED) and len(result) >= LONG_TEXT:
                 frame.rendering.spend(result)
         except Exception as error:

@@ -58,15 +58,15 @@ def format_value(value: Any) -> str:
 
 def sprint(*values: Any) -> str:
     """Return Go's ``Sprint``: a space between two operands if neither is a string."""
-    parts: list[str] = []
+    pieces: list[str] = []
     after_text = True
     for value in values:
         is_text = isinstance(value, str)
         if not is_text and not after_text:
-            parts.append(" ")
-        parts.append(format_value(value))
+            pieces.append(" ")
+        pieces.append(format_value(value))
         after_text = is_text
-    return "".join(parts)
+    return "".join(pieces)
 
 
 def sprintln(*values: Any) -> str:
@@ -86,8 +86,10 @@ def sprintf(template: str, *values: Any) -> str:
     plan = _plan(template) if len(template) <= _LONGEST_PLANNED else None
     if plan is None or sum(type(part) is _Spec for part in plan) != len(values):
         return _Printer(template, values).run()
-    rest = iter(values)
-    return "".join([part if isinstance(part, str) else _print_operand(part, next(rest)) for part in plan])
+    remainder = iter(values)
+    return "".join(
+        [part if isinstance(part, str) else _print_operand(part, next(remainder)) for part in plan]
+    )
 
 
 class _Spec(NamedTuple):
@@ -117,15 +119,15 @@ _PLAIN: Final = _Spec("v")
 @functools.lru_cache(maxsize=128)
 def _plan(template: str) -> tuple[str | _Spec, ...] | None:
     """Return alternating texts and verbs of a usual format, or ``None`` if it selects operands by number or star."""
-    parts: list[str | _Spec] = []
+    pieces: list[str | _Spec] = []
     end = 0
-    for found in _USUAL.finditer(template):
-        if "%" in template[end : found.start()]:
+    for match in _USUAL.finditer(template):
+        if "%" in template[end : match.start()]:
             return None
-        parts.append(template[end : found.start()])
-        end = found.end()
-        parts.append("%" if found["verb"] == "%" else _spec_of(found))
-    return None if "%" in template[end:] else (*parts, template[end:])
+        pieces.append(template[end : match.start()])
+        end = match.end()
+        pieces.append("%" if match["verb"] == "%" else _spec_of(match))
+    return None if "%" in template[end:] else (*pieces, template[end:])
 
 
 _USUAL: Final = re.compile(
@@ -134,9 +136,9 @@ _USUAL: Final = re.compile(
 _LONGEST_PLANNED: Final = 256
 
 
-def _spec_of(found: re.Match[str]) -> _Spec:
+def _spec_of(match: re.Match[str]) -> _Spec:
     """Return the spec of a verb, with the same result as ``_Printer``."""
-    flags, verb = found["flags"], found["verb"]
+    flags, verb = match["flags"], match["verb"]
     is_value = verb == "v"
     return _Spec(
         verb,
@@ -145,8 +147,8 @@ def _spec_of(found: re.Match[str]) -> _Spec:
         sharp="#" in flags and not is_value,
         space=" " in flags,
         zero="0" in flags and "-" not in flags,
-        width=int(found["width"]) if found["width"] else None,
-        precision=None if found["precision"] is None else int(found["precision"] or 0),
+        width=int(match["width"]) if match["width"] else None,
+        precision=None if match["precision"] is None else int(match["precision"] or 0),
         go_syntax="#" in flags and is_value,
     )
 
@@ -163,23 +165,23 @@ class _Printer:
         self.reordered = False
 
     def run(self) -> str:
-        parts: list[str] = []
+        pieces: list[str] = []
         end = len(self.template)
         while self.position < end:
             percent = self.template.find("%", self.position)
             if percent < 0:
-                parts.append(self.template[self.position :])
+                pieces.append(self.template[self.position :])
                 break
-            parts.append(self.template[self.position : percent])
+            pieces.append(self.template[self.position : percent])
             self.position = percent + 1
-            parts.append(self._directive())
-        return "".join(parts) + self._extra()
+            pieces.append(self._directive())
+        return "".join(pieces) + self._extra()
 
     def _extra(self) -> str:
         if self.reordered or self.operand >= len(self.values):
             return ""
-        rest = (self._describe(value) for value in self.values[self.operand :])
-        return f"%!(EXTRA {', '.join(rest)})"
+        remainder = (self._describe(value) for value in self.values[self.operand :])
+        return f"%!(EXTRA {', '.join(remainder)})"
 
     @staticmethod
     def _describe(value: Any) -> str:
@@ -199,8 +201,8 @@ class _Printer:
         flags = self._flags()  # 1.
         indexed = self._index()  # 2.
         complaints, width, minus = self._width(indexed)  # 3.
-        more, precision = self._precision(indexed)
-        complaints += more
+        additional, precision = self._precision(indexed)
+        complaints += additional
         self._index()  # 2.
         if self.position >= len(self.template):
             return complaints + "%!(NOVERB)"
@@ -479,8 +481,8 @@ def _format_number(spec: _Spec, value: float) -> str:
 
 def _keep_point(text: str, verb: str, precision: int) -> str:
     """Keep the decimal point and the zeros up to the precision, for ``%#g``."""
-    found = _EXPONENT[verb in "xX"].search(text)
-    mantissa, power = (text[: found.start()], text[found.start() :]) if found else (text, "")
+    match = _EXPONENT[verb in "xX"].search(text)
+    mantissa, power = (text[: match.start()], text[match.start() :]) if match else (text, "")
     missing = 0
     if verb in "gGx":
         missing = (6 if precision < 0 else precision) - len(mantissa.replace(".", "").lstrip("0"))

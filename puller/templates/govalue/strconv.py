@@ -63,11 +63,11 @@ def _hexadecimal(number: float, precision: int) -> str:
     exponent = power + mantissa.bit_length() - 1 if mantissa else 0
     mantissa <<= 61 - mantissa.bit_length() if mantissa else 0  # the first bit is now the sixtieth
     if 0 <= precision < _HEX_DIGITS:
-        kept = 60 - 4 * precision
-        rest, mantissa = mantissa & ((1 << kept) - 1), mantissa >> kept
-        half = 1 << (kept - 1)
-        mantissa += rest > half or (rest == half and mantissa & 1)
-        mantissa <<= kept
+        remaining = 60 - 4 * precision
+        remainder, mantissa = mantissa & ((1 << remaining) - 1), mantissa >> remaining
+        half = 1 << (remaining - 1)
+        mantissa += remainder > half or (remainder == half and mantissa & 1)
+        mantissa <<= remaining
         if mantissa >> 61:
             mantissa, exponent = mantissa >> 1, exponent + 1
     digits = f"{mantissa & ((1 << 60) - 1):0{_HEX_DIGITS}x}"
@@ -97,9 +97,9 @@ def format_int(number: int, base: int) -> str:
     """Go's ``FormatInt``: base 2 to 36, lower case."""
     if base == 10:
         return str(int(number))
-    digits, rest = "", abs(number)
-    while rest:
-        rest, digit = divmod(rest, base)
+    digits, remainder = "", abs(number)
+    while remainder:
+        remainder, digit = divmod(remainder, base)
         digits = _ALPHABET[digit] + digits
     return ("-" if number < 0 else "") + (digits or "0")
 
@@ -268,16 +268,16 @@ def unquote_rune(literal: str) -> int:
 def _unescape(body: str, mark: str) -> str:
     if "\n" in body:
         raise ValueError("invalid syntax")
-    parts: list[bytes] = []
+    pieces: list[bytes] = []
     position = 0
-    while (found := body.find("\\", position)) >= 0:
-        parts.append(_plain_part(body[position:found], mark))
-        match = _ESCAPE.match(body, found)
+    while (result := body.find("\\", position)) >= 0:
+        pieces.append(_plain_part(body[position:result], mark))
+        match = _ESCAPE.match(body, result)
         if match is None:
             raise ValueError("invalid syntax")
-        parts.append(_escape_meaning(match, mark))
+        pieces.append(_escape_meaning(match, mark))
         position = match.end()
-    return from_bytes(b"".join([*parts, _plain_part(body[position:], mark)]))
+    return from_bytes(b"".join([*pieces, _plain_part(body[position:], mark)]))
 
 
 def _plain_part(text: str, mark: str) -> bytes:

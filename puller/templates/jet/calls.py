@@ -49,11 +49,11 @@ class CallCompiler(ExpressionCompiler):
 
     def pipeline(self, commands: Sequence[Command]) -> Output:
         """Return the output of ``a | b | c``."""
-        head, *rest = commands
-        if not rest and head.arguments is None:
+        head, *remainder = commands
+        if not remainder and head.arguments is None:
             return self.text(head.base)
         argument = self._head(head)
-        for command in rest:
+        for command in remainder:
             arguments = command.arguments or Arguments((), slot=False)
             value = self._function_call(command.base, arguments, argument, in_pipeline=True)
             argument = _Argument(value, value)
@@ -79,10 +79,10 @@ class CallCompiler(ExpressionCompiler):
         if isinstance(base, Name) and base.name == "isset":
             return self._isset(base, arguments, piped)
         function, offset = self.value(base), base.offset
-        given = self._arguments(arguments, piped)
-        loose = [argument.loose for argument in given]
-        strict = [argument.strict for argument in given]
-        keyed = [argument.loose if place % 2 else argument.strict for place, argument in enumerate(given)]
+        provided = self._arguments(arguments, piped)
+        loose = [argument.loose for argument in provided]
+        strict = [argument.strict for argument in provided]
+        keyed = [argument.loose if place % 2 else argument.strict for place, argument in enumerate(provided)]
         # The function selects the kind of arguments. It is known only at the call, since names are variables.
         arguments_for = {"none": loose, "all": strict, "keys": keyed}
 
@@ -105,14 +105,14 @@ class CallCompiler(ExpressionCompiler):
     def _arguments(self, arguments: Arguments, piped: _Argument | None) -> list[_Argument]:
         if piped is None:
             return [self._argument(node) for node in arguments.expressions]
-        given = [
+        provided = [
             piped if isinstance(node, Underscore) else self._argument(node) for node in arguments.expressions
         ]
-        return given if arguments.slot else [piped, *given]
+        return provided if arguments.slot else [piped, *provided]
 
-    def _invoke(self, offset: int, frame: Frame, function: Function, given: list[Any]) -> Any:
+    def _invoke(self, offset: int, frame: Frame, function: Function, provided: list[Any]) -> Any:
         try:
-            result = function.call(frame, given)
+            result = function.call(frame, provided)
             pay(frame, result)
         except (LimitError, RecursionError):
             raise
@@ -123,15 +123,17 @@ class CallCompiler(ExpressionCompiler):
         return result
 
     def _write(self, offset: int, frame: Frame, writer: Writer, arguments: list[Value]) -> str:
-        given = [argument(frame) for argument in arguments]
-        self._refuse_written(offset, given)
-        if any(value is MISSING for value in given):
+        provided = [argument(frame) for argument in arguments]
+        self._refuse_written(offset, provided)
+        if any(value is MISSING for value in provided):
             self.fail(offset, f"{writer.name}: the value to print is missing")
-        parts = [self.printed(offset, frame, value, lambda v: writer.escape(to_text(v))) for value in given]
-        return _Written("".join(parts))
+        pieces = [
+            self.printed(offset, frame, value, lambda v: writer.escape(to_text(v))) for value in provided
+        ]
+        return _Written("".join(pieces))
 
-    def _refuse_written(self, offset: int, given: list[Any]) -> None:
-        if _Written in map(type, given):  # it must be the piped value
+    def _refuse_written(self, offset: int, provided: list[Any]) -> None:
+        if _Written in map(type, provided):  # it must be the piped value
             self.fail(offset, "a writer such as raw must be the last of a pipeline")
 
     # isset
@@ -158,12 +160,12 @@ class CallCompiler(ExpressionCompiler):
             case Field() | Chain():
                 return self._evaluates(self.value(node))
             case Index(base=base, position=position):
-                parts = [
+                pieces = [
                     self._is_set(base, piped),
                     self._is_set(position, piped),
                     self._evaluates(self.value(node)),
                 ]
-                return lambda frame: all(part(frame) for part in parts)
+                return lambda frame: all(part(frame) for part in pieces)
             case Underscore():
                 return lambda frame: piped is not None
         return lambda frame: True  # Jet evaluates no other nodes here, so that even isset(nil) is true

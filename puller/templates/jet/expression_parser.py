@@ -96,8 +96,8 @@ class ExpressionParser:
             raise self.source.error(
                 token.offset, f"{token.kind} must come before everything else in a template"
             )
-        what = f"the keyword {token.text}" if token.kind in KEYWORDS else token.text
-        raise self.source.error(token.offset, f"found {what}, expected {wanted}")
+        detail = f"the keyword {token.text}" if token.kind in KEYWORDS else token.text
+        raise self.source.error(token.offset, f"found {detail}, expected {wanted}")
 
     # Expressions
 
@@ -117,12 +117,12 @@ class ExpressionParser:
 
     def binary(self, level: int) -> Expression:
         """Read operators that bind at least as tightly as ``level``, from left to right."""
-        left = self.unary()
+        leftovers = self.unary()
         while (own := _LEVELS.get(self.token.kind, 0)) >= level:
             operator = self.next()
             # The right side is one level higher, so that ``a - b - c`` is left-associative.
-            left = Binary(operator.offset, operator.kind, left, self.binary(own + 1))
-        return left
+            leftovers = Binary(operator.offset, operator.kind, leftovers, self.binary(own + 1))
+        return leftovers
 
     def unary(self) -> Expression:
         """Read an operand, with an optional sign or ``!``. ``!`` extends over a comparison."""

@@ -62,13 +62,13 @@ def external(name: str, function: Callable[..., Any]) -> Function:
     """Return a function that the caller of the engine provides to the template."""
 
     def call(_: Frame, values: list[Any]) -> Any:
-        given = [as_any(value) for value in values]
+        provided = [as_any(value) for value in values]
         try:
-            return function(*given)
+            return function(*provided)
         except TypeError as error:
             if error.__traceback__ and error.__traceback__.tb_next:
                 raise  # a defect inside the function, not a wrong number of arguments
-            raise FunctionError(f"cannot be called with {counted(len(given), 'argument')}") from error
+            raise FunctionError(f"cannot be called with {counted(len(provided), 'argument')}") from error
 
     return Function(name, call)
 
@@ -81,8 +81,8 @@ def _repeat(frame: Frame, text: str, count: int) -> str:
 
 
 def _replace(frame: Frame, text: str, old: str, new: str, limit: int) -> str:
-    found = text.count(old)
-    changes = min(found, limit) if limit >= 0 else found
+    result = text.count(old)
+    changes = min(result, limit) if limit >= 0 else result
     _pay(frame, len(text) + changes * (len(new) - len(old)))
     return text.replace(old, new, limit)
 

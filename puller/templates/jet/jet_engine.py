@@ -89,11 +89,11 @@ class JetEngine:
 
     def load(self, path: str, sibling: str) -> Program | None:
         """Return the template at ``path``, relative to the directory of ``sibling``. Raises TemplateError."""
-        if (found := self._found.get((path, sibling))) is None:
-            found = self._load(path, sibling)
-            if found is not None:
-                self._found[path, sibling] = found
-        return found
+        if (program := self._found.get((path, sibling))) is None:
+            program = self._load(path, sibling)
+            if program is not None:
+                self._found[path, sibling] = program
+        return program
 
     def _load(self, path: str, sibling: str) -> Program | None:
         absolute = posixpath.normpath(posixpath.join("/", posixpath.dirname(sibling), path)).lstrip("/")

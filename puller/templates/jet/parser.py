@@ -225,10 +225,10 @@ class _Parser(ExpressionParser):
             self.close("yield")
         return Yield(token.offset, name, arguments, context, content)
 
-    def block_name(self, what: str) -> str:
+    def block_name(self, description: str) -> str:
         if self.token.kind == "dot":
             return self.next().text
-        return self.expect("name", f"the name of the {what}").text
+        return self.expect("name", f"the name of the {description}").text
 
     def parameters(self, *, declaring: bool) -> tuple[Parameter, ...]:
         self.expect("(", "an opening parenthesis")

@@ -116,15 +116,15 @@ class StatementCompiler(CallCompiler):
 
     def _assignment(self, node: Assignment) -> Effect:
         stores = [self._store(target, node.declares) for target in node.targets]
-        given = [self.value(value) for value in node.values]
+        provided = [self.value(value) for value in node.values]
         if node.looks_up:
-            return _look_up(given[0], *stores)
+            return _look_up(provided[0], *stores)
 
         if len(stores) == 1:
-            return _assign(stores[0], given[0])
+            return _assign(stores[0], provided[0])
 
         def assign(frame: Frame) -> None:
-            for store, value in zip(stores, given, strict=True):
+            for store, value in zip(stores, provided, strict=True):
                 store(frame, value(frame))
 
         return assign
@@ -267,8 +267,8 @@ class StatementCompiler(CallCompiler):
 
         def run(frame: Frame) -> str:
             block = frame.blocks[name]
-            given = Given(block.parameters, frozenset(name for name, _ in block.parameters))
-            return self._call_block(frame, offset, block, given, block.context, block.content)
+            provided = Given(block.parameters, frozenset(name for name, _ in block.parameters))
+            return self._call_block(frame, offset, block, provided, block.context, block.content)
 
         return run
 
@@ -279,7 +279,7 @@ class StatementCompiler(CallCompiler):
         """
         name, offset = node.name, node.offset
         arguments = tuple((a.name, self.value(a.value) if a.value else None) for a in node.arguments)
-        given = Given(arguments, frozenset(name for name, _ in arguments))
+        provided = Given(arguments, frozenset(name for name, _ in arguments))
         context = self._context(node.context)
         content = self.body(node.content) if node.content is not None else None
 
@@ -287,7 +287,7 @@ class StatementCompiler(CallCompiler):
             block = frame.blocks.get(name)
             if block is None:
                 self.fail(offset, f"unknown block {name!r}{similar_names(name, frame.blocks)}")
-            return self._call_block(frame, offset, block, given, context, content)
+            return self._call_block(frame, offset, block, provided, context, content)
 
         return run
 
@@ -296,7 +296,7 @@ class StatementCompiler(CallCompiler):
         frame: Frame,
         offset: int,
         block: BlockCode,
-        given: Given,
+        provided: Given,
         context: Context | None,
         content: Output | None,
     ) -> str:
@@ -310,9 +310,9 @@ class StatementCompiler(CallCompiler):
         5. The frame is restored. Declarations and return values of the block are discarded.
         """
         outer = frame.dot, frame.boxed, frame.variables, frame.content, frame.returned
-        if given.arguments or block.parameters:  # 1. variables
+        if provided.arguments or block.parameters:  # 1. variables
             frame.variables = frame.variables.copy()
-            self._bind(frame, offset, block, given)
+            self._bind(frame, offset, block, provided)
         if content is not None:  # 2. content
             frame.content = Content(content, frame.variables, frame.content)
         if context is not None:  # 3. dot
@@ -382,12 +382,12 @@ class StatementCompiler(CallCompiler):
         path, offset, context = self.value(node.path), node.offset, self._context(node.context)
 
         def run(frame: Frame) -> str:
-            wanted = path(frame)
-            if not isinstance(wanted, str):
+            desired = path(frame)
+            if not isinstance(desired, str):
                 self.fail(offset, "the path of a template must be a string")
-            program = frame.load(wanted, self.path)
+            program = frame.load(desired, self.path)
             if program is None:
-                self.fail(offset, f"unknown template {wanted}")
+                self.fail(offset, f"unknown template {desired}")
             outer = frame.dot, frame.boxed, frame.blocks
             if context is not None:
                 frame.dot, frame.boxed = context.value(frame), frame.boxed and context.is_dot

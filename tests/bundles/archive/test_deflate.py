@@ -36,7 +36,7 @@ def packed(pieces: list[bytes]) -> bytes:
         max_size=8,
     )
 )
-def test_what_is_inflated_is_what_was_deflated(pieces: list[bytes]) -> None:
+def test_inflated_bytes_equal_the_deflated_bytes(pieces: list[bytes]) -> None:
     compressed = packed(pieces)
     inflate = zlib.decompressobj(wbits=-15)
     assert inflate.decompress(compressed) == b"".join(pieces)
@@ -63,7 +63,7 @@ def test_text_that_becomes_noise_is_compressed_up_to_there() -> None:
     assert len(packed([TEXT[:PIECE], NOISE[:PIECE]])) < PIECE + PIECE / 4
 
 
-def test_a_piece_that_is_noise_but_for_zeros_between_is_compressed() -> None:
+def test_noise_with_zero_blocks_is_compressed() -> None:
     half = b"".join(NOISE[start : start + 512] + bytes(512) for start in range(0, PIECE // 2, 512))
     assert shrinks(half)
 
@@ -73,7 +73,7 @@ def test_a_small_piece_does_not_interrupt_the_text_around_it() -> None:
     assert not shrinks(NOISE[:4096])
 
 
-def test_blocks_refer_to_the_one_before_so_that_text_is_as_small_as_in_one_go() -> None:
+def test_blocks_share_one_dictionary() -> None:
     pieces = [TEXT[start : start + 5000] for start in range(0, len(TEXT), 5000)]
     whole = zlib.compressobj(level=7, wbits=-15)
     in_one_go = len(whole.compress(TEXT) + whole.flush())
@@ -116,9 +116,7 @@ def test_a_bundle_of_pictures_and_text_is_read_by_us_and_by_tar(
             assert member.read() == data
 
 
-def test_what_is_stored_does_not_depend_on_where_the_bundle_was_built(
-    tmp_path: Path, write_tree: WriteTree
-) -> None:
+def test_archive_does_not_depend_on_the_build_directory(tmp_path: Path, write_tree: WriteTree) -> None:
     """The files alone determine the pieces of the tar and their compression."""
     files = {"manifest.yaml": b"resources: []\n", "a.png": NOISE, "b.txt": TEXT}
     archives = [

@@ -53,12 +53,12 @@ def listing(archive: Path) -> list[list[str]]:
 
 
 def test_two_trees_with_the_same_files_give_the_same_bytes(tmp_path: Path, write_tree: WriteTree) -> None:
-    one = write_tree(tmp_path / "one", FILES)
+    first = write_tree(tmp_path / "one", FILES)
     other = write_tree(tmp_path / "other", dict(reversed(FILES.items())))
     for number, path in enumerate(sorted(other.rglob("*"))):
         os.utime(path, (number, number * 1e9))
         path.chmod(0o700 if path.is_dir() else 0o640)
-    assert pack(one, tmp_path / "one.tar.gz") == pack(other, tmp_path / "other.tar.gz")
+    assert pack(first, tmp_path / "one.tar.gz") == pack(other, tmp_path / "other.tar.gz")
 
 
 def test_the_umask_changes_nothing(tmp_path: Path, write_tree: WriteTree) -> None:
@@ -95,7 +95,7 @@ TAR_SHA256 = "f9cf08201143701a00b163bab8e4e045e657e56aa0ca889be55ce6e5636f69ff"
 """SHA-256 of the tar of FILES as web 1.4.0. If it changes, published bundles can no longer be reproduced."""
 
 
-def test_what_is_reported_is_what_was_written(make_bundle: MakeBundle) -> None:
+def test_pack_reports_the_written_archive(make_bundle: MakeBundle) -> None:
     built = make_bundle({"a": b"1"})
     data = built.path.read_bytes()
     assert (built.size, built.sha256) == (len(data), hashlib.sha256(data).hexdigest())
@@ -220,7 +220,7 @@ def make_socket(path: Path) -> None:
         (make_socket, "a socket"),
     ],
 )
-def test_anything_but_files_and_directories_is_an_error_that_names_it(
+def test_special_files_are_refused_by_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     write_tree: WriteTree,
@@ -272,7 +272,7 @@ def test_a_tree_that_is_no_bundle_is_refused(
         (Limits(ratio=50, ratio_from=1000), "at most 50 times as many are allowed"),
     ],
 )
-def test_what_the_unpacker_would_refuse_is_not_packed(
+def test_pack_refuses_paths_that_unpack_refuses(
     tmp_path: Path, write_tree: WriteTree, limits: Limits, message: str
 ) -> None:
     source = write_tree(tmp_path / "source", {**MANIFEST, "a/b/c": bytes(100_000), "d": b""})
@@ -324,7 +324,7 @@ def test_a_file_that_changes_while_it_is_packed_is_an_error(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "web.tar.gz"]
 
 
-def test_a_file_that_grows_as_fast_as_it_is_read_is_not_read_for_ever(
+def test_growing_file_is_not_read_forever(
     tmp_path: Path, write_tree: WriteTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write_tree(tmp_path / "source", {**MANIFEST, "log": b"12345"})
@@ -354,7 +354,7 @@ def test_a_file_that_vanishes_while_it_is_packed_is_an_error(
         pack(source, tmp_path / "web.tar.gz")
 
 
-def test_a_file_that_becomes_a_link_while_it_is_packed_is_an_error(
+def test_file_replaced_by_a_link_while_packing_is_an_error(
     tmp_path: Path, write_tree: WriteTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write_tree(tmp_path / "source", {**MANIFEST, "log": b"12345", "other": b"12345"})
@@ -381,7 +381,7 @@ def change_after_description(monkeypatch: pytest.MonkeyPatch, change: Callable[[
     monkeypatch.setattr(BundleDescription, "to_bytes", to_bytes)
 
 
-def test_an_archive_is_not_written_into_what_it_packs(tmp_path: Path, write_tree: WriteTree) -> None:
+def test_archive_below_its_own_source_is_refused(tmp_path: Path, write_tree: WriteTree) -> None:
     source = write_tree(tmp_path / "source", MANIFEST)
     (tmp_path / "alias").symlink_to("source")
     for output in (source / "web.tar.gz", tmp_path / "alias/web.tar.gz"):
@@ -436,8 +436,8 @@ def test_a_library_is_packed_as_if_it_lay_in_the_bundle(
     whole = pack_with(inside, tmp_path / "other.tar.gz")
     assert built.path.read_bytes() == whole.path.read_bytes()
     assert inspect(built.path) == built.description
-    found = [path.text for path in built.description.files if path.text.startswith("libraries/")]
-    assert found == ["libraries/common/bin/check", "libraries/common/files/motd"]
+    results = [path.text for path in built.description.files if path.text.startswith("libraries/")]
+    assert results == ["libraries/common/bin/check", "libraries/common/files/motd"]
 
 
 def test_the_digest_of_a_library_says_whether_it_is_the_same(
@@ -473,7 +473,7 @@ def test_a_description_without_libraries_names_none(tmp_path: Path, write_tree: 
 
 
 @pytest.mark.parametrize("path", ["files/link", "link"])
-def test_what_cannot_be_packed_of_a_library_is_named_where_it_is(
+def test_errors_in_a_library_name_its_path(
     tmp_path: Path, write_tree: WriteTree, library: Path, path: str
 ) -> None:
     source = write_tree(tmp_path / "source", FILES)

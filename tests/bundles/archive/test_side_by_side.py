@@ -25,7 +25,7 @@ def test_few_items_are_worked_on_as_many_are(count: int) -> None:
     assert list(side_by_side(str, range(count))) == [str(number) for number in range(count)]
 
 
-def test_one_item_needs_no_thread() -> None:
+def test_single_item_needs_no_thread() -> None:
     assert list(side_by_side(lambda _: threading.current_thread(), [1])) == [threading.current_thread()]
 
 
@@ -45,7 +45,7 @@ def test_no_more_than_a_few_items_are_taken_ahead() -> None:
     assert taken < 5000
 
 
-def test_an_error_of_the_work_is_raised_in_its_turn_and_leaves_no_thread() -> None:
+def test_worker_error_is_raised_in_order_and_leaves_no_thread() -> None:
     before = threading.active_count()
     results = side_by_side(lambda number: 1 // number, [2, 1, 0, 3])
     assert [next(results), next(results)] == [0, 1]

@@ -92,12 +92,12 @@ def test_unpack_undoes_pack(
             (source / name).chmod(0o755 if run else 0o644)
         built = build_bundle(source, directory / "web.tar.gz", name="web", version="1")
         unpack(built.path, directory / "out")
-        found = read_tree(directory / "out")
-    del found[DESCRIPTION]
-    assert found == {name: (data, 0o555 if run else 0o444) for name, (data, run) in tree.items()}
+        result = read_tree(directory / "out")
+    del result[DESCRIPTION]
+    assert result == {name: (data, 0o555 if run else 0o444) for name, (data, run) in tree.items()}
 
 
-def test_everything_is_read_only_whatever_the_umask(tmp_path: Path, make_bundle: MakeBundle) -> None:
+def test_unpacked_files_are_read_only_under_any_umask(tmp_path: Path, make_bundle: MakeBundle) -> None:
     built = make_bundle({"a/b/c": b"", "z/z": b""})
     before = os.umask(0o077)
     try:
@@ -221,8 +221,8 @@ def test_a_wrong_checksum_is_refused_before_anything_is_parsed(tmp_path: Path) -
     archive.write_bytes(page)
     with pytest.raises(SignatureError) as caught:
         unpack(archive, tmp_path / "out", sha256="0" * 64)
-    found = hashlib.sha256(page).hexdigest()
-    assert str(caught.value) == f"{archive}: sha256 is {found}, the signed index says {'0' * 64}"
+    result = hashlib.sha256(page).hexdigest()
+    assert str(caught.value) == f"{archive}: sha256 is {result}, the signed index says {'0' * 64}"
     assert caught.value.code is ProblemCode.CHECKSUM_MISMATCH
 
 
@@ -267,7 +267,7 @@ def test_the_wrong_software_is_refused(
         (Limits(ratio=1, ratio_from=1000), "files: 1624 bytes from "),
     ],
 )
-def test_a_bundle_over_a_limit_is_refused_before_anything_is_written(
+def test_oversized_bundle_is_refused_before_writing(
     tmp_path: Path, built: BuiltBundle, monkeypatch: pytest.MonkeyPatch, limits: Limits, message: str
 ) -> None:
     monkeypatch.setattr(os, "mkdir", lambda *_, **__: pytest.fail("something was written"))
@@ -279,7 +279,7 @@ def test_a_bundle_over_a_limit_is_refused_before_anything_is_written(
 # Local errors
 
 
-def test_what_is_there_already_stays(tmp_path: Path, built: BuiltBundle) -> None:
+def test_existing_files_stay(tmp_path: Path, built: BuiltBundle) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(StoreError) as caught:
         unpack(built.path, tmp_path / "out")
@@ -352,7 +352,7 @@ def test_an_interrupt_leaves_nothing(
 
 @pytest.mark.attack("disk.full")
 @pytest.mark.root
-def test_a_disk_without_room_is_noticed_before_anything_is_written(
+def test_full_disk_is_noticed_before_writing(
     tmp_path: Path, make_bundle: MakeBundle, small_disk: Path
 ) -> None:
     built = make_bundle({"large": os.urandom(2_000_000)})
@@ -365,7 +365,7 @@ def test_a_disk_without_room_is_noticed_before_anything_is_written(
 
 @pytest.mark.attack("disk.inodes")
 @pytest.mark.root
-def test_a_disk_without_inodes_is_noticed_before_anything_is_written(
+def test_missing_inodes_are_noticed_before_writing(
     tmp_path: Path, make_bundle: MakeBundle, small_disk: Path
 ) -> None:
     built = make_bundle({f"f{number}": b"" for number in range(100)})
@@ -399,7 +399,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", disk], check=True)
 
 
-def test_everything_is_on_the_disk_before_the_directory_gets_its_name(
+def test_all_files_are_synced_before_the_final_rename(
     tmp_path: Path, make_bundle: MakeBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = make_bundle({"a/b": b"1"})

@@ -66,7 +66,7 @@ def test_a_host_fetches_the_bins_and_indexes_of_its_own_bundles(
     assert stored(host) == {f"{BIN}.json", "web.json"}
 
 
-def test_when_another_bundle_is_released_a_host_fetches_timestamp_and_snapshot(
+def test_release_of_another_bundle_costs_timestamp_and_snapshot(
     publisher: Publisher, new_server: Callable[..., Server], new_host: Callable[..., Host]
 ) -> None:
     server = new_server(root=publisher.served)
@@ -78,7 +78,7 @@ def test_when_another_bundle_is_released_a_host_fetches_timestamp_and_snapshot(
     assert server.paths == ["/metadata/2.root.json", "/metadata/timestamp.json", "/metadata/3.snapshot.json"]
 
 
-def test_nobody_asks_for_a_history(
+def test_history_is_never_requested(
     publisher: Publisher, new_server: Callable[..., Server], new_host: Callable[..., Host]
 ) -> None:
     server = new_server(root=publisher.served)
@@ -86,9 +86,7 @@ def test_nobody_asks_for_a_history(
     assert not [path for path in server.paths if "history" in path]
 
 
-def test_what_is_needed_no_more_is_dropped_and_a_new_bundle_is_fetched(
-    publisher: Publisher, host: Host
-) -> None:
+def test_unneeded_bin_is_dropped_and_a_new_bundle_is_fetched(publisher: Publisher, host: Host) -> None:
     publisher.publish("1.0.0", name="db")
     host.bundles = ["web", "db"]
     host.refresh()
@@ -123,7 +121,7 @@ def test_several_bundles_are_published_and_seen_at_once(publisher: Publisher, ho
 # --- revalidation -------------------------------------------------------------------------------------------
 
 
-def test_a_bundle_that_was_not_asked_for_before_is_not_told_by_a_revalidation(
+def test_revalidation_does_not_cover_a_new_bundle(
     publisher: Publisher, new_server: Callable[..., Server], new_host: Callable[..., Host], clock: Clock
 ) -> None:
     publisher.publish("1.0.0", name="db")
@@ -183,9 +181,7 @@ def test_a_snapshot_that_no_longer_names_a_bin_is_refused(publisher: Publisher, 
 
 
 @pytest.mark.attack("rollback.bin")
-def test_the_versions_of_bins_that_a_host_does_not_read_are_remembered_too(
-    publisher: Publisher, host: Host
-) -> None:
+def test_versions_of_unread_bins_are_remembered(publisher: Publisher, host: Host) -> None:
     publisher.publish("1.0.0", name="db")
     old = publisher.forge()
     publisher.publish("1.1.0", name="db")
@@ -201,7 +197,7 @@ def test_the_versions_of_bins_that_a_host_does_not_read_are_remembered_too(
 
 
 @pytest.mark.attack("freeze.withheld")
-def test_a_bin_that_is_withheld_stops_the_update_and_nothing_else(
+def test_withheld_bin_stops_only_the_update(
     publisher: Publisher, host: Host, new_host: Callable[..., Host]
 ) -> None:
     host.refresh()
@@ -232,7 +228,7 @@ def test_an_expired_bin_is_refused_and_named(publisher: Publisher, host: Host, c
 
 
 @pytest.mark.attack("mix.bin")
-def test_a_bin_of_the_right_version_and_with_other_bytes_is_refused(publisher: Publisher, host: Host) -> None:
+def test_bin_with_other_bytes_is_refused(publisher: Publisher, host: Host) -> None:
     forge = publisher.forge()
     snapshot = forge.snapshot.meta[f"{BIN}.json"]
     del forge.bin().targets["web/index.json"]
@@ -245,9 +241,7 @@ def test_a_bin_of_the_right_version_and_with_other_bytes_is_refused(publisher: P
 
 
 @pytest.mark.attack("mix.bin")
-def test_a_bin_of_another_time_is_refused_even_when_no_hash_gives_it_away(
-    publisher: Publisher, host: Host
-) -> None:
+def test_stale_bin_without_hashes_is_refused(publisher: Publisher, host: Host) -> None:
     publisher.publish("1.1.0")
     forge = publisher.forge()
     forge.snapshot.meta[f"{BIN}.json"].hashes = forge.snapshot.meta[f"{BIN}.json"].length = None
@@ -274,7 +268,7 @@ def passed_off(publisher: Publisher) -> Forge:
 
 
 @pytest.mark.attack("mix.other-bin")
-def test_one_bin_in_the_place_of_another_is_refused(publisher: Publisher, host: Host) -> None:
+def test_swapped_bins_are_refused(publisher: Publisher, host: Host) -> None:
     """TUF metadata do not contain the name of their role. The bundle would seem to be withdrawn."""
     host.refresh()
     passed_off(publisher)
@@ -306,18 +300,16 @@ def test_an_index_that_is_served_for_another_bundle_is_refused(publisher: Publis
 
 
 @pytest.mark.attack("rollback.index-of-revoked")
-def test_a_key_that_the_root_has_revoked_signs_no_bin_by_way_of_older_targets(
-    publisher: Publisher, host: Host
-) -> None:
+def test_revoked_key_signs_no_bin_through_older_targets(publisher: Publisher, host: Host) -> None:
     """The older targets are valid under the new root by their other key, and delegate to the revoked key."""
     (old_index,) = publisher.served.glob("targets/web/*.index.json")
     forge = publisher.forge()
-    (kept,) = forge.keys["targets"]
+    (remaining,) = forge.keys["targets"]
     stolen = forge.new_key("targets")
-    forge.root.add_key(kept.public_key, "targets")
+    forge.root.add_key(remaining.public_key, "targets")
     forge.delegate()
     forge.write_root()
-    forge.keys["targets"] = [kept, stolen]
+    forge.keys["targets"] = [remaining, stolen]
     forge.publish()
     assert host.version() == "1.0.0"
     forge.put_index(old_index.read_bytes().replace(b"1.0.0", b"6.6.6"))
@@ -373,7 +365,7 @@ def test_a_bin_that_two_keys_sign_is_not_signed_by_one(publisher: Publisher, hos
 
 
 @pytest.mark.attack("keys.bin-threshold")
-def test_targets_that_delegate_to_one_key_under_two_ids_are_refused(publisher: Publisher, host: Host) -> None:
+def test_delegation_to_a_key_under_two_ids_is_refused(publisher: Publisher, host: Host) -> None:
     forge = publisher.forge()
     delegations = forge.targets.delegations
     assert delegations is not None
@@ -416,7 +408,7 @@ def test_something_else_in_the_place_of_indexes_is_set_aside(host: Host) -> None
     assert "indexes: is not a directory" in host.notes[0]
 
 
-def test_a_directory_in_the_place_of_a_bin_that_is_needed_no_more_is_no_problem(host: Host) -> None:
+def test_directory_in_place_of_an_unneeded_bin_is_accepted(host: Host) -> None:
     host.refresh()
     (host.state / "bin-3f.json" / "deeper").mkdir(parents=True)
     assert host.version() == "1.0.0"

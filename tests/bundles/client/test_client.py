@@ -46,7 +46,7 @@ def snapshot_of(directory: Path) -> dict[str, tuple[bytes, int]]:
     return {str(path): (path.read_bytes(), path.stat().st_ino) for path in files}
 
 
-def test_what_is_published_is_pulled(publisher: Publisher, host: Host) -> None:
+def test_published_bundle_is_pulled(publisher: Publisher, host: Host) -> None:
     assert host.version() == "1.0.0"
     publisher.publish("1.1.0")
     publisher.publish("0.9.0", name="db")
@@ -54,7 +54,7 @@ def test_what_is_published_is_pulled(publisher: Publisher, host: Host) -> None:
     assert host.version("web", channel="canary") is None
 
 
-def test_a_fetched_bundle_is_what_was_published(publisher: Publisher, host: Host) -> None:
+def test_fetched_bundle_equals_the_published_bundle(publisher: Publisher, host: Host) -> None:
     done = publisher.publish("1.1.0")
     client = host.client()
     release = client.refresh().find("web", "stable")
@@ -200,7 +200,7 @@ def test_a_stale_mirror_is_passed_over(
 
 @pytest.mark.attack("mirror.status-404")
 @pytest.mark.parametrize("missing", ["web", "index"])
-def test_a_bundle_that_one_mirror_lacks_comes_from_the_next(
+def test_bundle_missing_on_a_mirror_comes_from_the_next(
     publisher: Publisher, new_host: Callable[..., Host], missing: str
 ) -> None:
     mirror = publisher.copy("mirror")
@@ -240,7 +240,7 @@ def test_a_mirror_over_http_that_misbehaves_is_passed_over(
 
 
 @pytest.mark.attack("mirror.captive-portal")
-def test_a_captive_portal_is_a_problem_with_the_network_and_not_an_attack(
+def test_captive_portal_is_a_network_problem(
     new_server: Callable[..., Server], new_host: Callable[..., Host], answer: Callable[..., Answer]
 ) -> None:
     server = new_server()
@@ -250,7 +250,7 @@ def test_a_captive_portal_is_a_problem_with_the_network_and_not_an_attack(
         new_host(server.origin).refresh()
 
 
-def test_when_no_mirror_helps_the_worst_answer_is_raised_and_the_others_are_noted(
+def test_worst_answer_is_raised_when_all_mirrors_fail(
     publisher: Publisher, new_publisher: Callable[..., Publisher], new_host: Callable[..., Host]
 ) -> None:
     attacker = new_publisher("attacker")
@@ -279,7 +279,7 @@ def test_no_combination_of_hostile_mirrors_chooses_content(
     assert host.client().indexes().find("web", "stable") == Release.of("web", "1.1.0")
 
 
-def test_what_helped_is_asked_first_for_the_rest_of_the_run(
+def test_successful_mirror_stays_first_for_the_run(
     publisher: Publisher,
     new_server: Callable[..., Server],
     new_host: Callable[..., Host],
@@ -353,7 +353,7 @@ def test_an_expired_anchor_leads_to_the_present_root(
     host.refresh()
 
 
-def test_a_host_that_moves_to_another_site_starts_over_and_says_so(
+def test_host_moved_to_another_site_starts_over(
     publisher: Publisher, new_publisher: Callable[..., Publisher], new_host: Callable[..., Host]
 ) -> None:
     for version in ("1.1.0", "1.2.0"):
@@ -366,8 +366,8 @@ def test_a_host_that_moves_to_another_site_starts_over_and_says_so(
     assert host.version() == "0.1.0"
     (note,) = host.notes
     assert "was replaced by that of another site; trust starts over" in note
-    (kept,) = host.state.glob("before-*")
-    assert (kept / "timestamp.json").exists()
+    (remaining,) = host.state.glob("before-*")
+    assert (remaining / "timestamp.json").exists()
     assert host.version() == "0.1.0"
     assert host.notes == []
 
@@ -440,15 +440,15 @@ def test_damaged_state_is_set_aside_noted_and_made_good(
     damage(host.state / name)
     assert host.version() == "1.0.0"
     (note,) = host.notes
-    (kept,) = (host.state / name).parent.glob("*.damaged-*")
+    (remaining,) = (host.state / name).parent.glob("*.damaged-*")
     assert f"{host.state / name}: " in note
-    assert str(kept) in note
+    assert str(remaining) in note
     assert (host.state / name).read_bytes() == good
     host.refresh()
     assert host.notes == []
 
 
-def test_of_what_is_damaged_again_and_again_the_last_few_copies_are_kept(host: Host, clock: Clock) -> None:
+def test_few_copies_of_repeatedly_damaged_files_are_kept(host: Host, clock: Clock) -> None:
     for times in range(7):
         host.refresh()
         (host.state / "timestamp.json").write_text(f"damaged {times}")
@@ -456,13 +456,11 @@ def test_of_what_is_damaged_again_and_again_the_last_few_copies_are_kept(host: H
         clock.advance(seconds=1)
     host.refresh()
     for name in ("timestamp.json", "root_history/1.root.json"):
-        kept = sorted((host.state / name).parent.glob(f"{Path(name).name}.damaged-*"))
-        assert [path.read_text() for path in kept] == ["damaged 4", "damaged 5", "damaged 6"]
+        remaining = sorted((host.state / name).parent.glob(f"{Path(name).name}.damaged-*"))
+        assert [path.read_text() for path in remaining] == ["damaged 4", "damaged 5", "damaged 6"]
 
 
-def test_damage_to_the_timestamp_does_not_open_the_door_to_old_targets(
-    publisher: Publisher, host: Host
-) -> None:
+def test_damaged_timestamp_does_not_admit_old_targets(publisher: Publisher, host: Host) -> None:
     old = publisher.copy("old")
     publisher.publish("1.1.0")
     host.refresh()
@@ -516,7 +514,7 @@ def test_a_state_directory_that_cannot_be_used_is_said_so(host: Host, tmp_path: 
 
 
 @pytest.mark.attack("disk.full")
-def test_a_full_disk_while_refreshing_leaves_what_was_trusted(
+def test_full_disk_during_refresh_keeps_trusted_metadata(
     publisher: Publisher, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import errno
@@ -540,7 +538,7 @@ def test_a_full_disk_while_refreshing_leaves_what_was_trusted(
     assert host.version() == "1.1.0"
 
 
-def test_a_download_without_a_directory_to_go_to_is_this_machines_problem(host: Host) -> None:
+def test_missing_download_directory_is_a_local_problem(host: Host) -> None:
     client = host.client()
     release = client.refresh().find("web", "stable")
     assert release is not None
@@ -551,9 +549,7 @@ def test_a_download_without_a_directory_to_go_to_is_this_machines_problem(host: 
 @pytest.mark.parametrize(
     "step", [0, 3, 7, *(pytest.param(step, marks=pytest.mark.crash) for step in (1, 2, 4, 5, 6))]
 )
-def test_a_host_that_is_killed_at_any_write_trusts_the_old_or_the_new(
-    publisher: Publisher, host: Host, step: int
-) -> None:
+def test_host_killed_at_any_write_trusts_old_or_new(publisher: Publisher, host: Host, step: int) -> None:
     """To the disk, ``os._exit`` at the n-th rename looks like kill -9."""
     host.refresh()
     publisher.publish("1.1.0")
@@ -586,7 +582,7 @@ TrustClient(Path({str(host.state)!r}), Path({str(host.anchor)!r}), mirrors, ["we
     assert host.notes == []
 
 
-def test_one_client_asks_for_a_refresh_before_a_fetch(host: Host) -> None:
+def test_client_refreshes_before_it_fetches(host: Host) -> None:
     client = TrustClient(host.state, host.anchor, host.mirrors, ["web"])
     with pytest.raises(RuntimeError, match="comes after refresh"):
         client.fetch(Release.of("web", "1.0.0"), host.downloads / "web")

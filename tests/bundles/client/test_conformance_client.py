@@ -153,13 +153,13 @@ class Client:
     def download_arguments(self, name: str) -> list[str]:
         """Return the command line that downloads a target."""
         base = f"{self._server.origin}/targets/"
-        more = ("--target-name", name, "--target-dir", str(self.targets), "--target-base-url", base)
-        return self.arguments("download", *more)
+        additional = ("--target-name", name, "--target-dir", str(self.targets), "--target-base-url", base)
+        return self.arguments("download", *additional)
 
     def init(self, root: bytes) -> int:
-        given = self.metadata.parent / "initial_root.json"
-        given.write_bytes(root)
-        return self._run([*self.arguments("init"), str(given)])
+        provided = self.metadata.parent / "initial_root.json"
+        provided.write_bytes(root)
+        return self._run([*self.arguments("init"), str(provided)])
 
     def refresh(self) -> int:
         return self._run(self.arguments("refresh"))
@@ -170,8 +170,8 @@ class Client:
     @property
     def versions(self) -> dict[str, int]:
         """Return the version of each trusted role. Like the suite, treat every ``.json`` file as metadata."""
-        found = {path.stem: json.loads(path.read_bytes()) for path in self.metadata.glob("*.json")}
-        return {role: metadata["signed"]["version"] for role, metadata in found.items()}
+        result = {path.stem: json.loads(path.read_bytes()) for path in self.metadata.glob("*.json")}
+        return {role: metadata["signed"]["version"] for role, metadata in result.items()}
 
     @property
     def downloaded(self) -> list[bytes]:
@@ -253,7 +253,7 @@ def test_the_command_speaks_the_protocol_of_the_suite(client: Client, repository
     assert run(*client.arguments("refresh")) == 1
 
 
-def test_what_is_kept_is_what_was_served_byte_for_byte(client: Client, repository: Repository) -> None:
+def test_kept_metadata_equal_the_served_bytes(client: Client, repository: Repository) -> None:
     odd = repository.path("timestamp").read_bytes() + b" \n"
     repository.path("timestamp").write_bytes(odd)
     assert client.refresh() == 0
@@ -308,7 +308,7 @@ TRUSTED_BEFORE = {
 
 
 @pytest.mark.parametrize(("role", "trusted"), TRUSTED_BEFORE.items(), ids=TRUSTED_BEFORE)
-def test_an_unsigned_role_is_refused_and_what_came_before_it_stays(
+def test_unsigned_role_is_refused_and_keeps_the_previous(
     client: Client, repository: Repository, role: str, trusted: dict[str, int]
 ) -> None:
     repository.signers[role] = []
@@ -342,7 +342,7 @@ def test_other_contents_of_the_same_timestamp_are_not_taken(settled: Client, rep
 
 @pytest.mark.parametrize("wrong", ["hash", "length"])
 @pytest.mark.parametrize("role", ["snapshot", "targets"])
-def test_metadata_must_have_the_hash_and_length_that_were_announced(
+def test_metadata_must_match_the_announced_hash_and_length(
     client: Client, repository: Repository, role: str, wrong: str
 ) -> None:
     repository.with_hashes = True
@@ -366,7 +366,7 @@ def test_metadata_must_have_the_hash_and_length_that_were_announced(
 
 
 @pytest.mark.parametrize("role", ["timestamp", "snapshot", "targets"])
-def test_a_missing_file_is_a_failure_and_what_came_before_it_stays(
+def test_missing_file_is_a_failure_and_keeps_the_previous(
     settled: Client, repository: Repository, role: str
 ) -> None:
     repository.publish(*TOP)
@@ -379,9 +379,7 @@ def test_a_missing_file_is_a_failure_and_what_came_before_it_stays(
     }
 
 
-def test_metadata_of_another_type_is_refused_whoever_signed_it(
-    settled: Client, repository: Repository
-) -> None:
+def test_metadata_of_another_type_are_refused(settled: Client, repository: Repository) -> None:
     repository.add_key("snapshot", repository.signers["timestamp"][0])
     repository.snapshot.meta = {"snapshot.json": MetaFile(1)}
     repository.publish("root", "snapshot")
@@ -437,7 +435,7 @@ def test_an_expired_role_is_refused(
     assert client.versions == ({"root": 2} if role == "root" else trusted)
 
 
-def test_an_expired_root_leads_to_one_that_has_not(client: Client, repository: Repository) -> None:
+def test_expired_root_leads_to_a_valid_successor(client: Client, repository: Repository) -> None:
     repository.root.expires = PAST
     repository.publish("root")
     repository.root.expires = repository.expires
@@ -446,7 +444,7 @@ def test_an_expired_root_leads_to_one_that_has_not(client: Client, repository: R
     assert client.versions["root"] == 3
 
 
-def test_what_is_kept_may_have_expired_when_something_newer_has_not(
+def test_kept_metadata_may_expire_when_newer_are_valid(
     client: Client, repository: Repository, module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The suite uses ``faketime`` for this."""
@@ -478,7 +476,7 @@ def test_no_role_goes_back(client: Client, repository: Repository, role: str, wi
     assert client.versions[role] == before[role] == 2
 
 
-def test_a_snapshot_that_went_back_unnoticed_by_the_timestamp_is_not_even_asked_for(
+def test_snapshot_rollback_unknown_to_timestamp_is_not_fetched(
     client: Client, repository: Repository
 ) -> None:
     repository.publish("snapshot", "timestamp")
@@ -547,7 +545,7 @@ CHAINS: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize(("name", "chain"), CHAINS.items(), ids=CHAINS)
-def test_roots_are_followed_one_by_one(
+def test_roots_are_followed_in_order(
     fresh: Client, repository: Repository, name: str, chain: list[Step]
 ) -> None:
     keys = {letter: CryptoSigner.generate_ed25519() for letter in "abcdefghijxy"}
@@ -584,9 +582,7 @@ def test_signatures_of_other_keys_do_not_count(settled: Client, repository: Repo
         assert settled.versions[role] == 1
 
 
-def test_when_more_signatures_are_demanded_what_is_kept_stays_until_there_are_enough(
-    settled: Client, repository: Repository
-) -> None:
+def test_higher_threshold_keeps_old_metadata_until_it_is_met(settled: Client, repository: Repository) -> None:
     repository.add_key("snapshot")
     repository.root.roles["snapshot"].threshold = 3
     repository.publish("root", "snapshot", "timestamp")
@@ -599,7 +595,7 @@ def test_when_more_signatures_are_demanded_what_is_kept_stays_until_there_are_en
     assert settled.versions["snapshot"] == 3
 
 
-def test_one_key_under_many_ids_is_one_key(settled: Client, repository: Repository) -> None:
+def test_key_under_many_ids_counts_once(settled: Client, repository: Repository) -> None:
     signer = repository.signers["snapshot"][0]
     key = signer.public_key.to_dict()
     for number in range(3):
@@ -642,7 +638,7 @@ def test_a_target_may_have_other_hashes(
     assert client.downloaded == [b"contents"]
 
 
-def test_a_target_with_a_hash_that_nobody_knows_is_refused(client: Client, repository: Repository) -> None:
+def test_target_with_an_unknown_hash_is_refused(client: Client, repository: Repository) -> None:
     place = repository.add_target("file", b"contents")
     hashes = repository.targets["targets"].targets["file"].hashes
     hashes["unknown"] = hashes.pop("sha256")
@@ -670,7 +666,7 @@ def test_new_contents_take_the_place_of_the_old(client: Client, repository: Repo
 
 
 @pytest.mark.parametrize("tampered", [b"CONTENTS", b"contents and more", b"cont", b""])
-def test_a_target_that_was_tampered_with_is_refused_and_the_old_one_stays(
+def test_tampered_target_is_refused_and_keeps_the_previous(
     client: Client, repository: Repository, tampered: bytes
 ) -> None:
     repository.add_target("file", b"before")
@@ -798,7 +794,7 @@ STRICTER: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("change", STRICTER.values(), ids=STRICTER.keys())
-def test_metadata_with_more_than_one_reading_is_refused(
+def test_ambiguous_metadata_are_refused(
     settled: Client, repository: Repository, change: Callable[[bytes], bytes]
 ) -> None:
     repository.publish("timestamp")

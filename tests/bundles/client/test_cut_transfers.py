@@ -56,7 +56,7 @@ def test_body_without_a_length_that_is_too_short_is_refused(server: Server) -> N
 
 
 def test_shorter_part_is_kept_and_resumed(server: Server) -> None:
-    parts = [
+    pieces = [
         raw("HTTP/1.1 200 OK", body=DATA[:300]),
         raw(
             "HTTP/1.1 206 Partial",
@@ -70,9 +70,9 @@ def test_shorter_part_is_kept_and_resumed(server: Server) -> None:
             body=DATA[400:],
         ),
     ]
-    server.on("/file", *parts)
-    more = TransportSettings(read_timeout=1, total_timeout=20, retries=2)
-    assert received(server, more, resume=True) == DATA
+    server.on("/file", *pieces)
+    additional = TransportSettings(read_timeout=1, total_timeout=20, retries=2)
+    assert received(server, additional, resume=True) == DATA
     assert [request.headers.get("range") for request in server.requests] == [None, "bytes=300-", "bytes=400-"]
 
 
@@ -121,9 +121,9 @@ def test_only_a_stated_end_is_certain(
 ) -> None:
     server.on("/file", raw("HTTP/1.1 200 OK", *head, body=body))
     into = io.BytesIO()
-    given = download_if_changed(f"{server.origin}/file", 100, into, Validators(), QUICK)
-    assert given is not None
-    assert (given.is_whole, into.getvalue()) == (is_whole, b"one")
+    provided = download_if_changed(f"{server.origin}/file", 100, into, Validators(), QUICK)
+    assert provided is not None
+    assert (provided.is_whole, into.getvalue()) == (is_whole, b"one")
 
 
 NONSENSE = {

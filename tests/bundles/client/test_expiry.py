@@ -40,7 +40,7 @@ def november(day: int) -> datetime:
     return datetime(2026, 11, day, tzinfo=UTC)
 
 
-def test_the_first_that_expires_is_what_counts(trust: Path) -> None:
+def test_earliest_expiry_counts(trust: Path) -> None:
     assert first_expiry(trust, ["web"]) == november(24)
     store(trust, snapshot=20)
     assert first_expiry(trust, ["web"]) == november(20)
@@ -48,7 +48,7 @@ def test_the_first_that_expires_is_what_counts(trust: Path) -> None:
     assert first_expiry(trust, ["web"]) == november(19)
 
 
-def test_the_bin_of_a_bundle_that_is_not_asked_for_does_not_count(trust: Path) -> None:
+def test_expiry_of_an_unread_bin_does_not_count(trust: Path) -> None:
     assert bin_name("web") != bin_name("db")
     assert first_expiry(trust, ["web"]) == november(24)
     assert first_expiry(trust, ["web", "db"]) == november(3)

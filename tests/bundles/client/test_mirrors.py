@@ -48,7 +48,7 @@ TIMESTAMP = "/metadata/timestamp.json"
 @pytest.mark.attack("mirror.stale")
 @pytest.mark.parametrize("order", ["the frozen one first", "the frozen one last"])
 @pytest.mark.parametrize("seen", ["nothing", "the old", "the new"])
-def test_the_newest_metadata_wins_whatever_the_order(
+def test_newest_metadata_win_in_any_mirror_order(
     publisher: Publisher, new_host: Callable[..., Host], order: str, seen: str
 ) -> None:
     frozen = publisher.copy("frozen")
@@ -64,7 +64,7 @@ def test_the_newest_metadata_wins_whatever_the_order(
     assert all(note.startswith(f"{frozen}: ") for note in host.notes)
 
 
-def test_a_mirror_that_was_asked_before_a_newer_one_is_behind_and_has_not_failed(
+def test_mirror_asked_before_a_newer_answer_is_only_behind(
     publisher: Publisher, new_host: Callable[..., Host]
 ) -> None:
     frozen = publisher.copy("frozen")
@@ -85,7 +85,7 @@ def test_a_new_root_is_found_on_any_mirror(publisher: Publisher, new_host: Calla
 
 
 @pytest.mark.attack("mirror.content")
-def test_once_the_newest_is_trusted_a_mirror_alone_cannot_lead_back(
+def test_older_mirror_cannot_roll_back_trusted_metadata(
     publisher: Publisher, new_host: Callable[..., Host]
 ) -> None:
     frozen = publisher.copy("frozen")
@@ -101,7 +101,7 @@ def test_once_the_newest_is_trusted_a_mirror_alone_cannot_lead_back(
     "missing", ["metadata/*.snapshot.json", f"metadata/*.{BIN}.json", "targets/web/*.index.json"]
 )
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_mirror_behind_one_that_is_still_uploaded_to_is_no_attack(
+def test_mirror_behind_an_unfinished_upload_is_no_attack(
     publisher: Publisher, new_host: Callable[..., Host], missing: str, order: int
 ) -> None:
     old = publisher.copy("old")
@@ -121,7 +121,7 @@ def test_a_mirror_behind_one_that_is_still_uploaded_to_is_no_attack(
     assert host.version() == "1.1.0"
 
 
-def test_what_the_newest_mirror_lacks_comes_from_any_other(
+def test_files_missing_on_the_newest_mirror_come_from_another(
     publisher: Publisher, new_host: Callable[..., Host]
 ) -> None:
     publisher.publish("1.1.0")
@@ -180,7 +180,7 @@ def problem(sent: str, remembered: str, *cases: str) -> Any:
 )
 @pytest.mark.parametrize("place", ["first", "last"])
 @pytest.mark.representatives(2)
-def test_a_bad_mirror_neither_stops_nor_steers_a_host_that_has_a_good_one(
+def test_bad_mirror_neither_stops_nor_steers_a_host(
     publisher: Publisher,
     new_publisher: Callable[..., Publisher],
     new_server: Callable[..., Server],
@@ -219,7 +219,7 @@ def test_a_bad_mirror_neither_stops_nor_steers_a_host_that_has_a_good_one(
 
 
 @pytest.mark.attack("mirror.hangs")
-def test_a_hanging_mirror_is_tried_once_more_at_most_when_there_are_others(
+def test_hanging_mirror_is_retried_once_beside_others(
     publisher: Publisher, new_server: Callable[..., Server], new_host: Callable[..., Host]
 ) -> None:
     hanging, good = new_server(), new_server(root=publisher.served)
@@ -251,7 +251,7 @@ def asked(server: Server) -> bool:
     return bool(paths)
 
 
-def test_a_mirror_that_failed_is_left_alone_longer_and_longer_while_another_helps(
+def test_backoff_of_a_failed_mirror_grows_while_another_works(
     pair: Pair, new_host: Callable[..., Host], clock: Clock
 ) -> None:
     bad, good = pair
@@ -265,16 +265,16 @@ def test_a_mirror_that_failed_is_left_alone_longer_and_longer_while_another_help
         (note,) = host.notes
         assert note.startswith(f"{bad.origin}: failed {count} since {start}, next tried at ")
         assert ": metadata/timestamp.json: status 500 Internal Server Error" in note
-        rest = FIRST_BACKOFF * 2 ** (times - 1)
-        clock.advance(seconds=rest.total_seconds() * 0.75)
+        remainder = FIRST_BACKOFF * 2 ** (times - 1)
+        clock.advance(seconds=remainder.total_seconds() * 0.75)
         host.refresh()
         assert not asked(bad)
         assert asked(good)
         assert host.notes == [note], "it is said as long as it is so"
-        clock.advance(seconds=rest.total_seconds() * 0.25)
+        clock.advance(seconds=remainder.total_seconds() * 0.25)
 
 
-def test_a_mirror_that_was_behind_for_long_is_asked_as_soon_as_it_is_ahead(
+def test_mirror_long_behind_is_used_when_it_is_ahead(
     publisher: Publisher, new_host: Callable[..., Host], clock: Clock
 ) -> None:
     """Otherwise a mirror that is always first could freeze hosts while the late mirrors are paused."""
@@ -349,7 +349,7 @@ def test_when_no_mirror_helps_nothing_is_learnt_about_any(
         assert asked(good)
 
 
-def test_a_host_with_one_site_remembers_nothing(
+def test_host_with_a_single_site_remembers_nothing(
     publisher: Publisher, new_host: Callable[..., Host], answer: Callable[..., Answer], server: Server
 ) -> None:
     host = new_host(server.origin, settings=QUICK)
@@ -416,10 +416,10 @@ def test_a_damaged_memory_is_set_aside_and_every_mirror_is_asked(
     asked(bad)
     assert host.version() == "1.0.0"
     assert asked(bad)
-    said = "\n".join(host.notes)
-    assert f"{host.state / MEMORY}: " in said
-    assert "kept as" in said
-    assert "failed once" in said
+    output = "\n".join(host.notes)
+    assert f"{host.state / MEMORY}: " in output
+    assert "kept as" in output
+    assert "failed once" in output
 
 
 def test_a_memory_that_cannot_be_kept_costs_a_note(
@@ -438,7 +438,7 @@ def test_a_memory_that_cannot_be_kept_costs_a_note(
     assert f"{host.state / MEMORY}: cannot be written: No space left on device" in host.notes
 
 
-def test_a_next_try_far_in_the_future_is_of_a_clock_that_was_wrong(
+def test_retry_time_far_in_the_future_is_ignored(
     pair: Pair, new_host: Callable[..., Host], clock: Clock
 ) -> None:
     bad, good = pair
@@ -457,8 +457,8 @@ def test_rests_double_up_to_a_bound_and_differ_between_hosts(times: int) -> None
         memory = MirrorMemory(NOW)
         for _ in range(times):
             memory.failed("https://a", "why")
-        found = json.loads(memory.to_bytes())["mirrors"]["https://a"]
-        rests.add(datetime.fromisoformat(found["next_try"]) - NOW)
+        result = json.loads(memory.to_bytes())["mirrors"]["https://a"]
+        rests.add(datetime.fromisoformat(result["next_try"]) - NOW)
     longest = min(FIRST_BACKOFF * 2 ** min(times - 1, 30), LONGEST_BACKOFF)
     assert len(rests) > 1
     assert all(longest * 0.8 - timedelta(seconds=1) <= rest <= longest for rest in rests)
@@ -499,7 +499,7 @@ def test_a_mirror_that_helps_once_is_no_warning_any_more() -> None:
     assert [type(note) for note in later.sentences(["https://a"])] == [RoutineNote]
 
 
-def test_what_is_kept_is_understood_again() -> None:
+def test_mirror_state_survives_a_round_trip() -> None:
     memory = MirrorMemory(NOW)
     assert memory.to_bytes() == b""
     memory.failed("https://a", "x" * 10_000)
@@ -511,7 +511,7 @@ def test_what_is_kept_is_understood_again() -> None:
 
 
 @pytest.mark.attack("mirror.content")
-def test_no_order_of_hostile_mirrors_and_failures_leads_to_anything_but_what_was_published(
+def test_hostile_mirrors_deliver_only_published_files(
     publisher: Publisher, new_publisher: Callable[..., Publisher], new_host: Callable[..., Host], clock: Clock
 ) -> None:
     attacker = new_publisher("attacker")
@@ -520,12 +520,12 @@ def test_no_order_of_hostile_mirrors_and_failures_leads_to_anything_but_what_was
     publisher.publish("1.1.0")
     places = [str(attacker.served), str(old), str(publisher.served), "/nonexistent"]
     host = new_host(publisher.served)
-    seen = set()
+    visited = set()
     for turn in range(12):
         host.mirrors = open_mirrors(places[turn % 4 :] + places[: turn % 4])
-        seen.add(host.version())
+        visited.add(host.version())
         clock.advance(minutes=7)
-    assert seen == {"1.1.0"}
+    assert visited == {"1.1.0"}
     shutil.rmtree(publisher.served)
     with pytest.raises(TrustError):
         host.refresh()

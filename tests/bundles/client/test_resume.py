@@ -73,13 +73,13 @@ def download(publisher: Publisher, server: Server, new_host: Callable[..., Host]
     return Download(new_host(server.origin, settings=QUICK), publisher, server)
 
 
-def broken_off(data: bytes, at: int, start: int = 0) -> Answer:
+def broken_off(data: bytes, position: int, start: int = 0) -> Answer:
     """Return an answer that has the full length but ends early."""
     status = f"206 Partial\r\nContent-Range: bytes {start}-{len(data) - 1}/{len(data)}" if start else "200 OK"
     head = f"HTTP/1.1 {status}\r\nContent-Length: {len(data) - start}\r\n\r\n"
 
     def send(stream: socket.socket) -> None:
-        stream.sendall(head.encode() + data[start:at])
+        stream.sendall(head.encode() + data[start:position])
         stream.shutdown(socket.SHUT_RDWR)
 
     return send
@@ -130,7 +130,7 @@ def test_a_server_that_knows_no_ranges_sends_all_of_it(download: Download) -> No
     assert download.ranges == [f"bytes={HALF}-"]
 
 
-def test_what_was_complete_already_is_not_asked_for(download: Download) -> None:
+def test_complete_download_is_not_requested_again(download: Download) -> None:
     download.left(download.data)
     download.fetch()
     download.assert_is_here()
@@ -169,7 +169,7 @@ ODD_ANSWERS: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize(("name", "headers"), ODD_ANSWERS.items(), ids=ODD_ANSWERS.keys())
 @pytest.mark.representatives(2)
-def test_an_answer_that_does_not_fit_the_range_leads_to_the_whole(
+def test_answer_outside_the_range_causes_a_full_download(
     download: Download, answer: Callable[..., Answer], name: str, headers: dict[str, str]
 ) -> None:
     download.left(download.data[:HALF])
@@ -180,7 +180,7 @@ def test_an_answer_that_does_not_fit_the_range_leads_to_the_whole(
     assert download.ranges == [f"bytes={HALF}-", None]
 
 
-def test_a_part_that_nobody_asked_for_is_refused(download: Download, answer: Callable[..., Answer]) -> None:
+def test_unrequested_partial_answer_is_refused(download: Download, answer: Callable[..., Answer]) -> None:
     download.server.on(download.path, answer(download.data[:10], 206, Content_Range="bytes 0-9/10"))
     with pytest.raises(TransportError, match="status 206 Partial Content: expected 200"):
         download.fetch()
@@ -218,19 +218,19 @@ def test_a_length_of_the_rest_that_lies_is_not_believed(
     download.assert_is_here()
 
 
-def test_a_mirror_that_sends_garbage_leaves_nothing_to_go_on_with(
+def test_garbage_from_a_mirror_leaves_no_partial_download(
     download: Download, answer: Callable[..., Answer]
 ) -> None:
     garbage = bytes(len(download.data))
     download.left(download.data[:HALF])
-    rest = answer(garbage[HALF:], 206, Content_Range=f"bytes {HALF}-999999/*")
-    download.server.on(download.path, rest, answer(garbage))
+    remainder = answer(garbage[HALF:], 206, Content_Range=f"bytes {HALF}-999999/*")
+    download.server.on(download.path, remainder, answer(garbage))
     with pytest.raises(SignatureError, match=r"sha256 is .*, the signed metadata says"):
         download.fetch()
     assert os.listdir(download.host.downloads) == []
 
 
-def test_garbage_of_a_hostile_mirror_does_not_keep_a_good_one_from_helping(
+def test_garbage_from_a_hostile_mirror_does_not_block_a_good_one(
     download: Download, publisher: Publisher, new_server: Callable[..., Server]
 ) -> None:
     good = new_server(root=publisher.served)
@@ -244,7 +244,7 @@ def test_garbage_of_a_hostile_mirror_does_not_keep_a_good_one_from_helping(
 
 
 @pytest.mark.parametrize("status", [200, 404, 500])
-def test_the_page_of_a_captive_portal_does_not_cost_what_is_here(
+def test_captive_portal_page_keeps_the_partial_download(
     download: Download, answer: Callable[..., Answer], status: int
 ) -> None:
     download.left(download.data[:HALF])
@@ -301,7 +301,7 @@ IN_THE_WAY: dict[str, Callable[[Path, Path], object]] = {
 
 @pytest.mark.parametrize("put", IN_THE_WAY.values(), ids=IN_THE_WAY.keys())
 @pytest.mark.representatives(2)
-def test_what_is_no_file_is_taken_out_of_the_way(
+def test_special_file_at_the_download_path_is_removed(
     download: Download, tmp_path: Path, put: Callable[[Path, Path], object]
 ) -> None:
     outside = tmp_path / "outside"
@@ -314,7 +314,7 @@ def test_what_is_no_file_is_taken_out_of_the_way(
     assert (outside / "file").read_bytes() == b"somebody else's"
 
 
-def test_what_a_killed_run_has_placed_is_not_fetched_again(download: Download) -> None:
+def test_files_placed_by_a_killed_run_are_not_fetched_again(download: Download) -> None:
     download.place.write_bytes(download.data)
     download.fetch()
     assert download.place.read_bytes() == download.data
@@ -324,7 +324,7 @@ def test_what_a_killed_run_has_placed_is_not_fetched_again(download: Download) -
 # --- abandoned partial downloads ----------------------------------------------------------------------------
 
 
-def test_parts_of_what_is_not_published_are_removed(download: Download) -> None:
+def test_partial_downloads_of_unpublished_bundles_are_removed(download: Download) -> None:
     stranger = download.host.downloads / f".{'0' * 64}.part"
     stranger.write_bytes(b"x")
     (download.host.downloads / f"{'0' * 64}.tar.gz").write_bytes(b"x")
@@ -341,7 +341,7 @@ def test_parts_of_what_is_not_published_are_removed(download: Download) -> None:
 
 @pytest.mark.parametrize("put", IN_THE_WAY.values(), ids=IN_THE_WAY.keys())
 @pytest.mark.representatives(2)
-def test_what_is_in_the_place_of_a_download_and_no_file_is_removed(
+def test_directory_at_the_download_path_is_removed(
     download: Download, tmp_path: Path, put: Callable[[Path, Path], object]
 ) -> None:
     outside = tmp_path / "outside"
@@ -367,15 +367,15 @@ def test_old_parts_are_removed(download: Download, clock: Clock) -> None:
 
 
 def test_only_the_newest_parts_are_kept(publisher: Publisher, host: Host, clock: Clock) -> None:
-    wanted = [publisher.publish(f"2.{number}.0").sha256 for number in range(MOST_KEPT + 3)]
-    for age, sha256 in enumerate(wanted):
+    desired = [publisher.publish(f"2.{number}.0").sha256 for number in range(MOST_KEPT + 3)]
+    for age, sha256 in enumerate(desired):
         part = host.downloads / f".{sha256}.part"
         part.write_bytes(b"x")
         os.utime(part, (clock.now.timestamp() - age, clock.now.timestamp() - age))
     client = host.client()
     client.refresh()
     client.discard_left(host.downloads)
-    assert sorted(os.listdir(host.downloads)) == sorted(f".{sha256}.part" for sha256 in wanted[:MOST_KEPT])
+    assert sorted(os.listdir(host.downloads)) == sorted(f".{sha256}.part" for sha256 in desired[:MOST_KEPT])
 
 
 def test_a_part_that_cannot_be_removed_is_noted(download: Download, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,7 +404,7 @@ def disk(free: int, size: int = 10**9, inodes: int = 1000) -> os.statvfs_result:
     return cast(os.statvfs_result, SimpleNamespace(**numbers, f_files=10_000, f_favail=inodes))
 
 
-def test_a_download_that_does_not_fit_is_refused_before_it_begins(
+def test_download_without_free_space_is_refused_at_once(
     download: Download, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free=100_000))
@@ -426,7 +426,7 @@ def test_without_inodes_a_download_is_refused_before_it_begins(
     assert download.ranges == []
 
 
-def test_what_is_here_already_needs_no_room(download: Download, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_downloads_need_no_free_space(download: Download, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a small disk, 5 % must stay free."""
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free=150_000, size=1_000_000))
     with pytest.raises(StoreError, match=r"and 50\.0 kB are to stay free"):

@@ -87,9 +87,7 @@ def test_a_release_that_was_never_published_is_named(look: Look) -> None:
         known.digest(Release.of("web", "9.9"))
 
 
-def test_a_new_release_or_signature_is_not_told_by_a_revalidation(
-    look: Look, publisher: Publisher, host: Host
-) -> None:
+def test_revalidation_does_not_announce_a_new_release(look: Look, publisher: Publisher, host: Host) -> None:
     publisher.refresh()
     assert look() is None
     host.refresh()
@@ -106,7 +104,7 @@ def test_a_new_root_is_not_told_by_a_revalidation(look: Look, publisher: Publish
 
 
 @pytest.mark.parametrize("days", [8, 31, 91, 366])
-def test_what_has_expired_is_not_told_by_a_revalidation(look: Look, clock: Clock, days: int) -> None:
+def test_revalidation_does_not_report_expired_metadata(look: Look, clock: Clock, days: int) -> None:
     clock.advance(days=days)
     assert look() is None
 
@@ -128,7 +126,7 @@ def test_damaged_state_is_not_told_by_a_revalidation(
     "name", ["timestamp.json", "snapshot.json", "targets.json", f"{BIN}.json", "indexes/web.json"]
 )
 @pytest.mark.representatives(3)
-def test_one_flipped_bit_in_the_state_is_noticed(look: Look, host: Host, name: str) -> None:
+def test_flipped_bit_in_the_state_is_noticed(look: Look, host: Host, name: str) -> None:
     data = bytearray((host.state / name).read_bytes())
     for position in range(0, len(data), 7):
         data[position] ^= 1
@@ -186,7 +184,7 @@ def test_an_answer_that_trickles_is_waited_for_only_so_long(look: Look, server: 
     assert time.monotonic() - started < 30  # the trickle lasts a minute
 
 
-def test_what_a_revalidation_does_not_know_how_to_reach_is_left_to_the_others(
+def test_revalidation_leaves_unknown_schemes_to_others(
     look: Look, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert look(str(publisher.served)) is None, "a directory"
@@ -207,7 +205,7 @@ def test_credentials_are_sent_as_to_any_mirror(look: Look, server: Server) -> No
     }
 
 
-def test_a_site_over_tls_is_believed_only_with_a_certificate_that_is_trusted(
+def test_revalidation_over_tls_requires_a_trusted_certificate(
     look: Look, publisher: Publisher, authority: Authority, new_server: Callable[..., Server]
 ) -> None:
     secure = new_server(root=publisher.served, tls=authority.server()).origin
@@ -241,7 +239,7 @@ def test_every_mirror_is_looked_at(look: Look, server: Server, second: Server) -
 
 @pytest.mark.parametrize("newer", ["the first", "the second"])
 @pytest.mark.parametrize("what", ["release", "root"])
-def test_what_is_new_on_one_mirror_only_is_not_overlooked(
+def test_news_on_a_single_mirror_is_seen(
     look: Look, server: Server, publisher: Publisher, new_server: Callable[..., Server], newer: str, what: str
 ) -> None:
     server.root = publisher.copy("frozen")
@@ -254,7 +252,7 @@ def test_what_is_new_on_one_mirror_only_is_not_overlooked(
     assert look(*(origins[::-1] if newer == "the first" else origins)) is None
 
 
-def test_a_mirror_that_fails_is_not_judged_until_it_is_known_to_fail(
+def test_failing_mirror_is_not_judged_before_its_failure(
     look: Look, host: Host, server: Server, second: Server, answer: Callable[..., Answer], clock: Clock
 ) -> None:
     second.on("/metadata/timestamp.json", answer(b"", 500))
@@ -291,7 +289,7 @@ def test_a_damaged_memory_of_mirrors_is_left_to_the_others(
     assert look(server.origin, second.origin) is None
 
 
-def test_the_credentials_of_the_first_site_are_not_for_other_mirrors(
+def test_credentials_of_the_first_site_stay_with_it(
     look: Look, server: Server, publisher: Publisher, new_server: Callable[..., Server]
 ) -> None:
     settings = TransportSettings(token=Secret("canary"))
@@ -307,7 +305,7 @@ def test_a_directory_among_the_mirrors_is_left_to_the_others(
     assert look(server.origin, str(publisher.served)) is None
 
 
-def test_after_new_demands_on_signatures_a_revalidation_does_not_tell_until_they_are_met(
+def test_revalidation_waits_until_new_thresholds_are_met(
     look: Look, publisher: Publisher, host: Host
 ) -> None:
     """An older root verified the stored metadata. They need not be the site's current metadata."""

@@ -59,7 +59,7 @@ def attempt(ask: Ask) -> Callable[..., str]:
 # Calls and results
 
 
-def test_calls_are_answered_one_after_the_other(ask: Ask) -> None:
+def test_calls_are_answered_in_order(ask: Ask) -> None:
     assert ask("echo", "one") == [b"one"]
     assert ask("echo", "zwei ü") == ["zwei ü".encode()]
 
@@ -75,13 +75,13 @@ def test_each_session_has_a_process_of_its_own(network: Network) -> None:
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-def test_what_is_written_arrives_in_the_file(ask: Ask) -> None:
+def test_written_bytes_arrive_in_the_file(ask: Ask) -> None:
     into = io.BytesIO()
     ask("write", 200_000, into=into, limit=200_000)
     assert into.getvalue() == b"x" * 200_000
 
 
-def test_what_is_held_is_gone_on_with_or_given_up(ask: Ask) -> None:
+def test_held_call_is_continued_or_cancelled(ask: Ask) -> None:
     into = io.BytesIO(b"abcdef")
     ask("rewrite", 6, b"ghi", into=into, limit=100, resume=True)
     assert into.getvalue() == b"abcdefghi"
@@ -89,7 +89,7 @@ def test_what_is_held_is_gone_on_with_or_given_up(ask: Ask) -> None:
     assert into.getvalue() == b"new"
 
 
-def test_a_file_that_cannot_be_written_is_an_error_of_this_machine(ask: Ask) -> None:
+def test_unwritable_file_is_a_local_error(ask: Ask) -> None:
     class Full(io.BytesIO):
         def write(self, data: object) -> int:
             raise OSError(28, "No space left on device")
@@ -107,7 +107,7 @@ def test_nothing_is_left_when_the_block_ends(network: Network) -> None:
         connection.call(("pid",), Deadline(1))
 
 
-def test_there_is_one_way_to_the_network_at_a_time() -> None:
+def test_single_network_worker_runs_at_a_time() -> None:
     assert current() is None
     with confined() as outer:
         assert current() is outer
@@ -155,7 +155,7 @@ def test_where_no_other_user_can_be_had_the_way_out_is_named(monkeypatch: pytest
             connection.call(("pid",), Deadline(20))
 
 
-def test_the_user_of_the_packages_goes_before_the_one_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_user_is_preferred_over_the_shared_user(monkeypatch: pytest.MonkeyPatch) -> None:
     users = {"nobody": SimpleNamespace(pw_uid=65534, pw_gid=65533)}
     monkeypatch.setattr("pwd.getpwnam", users.__getitem__)
     assert confinement._identity("") == (65534, 65533)
@@ -167,7 +167,7 @@ def test_the_user_of_the_packages_goes_before_the_one_of_many(monkeypatch: pytes
     assert confinement._identity("64999") == (64999, 64999)
 
 
-def test_an_operation_that_cannot_be_imported_keeps_no_other_from_its_work(network: Network) -> None:
+def test_failed_import_of_an_operation_does_not_block_others(network: Network) -> None:
     for name in ("no_such_module:open_session", "operations_of_workers:no_such_function"):
         with pytest.raises(SettingsError, match="no_such"):
             network.open(name, (), "x").call(("pid",), Deadline(20))
@@ -198,7 +198,7 @@ def test_it_has_no_privileges(ask: Ask) -> None:
 
 
 @pytest.mark.root
-def test_as_root_it_has_none_of_roots_either() -> None:
+def test_root_workers_have_no_root_privileges() -> None:
     with confined() as network:
         network.user = "root"
         connection = network.open(OPERATION, (), "x")
@@ -213,9 +213,9 @@ def test_it_does_not_know_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "verysecret")
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     with confined() as network:
-        found = network.open(OPERATION, (), "x").call(("environment",), Deadline(20))
-    assert b"https_proxy=http://proxy.example:3128" in found
-    assert b"verysecret" not in b" ".join(found)
+        result = network.open(OPERATION, (), "x").call(("environment",), Deadline(20))
+    assert b"https_proxy=http://proxy.example:3128" in result
+    assert b"verysecret" not in b" ".join(result)
 
 
 OF_A_FILE = ("read", "unlink", "chmod", "utime", "truncate")
@@ -423,7 +423,7 @@ def test_a_flood_of_files_is_a_failed_transfer(ask: Ask) -> None:
     ids=range(14),
 )
 @pytest.mark.representatives(3)
-def test_what_is_no_message_is_a_failed_transfer(ask: Ask, session: Connection, data: bytes) -> None:
+def test_malformed_message_is_a_failed_transfer(ask: Ask, session: Connection, data: bytes) -> None:
     into = io.BytesIO()
     with pytest.raises(TransportError) as raised:
         ask("send", data, into=into, limit=1000)
@@ -478,7 +478,7 @@ def test_the_name_that_is_shown_moves_no_cursor(ask: Ask) -> None:
 
 @pytest.mark.attack("worker.ends")
 @pytest.mark.parametrize("how", ["hang", "trickle"])
-def test_one_that_never_ends_is_ended(session: Connection, ask: Ask, how: str) -> None:
+def test_endless_worker_is_stopped(session: Connection, ask: Ask, how: str) -> None:
     pid = int(ask("pid")[0])
     into = io.BytesIO()
     with pytest.raises(DeadlineError):
@@ -487,13 +487,13 @@ def test_one_that_never_ends_is_ended(session: Connection, ask: Ask, how: str) -
 
 
 @pytest.mark.attack("worker.ends")
-def test_one_that_has_died_is_a_failed_transfer(ask: Ask) -> None:
+def test_dead_worker_is_a_failed_transfer(ask: Ask) -> None:
     with pytest.raises(TransportError, match="ended before it answered"):
         ask("die")
 
 
 @pytest.mark.attack("worker.ends")
-def test_one_that_hangs_keeps_no_run_from_ending(network: Network) -> None:
+def test_hanging_worker_does_not_block_the_end_of_a_run(network: Network) -> None:
     """The signal is noticed within 0.1 s, and the process is gone at the end of the block."""
     connection = network.open(OPERATION, (), "x")
     pid = int(connection.call(("pid",), Deadline(20))[0])
@@ -510,7 +510,7 @@ def test_one_that_hangs_keeps_no_run_from_ending(network: Network) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_one_that_has_failed_keeps_no_other_from_its_work(network: Network, ask: Ask) -> None:
+def test_failed_worker_does_not_block_others(network: Network, ask: Ask) -> None:
     with pytest.raises(TransportError):
         ask("die")
     assert network.open(OPERATION, (), "x").call(("echo", "here"), Deadline(20)) == [b"here"]

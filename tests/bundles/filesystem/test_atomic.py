@@ -30,7 +30,7 @@ def names(directory: Path) -> list[str]:
     return sorted(os.listdir(directory))
 
 
-def test_what_a_killed_writer_leaves_the_next_one_removes(tmp_path: Path) -> None:
+def test_next_writer_removes_files_of_a_killed_writer(tmp_path: Path) -> None:
     path = tmp_path / "motd"
     path.write_bytes(b"old")
     for _ in range(2):
@@ -41,7 +41,7 @@ def test_what_a_killed_writer_leaves_the_next_one_removes(tmp_path: Path) -> Non
     assert names(tmp_path) == ["motd"]
 
 
-def test_what_another_process_is_writing_is_left_alone(tmp_path: Path) -> None:
+def test_file_of_a_running_writer_stays(tmp_path: Path) -> None:
     path = tmp_path / temporary_name("motd")
     path.touch()
     descriptor = os.open(path, os.O_RDONLY)
@@ -53,7 +53,7 @@ def test_what_another_process_is_writing_is_left_alone(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_only_what_can_be_a_leftover_is_removed(tmp_path: Path) -> None:
+def test_only_possible_leftovers_are_removed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"of somebody else")
     link, full, empty, fifo = (tmp_path / temporary_name(name) for name in ("link", "full", "empty", "fifo"))
@@ -117,7 +117,7 @@ def test_a_file_is_synced_unless_it_need_not_be(
     assert (tmp_path / "motd").read_bytes() == b"new"
 
 
-def test_a_file_is_read_by_its_size_also_where_it_says_none_or_grows(tmp_path: Path) -> None:
+def test_file_is_read_completely_when_its_size_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for size in (0, 1, 8191, 8192, 100_000):
         path.write_bytes(data := os.urandom(size))

@@ -45,7 +45,7 @@ def test_deep_tree_is_removed_and_links_are_not_followed(deep: Path, tmp_path: P
     assert os.listdir(tmp_path / "outside") == ["kept"]
 
 
-def test_directory_below_an_open_one_is_removed(tmp_path: Path) -> None:
+def test_directory_below_an_open_directory_is_removed(tmp_path: Path) -> None:
     for path in ("a/b/c", "a/d"):
         (tmp_path / path).mkdir(parents=True)
         (tmp_path / path / "file").write_text("x")
@@ -59,10 +59,10 @@ def test_directory_below_an_open_one_is_removed(tmp_path: Path) -> None:
 
 
 def test_deep_tree_is_walked_as_os_walk_does(deep: Path) -> None:
-    found = [*walk_directories(str(deep))]
-    assert len(found) == DEPTH + 1
-    assert {*found[0][1]} == {"d", "link"}
-    assert found[-1][2] == ["file"]
+    results = [*walk_directories(str(deep))]
+    assert len(results) == DEPTH + 1
+    assert {*results[0][1]} == {"d", "link"}
+    assert results[-1][2] == ["file"]
 
 
 def test_caller_may_leave_out_directories(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def disk(free: int, size: int = 10**12, inodes: int = 1000, files: int = 10_000)
         (0, 2**62, 1, False),
     ],
 )
-def test_what_fits_leaves_the_reserve_free(
+def test_fitting_file_leaves_the_reserve_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, size: int, files: int, fits: bool
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free))

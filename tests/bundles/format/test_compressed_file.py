@@ -31,12 +31,12 @@ def read(file: bytes, digest: Digest) -> bytes:
 
 
 @given(st.binary(max_size=10_000) | st.integers(0, 600_000).map(lambda n: b"line\n" * n))
-def test_what_a_publisher_compresses_comes_out_again(data: bytes) -> None:
+def test_compressed_file_round_trip(data: bytes) -> None:
     assert read(compressed(data), digest_of(data)) == data
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 70_000, 3_000_001])
-def test_what_does_not_shrink_grows_by_no_more_than_hosts_take(size: int) -> None:
+def test_incompressible_file_stays_below_the_limit_of_hosts(size: int) -> None:
     noise = random.Random(size).randbytes(size)
     file = compressed(noise)
     assert len(file) <= longest_compressed(size)
@@ -69,14 +69,14 @@ def test_a_lie_is_named(file: bytes, message: str) -> None:
 
 
 @given(st.integers(0, len(compressed(DATA)) - 1), st.integers(1, 255))
-def test_a_flipped_byte_never_changes_what_comes_out(at: int, change: int) -> None:
+def test_flipped_byte_never_changes_the_output(at: int, change: int) -> None:
     file = bytearray(compressed(DATA))
     file[at] ^= change
     try:
-        found = read(bytes(file), digest_of(DATA))
+        result = read(bytes(file), digest_of(DATA))
     except FormatError:
         return
-    assert found == DATA  # the change is in a field of the header that does not affect the contents
+    assert result == DATA  # the change is in a field of the header that does not affect the contents
 
 
 def test_a_bomb_is_left_after_the_length_that_was_signed_for() -> None:

@@ -27,7 +27,7 @@ TEXT = (
 )
 
 
-def test_a_description_is_written_as_one_line_of_sorted_json() -> None:
+def test_description_is_written_as_sorted_json_in_a_line() -> None:
     assert SIMPLE.to_bytes().decode() == TEXT
 
 
@@ -84,7 +84,7 @@ def test_any_other_text_is_refused(case: dict[str, str]) -> None:
     ],
     ids=["empty", "a list", "deep lists", "deep objects", "a number of many digits", "a long name"],
 )
-def test_what_is_not_a_description_is_refused(text: str, message: str) -> None:
+def test_invalid_descriptions_are_refused(text: str, message: str) -> None:
     with pytest.raises(FormatError) as caught:
         BundleDescription.parse(text.encode())
     assert str(caught.value).startswith(message)
@@ -101,7 +101,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
         BundleDescription.parse(TEXT.encode("utf-16"))
 
 
-def test_two_names_that_fold_to_one_are_refused() -> None:
+def test_names_that_differ_in_case_only_are_refused() -> None:
     document = json.loads(TEXT)
     document["files"]["Manifest.yaml"] = document["files"]["manifest.yaml"]
     with pytest.raises(FormatError, match="cannot stand side by side"):

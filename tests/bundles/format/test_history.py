@@ -38,10 +38,10 @@ def test_a_history_survives_being_written_and_read() -> None:
     assert History.parse(history.to_bytes(), "web").to_bytes() == history.to_bytes()
 
 
-def test_it_is_in_the_order_of_publication_with_times_in_whole_seconds() -> None:
+def test_history_is_ordered_with_times_in_whole_seconds() -> None:
     history = a_history()
     assert list(history.versions) == ["1.4.0", "1.5.0"]
-    assert [said.at - WHOLE for said in history.statements] == [timedelta(days=days) for days in range(3)]
+    assert [output.at - WHOLE for output in history.statements] == [timedelta(days=days) for days in range(3)]
     assert history.statements[-1] == Said(WHOLE + timedelta(days=2), "stable", None)
 
 
@@ -51,7 +51,7 @@ def test_a_version_keeps_its_files_for_ever() -> None:
     assert again == history
 
 
-def test_what_was_pruned_stays_on_record_and_its_files_may_come_back() -> None:
+def test_pruned_version_stays_in_the_history() -> None:
     history = History("web").with_version("1.0.0", artifact("1.0.0"), NOW)
     pruned = history.without_files({"1.0.0"}, NOW + timedelta(days=1))
     assert pruned.versions["1.0.0"] == Version("1.0.0", artifact("1.0.0"), WHOLE, WHOLE + timedelta(days=1))
@@ -107,6 +107,6 @@ def version_with(**fields: Any) -> list[Any]:
         ),
     ],
 )
-def test_what_a_history_cannot_be_is_refused_with_its_place(document: bytes, message: str) -> None:
+def test_invalid_history_is_refused_with_its_location(document: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         History.parse(document, "web")

@@ -84,9 +84,9 @@ def test_a_release_is_found_by_channel_and_bundle() -> None:
 
 def test_the_files_of_a_release_are_those_of_its_version() -> None:
     index = Indexes({"web": Index("web", {}, {"1.4.0": artifact("1.4.0")})})
-    found = index.artifact(Release.of("web", "1.4.0"))
-    assert found.archive == Archive(f"web/{'a' * 64}.web-1.4.0.tar.gz", 10, "a" * 64)
-    assert list(index.artifacts()) == [found]
+    result = index.artifact(Release.of("web", "1.4.0"))
+    assert result.archive == Archive(f"web/{'a' * 64}.web-1.4.0.tar.gz", 10, "a" * 64)
+    assert list(index.artifacts()) == [result]
     for bundle, version in (("web", "1.5.0"), ("db", "1.4.0")):
         with pytest.raises(FormatError, match=f"^site: {bundle} {version} is not published$"):
             index.artifact(Release.of(bundle, version))
@@ -128,10 +128,10 @@ def test_the_example_of_the_documents_is_an_index() -> None:
 def test_the_sentences_of_the_documents_are_those_that_hosts_say() -> None:
     page = (Path(__file__).parents[3] / "docs/rollouts.md").read_text()
     documented = re.findall(r"^    held: (.*)$", page, re.MULTILINE)
-    said = [held for _, held in STORIES if held is not None]
+    output = [held for _, held in STORIES if held is not None]
     assert len(documented) == 4
     for sentence in documented:
-        assert any(without_numbers(sentence) == without_numbers(held) for held in said), sentence
+        assert any(without_numbers(sentence) == without_numbers(held) for held in output), sentence
 
 
 def without_numbers(sentence: str) -> str:
@@ -216,7 +216,7 @@ ARCHIVE = r"releases\.'1\.4\.0'\.archive"
         ),
     ],
 )
-def test_what_an_index_cannot_be_is_refused_with_its_place(document: bytes, message: str) -> None:
+def test_invalid_index_is_refused_with_its_location(document: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         Index.parse(document, "web")
 
@@ -265,7 +265,7 @@ START = "2026-11-20T12:00:00Z"
         ({"percent": 5, "wave": "the first"}, r": wave: is 'the first', expected"),
     ],
 )
-def test_what_a_rollout_cannot_be_is_refused_with_its_place(rollout: dict[str, Any], message: str) -> None:
+def test_invalid_rollout_is_refused_with_its_location(rollout: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError, match=ROLLOUT + message):
         Index.parse(document_with({"rollout": rollout}), "web")
 
@@ -350,7 +350,7 @@ def test_a_host_that_runs_the_release_stays_on_it(fields: dict[str, Any]) -> Non
     assert release.chosen_for(HOST, NOW, current=True) == Selection(release)
 
 
-def test_a_host_that_is_not_reached_by_a_first_release_keeps_what_there_is() -> None:
+def test_host_outside_a_first_release_keeps_its_version() -> None:
     selection = rolling_out(percent=10, before=None).chosen_for(HOST, NOW, current=False)
     assert selection.release is None
     assert selection.held

@@ -89,7 +89,7 @@ names = st.one_of(
 
 
 @given(names)
-def test_whatever_is_taken_stays_below_its_root(name: str) -> None:
+def test_accepted_paths_stay_below_the_root(name: str) -> None:
     try:
         path = MemberPath.parse(name)
     except FormatError:
@@ -125,7 +125,7 @@ def test_directories_follow_from_files() -> None:
         ("same", "same"),
     ],
 )
-def test_names_that_some_file_system_takes_for_one_cannot_meet(one: str, other: str) -> None:
+def test_names_equal_on_some_file_system_are_refused(one: str, other: str) -> None:
     for pair in ([one, other], [other, one]):
         with pytest.raises(FormatError, match="cannot stand side by side"):
             directories_of(map(MemberPath, pair))

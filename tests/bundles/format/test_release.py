@@ -58,8 +58,8 @@ def test_a_place_is_the_same_in_another_process() -> None:
     program = "import sys; from bundles.format.release import place; print(place(*sys.argv[1:]))"
     for host, bundle, version, expected in VECTORS:
         command = [sys.executable, "-c", program, host, bundle, version]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert float(said) == expected
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert float(output) == expected
 
 
 @pytest.mark.skipif(not shutil.which("sha256sum"), reason="needs sha256sum")
@@ -72,15 +72,15 @@ def test_the_shell_command_of_the_documents_gives_the_same(
     assert " web 1.5.0 web1.example.com " in script
     script = script.replace("web 1.5.0 web1.example.com", '"$1" "$2" "$3"')
     command = ["sh", "-c", script, "sh", bundle, version, host]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert int(said) / 100 == expected
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(output) / 100 == expected
 
 
 def test_a_host_name_that_is_not_utf_8_has_a_place_too() -> None:
     assert 0 <= place(b"\xff".decode(errors="surrogateescape"), "web", "1.5.0") < 100
 
 
-def test_all_releases_of_one_wave_have_one_order_of_hosts() -> None:
+def test_releases_of_a_wave_order_hosts_equally() -> None:
     app = Release("app", "1.5.0", Rollout(percent=10, wave="shop-7"))
     conf = Release("app-conf", "2026.11", Rollout(percent=10, wave="shop-7"))
     taken_by = [
@@ -112,9 +112,9 @@ def test_the_page_computes_the_place_in_a_wave_as_hosts_do() -> None:
 
 @given(hosts)
 def test_a_place_is_a_whole_hundredth_below_a_hundred(host: str) -> None:
-    found = place(host, "web", "1.5.0")
-    assert 0 <= found < 100
-    assert round(found * 100) / 100 == found
+    result = place(host, "web", "1.5.0")
+    assert 0 <= result < 100
+    assert round(result * 100) / 100 == result
 
 
 # --- rollouts over a fleet -------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_a_rollout_takes_its_part_of_ten_thousand_hosts(percent: float, version:
     assert len(taken(percent, version)) / 100 == pytest.approx(percent, abs=1)
 
 
-def test_the_ends_of_a_rollout_are_nobody_and_everybody() -> None:
+def test_rollout_limits_are_zero_and_all_hosts() -> None:
     assert taken(0) == set()
     assert taken(100) == set(FLEET)
 
@@ -157,14 +157,14 @@ def test_releases_choose_their_hosts_independently(other: str) -> None:
 def test_the_places_of_two_releases_do_not_correlate() -> None:
     pairs = [(place(host, "web", "1.5.0"), place(host, "web", "1.5.1")) for host in FLEET]
     assert abs(correlation(pairs)) < 0.03
-    assert correlation([(one, one) for one, _ in pairs]) == pytest.approx(1)
+    assert correlation([(item, item) for item, _ in pairs]) == pytest.approx(1)
 
 
 def correlation(pairs: list[tuple[float, float]]) -> float:
     means = [sum(column) / len(pairs) for column in zip(*pairs, strict=True)]
-    apart = [(one - means[0], other - means[1]) for one, other in pairs]
-    spread = sum(one * one for one, _ in apart) * sum(other * other for _, other in apart)
-    return float(sum(one * other for one, other in apart) / spread**0.5)
+    apart = [(item - means[0], other - means[1]) for item, other in pairs]
+    spread = sum(item * item for item, _ in apart) * sum(other * other for _, other in apart)
+    return float(sum(item * other for item, other in apart) / spread**0.5)
 
 
 # --- growth over time ---------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def correlation(pairs: list[tuple[float, float]]) -> float:
     ("hours", "reached"),
     [(-1e6, 0), (-1, 0), (0, 0), (6, 25), (8, 33.33), (12, 50), (24, 100), (25, 100), (1e7, 100)],
 )
-def test_a_timed_rollout_grows_evenly_from_none_to_all(hours: float, reached: float) -> None:
+def test_timed_rollout_grows_evenly_from_zero_to_all(hours: float, reached: float) -> None:
     rollout = Rollout(start=START, duration=DAY)
     assert rollout.reached(START + timedelta(hours=hours)) == reached
 
@@ -191,8 +191,8 @@ def test_time_never_takes_a_host_back(
 @given(hundredths.filter(lambda at: at < 100), some.integers(60, 10**7))
 def test_the_time_that_a_host_is_told_is_when_it_is_taken(at: float, seconds: int) -> None:
     rollout = Rollout(start=START, duration=timedelta(seconds=seconds))
-    told = rollout.held(at, START).rpartition("at about ")[2]
-    moment = datetime.strptime(told, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
+    reported = rollout.held(at, START).rpartition("at about ")[2]
+    moment = datetime.strptime(reported, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
     assert rollout.takes(at, moment)
     assert not rollout.takes(at, moment - timedelta(minutes=1, seconds=1))
 
@@ -250,7 +250,7 @@ def test_a_halted_rollout_takes_nobody(percent: float, timely: bool) -> None:
         ({"start": START, "duration": DAY, "halted": True}, "halted: is true, and 'percent' does not say"),
     ],
 )
-def test_what_cannot_be_a_rollout_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_invalid_rollouts_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError, match=message):
         Rollout(**fields)
 

@@ -17,7 +17,7 @@ from bundles.publisher import settings
         (b"\xef\xbb\xbfa: b", {"a": "b"}),
     ],
 )
-def test_what_is_written_is_text(text: bytes, value: Any) -> None:
+def test_written_values_are_text(text: bytes, value: Any) -> None:
     assert settings.load(text) == value
 
 

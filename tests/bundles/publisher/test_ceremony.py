@@ -116,7 +116,9 @@ def test_copies_that_were_signed_apart_are_brought_together(office: Office, host
 
 
 @pytest.mark.attack("keys.threshold")
-def test_one_signature_of_two_puts_nothing_in_force(office: Office, publisher: Publisher, host: Host) -> None:
+def test_single_signature_below_the_threshold_has_no_effect(
+    office: Office, publisher: Publisher, host: Host
+) -> None:
     office.role_keys.renew()
     assert office.ceremony("alice") == []
     assert publisher.site.root().version == 5
@@ -127,7 +129,7 @@ def test_one_signature_of_two_puts_nothing_in_force(office: Office, publisher: P
 
 
 @pytest.mark.attack("keys.twice")
-def test_one_key_signs_once(office: Office) -> None:
+def test_key_signs_once(office: Office) -> None:
     office.role_keys.renew()
     file = office.export()
     office.sign(file, "alice")
@@ -169,7 +171,7 @@ def test_publishing_goes_on_while_a_change_waits(
     assert len([*(publisher.site.keys / "retired").glob("timestamp-*.pem")]) == 1
 
 
-def test_changes_join_the_one_that_waits_and_make_its_signatures_void(office: Office, host: Host) -> None:
+def test_new_change_voids_signatures_of_the_pending_one(office: Office, host: Host) -> None:
     office.role_keys.rotate("timestamp", plain_key)
     before = office.export("before.json")
     office.sign(before, "alice")
@@ -197,21 +199,19 @@ def test_a_root_key_is_replaced_by_the_others(office: Office, publisher: Publish
     assert host.version() == "1.0.0"
 
 
-def test_when_others_hold_keys_it_is_said_which_one_is_replaced(office: Office) -> None:
+def test_replaced_key_of_another_holder_is_named(office: Office) -> None:
     with pytest.raises(PublishError, match=r"root: others hold .*; say which key to replace: --key"):
         office.role_keys.rotate("root", plain_key)
 
 
-def test_nobody_is_asked_to_sign_what_could_not_be_put_in_force(office: Office, publisher: Publisher) -> None:
+def test_impossible_change_asks_for_no_signature(office: Office, publisher: Publisher) -> None:
     away = NewKey(plain_key().public)
     with pytest.raises(KeyFileError, match="holds 1 of the 2 keys needed to sign for targets"):
         office.role_keys.add("targets", away, threshold=2)
     assert not publisher.site.pending_root.exists()
 
 
-def test_a_change_is_discarded_with_the_keys_that_were_made_for_it(
-    office: Office, publisher: Publisher
-) -> None:
+def test_discarded_change_removes_its_new_keys(office: Office, publisher: Publisher) -> None:
     before = {path.name for path in publisher.site.keys.glob("*.pem")}
     office.role_keys.rotate("timestamp", plain_key)
     (made,) = {path.name for path in publisher.site.keys.glob("*.pem")} - before
@@ -222,9 +222,7 @@ def test_a_change_is_discarded_with_the_keys_that_were_made_for_it(
         office.role_keys.discard()
 
 
-def test_a_root_that_expires_soon_is_not_signed_past_the_change_that_waits(
-    publisher: Publisher, host: Host, clock: Clock
-) -> None:
+def test_expiring_root_waits_for_the_pending_change(publisher: Publisher, host: Host, clock: Clock) -> None:
     role_keys = RoleKeys(publisher.site, no_passphrase)
     role_keys.add("root", NewKey(plain_key().public), threshold=2)
     clock.advance(days=300)
@@ -235,9 +233,7 @@ def test_a_root_that_expires_soon_is_not_signed_past_the_change_that_waits(
     assert "root" in refresh_site(publisher.site, no_passphrase).signed
 
 
-def test_what_a_crash_left_pending_does_not_keep_the_root_from_being_renewed(
-    publisher: Publisher, clock: Clock
-) -> None:
+def test_change_left_by_a_crash_does_not_block_the_root(publisher: Publisher, clock: Clock) -> None:
     role_keys = RoleKeys(publisher.site, no_passphrase)
     role_keys.add("root", NewKey(plain_key().public), threshold=2)
     waiting = publisher.site.pending_root.read_bytes()
@@ -248,9 +244,7 @@ def test_what_a_crash_left_pending_does_not_keep_the_root_from_being_renewed(
     assert "root" in refresh_site(publisher.site, no_passphrase).signed
 
 
-def test_a_damaged_change_does_not_keep_the_timestamp_from_being_signed(
-    publisher: Publisher, clock: Clock
-) -> None:
+def test_damaged_change_does_not_block_the_timestamp(publisher: Publisher, clock: Clock) -> None:
     publisher.site.pending_root.write_bytes(b"{")
     clock.advance(days=300)
     renewal = refresh_site(publisher.site, no_passphrase)
@@ -263,7 +257,7 @@ def test_a_damaged_change_does_not_keep_the_timestamp_from_being_signed(
     assert role_keys.pending() is None
 
 
-def test_what_another_root_has_overtaken_is_not_pending(office: Office, publisher: Publisher) -> None:
+def test_change_overtaken_by_a_newer_root_is_not_pending(office: Office, publisher: Publisher) -> None:
     office.role_keys.renew()
     waiting = publisher.site.pending_root.read_bytes()
     office.ceremony("alice", "bob")
@@ -276,7 +270,7 @@ def test_what_another_root_has_overtaken_is_not_pending(office: Office, publishe
 # --- information for signers --------------------------------------------------------------------------------
 
 
-def test_what_changes_is_said_in_words_with_whole_key_ids(office: Office) -> None:
+def test_change_is_described_with_full_key_ids(office: Office) -> None:
     dave = plain_key()
     office.role_keys.rotate("root", lambda: NewKey(dave.public), key=office.people["alice"].public.keyid)
     office.role_keys.add("timestamp", plain_key(), threshold=2)
@@ -304,7 +298,7 @@ def test_words_in_the_file_are_not_believed(office: Office) -> None:
     assert Proposal.load(office.file).changes()[0] == "version 5 becomes 6"
 
 
-def test_what_no_words_describe_is_pointed_out(office: Office) -> None:
+def test_undescribed_change_is_pointed_out(office: Office) -> None:
     document = proposed(office)
     document["next"]["signed"]["x-other"] = "surprise"
     office.file.write_text(json.dumps(document))
@@ -338,7 +332,7 @@ def root_with_a_key() -> Root:
         (lambda signed: signed.update(spec_version="2.0.0"), "follows version 2.0.0 of TUF"),
     ],
 )
-def test_what_no_publisher_proposes_is_not_signed(
+def test_impossible_proposals_are_not_signed(
     change: Callable[[dict[str, Any]], object], message: str, office: Office
 ) -> None:
     document = proposed(office)
@@ -348,7 +342,7 @@ def test_what_no_publisher_proposes_is_not_signed(
         Proposal.load(office.file)
 
 
-def test_the_current_root_in_the_file_is_one_that_its_keys_signed(office: Office) -> None:
+def test_current_root_in_the_file_needs_valid_signatures(office: Office) -> None:
     document = proposed(office)
     document["current"]["signed"]["roles"]["root"]["threshold"] = 1
     office.file.write_text(json.dumps(document))
@@ -359,7 +353,7 @@ def test_the_current_root_in_the_file_is_one_that_its_keys_signed(office: Office
 @pytest.mark.parametrize(
     "contents", [b"", b"{}", b"[]", b'{"format": 2}', b'{"format": 1}', b"\xff", b"-" * 3_000_000]
 )
-def test_what_is_no_exported_file_is_said_to_be_none(contents: bytes, tmp_path: Path) -> None:
+def test_invalid_exported_file_is_reported(contents: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(contents)
     with pytest.raises(BundleError, match="file: "):
         Proposal.load(tmp_path / "file")

@@ -35,17 +35,17 @@ def path_of(data: bytes) -> str:
     return file_path(hashlib.sha256(data).hexdigest())
 
 
-def test_each_file_and_the_description_are_under_the_hash_of_what_they_hold(publisher: Publisher) -> None:
+def test_files_and_descriptions_are_named_by_their_hash(publisher: Publisher) -> None:
     before = files(publisher.site)
     publisher.publish("2.0.0", text="hello\n")
-    found = files(publisher.site)
-    assert {path: path_of(data) for path, data in found.items()} == {path: path for path in found}
+    result = files(publisher.site)
+    assert {path: path_of(data) for path, data in result.items()} == {path: path for path in result}
     description = publisher.site.indexes().of["web"].releases["2.0.0"].description
-    assert found.keys() - before.keys() == {path_of(b"hello\n"), file_path(description.sha256)}
+    assert result.keys() - before.keys() == {path_of(b"hello\n"), file_path(description.sha256)}
     assert path_of(b"resources: []\n") in before
 
 
-def test_a_file_is_there_once_for_all_versions_and_bundles_and_is_not_written_again(
+def test_file_is_stored_once_for_all_bundles(
     publisher: Publisher,
 ) -> None:
     publisher.publish("2.0.0", text="hello\n")
@@ -58,7 +58,7 @@ def test_a_file_is_there_once_for_all_versions_and_bundles_and_is_not_written_ag
     assert len(after) == len(before) + 3
 
 
-def test_a_large_file_that_is_nearly_all_of_its_bundle_is_in_the_archive_only(publisher: Publisher) -> None:
+def test_dominant_large_file_is_in_the_archive_only(publisher: Publisher) -> None:
     text = "nearly all\n" * 100_000
     publisher.publish("2.0.0", text=text)
     assert path_of(text.encode()) not in files(publisher.site)
@@ -73,7 +73,7 @@ def private_umask() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("private_umask")
-def test_a_web_server_can_read_them_whatever_the_umask(publisher: Publisher) -> None:
+def test_published_files_are_readable_under_any_umask(publisher: Publisher) -> None:
     publisher.publish("2.0.0")
     modes = {stat.S_IMODE(path.stat().st_mode) for path in publisher.site.public.glob("targets/files/**/*")}
     assert modes == {0o755, 0o644}
@@ -110,7 +110,7 @@ def test_verify_names_a_file_that_is_damaged(
         verify_site(publisher.site)
 
 
-def test_what_is_missing_is_written_again_by_the_next_version_that_has_it(publisher: Publisher) -> None:
+def test_missing_file_is_written_by_the_next_version(publisher: Publisher) -> None:
     publisher.publish("2.0.0", text="hello\n")
     shutil.rmtree(publisher.site.public / "targets/files")
     publisher.publish("2.0.1", name="db", text="hello\n")
@@ -118,9 +118,7 @@ def test_what_is_missing_is_written_again_by_the_next_version_that_has_it(publis
 
 
 @pytest.mark.parametrize("lost", ["targets/web/*.tar.gz", "targets/files/*/*", "targets/files/*/{text}.gz"])
-def test_what_is_lost_of_a_version_is_written_again_when_that_is_published_again(
-    publisher: Publisher, lost: str
-) -> None:
+def test_missing_file_is_written_when_its_version_is_republished(publisher: Publisher, lost: str) -> None:
     publisher.publish("2.0.0", text="hello\n")
     whole = contents(publisher.site)
     assert publisher.publish("2.0.0", text="hello\n").restored is False
@@ -139,7 +137,7 @@ def test_what_is_lost_of_a_version_is_written_again_when_that_is_published_again
     )
 
 
-def test_what_is_lost_of_an_earlier_version_comes_back_when_a_channel_is_to_name_it_again(
+def test_lost_file_returns_when_a_channel_names_its_version(
     publisher: Publisher,
 ) -> None:
     publisher.publish("2.0.0")

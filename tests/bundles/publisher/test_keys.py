@@ -98,7 +98,7 @@ def pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed448.Ed448Private
         (b"-" * 100_000, "is no key file: it has more than 65536 bytes"),
     ],
 )
-def test_what_is_no_key_of_ours_is_refused(tmp_path: Path, contents: bytes, message: str) -> None:
+def test_foreign_key_files_are_refused(tmp_path: Path, contents: bytes, message: str) -> None:
     path = tmp_path / "root.pem"
     path.write_bytes(contents)
     path.chmod(0o600)

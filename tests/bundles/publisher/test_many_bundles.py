@@ -90,7 +90,7 @@ def test_the_first_version_of_each_is_one(repository: Repository) -> None:
     assert verify_site(repository.site).targets == 9
 
 
-def test_only_what_has_changed_gets_a_new_version(published: Repository) -> None:
+def test_only_changed_bundles_get_a_new_version(published: Repository) -> None:
     published.write("web/text", "new\n")
     publications = published.publish()
     assert said(publications) == {"web": ("1.0.0", "1.0.1")}
@@ -110,9 +110,7 @@ def test_nothing_changed_writes_and_signs_nothing(published: Repository) -> None
     assert contents(published.site.directory) == before
 
 
-def test_what_is_published_already_is_not_packed(
-    published: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_published_bundle_is_not_packed_again(published: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     def pack(bundle: DescribedBundle, output: Path) -> BuiltBundle:
         raise AssertionError(f"{bundle.description.name} is packed")
 
@@ -156,7 +154,7 @@ def touch(directory: Path) -> None:
         (touch, None),  # files outside the bundle do not count as changes
     ],
 )
-def test_what_counts_as_changed_is_what_hosts_would_unpack(
+def test_changes_are_judged_by_unpacked_content(
     repository: Repository, change: Callable[[Path], object], expected: Changes | None
 ) -> None:
     repository.write("web/text", "text\n")
@@ -179,7 +177,7 @@ def test_a_library_is_told_from_the_files_of_the_bundle() -> None:
     ("version", "following"),
     [("1.4.0", "1.4.1"), ("2.0.0-rc1", "2.0.1"), ("v3", "v4"), ("summer", "summer.1")],
 )
-def test_the_next_version_follows_one_that_was_named_by_hand(
+def test_next_version_follows_a_version_named_by_hand(
     published: Repository, version: str, following: str
 ) -> None:
     published.write("web/text", "by hand\n")
@@ -188,7 +186,7 @@ def test_the_next_version_follows_one_that_was_named_by_hand(
     assert said(published.publish()) == {"web": (version, following)}
 
 
-def test_the_next_version_follows_those_of_all_channels_and_of_none(published: Repository) -> None:
+def test_next_version_follows_versions_of_all_channels(published: Repository) -> None:
     published.write("web/text", "canary\n")
     published.publish(channel="canary")
     published.write("web/text", "canary again\n")
@@ -205,7 +203,7 @@ def test_the_next_version_asks_no_clock(published: Repository, clock: Clock) -> 
         assert said(published.publish())["web"][1] == f"1.0.{number}"
 
 
-def test_what_was_rolled_back_is_compared_with_what_the_channel_gives_now(published: Repository) -> None:
+def test_rolled_back_bundle_is_compared_with_the_channel(published: Repository) -> None:
     published.write("web/text", "bad\n")
     published.publish()
     Channels(published.site, never).roll_back("web", "stable", "1.0.0")
@@ -223,7 +221,7 @@ def test_files_that_an_older_version_had_get_a_new_version(published: Repository
 
 
 @pytest.mark.parametrize("halted", [False, True])
-def test_the_rollout_of_what_is_unchanged_goes_on_as_it_is(published: Repository, halted: bool) -> None:
+def test_rollout_of_an_unchanged_bundle_continues(published: Repository, halted: bool) -> None:
     published.write("web/text", "new\n")
     published.publish(request=TENTH)
     if halted:
@@ -260,7 +258,7 @@ def test_archives_and_directories_are_published_together(published: Repository, 
 # --- problems of one bundle -----------------------------------------------------------------------------------
 
 
-def test_all_problems_of_all_bundles_are_told_and_nothing_is_published(published: Repository) -> None:
+def test_problems_of_all_bundles_are_reported_together(published: Repository) -> None:
     (published.directory / "app/link").symlink_to("/etc/motd")
     (published.directory / "db/manifest.yaml").unlink()
     published.write("web/text", "new\n")
@@ -302,7 +300,7 @@ def test_a_rollout_that_cannot_be_asked_for_stops_all(published: Repository) -> 
     assert published.site.indexes() == before
 
 
-def test_one_name_twice_is_an_error_that_names_both(published: Repository, tmp_path: Path) -> None:
+def test_duplicate_bundle_name_names_both_directories(published: Repository, tmp_path: Path) -> None:
     other = shutil.copytree(published.directory / "web", tmp_path / "other/web")
     web = published.directory / "web"
     for sources in ([web, other], [web, web]):
@@ -312,7 +310,7 @@ def test_one_name_twice_is_an_error_that_names_both(published: Repository, tmp_p
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes() + b"\0")])
-def test_what_is_published_is_trusted_as_far_as_it_is_signed(
+def test_trust_covers_signed_publications_only(
     published: Repository, damage: Callable[[Path], object]
 ) -> None:
     """Changes on disk must not decide which bundles are new. Publishing a version by hand repairs the site."""
@@ -357,7 +355,7 @@ def test_a_missing_key_leaves_no_trace(published: Repository) -> None:
 # --- dry runs -------------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_says_what_would_be_published_and_writes_nothing(published: Repository) -> None:
+def test_publish_dry_run_predicts_and_writes_nothing(published: Repository) -> None:
     published.write("web/text", "new\n")
     building = published.site.public / "targets/.build-of-somebody-else"
     building.mkdir()
@@ -372,7 +370,7 @@ def test_a_dry_run_says_what_would_be_published_and_writes_nothing(published: Re
     ]
 
 
-def test_a_dry_run_finds_what_publishing_would(published: Repository) -> None:
+def test_publish_dry_run_finds_the_errors_of_publishing(published: Repository) -> None:
     (published.directory / "db/manifest.yaml").unlink()
     with pytest.raises(PublishError, match="1 of 3 bundles cannot be published"):
         published.plan()
@@ -384,8 +382,8 @@ def test_a_dry_run_finds_what_publishing_would(published: Repository) -> None:
 def versions(host: Host) -> list[str | None]:
     host.bundles = list(NAMES)
     index = host.refresh()
-    found = (index.find(name, "stable") for name in NAMES)
-    return [release.version if release else None for release in found]
+    result = (index.find(name, "stable") for name in NAMES)
+    return [release.version if release else None for release in result]
 
 
 @pytest.mark.everything
@@ -429,7 +427,7 @@ def test_after_a_kill_auto_goes_on_as_if_nothing_had_been(
 
 
 @pytest.mark.everything
-def test_whoever_copies_the_files_meanwhile_sees_all_or_none(
+def test_concurrent_copy_sees_all_or_none_of_a_publication(
     published: Repository, new_host: Callable[..., Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies: list[Path] = []
@@ -445,14 +443,14 @@ def test_whoever_copies_the_files_meanwhile_sees_all_or_none(
         patch.setattr(os, "rename", copying)
         published.publish()
     copies.append(published.site.public)
-    found = []
+    results = []
     for number, copy in enumerate(copies):
         host = new_host(copy, name=f"host{number}")
         host.anchor = published.site.anchor
-        found.append(versions(host))
+        results.append(versions(host))
         assert all(host.fetch(name) for name in NAMES)
     # After the timestamp come four notes: of obsolete files, and of each bundle's files.
-    assert found == [["1.0.0"] * 3] * (len(copies) - 5) + [["1.0.1"] * 3] * 5
+    assert results == [["1.0.0"] * 3] * (len(copies) - 5) + [["1.0.1"] * 3] * 5
 
 
 @pytest.fixture

@@ -45,9 +45,9 @@ def test_all_that_was_published_and_said_is_on_record(publisher: Publisher, cloc
         "1.0.0": first,
         "1.1.0": clock.now,
     }
-    said = [each.release for each in history.statements]
-    assert [str(release) for release in said] == ["web 1.0.0", "web 1.1.0", "web 1.1.0", "None"]
-    assert [bool(each and each.rollout and each.rollout.halted) for each in said] == [
+    output = [each.release for each in history.statements]
+    assert [str(release) for release in output] == ["web 1.0.0", "web 1.1.0", "web 1.1.0", "None"]
+    assert [bool(each and each.rollout and each.rollout.halted) for each in output] == [
         False,
         False,
         True,
@@ -55,7 +55,7 @@ def test_all_that_was_published_and_said_is_on_record(publisher: Publisher, cloc
     ]
 
 
-def test_the_history_is_one_file_and_the_one_before_it(publisher: Publisher) -> None:
+def test_history_keeps_its_previous_file(publisher: Publisher) -> None:
     for number in range(4):
         publisher.publish(f"1.{number}.0")
     histories = list(publisher.site.public.glob("targets/web/*.history.json"))
@@ -63,7 +63,7 @@ def test_the_history_is_one_file_and_the_one_before_it(publisher: Publisher) -> 
     assert verify_site(publisher.site)
 
 
-def test_an_index_offers_the_latest_versions_and_those_that_channels_name(publisher: Publisher) -> None:
+def test_index_offers_latest_and_named_versions(publisher: Publisher) -> None:
     publisher.publish("1.0.0", channel="old")
     for number in range(OFFERED + 2):
         publisher.publish(f"2.{number}.0")
@@ -92,7 +92,7 @@ def test_the_next_version_follows_from_all_that_were_published(publisher: Publis
     )
 
 
-def test_a_pruned_version_is_offered_to_nobody_and_named_as_such(publisher: Publisher, clock: Clock) -> None:
+def test_pruned_version_is_named_and_not_offered(publisher: Publisher, clock: Clock) -> None:
     publisher.publish("1.1.0")
     record = publisher.site.record("web").without_files(["1.0.0", "1.1.0"], clock())
     announce(publisher.site, record)
@@ -108,11 +108,11 @@ def test_a_pruned_version_is_offered_to_nobody_and_named_as_such(publisher: Publ
         Channels(publisher.site, never).roll_back("web", "stable", "1.0.0")
 
 
-def test_a_pruned_version_may_be_published_again_with_the_same_bytes_only(
+def test_pruned_version_is_republished_with_equal_bytes_only(
     publisher: Publisher, host: Host, clock: Clock
 ) -> None:
     (archive,) = publisher.site.public.glob("targets/web/*.web-1.0.0.tar.gz")
-    kept = shutil.copy(archive, publisher.site.directory / "kept.tar.gz")
+    remaining = shutil.copy(archive, publisher.site.directory / "kept.tar.gz")
     publisher.publish("1.1.0")
     announce(publisher.site, publisher.site.record("web").without_files(["1.0.0"], clock()))
     archive.unlink()
@@ -120,7 +120,7 @@ def test_a_pruned_version_may_be_published_again_with_the_same_bytes_only(
         PublishError, match=r"web 1\.0\.0: is published with sha256 .*: give it a new version"
     ):
         publisher.publish("1.0.0", text="other files")
-    publish_bundle(publisher.site, Path(kept), never)
+    publish_bundle(publisher.site, Path(remaining), never)
     publisher.deploy()
     assert host.version() == "1.0.0"
     assert host.fetch()
@@ -166,7 +166,7 @@ def test_a_bin_is_found_to_be_another_one(publisher: Publisher) -> None:
         publisher.publish("1.1.0")
 
 
-def test_a_publication_signs_what_changes_and_nothing_else(publisher: Publisher) -> None:
+def test_publication_signs_changed_roles_only(publisher: Publisher) -> None:
     before = {path.name for path in publisher.site.metadata.iterdir()}
     publisher.publish("1.0.0", name="db")
     new = {path.name for path in publisher.site.metadata.iterdir()} - before
@@ -188,7 +188,7 @@ def test_the_bins_are_signed_anew_together(publisher: Publisher, host: Host, clo
     assert host.version() == "1.1.0"
 
 
-def test_what_hosts_are_told_after_a_withdrawal_is_nothing(publisher: Publisher, host: Host) -> None:
+def test_hosts_get_an_empty_answer_after_a_withdrawal(publisher: Publisher, host: Host) -> None:
     publisher.publish("1.0.0", channel="canary")
     Channels(publisher.site, never).withdraw("web", "stable")
     publisher.deploy()

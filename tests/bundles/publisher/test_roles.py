@@ -105,7 +105,7 @@ def test_hosts_follow_when_the_keys_of_a_role_are_replaced(
     assert new_host(name="new").version() == "1.1.0"
 
 
-def test_what_is_replaced_is_said_in_words(role_keys: RoleKeys) -> None:
+def test_replaced_keys_are_described(role_keys: RoleKeys) -> None:
     (before,) = ids(role_keys, "timestamp")
     outcome = role_keys.rotate("timestamp", plain_key)
     (after,) = ids(role_keys, "timestamp")
@@ -127,7 +127,7 @@ def test_the_file_of_a_replaced_key_is_kept_aside(publisher: Publisher, role_key
     assert load_signer(new, no_passphrase).public_key.keyid == ids(role_keys, "targets")[0]
 
 
-def test_a_role_with_two_keys_gets_two_new_ones_or_one_of_them(role_keys: RoleKeys) -> None:
+def test_role_with_two_keys_replaces_both_or_a_single_key(role_keys: RoleKeys) -> None:
     role_keys.add("snapshot", plain_key(), threshold=2)
     before = ids(role_keys, "snapshot")
     role_keys.rotate("snapshot", plain_key)
@@ -186,7 +186,7 @@ def test_a_stolen_key_signs_nothing_after_it_was_replaced(
     ],
     ids=lambda roles: "+".join(roles),
 )
-def test_versions_jumped_far_ahead_are_forgotten_when_the_keys_are_replaced(
+def test_version_jump_is_reset_by_new_keys(
     stolen: list[str], replaced: list[str], publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
     host.refresh()
@@ -239,7 +239,7 @@ def test_the_keys_of_a_site_are_listed(publisher: Publisher, role_keys: RoleKeys
 
 
 @pytest.mark.attack("keys.threshold")
-def test_with_a_threshold_of_two_one_stolen_key_is_not_enough(
+def test_stolen_key_below_the_threshold_is_not_enough(
     publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
     outcome = role_keys.add("timestamp", plain_key(), threshold=2)
@@ -255,7 +255,7 @@ def test_with_a_threshold_of_two_one_stolen_key_is_not_enough(
     assert host.version() == "1.1.0"
 
 
-def test_a_key_that_joins_without_being_needed_leaves_what_is_signed_alone(
+def test_unneeded_new_key_leaves_signatures_alone(
     publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
     timestamp = (publisher.site.metadata / "timestamp.json").read_bytes()
@@ -303,7 +303,7 @@ def test_which_key_is_meant_must_be_clear(publisher: Publisher, role_keys: RoleK
 @pytest.mark.parametrize(
     ("threshold", "message"), [(2, "would have 1 key and need 2"), (0, "is 0, expected 1 or")]
 )
-def test_a_threshold_that_nobody_could_meet_is_refused(
+def test_unreachable_threshold_is_refused(
     threshold: int, message: str, publisher: Publisher, role_keys: RoleKeys
 ) -> None:
     refused(publisher, message, lambda: role_keys.set_threshold("timestamp", threshold))
@@ -317,7 +317,7 @@ def test_the_threshold_that_is_in_force_already_changes_nothing(
     assert tree(publisher.site.directory) == before
 
 
-def test_a_key_serves_one_role_only(publisher: Publisher, role_keys: RoleKeys) -> None:
+def test_key_serves_a_single_role(publisher: Publisher, role_keys: RoleKeys) -> None:
     (pem,) = publisher.site.keys.glob("root-*.pem")
     key = NewKey(load_signer(pem, no_passphrase).public_key)
     refused(publisher, "is a key of root already", lambda: role_keys.add("timestamp", key))
@@ -344,7 +344,7 @@ def test_the_public_part_of_somebodys_key_is_read(tmp_path: Path) -> None:
             load_public_key(path)
 
 
-def test_one_key_of_a_curve_under_two_ids_is_refused(publisher: Publisher, host: Host) -> None:
+def test_curve_key_under_two_ids_is_refused(publisher: Publisher, host: Host) -> None:
     """A point may be compressed or not, and PEM may have any line length."""
     signer = CryptoSigner.generate_ecdsa()
     public = signer.public_key._crypto_key()
@@ -400,7 +400,7 @@ def test_a_change_of_passphrase_that_was_cut_off_is_completed(sealed: Site) -> N
     refresh_site(sealed, lambda _: b"open barley")
 
 
-def test_when_one_key_does_not_open_no_passphrase_is_changed(sealed: Site) -> None:
+def test_wrong_passphrase_of_a_key_changes_no_passphrase(sealed: Site) -> None:
     make_key(b"another").save(sealed.keys, "targets")
     before = tree(sealed.directory)
     with pytest.raises(KeyFileError, match="the passphrase is wrong"):
@@ -450,8 +450,8 @@ class _TokenKey(Signer):
             raise ValueError("No PKCS#11 token found")
         if self._secrets("pin") != "1234":
             raise ValueError("PIN incorrect")
-        found = self._token.keys[self._number].sign(payload)
-        return Signature(self._public.keyid, found.signature)
+        result = self._token.keys[self._number].sign(payload)
+        return Signature(self._public.keyid, result.signature)
 
 
 @pytest.fixture
@@ -496,7 +496,7 @@ def test_a_token_that_is_away_matters_only_when_it_is_needed(token: Token, publi
 
 
 @pytest.mark.parametrize("role", ["root", "targets", "snapshot"])
-def test_a_token_that_is_away_does_not_keep_the_timestamp_from_being_signed(
+def test_absent_token_does_not_block_the_timestamp(
     role: str, token: Token, publisher: Publisher, host: Host, clock: Clock
 ) -> None:
     role_keys = RoleKeys(publisher.site, pin)
@@ -567,7 +567,7 @@ def test_a_token_that_holds_another_key_now_is_refused(token: Token, publisher: 
         ("hv:key/1", "_vault_signer", "VAULT_IMPORT_ERROR", "vault"),
     ],
 )
-def test_what_is_not_installed_is_named_by_its_extra(
+def test_missing_extra_is_named(
     uri: str, module: str, name: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signer_of(uri.partition(":")[0])
@@ -582,18 +582,18 @@ def test_what_is_not_installed_is_named_by_its_extra(
 
 
 @pytest.mark.parametrize("uri", ["", "alice.pem", "file2:alice.pem", "sigstore:", "gnupg:0123"])
-def test_what_is_no_uri_of_a_key_says_what_is_wanted(uri: str) -> None:
+def test_invalid_key_uri_names_the_expected_form(uri: str) -> None:
     with pytest.raises(TokenError, match="is not the URI of a signing key, expected one of hsm:2"):
         tokens.import_key(uri, pin)
 
 
 def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
     key = CryptoSigner.generate_ecdsa().public_key
-    asked: list[tuple[str, ...]] = []
+    requested: list[tuple[str, ...]] = []
 
     def answer(service: str, uri: str) -> Callable[..., tuple[str, Key]]:
         def import_(*names: str) -> tuple[str, Key]:
-            asked.append((service, *names))
+            requested.append((service, *names))
             return uri, key
 
         return import_
@@ -611,7 +611,7 @@ def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -
         ("hv:web", "hv:web/3"),
     ):
         assert tokens.import_key(given, pin) == (found, key)
-    assert asked == [
+    assert requested == [
         ("aws", "alias/x"), ("gcp", "projects/p"), ("azure", "v", "k"), ("azure", "v", "k"), ("vault", "web"),
     ]  # fmt: skip
     with pytest.raises(TokenError, match="hv:web/2: has a newer version, 3"):
@@ -668,9 +668,7 @@ def test_after_the_loss_of_a_key_too_a_kill_is_no_harm(
     assert cut_off >= 4
 
 
-def test_the_anchor_for_new_hosts_follows_a_change_that_was_killed_before_it(
-    publisher: Publisher, role_keys: RoleKeys
-) -> None:
+def test_anchor_for_new_hosts_follows_a_killed_change(publisher: Publisher, role_keys: RoleKeys) -> None:
     """A host that is provisioned with an older root would still trust the revoked keys."""
     before = publisher.site.anchor.read_bytes()
     role_keys.rotate("root", plain_key)
@@ -679,7 +677,7 @@ def test_the_anchor_for_new_hosts_follows_a_change_that_was_killed_before_it(
     assert publisher.site.anchor.read_bytes() == (publisher.served / "metadata/2.root.json").read_bytes()
 
 
-def test_a_site_restored_from_an_older_copy_goes_on_from_what_the_web_server_has(
+def test_restored_site_continues_from_the_web_server(
     publisher: Publisher, host: Host, role_keys: RoleKeys, tmp_path: Path
 ) -> None:
     site = publisher.site.directory
@@ -697,7 +695,7 @@ def test_a_site_restored_from_an_older_copy_goes_on_from_what_the_web_server_has
     assert (site / "root.json").read_bytes() == (publisher.served / "metadata/2.root.json").read_bytes()
 
 
-def test_whoever_copies_the_files_meanwhile_gets_a_valid_site(
+def test_concurrent_copy_gets_a_valid_site(
     publisher: Publisher,
     new_host: NewHost,
     role_keys: RoleKeys,
@@ -731,7 +729,7 @@ def test_a_record_that_is_damaged_is_named(publisher: Publisher) -> None:
         publisher.refresh()
 
 
-def test_two_at_once_are_one_too_many(publisher: Publisher, role_keys: RoleKeys) -> None:
+def test_concurrent_root_changes_are_refused(publisher: Publisher, role_keys: RoleKeys) -> None:
     outcome: list[Outcome] = []
     with (
         publisher.site.locked(),
@@ -744,9 +742,7 @@ def test_two_at_once_are_one_too_many(publisher: Publisher, role_keys: RoleKeys)
 # --- bins -----------------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_was_added_signs_bins_without_the_one_before_it(
-    publisher: Publisher, host: Host, role_keys: RoleKeys
-) -> None:
+def test_added_key_signs_bins_alone(publisher: Publisher, host: Host, role_keys: RoleKeys) -> None:
     """Adding a key signs only the root. The next signed targets list the key."""
     host.refresh()
     (old,) = publisher.site.keys.glob("targets-*.pem")
@@ -760,7 +756,7 @@ def test_a_key_that_was_added_signs_bins_without_the_one_before_it(
     assert verify_site(publisher.site)
 
 
-def test_a_key_of_the_targets_that_is_replaced_signs_all_bins_anew(
+def test_replaced_targets_key_signs_all_bins_again(
     publisher: Publisher, host: Host, role_keys: RoleKeys
 ) -> None:
     host.refresh()
@@ -791,8 +787,8 @@ def test_a_threshold_of_the_targets_is_that_of_the_bins(
     for of_bin in published.bins():
         assert of_bin.version >= 2
     assert host.version() == "1.1.0"
-    (one, _) = publisher.site.keys.glob("targets-*.pem")
-    one.unlink()
+    (item, _) = publisher.site.keys.glob("targets-*.pem")
+    item.unlink()
     with pytest.raises(KeyFileError, match="holds 1 of the 2 keys needed to sign for targets"):
         publisher.publish("1.2.0")
     role_keys.set_threshold("targets", 1)

@@ -116,7 +116,7 @@ def test_a_rollout_grows_with_time_until_all_are_reached(
     assert channels.steer("web", "stable", RolloutRequest(percent=100)).after == Release.of("web", "1.1.0")
 
 
-def test_a_rollout_that_grows_by_itself_is_halted_where_it_is_and_goes_on_from_there(
+def test_halted_growing_rollout_resumes_where_it_stopped(
     publisher: Publisher, channels: Channels, fleet: Fleet, clock: Clock
 ) -> None:
     publish(publisher, "1.1.0", RolloutRequest(over=timedelta(hours=24)))
@@ -139,7 +139,7 @@ def test_a_rollout_that_grows_by_itself_is_halted_where_it_is_and_goes_on_from_t
     assert fleet.run()["1.1.0"] == 100
 
 
-def test_a_host_that_was_away_during_a_rollout_that_was_halted_stays_where_it_is(
+def test_absent_host_stays_with_a_halted_rollout(
     publisher: Publisher, channels: Channels, fleet: Fleet
 ) -> None:
     publish(publisher, "1.1.0", RolloutRequest(percent=100 - 0.01))
@@ -148,9 +148,7 @@ def test_a_host_that_was_away_during_a_rollout_that_was_halted_stays_where_it_is
     assert any(held.endswith("at 99.99 %, before this host took it") for held in fleet.held.values())
 
 
-def test_of_a_second_rollout_over_the_first_the_others_run_what_the_others_ran(
-    publisher: Publisher, fleet: Fleet
-) -> None:
+def test_hosts_outside_a_second_rollout_keep_their_version(publisher: Publisher, fleet: Fleet) -> None:
     publish(publisher, "1.1.0", RolloutRequest(percent=30))
     fleet.run()
     publish(publisher, "1.2.0", RolloutRequest(percent=10))
@@ -159,7 +157,7 @@ def test_of_a_second_rollout_over_the_first_the_others_run_what_the_others_ran(
     assert versions["1.0.0"] == 100 - versions["1.2.0"], "nobody is left on the release that was given up"
 
 
-def test_a_second_rollout_over_one_that_is_finished_starts_from_it(
+def test_second_rollout_over_a_finished_rollout_starts_there(
     publisher: Publisher, fleet: Fleet, clock: Clock
 ) -> None:
     publish(publisher, "1.1.0", RolloutRequest(over=timedelta(hours=1)))
@@ -232,7 +230,7 @@ def test_the_rollback_leads_to_any_published_version(
 
 
 @pytest.mark.parametrize("halted", [True, False])
-def test_rolling_back_to_the_release_of_the_rollout_does_not_complete_it(
+def test_rollback_to_the_rollout_release_does_not_complete_it(
     publisher: Publisher, channels: Channels, halted: bool
 ) -> None:
     publish(publisher, "1.1.0", RolloutRequest(percent=10))
@@ -245,7 +243,7 @@ def test_rolling_back_to_the_release_of_the_rollout_does_not_complete_it(
     assert channels.roll_back("web", "stable").after == Release.of("web", "1.0.0")
 
 
-def test_what_is_withdrawn_is_gone_from_its_channel_only(
+def test_withdrawn_release_leaves_its_channel_only(
     publisher: Publisher, channels: Channels, host: Host
 ) -> None:
     channels.promote("web", "stable", "canary")
@@ -302,7 +300,7 @@ Say = Callable[[Channels], object]
         ),
     ],
 )
-def test_what_cannot_be_said_is_refused_and_nothing_is_signed(
+def test_invalid_requests_are_refused_and_sign_nothing(
     publisher: Publisher, channels: Channels, say: Say, message: str
 ) -> None:
     before = {path: path.read_bytes() for path in publisher.site.public.rglob("*") if path.is_file()}
@@ -345,7 +343,7 @@ def test_a_halted_release_is_not_promoted(publisher: Publisher, channels: Channe
         channels.promote("web", "canary", "stable")
 
 
-def test_what_hosts_run_that_are_not_reached_is_checked_too(publisher: Publisher) -> None:
+def test_release_of_unreached_hosts_is_checked_too(publisher: Publisher) -> None:
     publish(publisher, "1.1.0", RolloutRequest(percent=10))
     (before,) = publisher.site.public.glob("targets/web/*.web-1.0.0.tar.gz")
     before.write_bytes(b"")

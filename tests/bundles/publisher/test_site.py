@@ -95,7 +95,7 @@ def test_a_site_is_laid_out_as_documented(publisher: Publisher) -> None:
     assert (directory / "root.json").read_bytes() == (directory / "public/metadata/1.root.json").read_bytes()
 
 
-def test_the_web_server_can_read_what_is_public_and_nothing_else(publisher: Publisher) -> None:
+def test_web_server_reads_public_files_only(publisher: Publisher) -> None:
     old = os.umask(0o077)
     try:
         publisher.publish("1.0.0", name="db")
@@ -144,7 +144,7 @@ def test_a_site_that_cannot_be_made_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_site_is_said_to_be_none(tmp_path: Path) -> None:
+def test_directory_without_a_site_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PublishError, match="is not a site; `puller site init` makes one"):
         Site(tmp_path)
 
@@ -178,9 +178,7 @@ def test_the_same_version_with_other_contents_is_refused(publisher: Publisher, h
     assert host.version() == "1.0.0"
 
 
-def test_the_same_files_compressed_otherwise_are_the_same_release(
-    publisher: Publisher, tmp_path: Path
-) -> None:
+def test_other_compression_of_equal_files_is_the_same_release(publisher: Publisher, tmp_path: Path) -> None:
     """For example, by a build machine with another zlib."""
     archive = tmp_path / "web.tar.gz"
     built = build_bundle(publisher.source("web 1.0.0\n"), archive, name="web", version="1.0.0")
@@ -232,7 +230,7 @@ def test_a_built_archive_states_its_name_and_version(publisher: Publisher, tmp_p
         ({"channel": "St able"}, FormatError, "channel: is 'St able', expected"),
     ],
 )
-def test_what_cannot_be_published_is_refused_before_anything_is_written(
+def test_unpublishable_bundle_is_refused_before_writing(
     publisher: Publisher, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     before = contents(publisher.site.directory)
@@ -242,7 +240,7 @@ def test_what_cannot_be_published_is_refused_before_anything_is_written(
     assert contents(publisher.site.directory) == before
 
 
-def test_what_is_no_bundle_is_refused(publisher: Publisher, tmp_path: Path) -> None:
+def test_directory_without_a_bundle_is_refused(publisher: Publisher, tmp_path: Path) -> None:
     with pytest.raises(PublishError, match=r"there is no 'manifest\.yaml'"):
         publish_bundle(publisher.site, tmp_path / "publisher/sources", never, version="1.0.0")
     archive = tmp_path / "x.tar.gz"
@@ -251,7 +249,7 @@ def test_what_is_no_bundle_is_refused(publisher: Publisher, tmp_path: Path) -> N
         publish_bundle(publisher.site, archive, never)
 
 
-def test_the_list_says_what_hosts_are_told(publisher: Publisher) -> None:
+def test_list_shows_releases_for_hosts(publisher: Publisher) -> None:
     publisher.publish("2.0.0", name="db", channel="canary")
     publisher.publish("0.1.0", name="app")
     listed = publisher.site.releases()
@@ -270,8 +268,8 @@ def test_a_site_that_hosts_would_refuse_is_not_published(publisher: Publisher, h
     remark = TargetFile(1, {"sha256": "0" * 64}, "remark", {"custom": {"remark": ""}})
     forge.bin().targets["remark"] = remark
     signature = 260
-    rest = LARGEST_METADATA["targets"] - len(Metadata(forge.bin()).to_bytes()) - signature
-    remark.unrecognized_fields["custom"]["remark"] = "x" * rest
+    remainder = LARGEST_METADATA["targets"] - len(Metadata(forge.bin()).to_bytes()) - signature
+    remark.unrecognized_fields["custom"]["remark"] = "x" * remainder
     forge.publish()
     publisher.deploy()
     assert host.version() == "1.0.0"
@@ -293,7 +291,7 @@ def test_an_index_that_hosts_would_refuse_is_not_published(
         publisher.publish("1.0.0", name="database")
 
 
-def test_two_publishers_at_once_are_one_too_many(publisher: Publisher) -> None:
+def test_concurrent_publishers_are_refused(publisher: Publisher) -> None:
     import fcntl
 
     with open(publisher.site.directory / ".lock", "w") as lock:
@@ -309,14 +307,14 @@ def test_two_publishers_at_once_are_one_too_many(publisher: Publisher) -> None:
 
 def test_encrypted_keys_sign_when_the_passphrase_is_right(tmp_path: Path, clock: Clock) -> None:
     site = make_site(tmp_path / "site", b"open sesame", now=clock)
-    asked: list[str] = []
+    requested: list[str] = []
 
     def passphrase(key: Path) -> bytes:
-        asked.append(key.name.split("-")[0])
+        requested.append(key.name.split("-")[0])
         return b"open sesame"
 
     refresh_site(site, passphrase)
-    assert asked == ["timestamp"]
+    assert requested == ["timestamp"]
     with pytest.raises(KeyFileError, match="the passphrase is wrong"):
         refresh_site(site, lambda _: b"open barley")
     assert verify_site(site)
@@ -372,7 +370,7 @@ def test_a_refresh_signs_the_timestamp_and_nothing_that_is_fresh(publisher: Publ
         (244, ["root", "targets", "snapshot", "timestamp"]),
     ],
 )
-def test_what_is_in_the_last_third_of_its_life_is_signed_anew(
+def test_metadata_in_their_last_third_are_signed_again(
     publisher: Publisher, clock: Clock, host: Host, days: int, signed: list[str]
 ) -> None:
     host.refresh()
@@ -405,8 +403,8 @@ def test_keys_that_are_kept_elsewhere_are_asked_for_in_time(publisher: Publisher
 
 def test_lifetimes_are_those_of_the_site(new_publisher: Callable[..., Publisher], clock: Clock) -> None:
     publisher = new_publisher(timestamp="12h", root="4w")
-    left = {role.role: role.expires - clock.now for role in publisher.site.roles()}
-    assert (left["timestamp"], left["root"], left["targets"]) == (
+    leftovers = {role.role: role.expires - clock.now for role in publisher.site.roles()}
+    assert (leftovers["timestamp"], leftovers["root"], leftovers["targets"]) == (
         timedelta(hours=12), timedelta(weeks=4), timedelta(days=90),
     )  # fmt: skip
     (publisher.site.directory / "site.yaml").write_text("expiry: {timestamp: 30m}\n")
@@ -478,7 +476,7 @@ def tamper(path: Path) -> None:
         *("targets/web/*.index.json", "targets/web/*.history.json", "targets/web/*.tar.gz"),
     ],
 )
-def test_a_check_finds_what_hosts_would_find(publisher: Publisher, pattern: str) -> None:
+def test_site_check_finds_errors_of_hosts(publisher: Publisher, pattern: str) -> None:
     assert verify_site(publisher.site).targets == 3
     for path in publisher.site.public.glob(pattern):
         tamper(path)
@@ -506,9 +504,7 @@ def test_a_check_finds_a_missing_file(publisher: Publisher) -> None:
     assert caught.value.what.splitlines()[1:] == [f"1 missing: {path}"]
 
 
-def test_what_many_versions_have_and_is_missing_is_told_once_and_only_the_first_few(
-    publisher: Publisher, tmp_path: Path
-) -> None:
+def test_file_missing_in_many_versions_is_reported_once(publisher: Publisher, tmp_path: Path) -> None:
     source = tmp_path / "many"
     source.mkdir()
     (source / "manifest.yaml").write_text("resources: []\n")
@@ -529,14 +525,14 @@ def test_what_many_versions_have_and_is_missing_is_told_once_and_only_the_first_
     assert re.fullmatch(r"50 missing: \S+\.gz, \S+\.gz, \S+\.gz and 47 more", missing)
 
 
-def test_a_check_finds_what_has_expired(publisher: Publisher, clock: Clock) -> None:
+def test_site_check_finds_expired_metadata(publisher: Publisher, clock: Clock) -> None:
     clock.advance(days=8)
     with pytest.raises(ExpiredError):
         verify_site(publisher.site)
 
 
 @pytest.mark.parametrize("role", ["1.targets", "2.snapshot", "timestamp", "1.root", f"2.{BIN}"])
-def test_what_was_changed_behind_the_publishers_back_is_not_signed(publisher: Publisher, role: str) -> None:
+def test_metadata_changed_by_another_hand_are_not_signed(publisher: Publisher, role: str) -> None:
     path = publisher.site.public / f"metadata/{role}.json"
     document = json.loads(path.read_bytes())
     document["signed"]["x-added"] = "by somebody else"
@@ -558,7 +554,7 @@ def test_an_index_that_was_changed_is_not_published_from(publisher: Publisher) -
 # --- crashes ------------------------------------------------------------------------------------------------
 
 
-def test_a_publisher_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goes_on(
+def test_killed_publisher_leaves_old_or_new_and_is_resumed(
     publisher: Publisher, new_host: Callable[..., Host], survives: Survives
 ) -> None:
     site, host = publisher.site, new_host(publisher.site.public)
@@ -568,8 +564,8 @@ def test_a_publisher_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_g
         before, following = host.version(), f"1.{len(new_seen) + 1}.0"
         publish = partial(publish_bundle, site, publisher.source(following), never, version=following)
         survived = survives(len(new_seen), publish)
-        new_seen.append((found := host.version()) == following)
-        assert found in (before, following)
+        new_seen.append((result := host.version()) == following)
+        assert result in (before, following)
         assert host.fetch()
     # Bundle, its copy, two files, index, history, two bins, snapshot and timestamp: only the last makes them visible.
     # The notes of obsolete files and of the bundle's files come later.
@@ -577,7 +573,7 @@ def test_a_publisher_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_g
     assert verify_site(site)
 
 
-def test_a_halt_that_is_killed_is_seen_or_not_and_the_next_one_goes_on(
+def test_killed_halt_is_complete_or_absent_and_is_resumed(
     publisher: Publisher, new_host: Callable[..., Host], survives: Survives
 ) -> None:
     site, host = publisher.site, new_host(publisher.site.public)
@@ -598,7 +594,7 @@ def test_a_halt_that_is_killed_is_seen_or_not_and_the_next_one_goes_on(
 
 
 @pytest.mark.everything
-def test_a_refresh_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goes_on(
+def test_killed_refresh_leaves_old_or_new_and_is_resumed(
     new_publisher: Callable[..., Publisher], new_host: Callable[..., Host], clock: Clock, survives: Survives
 ) -> None:
     publisher = new_publisher("mortal", root="9d", targets="9d", snapshot="9d", timestamp="9d")
@@ -617,7 +613,7 @@ def test_a_refresh_that_is_killed_leaves_the_old_or_the_new_and_the_next_one_goe
     assert verify_site(site)
 
 
-def test_what_a_killed_publisher_left_half_made_is_never_uploaded_for_ever(publisher: Publisher) -> None:
+def test_partial_files_of_a_killed_publisher_are_not_uploaded(publisher: Publisher) -> None:
     """``public/`` is copied to web servers unchanged."""
     half = publisher.site.public / "targets/web" / temporary_name("web-1.1.0.tar.gz")
     half.write_bytes(b"half")
@@ -628,9 +624,7 @@ def test_what_a_killed_publisher_left_half_made_is_never_uploaded_for_ever(publi
     assert not build.exists()
 
 
-def test_an_archive_that_was_built_before_is_copied_and_stays_where_it_is(
-    publisher: Publisher, tmp_path: Path
-) -> None:
+def test_earlier_archive_is_copied_and_stays(publisher: Publisher, tmp_path: Path) -> None:
     built = build_bundle(publisher.source("db\n"), tmp_path / "db.tar.gz", name="db", version="1.0.0")
     publish_bundle(publisher.site, built.path, never)
     (published,) = publisher.site.public.glob("targets/db/*.tar.gz")
@@ -638,7 +632,7 @@ def test_an_archive_that_was_built_before_is_copied_and_stays_where_it_is(
     assert built.path.read_bytes() == published.read_bytes()
 
 
-def test_what_is_packed_gets_the_mode_of_what_web_servers_read_and_leaves_nothing_hidden(
+def test_packed_archive_is_readable_and_leaves_no_temporary_file(
     publisher: Publisher,
 ) -> None:
     publisher.publish("1.1.0")
@@ -660,9 +654,7 @@ def test_a_site_is_made_under_a_name_of_its_own(
     assert names(tmp_path) == ["empty"]
 
 
-def test_a_lock_that_is_a_link_is_refused_and_what_it_points_to_stays(
-    publisher: Publisher, tmp_path: Path
-) -> None:
+def test_lock_file_that_is_a_link_is_refused(publisher: Publisher, tmp_path: Path) -> None:
     """The owner of the site must not redirect writes of root, whose timer signs the site."""
     victim = tmp_path / "victim"
     victim.write_bytes(b"of somebody else")
@@ -692,7 +684,7 @@ def test_a_version_that_a_crash_left_behind_is_never_reused(publisher: Publisher
     assert host.version() == "1.1.0"
 
 
-def test_whoever_copies_the_files_meanwhile_sees_the_old_or_the_new(
+def test_concurrent_copy_sees_the_old_or_the_new_site(
     publisher: Publisher, new_host: Callable[..., Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copies before every write of a publication are all valid sites."""

@@ -60,8 +60,8 @@ def kept(site: Site) -> list[str]:
 
 
 def contents(site: Site, name: str = "exports") -> bytes | None:
-    found = site.data_of(site.published(), name)
-    return found.contents if found else None
+    result = site.data_of(site.published(), name)
+    return result.contents if result else None
 
 
 def test_the_same_text_is_neither_written_nor_signed_again(site: Site) -> None:
@@ -103,7 +103,7 @@ def test_names_follow_the_rules_for_bundles(site: Site, name: str) -> None:
     assert kept(site) == []
 
 
-def test_names_and_paths_are_one_another() -> None:
+def test_names_and_paths_of_site_data_match() -> None:
     assert data_name(data_path("exports")) == "exports"
     for path in (
         "web/index.json",
@@ -116,7 +116,7 @@ def test_names_and_paths_are_one_another() -> None:
         assert data_name(path) is None
 
 
-def test_what_hosts_would_not_read_is_refused(site: Site) -> None:
+def test_unreadable_site_data_are_refused(site: Site) -> None:
     with pytest.raises(
         PublishError, match=r"4000001 bytes, hosts read at most 4000000: nothing was published"
     ):
@@ -124,7 +124,7 @@ def test_what_hosts_would_not_read_is_refused(site: Site) -> None:
     assert publish_data(site, "exports", b" " * LARGEST_SITE_DATA, no_passphrase).changed
 
 
-def test_what_is_not_there_is_not_withdrawn(site: Site) -> None:
+def test_absent_site_data_are_not_withdrawn(site: Site) -> None:
     with pytest.raises(PublishError, match="publishes no site data 'exports': there is no site data"):
         withdraw_data(site, "exports", no_passphrase)
     publish_data(site, "other", ONE, no_passphrase)
@@ -141,7 +141,7 @@ def test_a_plan_writes_nothing(site: Site) -> None:
     assert plan_data(site, "exports", TWO).changed
 
 
-def test_earlier_documents_stay_as_long_as_a_host_may_be_led_to_them(site: Site, clock: Clock) -> None:
+def test_earlier_site_data_stay_while_hosts_may_fetch_them(site: Site, clock: Clock) -> None:
     publish_data(site, "exports", ONE, no_passphrase)
     publish_data(site, "exports", TWO, no_passphrase)
     assert len(kept(site)) == 2
@@ -169,7 +169,7 @@ def test_a_document_that_is_published_again_is_not_pruned(site: Site, clock: Clo
     assert len(kept(site)) == 1
 
 
-def test_damage_is_found_by_whoever_looks(site: Site) -> None:
+def test_damaged_site_data_are_found(site: Site) -> None:
     publish_data(site, "exports", ONE, no_passphrase)
     (path,) = kept(site)
     (site.public / path).write_bytes(TWO)
@@ -182,25 +182,25 @@ def test_damage_is_found_by_whoever_looks(site: Site) -> None:
             look()
 
 
-def test_killed_at_any_step_hosts_see_the_one_or_the_other(
+def test_killed_at_any_step_site_data_are_old_or_new(
     site: Site, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
         pass
 
     publish_data(site, "exports", ONE, no_passphrase)
-    rename, left = os.rename, {"moves": -1}
+    rename, leftovers = os.rename, {"moves": -1}
 
     def stopped(*arguments: object, **options: object) -> None:
-        if left["moves"] == 0:
+        if leftovers["moves"] == 0:
             raise Killed
-        left["moves"] -= 1
+        leftovers["moves"] -= 1
         rename(*arguments, **options)  # type: ignore[arg-type]
 
     def killed_at(step: int) -> bool:
         text = b"data: {a: %d}\n" % (step + 10)
         before = contents(site)
-        left["moves"], happened = step, False
+        leftovers["moves"], happened = step, False
         with monkeypatch.context() as patch:
             patch.setattr(os, "rename", stopped)
             patch.setattr(os, "replace", stopped)
@@ -208,7 +208,7 @@ def test_killed_at_any_step_hosts_see_the_one_or_the_other(
                 publish_data(site, "exports", text, no_passphrase)
             except Killed:
                 happened = True
-        left["moves"] = -1
+        leftovers["moves"] = -1
         assert contents(site) in (before, text)
         assert verify_site(site).targets == 1
         publish_data(site, "exports", text, no_passphrase)
@@ -228,7 +228,7 @@ def test_copies_of_a_site_have_all_documents(
     for text in (ONE, TWO, ONE):
         publish_data(site, "exports", text, no_passphrase)
         SiteCopy(mirror, tmp_path / "copy", site.anchor, Selection(bundles)).run()
-        found = {path for path in files_of(tmp_path / "copy" / "public") if "/_data/" in path}
+        result = {path for path in files_of(tmp_path / "copy" / "public") if "/_data/" in path}
         info = [path for path in kept(site) if (site.public / path).read_bytes() == text]
-        assert set(info) <= found
+        assert set(info) <= result
     assert SiteCopy(mirror, tmp_path / "copy", None, Selection(bundles)).run().is_empty

@@ -156,7 +156,7 @@ def test_a_rollout_grows(current: Release, asked: RolloutRequest, resume: bool, 
         (
             TENTH,
             RolloutRequest(percent=9.99),
-            "has reached 10 % of the hosts, 9.99 % was asked for: a rollout never shrinks",
+            "has reached 10 % of the hosts, not 9.99 %: a rollout never shrinks",
         ),
         (HALF_WAY, RolloutRequest(percent=49), "has reached 50 % of the hosts, 49 % was asked for"),
         (
@@ -185,7 +185,7 @@ def test_a_rollout_that_cannot_grow_says_why(current: Release, asked: RolloutReq
         ({"percent": 5, "start": NOW}, "rollout: expected a percentage, or a time to grow over"),
     ],
 )
-def test_what_cannot_be_a_rollout_cannot_be_asked_for(fields: dict[str, Any], message: str) -> None:
+def test_invalid_rollout_requests_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(PublishError, match=message):
         RolloutRequest(**fields)
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_a_rollout_cannot_be_asked_for(fields: dict[str, Any], me
     some.integers(60, 3 * 86_400),
     some.integers(0, 999_999),
 )
-def test_the_rest_of_a_rollout_begins_where_it_was_and_ends_when_it_was_asked_to(
+def test_timed_rollout_resumes_at_its_share_and_ends_on_time(
     percent: float, seconds: int, microsecond: int
 ) -> None:
     now, over = NOW.replace(microsecond=microsecond), timedelta(seconds=seconds)
@@ -216,11 +216,11 @@ def test_the_rest_of_a_rollout_begins_where_it_was_and_ends_when_it_was_asked_to
         (rolling_out(before=None, percent=10), rolling_out(before=None, percent=10, halted=True)),
     ],
 )
-def test_a_halted_rollout_keeps_what_it_has_reached(current: Release, expected: Release) -> None:
+def test_halted_rollout_keeps_its_share(current: Release, expected: Release) -> None:
     assert halted(current, NOW) == expected
 
 
-def test_what_no_rollout_brings_cannot_be_halted() -> None:
+def test_release_without_a_rollout_cannot_be_halted() -> None:
     with pytest.raises(
         PublishError, match=r"web 1\.5\.0: is for all hosts already: no rollout of it is going on"
     ):
@@ -228,7 +228,9 @@ def test_what_no_rollout_brings_cannot_be_halted() -> None:
 
 
 def history(*releases: Release | None, channel: str = "stable") -> History:
-    statements = (Said(NOW - DAY + timedelta(hours=hour), channel, one) for hour, one in enumerate(releases))
+    statements = (
+        Said(NOW - DAY + timedelta(hours=hour), channel, item) for hour, item in enumerate(releases)
+    )
     return History("web", statements=tuple(statements))
 
 

@@ -58,7 +58,7 @@ def test_the_order_is_that_of_sort() -> None:
         (["release-12-b"], "release-13"),
     ],
 )
-def test_the_next_version_is_one_more_than_the_newest(published: list[str], following: str) -> None:
+def test_next_version_increments_the_newest(published: list[str], following: str) -> None:
     assert next_version(published) == following
     assert next_version(reversed(published)) == following
 

@@ -67,8 +67,8 @@ class Parts:
 
     def install(self, **changes: Any) -> Installed:
         fetched = changes.pop("fetched") if "fetched" in changes else self.fetched()
-        parts = self.assembly().parts(fetched)
-        return self.store.assemble(parts, **{"name": "web", "version": "2.0.0", **changes})
+        components = self.assembly().parts(fetched)
+        return self.store.assemble(components, **{"name": "web", "version": "2.0.0", **changes})
 
     @property
     def installed(self) -> Path:
@@ -77,9 +77,9 @@ class Parts:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[Parts]:
-    yield (parts := Parts(tmp_path))
-    for name in parts.store.names():
-        parts.store.remove(name)  # read-only directories, which pytest cannot remove
+    yield (pieces := Parts(tmp_path))
+    for name in pieces.store.names():
+        pieces.store.remove(name)  # read-only directories, which pytest cannot remove
 
 
 def shape(tree: Path) -> dict[str, tuple[int, bytes]]:
@@ -89,7 +89,7 @@ def shape(tree: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-def test_the_tree_is_the_one_that_the_archive_gives(parts: Parts, tmp_path: Path) -> None:
+def test_assembled_tree_equals_the_archive(parts: Parts, tmp_path: Path) -> None:
     made = parts.install()
     other = Store(tmp_path / "other")
     unpacked = steps.install(other, parts.new)
@@ -100,7 +100,7 @@ def test_the_tree_is_the_one_that_the_archive_gives(parts: Parts, tmp_path: Path
     other.remove("web")
 
 
-def test_what_is_missing_is_what_no_bundle_has_each_file_once(parts: Parts) -> None:
+def test_missing_files_of_all_bundles_are_listed_once(parts: Parts) -> None:
     assert parts.assembly().missing == [Digest(4, hashlib.sha256(b"new\n").hexdigest())]
 
 
@@ -112,7 +112,7 @@ def test_a_bundle_takes_files_of_another_one(parts: Parts) -> None:
     assert parts.install(fetched={}).version == "2.0.0"
 
 
-def test_no_file_is_another_name_of_one_of_another_version(parts: Parts) -> None:
+def test_assembled_file_is_no_hard_link_of_another_version(parts: Parts) -> None:
     made = parts.install()
     assert {path.stat().st_nlink for path in made.path.rglob("*") if path.is_file()} == {1}
     for path in (made.path / "large", parts.installed / "large"):
@@ -148,9 +148,7 @@ def longer(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [changed, longer, os.unlink])
-def test_a_file_here_that_is_not_what_it_was_is_not_taken(
-    parts: Parts, damage: Callable[[Path], None]
-) -> None:
+def test_locally_changed_file_is_not_reused(parts: Parts, damage: Callable[[Path], None]) -> None:
     parts.installed.chmod(0o700)
     (parts.installed / "large").chmod(0o600)
     damage(parts.installed / "large")
@@ -176,7 +174,7 @@ def test_a_download_that_is_another_file_is_not_taken(parts: Parts, data: bytes)
     assert parts.store.find("web", parts.new.sha256) is None
 
 
-def test_a_description_that_is_not_the_signed_one_is_not_taken(parts: Parts) -> None:
+def test_unsigned_description_is_refused(parts: Parts) -> None:
     parts.description = parts.old.description.to_bytes()
     with pytest.raises(UnpackError, match=r"bundle\.json: is not the one that the signed index names"):
         parts.install()
@@ -190,7 +188,7 @@ def test_a_description_of_another_bundle_or_version_is_not_taken(
         parts.install(name=name, version=version)
 
 
-def test_a_damaged_version_is_replaced_by_what_is_left_of_it(parts: Parts) -> None:
+def test_damaged_version_is_rebuilt_from_its_intact_files(parts: Parts) -> None:
     made = parts.install()
     parts.store.activate("web", made.sha256)
     made.path.chmod(0o700)
@@ -225,12 +223,12 @@ def artifact(archive: int, description: int = 1000) -> Artifact:
     return Artifact(Archive.of("web", "2.0.0", Digest(archive, "0" * 64)), Digest(description, "1" * 64))
 
 
-def test_a_small_archive_is_fetched_whole_and_a_large_one_is_worth_a_look() -> None:
+def test_small_archive_is_fetched_whole() -> None:
     assert not is_promising(artifact(1000 + REQUEST))
     assert is_promising(artifact(1001 + REQUEST))
 
 
-def test_a_file_of_a_large_archive_is_worth_a_request_and_thousands_are_not(parts: Parts) -> None:
+def test_few_missing_files_are_fetched_one_by_one(parts: Parts) -> None:
     parts.artifact = artifact(10_000_000)
     assert parts.assembly().is_worth_it
     parts.artifact = artifact(1000)
@@ -240,7 +238,7 @@ def test_a_file_of_a_large_archive_is_worth_a_request_and_thousands_are_not(part
     assert not nothing_here.is_worth_it
 
 
-def test_for_a_file_that_is_nearly_all_of_the_bundle_the_archive_is_fetched(parts: Parts) -> None:
+def test_dominant_missing_file_causes_an_archive_download(parts: Parts) -> None:
     parts.write("large", bytes(range(256)) * 10_000)
     parts.new = parts.build("3.0.0")
     parts.description = parts.new.description.to_bytes()

@@ -68,9 +68,7 @@ def test_a_damaged_bundle_is_not_handed_out_and_installed_anew(
     assert Store(store.root).verify("web") == []
 
 
-def test_what_a_command_has_added_to_its_bundle_does_not_damage_it(
-    store: Store, old: BuiltBundle, compared: list[Path]
-) -> None:
+def test_files_added_by_a_command_are_no_damage(store: Store, old: BuiltBundle, compared: list[Path]) -> None:
     place = installed(store, old)
     place.chmod(0o755)
     (place / "__pycache__").mkdir()
@@ -83,13 +81,13 @@ def test_what_a_command_has_added_to_its_bundle_does_not_damage_it(
     assert compared == []
 
 
-def test_what_fits_its_seal_is_not_read(store: Store, old: BuiltBundle, compared: list[Path]) -> None:
+def test_sealed_files_are_not_read(store: Store, old: BuiltBundle, compared: list[Path]) -> None:
     installed(store, old)
     assert Store(store.root).current("web")
     assert compared == []
 
 
-def test_what_does_not_is_compared_and_sealed_when_the_store_is_tidied(
+def test_changed_seals_are_compared_when_the_store_is_tidied(
     store: Store, old: BuiltBundle, compared: list[Path]
 ) -> None:
     place = installed(store, old)

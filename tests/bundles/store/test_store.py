@@ -42,7 +42,7 @@ def test_a_machine_that_has_nothing_yet_has_nothing(store: Store) -> None:
     assert not store.root.exists()
 
 
-def test_an_installed_bundle_is_a_directory_named_by_its_checksum(store: Store, old: BuiltBundle) -> None:
+def test_installed_bundle_is_named_by_its_checksum(store: Store, old: BuiltBundle) -> None:
     bundle = install(store, old)
     assert bundle == Installed("web", "1.0.0", old.sha256, store.root / "web" / old.sha256)
     assert (bundle.path / "conf/a").read_bytes() == b"old"
@@ -79,7 +79,7 @@ def test_the_latest_installed_comes_first(store: Store, old: BuiltBundle, new: B
     assert [bundle.version for bundle in store.installed("web")] == ["1.0.0", "1.1.0"]
 
 
-def test_activating_remembers_what_was_before(store: Store, old: BuiltBundle, new: BuiltBundle) -> None:
+def test_activation_remembers_the_previous_bundle(store: Store, old: BuiltBundle, new: BuiltBundle) -> None:
     activate(store, old)
     assert store.previous("web") is None
     bundle = activate(store, new)
@@ -95,7 +95,7 @@ def test_activating_the_same_again_forgets_nothing(store: Store, old: BuiltBundl
     assert store.previous("web") == install(store, old)
 
 
-def test_good_is_what_passed_last(store: Store, old: BuiltBundle, new: BuiltBundle) -> None:
+def test_good_version_passed_last(store: Store, old: BuiltBundle, new: BuiltBundle) -> None:
     activate(store, old)
     store.mark_good("web", old.sha256)
     activate(store, new)
@@ -131,7 +131,7 @@ def test_pruning_keeps_current_good_and_previous(store: Store, make_bundle: Make
     assert store.prune("web") == []
 
 
-def test_pruning_removes_what_was_interrupted_and_nothing_else(store: Store, old: BuiltBundle) -> None:
+def test_pruning_removes_interrupted_work_only(store: Store, old: BuiltBundle) -> None:
     activate(store, old)
     web = store.root / "web"
     for leftover in (web / f".{old.sha256}.0123456789ab.new", store.root / ".db.0123456789ab.old"):
@@ -180,7 +180,7 @@ def test_another_name_or_version_than_the_index_says_is_refused(
     assert store.installed(name) == []
 
 
-def test_another_version_is_also_refused_when_the_bundle_is_there(store: Store, old: BuiltBundle) -> None:
+def test_installed_bundle_with_another_version_is_refused(store: Store, old: BuiltBundle) -> None:
     install(store, old)
     with pytest.raises(UnpackError, match=r"bundle\.json: version: is '1\.0\.0', expected '2'"):
         store.install(old.path, name="web", version="2", sha256=old.sha256)
@@ -269,9 +269,7 @@ def test_nothing_is_pruned_while_a_link_cannot_be_read(
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\0" * 100, b'{"name":"db","version":"1.0.0"}'])
-def test_a_bundle_whose_description_is_damaged_is_an_error_and_installed_anew(
-    store: Store, old: BuiltBundle, data: bytes
-) -> None:
+def test_damaged_description_causes_a_new_installation(store: Store, old: BuiltBundle, data: bytes) -> None:
     bundle = activate(store, old)
     damage(bundle.path / "bundle.json", data)
     with pytest.raises(StoreError, match="current: points to a damaged bundle"):
@@ -347,11 +345,11 @@ def test_local_damage_is_found_and_repaired(
     bundle = activate(store, old)
     assert store.verify("web") == []
     spoil(bundle.path)
-    found = store.verify("web")
-    assert len(found) == len(sentences)
-    for sentence, pattern in zip(found, sentences, strict=True):
+    result = store.verify("web")
+    assert len(result) == len(sentences)
+    for sentence, pattern in zip(result, sentences, strict=True):
         assert re.fullmatch(pattern, sentence)
-    assert store.verify("web", old.sha256) == found
+    assert store.verify("web", old.sha256) == result
 
     install(store, old, repair=True)
     assert store.verify("web") == []
@@ -372,7 +370,7 @@ def test_a_store_that_cannot_be_made_is_an_error(store: Store, old: BuiltBundle)
         install(store, old)
 
 
-def test_of_what_is_damaged_again_and_again_the_last_few_are_kept(store: Store, old: BuiltBundle) -> None:
+def test_few_damaged_copies_are_kept(store: Store, old: BuiltBundle) -> None:
     install(store, old)
     for _ in range(7):
         (store.root / "web/current").unlink(missing_ok=True)

@@ -86,7 +86,7 @@ def mortal(call: Callable[..., object], calls: Iterator[int]) -> Callable[..., o
     return wrapper
 
 
-def test_killed_at_any_step_of_an_update_a_machine_has_the_old_bundle_or_the_new(
+def test_killed_update_leaves_the_old_or_the_new_bundle(
     tmp_path: Path, old: BuiltBundle, new: BuiltBundle, sweep: Sweep
 ) -> None:
     def is_killed_at(number: int) -> bool:
@@ -165,26 +165,24 @@ def test_each_step_is_on_the_disk_before_the_next(
     ]
 
 
-def test_killed_at_any_step_of_a_removal_a_machine_has_the_whole_bundle_or_none(
+def test_killed_removal_leaves_all_or_nothing(
     tmp_path: Path, old: BuiltBundle, new: BuiltBundle, sweep: Sweep
 ) -> None:
     def is_killed_at(number: int) -> bool:
         store = Store(tmp_path / f"store{number}")
         install(store, old)
-        kept = activate(store, new)
+        remaining = activate(store, new)
         lived = kill_before_call(number, partial(store.prune, "web"))
         assert all(store.verify("web", bundle.sha256) == [] for bundle in store.installed("web"))
         store.prune("web")
-        assert store.installed("web") == [kept]
+        assert store.installed("web") == [remaining]
         assert sorted(os.listdir(store.root / "web")) == sorted([new.sha256, "current"])
         return not lived
 
     assert sweep(is_killed_at) > 5
 
 
-def test_killed_at_any_step_of_a_repair_a_machine_gets_back_to_a_bundle(
-    tmp_path: Path, old: BuiltBundle, new: BuiltBundle, sweep: Sweep
-) -> None:
+def test_killed_repair_is_resumed(tmp_path: Path, old: BuiltBundle, new: BuiltBundle, sweep: Sweep) -> None:
     def is_killed_at(number: int) -> bool:
         store = Store(tmp_path / f"store{number}")
         activate(store, old)

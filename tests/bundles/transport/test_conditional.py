@@ -20,14 +20,14 @@ def fetch(known: Validators) -> tuple[Validators | None, bytes]:
 
 
 @responses.activate
-def test_what_the_server_calls_the_version_is_sent_back() -> None:
+def test_validator_of_the_server_is_sent_back() -> None:
     date = "Fri, 20 Nov 2026 18:00:00 GMT"
     responses.get(URL, body="one", headers={"ETag": '"1"', "Last-Modified": date})
-    found, body = fetch(Validators())
-    assert (found, body) == (Validators('"1"', date), b"one")
-    assert found is not None
+    result, body = fetch(Validators())
+    assert (result, body) == (Validators('"1"', date), b"one")
+    assert result is not None
     assert "If-None-Match" not in responses.calls[0].request.headers
-    fetch(found)
+    fetch(result)
     sent = responses.calls[1].request.headers
     assert (sent["If-None-Match"], sent["If-Modified-Since"]) == ('"1"', date)
 
@@ -39,7 +39,7 @@ def test_an_unchanged_file_is_not_sent() -> None:
 
 
 @responses.activate
-def test_304_is_a_problem_for_whoever_has_nothing() -> None:
+def test_304_without_a_copy_is_a_problem() -> None:
     responses.get(URL, status=304)
     with pytest.raises(TransportError, match="status 304"):
         fetch(Validators())
@@ -49,7 +49,7 @@ def test_304_is_a_problem_for_whoever_has_nothing() -> None:
 
 @responses.activate
 @pytest.mark.parametrize("etag", ["x" * 2000, "caf\xe9", ""])
-def test_what_cannot_be_sent_back_is_not_kept(etag: str) -> None:
+def test_invalid_validators_are_not_kept(etag: str) -> None:
     responses.get(URL, body="one", headers={"ETag": etag})
     assert fetch(Validators()) == (Validators(), b"one")
 

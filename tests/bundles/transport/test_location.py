@@ -62,5 +62,5 @@ def test_everything_else_is_refused_without_showing_a_password(text: str, messag
         ("https://me@www.example.org/", "https://www.example.org:443"),
     ],
 )
-def test_an_origin_has_one_spelling(url: str, origin: str) -> None:
+def test_origin_has_a_canonical_spelling(url: str, origin: str) -> None:
     assert origin_of(url) == origin

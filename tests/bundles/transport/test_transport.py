@@ -62,7 +62,7 @@ def test_a_file_arrives_as_it_is(server: Server, answer: Callable[..., Answer]) 
     assert "authorization" not in request.headers
 
 
-def test_many_files_take_one_connection(server: Server, answer: Callable[..., Answer]) -> None:
+def test_many_files_share_a_connection(server: Server, answer: Callable[..., Answer]) -> None:
     connections = []
 
     def answered(stream: socket.socket) -> None:
@@ -125,7 +125,7 @@ def test_a_missing_file_is_told_from_other_problems(
         (304, "status 304 Not Modified: expected 200"),
     ],
 )
-def test_what_another_attempt_would_not_change_is_not_tried_again(
+def test_permanent_errors_are_not_retried(
     server: Server, answer: Callable[..., Answer], status: int, message: str
 ) -> None:
     server.on("/file.json", answer(b"", status))
@@ -197,7 +197,7 @@ def test_after_enough_attempts_it_is_given_up(server: Server, answer: Callable[.
     assert len(pauses) == 2
 
 
-def test_without_retries_there_is_one_attempt(server: Server, answer: Callable[..., Answer]) -> None:
+def test_without_retries_there_is_a_single_attempt(server: Server, answer: Callable[..., Answer]) -> None:
     server.on("/file.json", answer(b"", 503))
     mirror, pauses = patient(server, retries=0)
     with pytest.raises(TransportError, match="attempts: 1"):
@@ -282,7 +282,7 @@ def test_a_length_that_lies_long_is_an_error(server: Server) -> None:
 
 
 @pytest.mark.attack("endless.length-short")
-def test_a_length_that_lies_short_gives_what_it_says_and_does_not_disturb_the_next(
+def test_short_content_length_does_not_disturb_the_next_answer(
     server: Server, answer: Callable[..., Answer]
 ) -> None:
     """Verification rejects the short file. The remaining bytes must not become part of the next answer."""
@@ -345,13 +345,13 @@ def test_a_trickle_ends_at_the_total_limit(server: Server, slow: Answer) -> None
 
 @pytest.mark.attack("slow.body")
 @pytest.mark.parametrize("slow", [SLOW_BODIES["body"], SLOW_HEADERS["header"]], ids=["body", "header"])
-def test_a_transfer_that_has_stalled_ends_long_before_the_total_limit(server: Server, slow: Answer) -> None:
+def test_stalled_transfer_ends_before_the_total_limit(server: Server, slow: Answer) -> None:
     server.on("/file.json", slow)
     with pytest.raises(TransportError, match=r"stalled: less than 1000 bytes a second for 0\.3 s"):
         fetch(open_mirror(server, read_timeout=0.3, total_timeout=60))
 
 
-def test_a_transfer_at_a_fair_pace_may_take_much_longer_than_a_silence(server: Server) -> None:
+def test_steady_transfer_may_exceed_the_silence_limit(server: Server) -> None:
     def send(stream: socket.socket) -> None:
         stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 8000\r\n\r\n")
         for _ in range(8):
@@ -417,7 +417,7 @@ PIECES = [
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(some.lists(some.sampled_from(PIECES) | some.binary(max_size=20), max_size=8))
-def test_whatever_a_server_sends_gives_bytes_or_an_error_of_ours(server: Server, pieces: list[bytes]) -> None:
+def test_any_server_answer_gives_bytes_or_a_puller_error(server: Server, pieces: list[bytes]) -> None:
     def send(stream: socket.socket) -> None:
         stream.sendall(b"".join(pieces))
         stream.shutdown(socket.SHUT_WR)
@@ -441,7 +441,7 @@ def test_whatever_a_server_sends_gives_bytes_or_an_error_of_ours(server: Server,
         b"<?xml version='1.0'?>",
     ],
 )
-def test_a_page_with_status_200_is_taken_for_what_it_is(
+def test_html_page_with_status_200_is_recognised(
     server: Server, answer: Callable[..., Answer], page: bytes
 ) -> None:
     server.on("/file.json", answer(page + b" " * 5000, Content_Type="text/html"))
@@ -457,9 +457,7 @@ def test_compression_that_was_not_asked_for_is_refused(server: Server, answer: C
         fetch(open_mirror(server))
 
 
-def test_a_gzip_file_that_is_called_gzip_encoded_stays_a_gzip_file(
-    server: Server, answer: Callable[..., Answer]
-) -> None:
+def test_gzip_file_with_gzip_encoding_stays_compressed(server: Server, answer: Callable[..., Answer]) -> None:
     server.on("/file.tar.gz", answer(b"\x1f\x8bcompressed", Content_Encoding="gzip"))
     assert fetch(open_mirror(server), "file.tar.gz") == b"\x1f\x8bcompressed"
 
@@ -468,7 +466,7 @@ def test_a_gzip_file_that_is_called_gzip_encoded_stays_a_gzip_file(
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_within_the_origin_is_followed_with_credentials(
+def test_redirect_within_the_origin_keeps_credentials(
     server: Server, answer: Callable[..., Answer], status: int
 ) -> None:
     server.on("/file.json", answer(b"", status, Location="/elsewhere/file.json"))
@@ -516,7 +514,7 @@ def test_every_other_redirect_is_refused(
 @pytest.mark.parametrize(
     "location", ["http://[::1", "https://127.0.0.1:port/", "https://127.0.0.1:70000/", "\xff\xfe"]
 )
-def test_a_redirect_to_what_is_no_url_is_refused(
+def test_redirect_to_an_invalid_url_is_refused(
     server: Server, answer: Callable[..., Answer], location: str
 ) -> None:
     server.on("/file.json", answer(b"", 302, Location=location))
@@ -541,7 +539,7 @@ def test_a_certificate_of_the_configured_authority_is_trusted(
     assert fetch(open_mirror(server, ca_bundle=str(authority.bundle))) == GARBAGE
 
 
-def test_a_certificate_of_nobody_we_know_is_refused_at_once(
+def test_unknown_certificate_authority_is_refused_at_once(
     authority: Authority, new_server: Callable[..., Server]
 ) -> None:
     server = new_server(tls=authority.server())
@@ -570,7 +568,7 @@ def test_a_trickle_over_tls_ends_at_the_total_limit(
         fetch(open_mirror(server, ca_bundle=str(authority.bundle), read_timeout=30, total_timeout=1))
 
 
-def test_the_client_certificate_is_shown_to_the_configured_origin(
+def test_client_certificate_goes_to_the_configured_origin(
     authority: Authority, new_server: Callable[..., Server], answer: Callable[..., Answer]
 ) -> None:
     server = new_server(tls=authority.server(demand_client=True))
@@ -651,7 +649,7 @@ def test_configured_headers_are_sent(server: Server, answer: Callable[..., Answe
 
 
 @pytest.mark.attack("credentials.other-host")
-def test_the_credentials_of_the_first_site_are_not_for_other_mirrors(
+def test_credentials_of_the_first_site_stay_with_it(
     new_server: Callable[..., Server], answer: Callable[..., Answer]
 ) -> None:
     servers = [new_server() for _ in range(3)]
@@ -706,16 +704,16 @@ def test_no_error_shows_a_password(
     )
     url = server.origin.replace("://", f"://me:{CANARY}@")
     pause: Callable[[float], None] = lambda _: None  # noqa: E731 - no pause
-    said = [repr(settings), repr(Location.parse(url))]
+    output = [repr(settings), repr(Location.parse(url))]
     for each in (settings, msgspec.structs.replace(settings, proxy=Secret(""))):
         mirror = WebMirror(Location.parse(url), each, pause)
         for problem in every_error_of(server, answer):
             server.on("/file.json", problem)
             with pytest.raises(TransportError) as caught:
                 fetch(mirror)
-            said += [str(caught.value), repr(caught.value), *map(str, _chain(caught.value))]
-    assert len(said) > 20
-    assert CANARY not in "\n".join([*said, caplog.text])
+            output += [str(caught.value), repr(caught.value), *map(str, _chain(caught.value))]
+    assert len(output) > 20
+    assert CANARY not in "\n".join([*output, caplog.text])
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -750,7 +748,7 @@ def test_a_proxy_of_the_environment_is_used(proxied: Server, monkeypatch: pytest
 
 
 @pytest.mark.attack("credentials.proxy")
-def test_no_proxy_and_an_empty_setting_turn_the_environments_proxy_off(
+def test_no_proxy_and_empty_setting_disable_the_proxy(
     proxied: Server,
     new_server: Callable[..., Server],
     answer: Callable[..., Answer],
@@ -784,7 +782,7 @@ def test_a_proxy_that_is_down_is_named_as_the_problem() -> None:
 
 
 @pytest.mark.attack("slow.header")
-def test_a_header_without_end_from_a_proxy_ends_at_the_total_limit(server: Server) -> None:
+def test_endless_proxy_header_ends_at_the_total_limit(server: Server) -> None:
     server.on("www.example.org:443", trickle(b"HTTP/1.1 200 OK\r\n", b"X-Header: x\r\n"))
     mirror = open_mirror(
         "https://www.example.org", proxy=Secret(server.origin), read_timeout=5, total_timeout=0.4

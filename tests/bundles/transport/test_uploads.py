@@ -53,14 +53,14 @@ def send(
         uploads.close()
 
 
-def test_documents_arrive_as_they_are_one_after_the_other(kind: Kind, server: Any) -> None:
+def test_uploads_arrive_unchanged_and_in_order(kind: Kind, server: Any) -> None:
     assert send(kind, server.url, "/a", "/b c", "/%41/é") == [201] * 3
     assert list(server.documents) == ["/a", "/b%20c", "/%41/%C3%A9"] or kind is WebUploads
     assert list(server.documents.values()) == [DATA] * 3
 
 
 @pytest.mark.parametrize("status", [204, 301, 307, 400, 404, 500])
-def test_the_status_is_what_the_server_says(kind: Kind, server: Any, status: int) -> None:
+def test_upload_status_is_the_server_status(kind: Kind, server: Any, status: int) -> None:
     server.answer = lambda path: status
     server.headers = {"Location": f"{server.url}/elsewhere"}
     assert send(kind, server.url) == [status]
@@ -117,7 +117,7 @@ def test_a_check_that_raises_ends_it(kind: Kind, server: Any) -> None:
         ("http://nowhere.invalid", "the connection failed"),
     ],
 )
-def test_what_cannot_be_reached_is_told_without_credentials(kind: Kind, url: str, message: str) -> None:
+def test_unreachable_destination_is_reported_without_credentials(kind: Kind, url: str, message: str) -> None:
     with pytest.raises(TransportError, match=message) as error:
         send(kind, url.replace("//", "//me:secret@"), token=Secret("secret"))
     assert "secret" not in str(error.value)
@@ -156,9 +156,7 @@ def test_tls_is_verified_and_the_client_certificate_shown(kind: Kind, tmp_path: 
             send(kind, server.url.replace("127.0.0.1", "localhost"), **own, client_cert=identity)
 
 
-def test_the_plain_way_is_taken_unless_something_is_out_of_the_ordinary(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_plain_upload_is_used_in_plain_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
 

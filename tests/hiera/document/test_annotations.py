@@ -50,8 +50,8 @@ def failures(data: dict[str, Any], *lines: str) -> list[str]:
 
 
 def test_a_comment_belongs_to_the_key_beside_or_below_it() -> None:
-    found = find_annotations(DOCUMENT, "web.yaml")
-    assert [(str(rule.location), rule.kind, rule.path, rule.expression) for rule in found.rules] == [
+    annotations = find_annotations(DOCUMENT, "web.yaml")
+    assert [(str(rule.location), rule.kind, rule.path, rule.expression) for rule in annotations.rules] == [
         ("web.yaml:5", "require", ("port",), ""),
         ("web.yaml:6", "validate", ("port",), "value is int and value > 1024"),
         ("web.yaml:8", "validate", ("host",), "isIPv4(value)"),
@@ -62,8 +62,8 @@ def test_a_comment_belongs_to_the_key_beside_or_below_it() -> None:
         ("web.yaml:21", "require", ("web", "name", EACH, "x"), ""),
         ("web.yaml:23", "require", ("empty",), ""),
     ]
-    assert found.warnings == ()
-    assert found.sensitive == {("web", "pw")}
+    assert annotations.warnings == ()
+    assert annotations.sensitive == {("web", "pw")}
 
 
 def test_all_failures_are_told_in_the_order_of_the_file() -> None:
@@ -90,11 +90,11 @@ def test_all_failures_are_told_in_the_order_of_the_file() -> None:
         (["a:", "  # @sensitive", "  - {b: 1, c: 2}"], "f:3: @sensitive stands above no key of data"),
     ],
 )
-def test_what_only_looks_like_an_annotation_is_a_warning(lines: list[str], warning: str) -> None:
-    found = annotate(*lines)
-    assert found.rules == ()
-    assert len(found.warnings) == 1
-    assert str(found.warnings[0]).startswith(warning)
+def test_comments_like_annotations_are_warnings(lines: list[str], warning: str) -> None:
+    result = annotate(*lines)
+    assert result.rules == ()
+    assert len(result.warnings) == 1
+    assert str(result.warnings[0]).startswith(warning)
 
 
 LISTS = """\
@@ -128,8 +128,8 @@ def test_a_rule_in_a_list_holds_for_each_item() -> None:
 
 def test_rules_in_overrides_hold_for_the_data() -> None:
     text = "data: {a: 1}\noverrides:\n  host:\n    # @sensitive\n    password: x\n    a: 2 # @require\n"
-    found = find_annotations(text, "f")
-    assert [(rule.kind, rule.path) for rule in found.rules] == [
+    annotations = find_annotations(text, "f")
+    assert [(rule.kind, rule.path) for rule in annotations.rules] == [
         ("sensitive", ("password",)),
         ("require", ("a",)),
     ]
@@ -137,8 +137,8 @@ def test_rules_in_overrides_hold_for_the_data() -> None:
 
 @pytest.mark.parametrize("text", ["a: 'x # @require'", "a: |", 'a: ["#", " # @sensitive"]', "a: x#@require"])
 def test_text_is_no_annotation(text: str) -> None:
-    found = annotate(text, "  # @sensitive is in the text" if text.endswith("|") else "b: 1")
-    assert (found.rules, found.warnings) == ((), ())
+    result = annotate(text, "  # @sensitive is in the text" if text.endswith("|") else "b: 1")
+    assert (result.rules, result.warnings) == ((), ())
 
 
 @pytest.mark.parametrize("value", [None, "", "absent"])
@@ -204,7 +204,7 @@ def test_operators_may_be_written_as_other_tools_do(expression: str, good: list[
 
 
 @pytest.mark.parametrize("data", [{}, {"a": None}])
-def test_what_has_no_value_is_not_validated(data: dict[str, Any]) -> None:
+def test_absent_values_are_not_validated(data: dict[str, Any]) -> None:
     assert failures(data, "# @validate false", "a: 1") == []
 
 
@@ -218,8 +218,8 @@ def test_what_has_no_value_is_not_validated(data: dict[str, Any]) -> None:
     ],
 )
 def test_an_expression_that_cannot_tell_is_a_failure(expression: str, failure: str) -> None:
-    (told,) = failures({"a": 1}, f"# @validate {expression}", "a: 1")
-    assert told.startswith(failure)
+    (reported,) = failures({"a": 1}, f"# @validate {expression}", "a: 1")
+    assert reported.startswith(failure)
 
 
 @pytest.mark.parametrize("expression", ["value is int", "value + 1 > 0", "value == 1"])
@@ -228,12 +228,12 @@ def test_a_secret_is_not_shown(expression: str) -> None:
         (Secret("s3cret"), [f"# @validate {expression}"]),
         ("s3cret", ["# @sensitive", f"# @validate {expression}"]),
     ):
-        (told,) = failures({"a": value}, *lines, "a: 1")
-        assert "s3cret" not in told
+        (reported,) = failures({"a": value}, *lines, "a: 1")
+        assert "s3cret" not in reported
 
 
 @given(st.text(alphabet="data:\n #@require{}[]'-|", max_size=80))
-def test_annotations_are_found_in_whatever_can_be_loaded(text: str) -> None:
+def test_annotations_are_found_in_all_loadable_documents(text: str) -> None:
     text = f"data:\n  a: 1 # @require\n{text}"
     try:
         load_yaml(text, "f")

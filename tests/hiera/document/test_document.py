@@ -40,7 +40,7 @@ def test_a_document_may_be_bytes_and_has_a_limit() -> None:
         Document.parse(b"data: {a: 1}", "f", limit=5)
 
 
-def test_a_document_inside_a_manifest_leaves_the_other_keys_to_it() -> None:
+def test_document_in_a_manifest_ignores_other_keys() -> None:
     text = "resources: []\ndata:\n  a: x{{ facts.nope }}\n"
     value = parsing.load_yaml(text, "manifest.yaml")
     document = Document.from_value(value, "manifest.yaml", lambda path: parsing.locate(text, path))
@@ -50,13 +50,13 @@ def test_a_document_inside_a_manifest_leaves_the_other_keys_to_it() -> None:
         document.resolve({})
 
 
-def test_expressions_see_the_environment_and_the_functions_that_are_given() -> None:
+def test_expressions_see_environment_and_given_functions() -> None:
     text = "data: {home: '{{ environ.HOME }}', f: '{{ double(2) }}'}"
     functions = {"double": lambda number: number * 2}
     assert resolve(text, environ={"HOME": "/root"}, functions=functions) == {"home": "/root", "f": 4}
 
 
-def test_expressions_see_the_data_of_lower_sources_below_their_own() -> None:
+def test_expressions_see_data_of_lower_sources() -> None:
     text = """
 data:
   url: http://{{ data.web.host }}:{{ data.web.port }}/{{ data.path }}
@@ -77,7 +77,7 @@ data:
     }
 
 
-def test_a_section_that_replaces_a_mapping_hides_the_lower_sources() -> None:
+def test_replacing_section_hides_lower_sources() -> None:
     text = """
 data: {c: "{{ data.m.y }}"}
 hierarchy: {order: [a, b], merge: deep}
@@ -93,20 +93,20 @@ def test_a_long_chain_of_values_is_an_error_of_ours() -> None:
         resolve(f"data:\n{links}  k500: 1\n")
 
 
-def test_a_secret_in_lower_data_stays_one_in_what_is_made_from_it() -> None:
+def test_value_derived_from_a_lower_secret_is_secret() -> None:
     data = resolve("data: {url: 'db://{{ data.pw }}', n: 1}", data={"pw": Secret("s3cret")})
     assert isinstance(data["url"], Secret)
     assert data["url"].reveal() == "db://s3cret"
 
 
-def test_the_result_shares_nothing_that_the_next_host_could_see_changed() -> None:
+def test_result_is_independent_of_later_hosts() -> None:
     document = Document.parse("data: {a: {b: '{{ facts.x }}'}, l: [1]}", "f")
     first = document.resolve({"x": 1}).data
     first["a"]["b"] = "changed"
     assert document.resolve({"x": 2}).data == {"a": {"b": 2}, "l": [1]}
 
 
-def test_what_is_annotated_as_sensitive_is_a_secret_and_so_is_what_is_made_from_it() -> None:
+def test_annotated_value_and_its_derivatives_are_secret() -> None:
     text = """
 data:
   # @sensitive
@@ -128,7 +128,7 @@ overrides:
     assert (data["n"], data["none"]) == (1, None)
 
 
-def test_a_document_carries_its_annotations_to_be_checked_on_the_finished_data() -> None:
+def test_annotations_are_checked_on_the_final_data() -> None:
     document = Document.parse("data:\n  # @validate value is int\n  a: x\n", "f")
     assert document.annotations is not None
     assert document.annotations.failures({"a": 1}) == []
@@ -154,7 +154,7 @@ def explain(merge: str) -> Any:
     return Document.parse(EXPLAINED.replace("MERGE", merge), "f").resolve({"name": "web01"}).explanation
 
 
-def test_an_explanation_tells_every_entry_and_what_each_key_was_made_of() -> None:
+def test_explanation_lists_entries_and_sources_of_each_key() -> None:
     assert list(explain("deep").lines()) == [
         "f: merge is deep: later wins",
         "  host:{{ facts.name }} → host:web01: merged over the entries above",
@@ -226,16 +226,14 @@ def document(merge: str, sections: list[dict[str, Any]]) -> str:
 
 
 @given(MERGE, st.lists(st.dictionaries(KEYS, PLAIN, max_size=3), min_size=1, max_size=4))
-def test_resolving_key_by_key_gives_what_plain_merging_gives(
-    merge: str, sections: list[dict[str, Any]]
-) -> None:
+def test_lazy_resolution_equals_plain_merging(merge: str, sections: list[dict[str, Any]]) -> None:
     plain = resolve(document(merge, sections))
     sections[0]["lazy"] = "{{ 1 }}"
     assert resolve(document(merge, sections)) == {**plain, "lazy": 1}
 
 
 @given(MERGE, st.lists(st.dictionaries(KEYS, VALUES, max_size=3), min_size=1, max_size=3))
-def test_any_document_resolves_to_plain_data_or_an_error_with_its_place(
+def test_any_document_gives_data_or_an_error_with_location(
     merge: str, sections: list[dict[str, Any]]
 ) -> None:
     try:

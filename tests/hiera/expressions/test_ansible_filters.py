@@ -40,7 +40,7 @@ OF_ANSIBLE = {
 """All names in the documentation of ansible-core 2.19."""
 
 
-def test_every_filter_and_test_of_its_core_is_there_or_refused_by_name() -> None:
+def test_every_core_filter_and_test_exists_or_is_refused() -> None:
     assert set(OF_ANSIBLE["filters"].split()) <= {*OWN_FILTERS, *REFUSED_FILTERS}
     assert set(OF_ANSIBLE["tests"].split()) <= {*OWN_TESTS, *REFUSED_TESTS}
     assert not OWN_FILTERS.keys() & REFUSED_FILTERS.keys()
@@ -121,7 +121,7 @@ def test_every_filter_and_test_of_its_core_is_there_or_refused_by_name() -> None
         ("0 | log", "cannot be evaluated"),
     ],
 )
-def test_what_there_is_not_says_why_and_what_to_use(expression: str, sentence: str) -> None:
+def test_refused_filters_name_their_replacement(expression: str, sentence: str) -> None:
     with pytest.raises(HieraError) as caught:
         evaluate(expression, Scope({}))
     assert sentence in str(caught.value)
@@ -144,12 +144,12 @@ def test_what_there_is_not_says_why_and_what_to_use(expression: str, sentence: s
         "2 | pow(10**400)",
     ],
 )
-def test_what_would_make_too_much_is_stopped(expression: str) -> None:
+def test_too_large_results_are_stopped(expression: str) -> None:
     with pytest.raises((LimitError, ExpressionError)):
         evaluate(expression, Scope({}))
 
 
-def test_what_is_made_of_a_secret_is_one() -> None:
+def test_derived_value_of_a_secret_is_secret() -> None:
     scope = Scope({}, {"pw": Secret("s3cret")})
     for expression in ("data.pw | password_hash(salt='x')", "data.pw | comment", "data.pw | hash"):
         assert isinstance(evaluate(expression, scope), Secret)
@@ -163,7 +163,7 @@ def test_a_number_is_another_seed_than_its_digits() -> None:
     )
 
 
-def test_a_time_is_no_value_of_a_manifest_and_gives_nothing_but_its_parts() -> None:
+def test_time_values_expose_only_their_parts() -> None:
     scope = Scope({})
     with pytest.raises(ExpressionError, match="is no plain value, not a value"):
         evaluate("'2020-01-01' | to_datetime('%Y-%m-%d')", scope)

@@ -30,9 +30,9 @@ def hello(name: str = "you") -> str:
     return f"hello {name}"
 
 
-def same(left: object, right: object) -> bool:
+def same(leftovers: object, right: object) -> bool:
     """Return whether values and types are equal at all levels: 1, 1.0 and true differ."""
-    return left == right and json.dumps(left) == json.dumps(right)
+    return leftovers == right and json.dumps(leftovers) == json.dumps(right)
 
 
 @pytest.mark.parametrize("case", EXPRESSIONS["cases"], ids=lambda case: case["text"])
@@ -46,7 +46,7 @@ def test_a_text_becomes_a_value_or_an_error(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", FILTERS, ids=lambda case: case["expression"])
-def test_a_filter_gives_what_its_users_expect(case: dict[str, Any]) -> None:
+def test_filters_return_expected_values(case: dict[str, Any]) -> None:
     shared = [1]
     facts = {"fqdn": "web01.example.org", "addresses": ["192.0.2.1", "x", "2001:db8::1"]}
     scope = Scope(facts, {"shared": shared})
@@ -74,7 +74,7 @@ def test_nothing_but_values_can_be_reached(expression: str) -> None:
 @pytest.mark.attack("input.endless-template")
 @pytest.mark.parametrize("expression", RUNAWAY["expressions"])
 @pytest.mark.representatives(8)
-def test_what_would_take_all_memory_is_stopped(expression: str) -> None:
+def test_memory_exhaustion_is_stopped(expression: str) -> None:
     with pytest.raises(LimitError):
         evaluate(expression, SCOPE)
 
@@ -97,7 +97,7 @@ def test_the_sum_of_many_long_texts_is_refused() -> None:
         resolve("{{ data.x }}" * 20, Scope({}, {"x": "x" * 1_000_000}))
 
 
-def test_a_budget_serves_one_evaluation_and_is_full_again_for_the_next() -> None:
+def test_budget_is_reset_for_each_evaluation() -> None:
     for _ in range(20):
         assert evaluate("'x' * 10000000", SCOPE)
 
@@ -105,7 +105,7 @@ def test_a_budget_serves_one_evaluation_and_is_full_again_for_the_next() -> None
 # -- names and functions --------------------------------------------------------------------------
 
 
-def test_functions_are_what_the_caller_gives() -> None:
+def test_functions_come_from_the_caller() -> None:
     scope = Scope({}, functions={"hello": hello})
     assert resolve("{{ hello() }}, {{ hello(name='Bob') }}", scope) == "hello you, hello Bob"
     with pytest.raises(UndefinedError, match=r"unknown name 'helo' \(did you mean 'hello'"):
@@ -178,7 +178,7 @@ def test_a_lazy_mapping_comes_out_plain() -> None:
 # -- trees and conditions -------------------------------------------------------------------------
 
 
-def test_a_tree_is_resolved_where_it_has_expressions_and_shared_where_not() -> None:
+def test_tree_without_expressions_is_shared() -> None:
     tree = {"a": {"b": ["{{ data.port }}", 1]}, "c": ["x", {"d": "y"}], "{{ data.port }}": None}
     resolved = resolve_tree(tree, SCOPE)
     assert resolved == {"a": {"b": [8080, 1]}, "c": ["x", {"d": "y"}], "{{ data.port }}": None}
@@ -248,7 +248,7 @@ SECRETS = Scope({}, {"pw": Secret("s3cret"), "db": Secret({"pin": 42}), "users":
         ("{{ 'x' if data.pw else 'y' }}", "x"),
     ],
 )
-def test_what_is_made_from_a_secret_is_a_secret(text: str, inside: object) -> None:
+def test_value_derived_from_a_secret_is_secret(text: str, inside: object) -> None:
     value = resolve(text, SECRETS)
     assert isinstance(value, Secret)
     assert value.reveal() == inside
@@ -276,7 +276,7 @@ def test_an_error_does_not_show_a_secret(text: str) -> None:
         shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
 
 
-def test_a_secret_that_was_looked_at_does_not_taint_the_next_expression() -> None:
+def test_inspected_secret_does_not_taint_the_next_expression() -> None:
     resolve("{{ data.pw | upper }}", SECRETS)
     assert resolve("{{ 'x' | upper }}", SECRETS) == "X"
 
@@ -298,7 +298,7 @@ def test_a_text_without_braces_resolves_to_itself(text: str) -> None:
 
 
 @given(st.text().filter(lambda text: "{{" not in text), st.text().filter(lambda text: "{{" not in text))
-def test_what_is_around_an_expression_is_kept(before: str, after: str) -> None:
+def test_text_around_an_expression_stays(before: str, after: str) -> None:
     if before.endswith("{") or not (before + after).strip(" \t"):
         return
     assert resolve(f"{before}{{{{ facts.hostname }}}}{after}", SCOPE) == f"{before}web01{after}"
@@ -308,7 +308,7 @@ def test_what_is_around_an_expression_is_kept(before: str, after: str) -> None:
     st.dictionaries(NAMES, TREES, max_size=3),
     st.lists(NAMES | st.sampled_from(["items", "get"]), min_size=1, max_size=3),
 )
-def test_a_plain_name_means_to_jinja_what_it_means_here(data: dict[str, Any], keys: list[str]) -> None:
+def test_plain_names_mean_the_same_to_jinja(data: dict[str, Any], keys: list[str]) -> None:
     scope = Scope({}, data)
     name = ".".join(["data", *keys])
     try:
@@ -352,7 +352,7 @@ ADVICE = {
 
 
 @pytest.mark.parametrize("expression", ADVICE)
-def test_what_values_do_not_do_is_said_with_what_to_write_instead(expression: str) -> None:
+def test_unsupported_operations_name_the_replacement(expression: str) -> None:
     with pytest.raises(HieraError) as error:
         evaluate(expression, Scope({}, {"list": [1], "map": {"a": 1}}))
     assert str(error.value).endswith(ADVICE[expression])
@@ -377,9 +377,7 @@ def test_what_values_do_not_do_is_said_with_what_to_write_instead(expression: st
         "{{ a }}{{ b",
     ],
 )
-def test_the_end_of_an_expression_is_the_same_for_those_that_are_found_at_once(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fast_search_agrees_on_the_end_of_expressions(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def sources() -> list[str]:
         try:
             return [piece if isinstance(piece, str) else f"={piece.source}" for piece in parse(text)]

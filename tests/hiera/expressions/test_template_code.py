@@ -117,11 +117,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_patched_compiler_of_same_version_has_new_identity(package: Path) -> None:
     before = compiler_identity(NOW)
     assert before == compiler_identity(NOW)
-    found = (package / "compiler.py").stat()
+    status = (package / "compiler.py").stat()
     (package / "compiler.py").write_text(
         "version = 2\n"
     )  # same size and time, as in packages of distributions
-    os.utime(package / "compiler.py", ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.utime(package / "compiler.py", ns=(status.st_atime_ns, status.st_mtime_ns))
     assert compiler_identity(NOW) != before
 
 

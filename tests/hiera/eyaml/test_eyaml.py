@@ -49,7 +49,7 @@ def decryptor(pair: Pair) -> Decryptor:
 
 
 @given(st.binary(max_size=200))
-def test_what_was_sealed_is_opened(content: bytes) -> None:
+def test_encrypted_value_round_trip(content: bytes) -> None:
     private, certificate = PAIR
     assert open_envelope(seal(content, [certificate]), private) == content
 
@@ -58,7 +58,7 @@ PAIR = create_key_pair()
 
 
 @given(st.data())
-def test_an_envelope_with_a_flipped_byte_gives_an_error_of_ours_or_other_bytes(data: st.DataObject) -> None:
+def test_flipped_byte_gives_a_puller_error_or_other_bytes(data: st.DataObject) -> None:
     sealed = bytearray(SEALED)
     position = data.draw(st.integers(0, len(sealed) - 1))
     sealed[position] ^= data.draw(st.integers(1, 255))
@@ -73,7 +73,7 @@ def test_an_envelope_with_a_flipped_byte_gives_an_error_of_ours_or_other_bytes(d
 SEALED = seal(CANARY.encode(), [PAIR[1]])
 
 
-def test_every_recipient_can_open_it_and_nobody_else(pair: Pair, other_pair: Pair) -> None:
+def test_only_recipients_decrypt_an_envelope(pair: Pair, other_pair: Pair) -> None:
     sealed = seal(b"for two", [pair[1], other_pair[1]])
     assert open_envelope(sealed, pair[0]) == open_envelope(sealed, other_pair[0]) == b"for two"
     for _ in range(5):
@@ -106,7 +106,7 @@ def self_signed(key: RSAPrivateKey | Ed25519PrivateKey) -> Pair:
 @pytest.mark.parametrize(
     "data", [b"", b"0", b"\x30\x80\x00\x00", b"\x30\x82\xff\xff", b"\x30\x03\x02\x01\x00", b"text" * 99]
 )
-def test_what_is_no_envelope_is_refused(data: bytes, pair: Pair) -> None:
+def test_invalid_envelope_is_refused(data: bytes, pair: Pair) -> None:
     with pytest.raises(EnvelopeError):
         open_envelope(data, pair[0])
 
@@ -118,18 +118,18 @@ def test_what_is_no_envelope_is_refused(data: bytes, pair: Pair) -> None:
         (b"-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n", "not a PEM file"),
     ],
 )
-def test_a_key_that_is_none_is_refused(private_key: bytes, message: str) -> None:
+def test_invalid_key_is_refused(private_key: bytes, message: str) -> None:
     with pytest.raises(EnvelopeError, match=message):
         open_envelope(SEALED, private_key)
     with pytest.raises(EnvelopeError, match="not a certificate in PEM"):
         seal(b"x", [private_key])
 
 
-def test_a_text_may_hold_several_encrypted_parts_and_loses_one_newline(pair: Pair) -> None:
-    one, two = encrypt("one", [pair[1]]), encrypt("two\n", [pair[1]])
-    assert is_encrypted(f"a {one} b")
+def test_text_with_several_encrypted_parts_loses_a_newline(pair: Pair) -> None:
+    first, two = encrypt("one", [pair[1]]), encrypt("two\n", [pair[1]])
+    assert is_encrypted(f"a {first} b")
     assert not is_encrypted("ENC[\nsplit]")
-    assert decryptor(pair).decrypt(f"a {one} b {two}") == "a one b two"
+    assert decryptor(pair).decrypt(f"a {first} b {two}") == "a one b two"
     folded = " ".join(two[at : at + 60] for at in range(0, len(two), 60))
     assert decryptor(pair).decrypt(folded) == "two"
     assert decryptor(pair).decrypt("ENC[not base64!]") == "ENC[not base64!]"
@@ -143,12 +143,12 @@ def test_a_text_may_hold_several_encrypted_parts_and_loses_one_newline(pair: Pai
         ("ENC[aGk=]", "PKCS#7"),
     ],
 )
-def test_what_cannot_be_decrypted_is_an_error(pair: Pair, text: str, message: str) -> None:
+def test_undecryptable_value_is_an_error(pair: Pair, text: str, message: str) -> None:
     with pytest.raises(EnvelopeError, match=message):
         decryptor(pair).decrypt(text)
 
 
-def test_the_key_comes_from_the_environment_the_options_or_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_comes_from_environment_options_or_host(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(path: str) -> bytes:
         return path.encode()
 
@@ -193,15 +193,15 @@ def tree(pair: Pair, secrets: str, common: str = "") -> Tree:
     )
 
 
-def test_an_encrypted_value_of_a_tree_is_a_secret_wherever_it_goes(pair: Pair) -> None:
+def test_decrypted_value_stays_secret_everywhere(pair: Pair) -> None:
     password = encrypt(CANARY, [pair[1]])
     common = "uri: \"db://u:%{lookup('password')}@h\"\nlist: \"%{lookup('nested')}\"\nm: {b: 1}"
-    found = tree(
+    result = tree(
         pair,
         f"password: {password}\nnested: {{a: ['{password}']}}\nm: {{a: '{password}'}}\nplain: '%{{role}}'",
         common,
     )
-    assert found.lookup("plain") == "web"
+    assert result.lookup("plain") == "web"
     for key, value in {
         "password": CANARY,
         "uri": f"db://u:{CANARY}@h",
@@ -209,26 +209,26 @@ def test_an_encrypted_value_of_a_tree_is_a_secret_wherever_it_goes(pair: Pair) -
         "nested.a.0": CANARY,
     }.items():
         step = recorder()
-        answer = found.lookup(key, step=step)
+        answer = result.lookup(key, step=step)
         assert isinstance(answer, Decrypted)
         assert (answer.reveal(), str(answer)) == (value, VALUE_MASK)
         assert CANARY not in str(step) + repr(step.as_data())
-    assert found.lookup("m", merge="deep") == {"a": Decrypted(CANARY), "b": 1}
+    assert result.lookup("m", merge="deep") == {"a": Decrypted(CANARY), "b": 1}
 
 
-def test_expressions_in_a_decrypted_text_are_resolved_and_no_error_shows_it(pair: Pair) -> None:
+def test_expressions_in_decrypted_text_are_resolved_and_masked(pair: Pair) -> None:
     good, bad = encrypt("%{role}-%{nope}", [pair[1]]), encrypt(f"%{{unknown('{CANARY}')}}", [pair[1]])
-    found = tree(pair, f"good: {good}\nbad: {bad}")
-    assert found.lookup("good") == Decrypted("web-")
+    result = tree(pair, f"good: {good}\nbad: {bad}")
+    assert result.lookup("good") == Decrypted("web-")
     with pytest.raises(HieraError) as caught:
-        found.lookup("bad")
+        result.lookup("bad")
     assert str(caught.value) == (
         "bad: an expression in a decrypted text fails (LookupFailure) "
         "(file: /e/data/s.eyaml, level 'secrets', key 'bad')"
     )
 
 
-def test_nothing_is_decrypted_and_no_key_read_for_values_in_the_clear(pair: Pair) -> None:
+def test_clear_values_need_no_key(pair: Pair) -> None:
     assert tree((b"no key at all", pair[1]), "plain: text").lookup("plain") == "text"
     with pytest.raises(HieraError) as caught:
         tree((b"no key at all", pair[1]), f"secret: {encrypt('x', [pair[1]])}").lookup("secret")
@@ -262,9 +262,7 @@ def eyaml(tmp_path: Path) -> Eyaml:
 
 
 @pytest.mark.eyaml
-def test_eyaml_reads_what_we_write_with_our_keys_and_we_read_what_it_writes(
-    eyaml: Eyaml, tmp_path: Path, pair: Pair
-) -> None:
+def test_eyaml_and_puller_decrypt_each_others_values(eyaml: Eyaml, tmp_path: Path, pair: Pair) -> None:
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys/private_key.pkcs7.pem").write_bytes(pair[0])
     (tmp_path / "keys/public_key.pkcs7.pem").write_bytes(pair[1])

@@ -18,7 +18,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.booleans())
-def test_what_is_written_is_read(value: object, ascii_only: bool) -> None:
+def test_json_round_trip(value: object, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
     assert load_json(text, "f") == load_json(text.encode(), "f") == value
 
@@ -52,7 +52,7 @@ def test_any_text_is_a_value_or_an_error_of_ours(text: str) -> None:
     ],
     ids=lambda value: value[:20],
 )
-def test_what_is_not_to_be_trusted_is_refused(text: str, message: str) -> None:
+def test_untrustworthy_json_is_refused(text: str, message: str) -> None:
     with pytest.raises(HieraError) as refused:
         load_json(text, "f")
     assert str(refused.value) == message

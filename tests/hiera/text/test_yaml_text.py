@@ -54,7 +54,7 @@ def test_a_broken_text_is_refused_with_its_place(case: dict[str, Any]) -> None:
 
 
 @given(VALUES)
-def test_what_is_dumped_is_loaded(value: object) -> None:
+def test_yaml_round_trip(value: object) -> None:
     text = yaml.safe_dump(value)
     assert load_yaml(text, "f") == load_yaml(text.encode(), "f") == value
 
@@ -79,7 +79,7 @@ def test_any_text_is_a_value_or_an_error_of_ours(text: str) -> None:
 
 
 @given(st.text(alphabet="ab01 :-{}[],&*'\"\n#yno._~", max_size=40))
-def test_what_pyyaml_reads_is_the_same_or_refused(text: str) -> None:
+def test_yaml_equals_pyyaml_or_is_refused(text: str) -> None:
     try:
         value = load_yaml(text, "f")
     except HieraError:
@@ -156,7 +156,7 @@ def test_an_aliased_value_is_shared() -> None:
 
 
 @pytest.mark.parametrize("text", ["9" * 2000, "1" + ":59" * 2000, "0x" + "f" * 2000, "0." + "9" * 2000])
-def test_a_number_that_nobody_writes_is_refused(text: str) -> None:
+def test_unreasonable_numbers_are_refused(text: str) -> None:
     with pytest.raises(DocumentError, match=r"^f:1:4: .* is not a usable (int|float): quote it$"):
         load_yaml(f"a: {text}", "f")
 
@@ -243,7 +243,7 @@ TAGS = {"!same": lambda value: ("same", value), "!refusing": _refusing}
         ("!same !!str 5", None),
     ],
 )
-def test_a_tag_of_the_caller_is_made_what_the_caller_says(text: str, value: Any) -> None:
+def test_custom_tags_are_built_by_the_caller(text: str, value: Any) -> None:
     if value is None:
         with pytest.raises(DocumentError):
             load_yaml(text, "x", tags=TAGS)
@@ -253,7 +253,7 @@ def test_a_tag_of_the_caller_is_made_what_the_caller_says(text: str, value: Any)
         load_yaml(text, "x")
 
 
-def test_a_tag_that_is_refused_or_not_known_is_told_with_its_place() -> None:
+def test_refused_and_unknown_tags_name_their_location() -> None:
     with pytest.raises(DocumentError, match=r"^x:2:4: !refusing wants nothing like 5$"):
         load_yaml("a: 1\nb: !refusing 5", "x", tags=TAGS)
     with pytest.raises(DocumentError, match=r"Known tags: !same, !refusing$"):

@@ -60,12 +60,12 @@ def test_a_module_name_cannot_lead_out_of_the_module_path(make_tree: MakeTree) -
         tree.lookup("'../evil::a'")
 
 
-def test_what_puppet_warns_about_is_told_once(make_tree: MakeTree) -> None:
-    told: list[str] = []
+def test_puppet_warnings_are_reported_once(make_tree: MakeTree) -> None:
+    reported: list[str] = []
     tree = make_tree({"data/common.yaml": "a: '%{nope}'\nb: '%{nope}%{foo::bar}'", "data/nodes/web01.yaml": "[]"},
-                     warn=lambda problem: told.append(str(problem)))  # fmt: skip
+                     warn=lambda problem: reported.append(str(problem)))  # fmt: skip
     assert tree.lookup("a") == tree.lookup("b") == ""
-    assert told == [
+    assert reported == [
         "/env/data/nodes/web01.yaml: file does not contain a valid yaml hash",
         "Undefined variable 'nope'; (file: /env/data/common.yaml, level 'common', key 'a')",
         "Undefined variable 'nope'; (file: /env/data/common.yaml, level 'common', key 'b')",
@@ -120,7 +120,7 @@ def test_only_facts_that_are_used_are_asked_for(make_tree: MakeTree) -> None:
     assert facts.asked == ["name", "os"]
 
 
-def test_a_file_in_the_way_and_a_broken_file_are_errors_that_name_them(make_tree: MakeTree) -> None:
+def test_special_and_broken_files_are_errors_by_name(make_tree: MakeTree) -> None:
     with pytest.raises(LookupFailure) as caught:
         make_tree({"data/common.yaml/x": ""}).lookup("a")
     assert str(caught.value) == "a: /env/data/common.yaml is a directory, expected a file"
@@ -130,7 +130,7 @@ def test_a_file_in_the_way_and_a_broken_file_are_errors_that_name_them(make_tree
         make_tree({"data/common.yaml": "ok: 1\nb: {c"}).lookup("a")
 
 
-def test_a_function_that_is_not_there_matters_only_when_there_is_something_to_read(
+def test_missing_function_matters_only_with_data_to_read(
     make_tree: MakeTree,
 ) -> None:
     levels = (
@@ -146,7 +146,7 @@ def test_a_function_that_is_not_there_matters_only_when_there_is_something_to_re
     )
 
 
-def test_trusted_facts_without_clientcert_are_those_of_the_name_that_is_given(make_tree: MakeTree) -> None:
+def test_trusted_facts_without_clientcert_use_the_given_name(make_tree: MakeTree) -> None:
     files = {"data/common.yaml": "a: '%{trusted.certname}|%{trusted.domain}|%{trusted.authenticated}'"}
     assert make_tree(files).lookup("a") == "||local"
     assert make_tree(files, certname="web01.example.com").lookup("a") == "web01.example.com|example.com|local"
@@ -177,7 +177,7 @@ def test_options_that_make_no_sense_are_errors(look_up: LookUp, options: str, me
     assert message in str(caught.value)
 
 
-def test_a_module_whose_options_are_null_takes_away_what_the_environment_says(make_tree: MakeTree) -> None:
+def test_null_module_options_remove_environment_options(make_tree: MakeTree) -> None:
     environment = "lookup_options: {'m::k': {merge: unique}}\nm::k: [env]"
     for own, value in (("lookup_options: ~", ["env"]), ("", ["env", "mod"])):
         files = {
@@ -188,7 +188,7 @@ def test_a_module_whose_options_are_null_takes_away_what_the_environment_says(ma
         assert make_tree(files).lookup("m::k") == value
 
 
-def test_a_hundred_lookups_inside_one_another_are_fine_and_a_recursion_is_found(look_up: LookUp) -> None:
+def test_deep_lookups_work_and_recursion_is_found(look_up: LookUp) -> None:
     chain = {f"k{n}": f"%{{lookup('k{n + 1}')}}" for n in range(150)}
     assert look_up(json.dumps({**chain, "k150": "end"}), "k0") == "end"
     with pytest.raises(LookupFailure, match=r"Recursive lookup detected in \[k0, k1"):
@@ -246,7 +246,7 @@ def test_lookups_and_aliases_count_as_lookups(
         look_up(json.dumps(data), "k0")
 
 
-def test_expressions_in_facts_are_resolved_and_their_recursion_is_found(look_up: LookUp) -> None:
+def test_expressions_in_facts_are_resolved_without_recursion(look_up: LookUp) -> None:
     facts = {"a": "%{b}", "b": "%{c}", "c": "end", "x": "%{x}"}
     assert look_up("k: '%{a}'", "k", facts) == "end"
     with pytest.raises(LookupFailure, match=r"Recursive lookup detected in \[k, scope:x\]"):
@@ -324,7 +324,7 @@ def test_every_key_and_who_holds_it(make_tree: MakeTree) -> None:
         "modules/m/data/d.yaml": "m::x: 1",
     }
     held = make_tree(files).holders()
-    assert {key: [(one.layer, one.level, one.path) for one in held[key]] for key in held} == {
+    assert {key: [(item.layer, item.level, item.path) for item in held[key]] for key in held} == {
         "a": [
             ("Environment", "node", "/env/data/nodes/web01.yaml"),
             ("Environment", "common", "/env/data/common.yaml"),

@@ -75,9 +75,9 @@ def test_a_strategy_of_the_caller_is_not_blamed_on_the_data() -> None:
 
 
 def test_a_warning_of_an_undefined_variable_names_them_too() -> None:
-    said: list[str] = []
-    assert tree(said).lookup("undefined") == " x"
-    assert said == [
+    output: list[str] = []
+    assert tree(output).lookup("undefined") == " x"
+    assert output == [
         "Undefined variable 'nowhere'; (file: /env/hiera.yaml)",
         f"Undefined variable 'nosuch'; ({COMMON}'undefined')",
     ]
@@ -92,7 +92,7 @@ def test_the_explanation_of_a_loop_shows_plain_text() -> None:
     assert "Sensitive" not in searched
 
 
-def test_the_explanation_of_a_failing_secret_shows_none_of_it() -> None:
+def test_explanation_of_a_failing_secret_masks_it() -> None:
     step = recorder()
     with pytest.raises(HieraError):
         tree().lookup("token", step=step)

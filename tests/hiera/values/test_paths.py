@@ -60,9 +60,9 @@ def test_a_path_finds_a_value_or_nothing(path: str, value: object) -> None:
 
 
 def test_a_part_of_a_secret_is_a_secret() -> None:
-    found = find_value({"db": Secret({"user": ["x"]})}, ("db", "user", "0"))
-    assert isinstance(found, Secret)
-    assert found.reveal() == "x"
+    value = find_value({"db": Secret({"user": ["x"]})}, ("db", "user", "0"))
+    assert isinstance(value, Secret)
+    assert value.reveal() == "x"
 
 
 def test_paths_are_shown_with_odd_keys_in_quotes() -> None:

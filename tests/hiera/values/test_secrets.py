@@ -33,7 +33,7 @@ def test_a_secret_is_not_written_by_accident() -> None:
         json.dumps(Secret("hunter2"))
 
 
-def test_secrets_are_compared_by_what_is_inside() -> None:
+def test_secrets_compare_by_content() -> None:
     assert Secret("a") == Secret("a") == Decrypted("a")
     assert Secret("a") != Secret("b")
     assert Secret("a") != "a"
@@ -64,7 +64,7 @@ def test_a_tuple_keeps_its_kind_and_loses_its_masks() -> None:
     assert isinstance(revealed(Pair("b", Secret("y"))), Pair)
 
 
-def test_settings_and_properties_take_text_for_a_secret_and_quote_nothing_else() -> None:
+def test_properties_accept_text_for_secrets_without_quoting_it() -> None:
     assert Secret.parse("hunter2") == Secret("hunter2")
     with pytest.raises(ValueError, match=r"^is not text$"):
         Secret.parse(4711)

@@ -51,8 +51,8 @@ def decisions(directory: Path, facts: dict[str, Any]) -> list[object]:
     source, inputs = ManifestSource(directory / MANIFEST, MANIFEST), Inputs(facts, {})
     linted = [
         {
-            (one.rule, one.severity, one.place.order)
-            for one in lint_bundle(source, inputs, of_any_host=of_any).findings
+            (item.rule, item.severity, item.place.order)
+            for item in lint_bundle(source, inputs, of_any_host=of_any).findings
         }
         for of_any in (False, True)
     ]
@@ -61,7 +61,7 @@ def decisions(directory: Path, facts: dict[str, Any]) -> list[object]:
         try:
             manifest: Any = action()
             refused.append(len(manifest.declarations) if manifest else None)
-            refused.append([bool(one.failures) for one in manifest.declarations] if manifest else None)
+            refused.append([bool(item.failures) for item in manifest.declarations] if manifest else None)
         except PullerError as error:
             refused.append((type(error), error.exit_status, {problem.code for problem in error.problems}))
     return [*linted, *refused]

@@ -64,14 +64,14 @@ def of(bundle: Path) -> Resolve:
 
 
 def one(resolution: Resolution, reference: str) -> ResolvedResource:
-    return next(found for found in resolution.resources if found.reference == reference)
+    return next(resource for resource in resolution.resources if resource.reference == reference)
 
 
 def texts(resolution: Resolution) -> dict[str, str | None]:
-    return {path: c.text for found in resolution.resources for path, c in found.contents.items()}
+    return {path: c.text for resource in resolution.resources for path, c in resource.contents.items()}
 
 
-def test_all_that_a_bundle_brings_is_there_without_a_look_at_the_machine(of: Resolve) -> None:
+def test_bundle_is_resolved_without_reading_the_machine(of: Resolve) -> None:
     assert texts(of()) == {
         "/etc/app/plain": "plain\n",
         "/etc/app/made": "port = 80\n",
@@ -89,7 +89,7 @@ def test_links_are_told_by_the_names_of_resources(of: Resolve) -> None:
     assert one(of(), "scaffold#/srv/app").requires == ("file#/etc/app",)
 
 
-def test_what_is_not_managed_on_a_machine_says_why(of: Resolve) -> None:
+def test_unmanaged_resource_states_the_reason(of: Resolve) -> None:
     assert one(of(), "file#/etc/app/debian").unmanaged == ""
     other = one(of({"os": {"family": "RedHat"}}), "file#/etc/app/debian")
     assert other.unmanaged == "control: if facts.os.family == 'Debian' is false"
@@ -97,7 +97,7 @@ def test_what_is_not_managed_on_a_machine_says_why(of: Resolve) -> None:
 
 
 @pytest.mark.parametrize("break_it", [lambda d: (d / "files/plain").unlink(), None])
-def test_what_fails_on_a_machine_says_why(bundle: Path, of: Resolve, break_it: Any) -> None:
+def test_failed_resource_states_the_reason(bundle: Path, of: Resolve, break_it: Any) -> None:
     if break_it:
         break_it(bundle)
         assert "files/plain" in one(of(), "file#/etc/app/plain").failure
@@ -112,15 +112,15 @@ def test_a_manifest_that_a_host_refuses_is_refused(bundle: Path, of: Resolve) ->
         of()
 
 
-def test_secrets_are_compared_by_fingerprints_of_one_key_and_never_shown(of: Resolve) -> None:
+def test_secrets_are_compared_by_keyed_fingerprints(of: Resolve) -> None:
     def made(password: str, key: bytes = KEY) -> ResolvedResource:
         return one(of({}, key, port=Secret(password)), "file#/etc/app/made")
 
-    found = made("s3cret").contents["/etc/app/made"]
-    assert (found.text, found.is_secret) == (None, True)
-    assert found == made("s3cret").contents["/etc/app/made"]
-    assert found.fingerprint != made("other").contents["/etc/app/made"].fingerprint
-    assert found.fingerprint != made("s3cret", b"fedcba9876543210").contents["/etc/app/made"].fingerprint
+    result = made("s3cret").contents["/etc/app/made"]
+    assert (result.text, result.is_secret) == (None, True)
+    assert result == made("s3cret").contents["/etc/app/made"]
+    assert result.fingerprint != made("other").contents["/etc/app/made"].fingerprint
+    assert result.fingerprint != made("s3cret", b"fedcba9876543210").contents["/etc/app/made"].fingerprint
     assert "s3cret" not in repr(of({}, port=Secret("s3cret")))
 
 

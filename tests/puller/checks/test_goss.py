@@ -78,7 +78,7 @@ MATCHING: list[tuple[Any, Any, bool]] = [
 
 
 @pytest.mark.parametrize(("found", "wanted", "expected"), MATCHING)
-def test_a_matcher_means_what_goss_says(found: Any, wanted: Any, expected: bool) -> None:
+def test_matchers_agree_with_goss(found: Any, wanted: Any, expected: bool) -> None:
     assert list(problems(wanted, (), lines=isinstance(found, Lines))) == []
     assert matches(found, wanted) is expected
 
@@ -219,9 +219,7 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("text", UNSUPPORTED)
-def test_what_is_not_supported_is_named_by_lint_and_never_in_order(
-    execute: Any, tmp_path: Path, text: str
-) -> None:
+def test_unsupported_checks_are_named_and_never_pass(execute: Any, tmp_path: Path, text: str) -> None:
     result = asked(tmp_path, text)
     assert result.status is Health.UNKNOWN
     assert UNSUPPORTED[text] in result.output
@@ -235,13 +233,13 @@ def test_what_is_not_supported_is_named_by_lint_and_never_in_order(
     assert "[goss-file]" in output
 
 
-def test_what_is_skipped_is_not_asked_and_said(tmp_path: Path) -> None:
+def test_skipped_checks_are_reported_and_not_run(tmp_path: Path) -> None:
     text = "file: {/: {exists: true}, /none: {exists: true, skip: true, title: later, meta: {a: 1}}}"
     result = asked(tmp_path, text)
     assert (result.status, result.output) == (Health.OK, "1 tests passed, 1 skipped")
 
 
-def test_what_cannot_be_carried_out_hides_nothing_that_is_wrong(tmp_path: Path) -> None:
+def test_impossible_check_hides_no_failure(tmp_path: Path) -> None:
     text = "kernel-param: {kernel.no_such: {value: a}}\nfile: {/none: {exists: true}}"
     result = asked(tmp_path, text)
     assert_told(

@@ -100,7 +100,7 @@ def test_files(tmp_path: Path) -> None:
     assert of_file(path, owner="no-such-user-here").status is Health.UNKNOWN
 
 
-def test_links_are_followed_and_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+def test_links_are_followed_and_special_files_not_read(tmp_path: Path) -> None:
     link, pipe = tmp_path / "link", tmp_path / "pipe"
     link.symlink_to("nowhere")
     assert of_file(link).status is Health.CRITICAL
@@ -114,7 +114,7 @@ def test_links_are_followed_and_what_is_no_file_is_not_read(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
-def test_what_may_not_be_looked_at_is_unknown(tmp_path: Path) -> None:
+def test_unreadable_file_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0)
     result = of_file(tmp_path / "closed/file", exists=False)
     assert result.status is Health.UNKNOWN
@@ -171,7 +171,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("check", WRONG)
-def test_what_is_written_wrong_is_said_with_its_place(execute: Any, tmp_path: Path, check: str) -> None:
+def test_invalid_check_is_reported_with_location(execute: Any, tmp_path: Path, check: str) -> None:
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text(
         f"resources:\n  - exec:\n      - 'true':\n          health_checks:\n            - {check}\n"

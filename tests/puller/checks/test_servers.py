@@ -78,8 +78,8 @@ def answer(body: bytes, status: str = "200 OK", headers: str = "", length: int |
     return f"HTTP/1.1 {status}\r\nContent-Length: {size}\r\n{headers}\r\n".encode() + body
 
 
-def http(port: int, timeout: float = 10.0, path: str = "/", **more: Any) -> HealthResult:
-    return asked(timeout, http=Http(url=f"http://127.0.0.1:{port}{path}", **more))
+def http(port: int, timeout: float = 10.0, path: str = "/", **additional: Any) -> HealthResult:
+    return asked(timeout, http=Http(url=f"http://127.0.0.1:{port}{path}", **additional))
 
 
 def test_status_text_and_json_of_an_answer() -> None:
@@ -111,7 +111,7 @@ def test_a_redirect_is_followed_only_when_the_check_says_so() -> None:
         assert http(port, redirects=1).status is Health.UNKNOWN
 
 
-def test_headers_go_to_the_server_that_the_check_names_and_to_no_other() -> None:
+def test_headers_go_to_the_server_of_the_check_only() -> None:
     seen: list[bytes] = []
 
     def noting(text: bytes) -> Talk:
@@ -210,8 +210,8 @@ def test_certificates_are_verified_and_their_days_are_counted(tmp_path: Path) ->
     authority = Authority(tmp_path)
     bundle = str(authority.bundle)
 
-    def https(port: int, **more: Any) -> HealthResult:
-        return asked(http=Http(url=f"https://127.0.0.1:{port}/", **more))
+    def https(port: int, **additional: Any) -> HealthResult:
+        return asked(http=Http(url=f"https://127.0.0.1:{port}/", **additional))
 
     with talking(answering(answer(b"ready")), authority.server(timedelta(days=20))) as port:
         assert_in_order(https(port, ca_bundle=bundle, contains="ready", certificate_days=19))
@@ -227,7 +227,7 @@ def test_certificates_are_verified_and_their_days_are_counted(tmp_path: Path) ->
         assert_wrong(https(port, ca_bundle=bundle), "certificate has expired")
 
 
-def test_a_moody_server_is_in_order_when_it_is_slow_and_not_when_it_falls_silent(tmp_path: Path) -> None:
+def test_slow_server_passes_and_silent_server_fails(tmp_path: Path) -> None:
     (tmp_path / "page").write_text("ready" * 20_000)
     with serving(tmp_path) as server:
         address = f"{server.url}/page"
@@ -293,7 +293,7 @@ def test_it_is_tried_until_it_is_in_order() -> None:
         answering(answer(b"ready" if seen > 2 else b"starting"))(stream)
 
     with talking(talk) as port:
-        wanted = Http(url=f"http://127.0.0.1:{port}/", contains="ready")
-        check = HealthCheck(http=wanted, tries=5, try_sleep=Duration(0.01))
+        desired = Http(url=f"http://127.0.0.1:{port}/", contains="ready")
+        check = HealthCheck(http=desired, tries=5, try_sleep=Duration(0.01))
         result = check_health(check, LocalSystem())
     assert (result.status, result.tries) == (Health.OK, 3)

@@ -159,7 +159,7 @@ def test_a_mistake_has_a_sentence_and_a_documented_status(
 
 
 @pytest.mark.usefixtures("web")
-def test_lint_lists_what_these_facts_do_not_have(puller: Puller) -> None:
+def test_lint_lists_missing_facts(puller: Puller) -> None:
     missing, complete = puller("lint", "web", "-v"), puller("lint", "web", "--fact", "role=db")
     assert "web/manifest.yaml:6:" in missing.stdout
     assert ": unchecked: file#" in missing.stdout
@@ -172,13 +172,13 @@ def test_lint_lists_what_these_facts_do_not_have(puller: Puller) -> None:
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_render_shows_data_and_resources_as_they_are_here(puller: Puller, tmp_path: Path, form: str) -> None:
     done = puller("render", "web", "--fact", "role=db", "--format", form)
-    found = yaml.load(done.stdout, yaml.CSafeLoader) if form == "yaml" else json.loads(done.stdout)
-    assert found["data"] == {"greeting": "hello"}
-    ((name, properties),) = found["resources"][0]["file"][0].items()
+    result = yaml.load(done.stdout, yaml.CSafeLoader) if form == "yaml" else json.loads(done.stdout)
+    assert result["data"] == {"greeting": "hello"}
+    ((name, properties),) = result["resources"][0]["file"][0].items()
     assert (name, properties["content"], properties["mode"]) == (f"{tmp_path}/motd", "hello db\n", "0644")
 
 
-def test_render_does_not_show_what_is_sensitive(puller: Puller, tmp_path: Path) -> None:
+def test_render_masks_sensitive_values(puller: Puller, tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_text(
         "resources: [{file: {name: /a, content: hidden, sensitive: true, owner: root, group: root, mode: '0600'}}]\n"
     )
@@ -212,7 +212,7 @@ def test_units_are_installed_with_the_path_of_the_command(puller: Puller, tmp_pa
     assert (tmp_path / "root/etc/tmpfiles.d/puller.conf").exists()
 
 
-def test_units_of_a_package_are_left_alone_and_name_the_command_of_every_version(
+def test_package_units_stay_and_use_the_unversioned_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from puller.cli.command_table import run_click
@@ -229,7 +229,7 @@ def test_units_of_a_package_are_left_alone_and_name_the_command_of_every_version
     assert "\nExecStart=/usr/bin/puller run\n" in capsys.readouterr().out
 
 
-def test_the_tight_profile_is_a_drop_in_of_both_services_also_beside_a_package(
+def test_tight_profile_is_a_drop_in_of_both_services(
     puller: Puller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from puller.cli.command_table import run_click
@@ -267,9 +267,7 @@ def test_the_units_of_a_user_start_the_user_s_agent(
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EPERM])
-def test_what_a_profile_may_have_forbidden_is_said_in_the_sentence(
-    monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_profile_restrictions_are_named_in_the_error(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     error = OSError(number, os.strerror(number))
     assert reason(error) == os.strerror(number).lower()
     monkeypatch.setenv("PULLER_UNIT_PROFILE", "tight")
@@ -308,7 +306,7 @@ def test_the_version_is_that_of_the_distribution(puller: Puller) -> None:
         ),
     ],
 )
-def test_what_cannot_be_applied_is_told_with_what_to_do_instead(
+def test_refused_apply_states_the_alternative(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -320,7 +318,7 @@ def test_what_cannot_be_applied_is_told_with_what_to_do_instead(
         Path(name).write_bytes(b"manifest.yaml")
     with pytest.raises(SystemExit) as ended:
         main(["apply", argument])
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert ended.value.code == 13
-    assert message in said
-    assert "secret" not in said
+    assert message in output
+    assert "secret" not in output

@@ -53,7 +53,7 @@ def test_from_new_to_inspect(tmp_path: Path) -> None:
     assert document["files"]["manifest.yaml"]["size"] == (tmp_path / "web/manifest.yaml").stat().st_size
 
 
-def test_the_checksum_is_the_one_that_everybody_computes() -> None:
+def test_checksum_is_the_sha256_of_the_file() -> None:
     run("new", "web")
     digest = run("build", "web").split("sha256 ")[1].strip()
     tool = subprocess.run(["sha256sum", "web-0.0.0.tar.gz"], capture_output=True, text=True, check=True)
@@ -76,7 +76,7 @@ def test_the_name_is_that_of_the_directory(tmp_path: Path, monkeypatch: pytest.M
     assert json.loads(run("inspect", "../x.tar.gz", "--format", "json"))["name"] == "mail"
 
 
-def test_the_example_is_one_of_each_that_a_beginner_needs(tmp_path: Path) -> None:
+def test_example_contains_the_basic_resource_types(tmp_path: Path) -> None:
     run("new", "web")
     text = (tmp_path / "web/manifest.yaml").read_text()
     assert "@" not in "".join(
@@ -211,15 +211,15 @@ def test_a_library_that_is_not_used_is_warned_of(capsys: pytest.CaptureFixture[s
     assert status("bundle", "build", "web") == 0
     assert f"puller: web/manifest.yaml: {warning}\n" in capsys.readouterr().err
     assert status("lint", "web") == 0
-    said = capsys.readouterr().out
-    assert f"web/manifest.yaml: warning: {warning} [unused-library]\n" in said
+    output = capsys.readouterr().out
+    assert f"web/manifest.yaml: warning: {warning} [unused-library]\n" in output
 
 
 def test_a_bundle_with_a_broken_library_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:
     write({**REPOSITORY, "libraries/common/library.yaml": "libraries: {base: ../none}\n"})
     assert status("bundle", "build", "web") == 13
-    said = capsys.readouterr().err
-    assert re.search(r"libraries/common/library\.yaml:1: .*/libraries/none is not a directory", said)
+    output = capsys.readouterr().err
+    assert re.search(r"libraries/common/library\.yaml:1: .*/libraries/none is not a directory", output)
     assert not Path("web-0.0.0.tar.gz").exists()
 
 

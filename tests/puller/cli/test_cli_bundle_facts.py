@@ -96,25 +96,25 @@ def test_every_command_of_an_author_sees_them(author: Path, execute: Execute) ->
     assert say(execute, "apply", "web").status == 0
 
 
-def test_a_host_that_is_described_must_say_what_executables_would(author: Path, execute: Execute) -> None:
+def test_described_host_must_state_executable_facts(author: Path, execute: Execute) -> None:
     status, output = say(execute, "lint", "web", "--no-system-facts", "-v")
     assert status == 0
     assert (
         "unchecked: exec#say: command: {{ facts.openssh.version }}: facts.d/openssh.sh: is not run"
         " without the facts of this machine, so pass its value with --fact or --facts [depends-on-facts]\n"
     ) in output
-    given = say(execute, "lint", "web", "--no-system-facts", "--fact", "openssh.version=9")
-    assert given == (0, "web: 1 resource, 0 errors, 0 warnings\n")
+    provided = say(execute, "lint", "web", "--no-system-facts", "--fact", "openssh.version=9")
+    assert provided == (0, "web: 1 resource, 0 errors, 0 warnings\n")
 
 
-def test_a_bundle_file_keeps_what_may_be_executed(author: Path, execute: Execute) -> None:
+def test_bundle_file_keeps_executable_bits(author: Path, execute: Execute) -> None:
     assert say(execute, "bundle", "build", "web", "--version", "1.0.0").status == 0
     (archive,) = author.parent.glob("*.tar.gz")
     assert say(execute, "facts", "--bundle", f"./{archive.name}", "openssh.version") == (0, "9.2\n")
     assert say(execute, "apply", archive.name).status == 0
 
 
-def test_a_host_runs_what_was_signed_and_shows_it(host: Host, publisher: Publisher, tmp_path: Path) -> None:
+def test_host_runs_and_shows_signed_facts(host: Host, publisher: Publisher, tmp_path: Path) -> None:
     # The packed file is executable, like its source.
     write(tmp_path / "publisher" / "sources" / "web-1.0.0", {"facts.d/openssh.sh": OPENSSH})
     publisher.publish("1.0.0", MANIFEST, files={})
@@ -135,7 +135,7 @@ def test_a_host_runs_what_was_signed_and_shows_it(host: Host, publisher: Publish
     )
 
 
-def test_only_what_is_enforced_can_be_shown_by_its_name(host: Host) -> None:
+def test_only_enforced_bundles_are_shown_by_name(host: Host) -> None:
     assert host.puller("facts", "--bundle", "web") == (13, "puller: web: nothing is enforced\n")
     assert host.puller("facts", "--bundle", "wev") == (
         64,

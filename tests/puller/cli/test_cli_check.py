@@ -41,7 +41,7 @@ def told(host: Host, *options: str) -> dict[str, Any]:
     return dict(json.loads(output[output.index("{\n") :]))
 
 
-def test_checks_in_order_are_one_line_of_a_plugin(healthy: Host) -> None:
+def test_passing_checks_print_a_plugin_line(healthy: Host) -> None:
     outcome = healthy.puller("check")
     assert outcome.status == 0
     pattern = r"PULLER OK - 2 checks OK \| time=\d+\.\d{3}s checks=2 failed=0"
@@ -50,7 +50,7 @@ def test_checks_in_order_are_one_line_of_a_plugin(healthy: Host) -> None:
     assert healthy.puller("check", "web").status == 0
 
 
-def test_what_is_broken_is_critical_and_nothing_is_done_about_it(healthy: Host) -> None:
+def test_failing_check_is_critical_and_not_repaired(healthy: Host) -> None:
     (healthy.machine / "page").write_text("broken\n")
     before = {path: path.stat().st_mtime_ns for path in healthy.state.rglob("*")}
     outcome = healthy.puller("check")
@@ -60,12 +60,12 @@ def test_what_is_broken_is_critical_and_nothing_is_done_about_it(healthy: Host) 
     assert "; 1 of 2 checks OK | " in first_line(outcome)
     assert (healthy.machine / "page").read_text() == "broken\n"
     assert {path: path.stat().st_mtime_ns for path in healthy.state.rglob("*")} == before
-    found = told(healthy)
-    assert (found["health"], found["enforced"]) == ("CRITICAL", {"web": "1.0.0"})
-    assert [check["status"] for check in found["checks"]] == ["CRITICAL", "OK"]
+    result = told(healthy)
+    assert (result["health"], result["enforced"]) == ("CRITICAL", {"web": "1.0.0"})
+    assert [check["status"] for check in result["checks"]] == ["CRITICAL", "OK"]
 
 
-def test_a_run_repairs_what_a_check_shows(healthy: Host) -> None:
+def test_run_repairs_a_reported_failure(healthy: Host) -> None:
     (healthy.machine / "page").write_text("broken\n")
     outcome = healthy.puller("check", "--run")
     assert outcome.status == 0, outcome.output
@@ -78,12 +78,12 @@ def test_a_run_repairs_what_a_check_shows(healthy: Host) -> None:
     assert healthy.report()["run"] == report  # all checks passed, so no run was made
 
 
-def test_what_no_run_can_repair_stays_critical(healthy: Host) -> None:
+def test_unrepairable_failure_stays_critical(healthy: Host) -> None:
     (healthy.machine / "broken").write_text("")
-    found = healthy.puller("check", "--run")
-    assert found.status == 2
-    assert "a run was made, which changed nothing (exit status 4)" in found.output
-    assert "PULLER CRITICAL - web: file#" in found.output
+    result = healthy.puller("check", "--run")
+    assert result.status == 2
+    assert "a run was made, which changed nothing (exit status 4)" in result.output
+    assert "PULLER CRITICAL - web: file#" in result.output
 
 
 def test_a_host_that_is_disabled_is_asked_and_not_repaired(healthy: Host) -> None:
@@ -97,7 +97,7 @@ def test_a_host_that_is_disabled_is_asked_and_not_repaired(healthy: Host) -> Non
     assert healthy.report()["run"] == report
 
 
-def test_a_host_outside_of_its_maintenance_windows_is_not_repaired(healthy: Host) -> None:
+def test_host_outside_its_windows_is_not_repaired(healthy: Host) -> None:
     (healthy.machine / "page").write_text("broken\n")
     start = datetime.now(UTC) - timedelta(hours=3)
     window = {"from": f"{start:%H:%M}", "to": f"{start + timedelta(hours=1):%H:%M}"}
@@ -202,9 +202,7 @@ resources:
 """
 
 
-def test_the_checks_of_a_child_manifest_that_cannot_be_applied_are_unknown(
-    host: Host, publisher: Publisher
-) -> None:
+def test_checks_of_an_inapplicable_child_are_unknown(host: Host, publisher: Publisher) -> None:
     data = Path(host.settings["host_data"])
     data.write_text("data: {word: ready}\n")
     manifest = "resources:\n  - apply:\n      - child.yaml: {data: {word: \"{{ lookup('data.word') }}\"}}\n"
@@ -218,7 +216,7 @@ def test_the_checks_of_a_child_manifest_that_cannot_be_applied_are_unknown(
     assert "apply#child.yaml" in first_line(outcome)
 
 
-def test_a_check_of_a_resource_that_is_left_out_here_is_not_asked(host: Host, publisher: Publisher) -> None:
+def test_check_of_an_excluded_resource_is_not_run(host: Host, publisher: Publisher) -> None:
     text = CHECKED.replace('content: "ready\\n"', 'control: {if: "false"}\n          content: "ready\\n"')
     publisher.publish("1.0.0", text)
     assert host.run().status == 0
@@ -230,10 +228,12 @@ def test_a_check_of_a_resource_that_is_left_out_here_is_not_asked(host: Host, pu
 def test_secrets_of_other_kinds_are_masked_in_runs_and_checks(host: Host, publisher: Publisher) -> None:
     data = Path(host.settings["host_data"])
     data.write_text("data:\n  # @sensitive\n  password: hunter2-of-the-host\n")
-    asked = "http: {url: 'http://127.0.0.1:1/{{ data.password }}', headers: ['X-Token: {{ data.password }}']}"
+    requested = (
+        "http: {url: 'http://127.0.0.1:1/{{ data.password }}', headers: ['X-Token: {{ data.password }}']}"
+    )
     check = '{name: page, file: {path: "{{ facts.machine }}/page", contains: ready}}'
     assert check in CHECKED
-    publisher.publish("1.0.0", CHECKED.replace(check, f"{{{asked}}}"))
+    publisher.publish("1.0.0", CHECKED.replace(check, f"{{{requested}}}"))
     run = host.run("-v")
     assert run.status == 6
     outcomes = [

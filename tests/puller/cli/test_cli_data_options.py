@@ -29,7 +29,7 @@ def test_only_the_given_facts_are_there(execute: Execute, web: str, command: tup
     assert "unknown" not in execute("render", web)[1]
 
 
-def test_lint_counts_what_needs_a_fact_that_is_not_given(execute: Execute, web: str, tmp_path: Path) -> None:
+def test_lint_counts_checks_that_need_facts(execute: Execute, web: str, tmp_path: Path) -> None:
     manifest = MANIFEST.replace("lookup('facts.kernel', 'unknown')", "facts.kernel").replace(
         "name:", "cwd: /, name: x, command:"
     )
@@ -47,7 +47,7 @@ def test_a_directory_of_modules_that_is_not_there_is_a_mistake(
     assert (status, "none" in output) == (64, True)
 
 
-def test_what_cannot_be_decrypted_is_named_with_file_and_line(execute: Execute, tmp_path: Path) -> None:
+def test_undecryptable_value_is_named_with_its_line(execute: Execute, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     execute("hiera", "keys", "create", "--directory", str(keys))
     bad, binary = tmp_path / "bad.eyaml", tmp_path / "binary"

@@ -37,9 +37,9 @@ def puller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Puller:
     """Run ``puller`` in a temporary directory. ``session`` and ``given`` (standard input) are keywords."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str, session: str = "", given: str = "") -> Ended:
+    def run(*arguments: str, session: str = "", provided: str = "") -> Ended:
         monkeypatch.setenv("PULLER_SESSION", session)
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(provided.encode())))
         out, err = io.StringIO(), io.StringIO()
         with (
             contextlib.redirect_stdout(out),
@@ -100,7 +100,7 @@ STATUSES = [
 @pytest.mark.parametrize(
     ("line", "status"), STATUSES, ids=lambda value: " ".join(value) if isinstance(value, tuple) else None
 )
-def test_the_exit_status_says_what_became_of_it(puller: Puller, line: tuple[str, ...], status: int) -> None:
+def test_exit_status_states_the_result(puller: Puller, line: tuple[str, ...], status: int) -> None:
     """The reference exits with 0 although the resource failed."""
     ended = puller("ensure", *line)
     assert ended.returncode == status, ended.stdout + ended.stderr
@@ -115,12 +115,12 @@ def test_a_working_directory_that_was_removed_is_named(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     ended = puller(*line)
-    what = "the working directory, where relative paths start, no longer exists"
-    assert (ended.returncode, ended.stderr) == (64, f"puller: {what}\n")
+    detail = "the working directory, where relative paths start, no longer exists"
+    assert (ended.returncode, ended.stderr) == (64, f"puller: {detail}\n")
     monkeypatch.chdir(tmp_path)  # so that cleanup code can still read the working directory
 
 
-def test_what_is_not_valid_is_said_without_lines_of_a_manifest(puller: Puller) -> None:
+def test_invalid_property_is_reported_without_manifest_lines(puller: Puller) -> None:
     ended = puller("ensure", "file", "/a", "--mode", "0999")
     assert ended.stderr.startswith("puller: file#/a: mode is '0999', expected octal digits")
 
@@ -166,9 +166,7 @@ def test_references_mean_the_events_of_the_session(puller: Puller, session: str)
     assert "exec#none: has no event in the session" in unknown.stderr
 
 
-def test_a_subscriber_is_refreshed_once_for_a_change_and_again_until_it_succeeds(
-    puller: Puller, session: str, tmp_path: Path
-) -> None:
+def test_subscriber_is_refreshed_until_it_succeeds(puller: Puller, session: str, tmp_path: Path) -> None:
     def ensure_file(text: str) -> None:
         puller(
             "ensure", "file", f"{tmp_path}/conf", "--content", text, *IDS, "--alias", "conf", session=session
@@ -225,8 +223,8 @@ def test_a_request_is_answered(
 ) -> None:
     """The reference always exits with 0 and does not record the event."""
     del name
-    given = write({"protocol": REQUEST, "type": "exec", "properties": properties})
-    ended = puller("ensure", "api", "pipe", given=given, session=session)
+    provided = write({"protocol": REQUEST, "type": "exec", "properties": properties})
+    ended = puller("ensure", "api", "pipe", given=provided, session=session)
     answer = json.loads(ended.stdout)
     assert (ended.returncode, answer["protocol"]) == (status, RESPONSE)
     assert {key: answer["state"][key] for key in state} == state
@@ -236,8 +234,8 @@ def test_a_request_is_answered(
 
 
 def test_an_answer_in_yaml(puller: Puller) -> None:
-    given = json.dumps({"protocol": REQUEST, "type": "exec", "properties": {"name": "true"}})
-    ended = puller("ensure", "api", "pipe", "--yaml", "--noop", given=given)
+    provided = json.dumps({"protocol": REQUEST, "type": "exec", "properties": {"name": "true"}})
+    ended = puller("ensure", "api", "pipe", "--yaml", "--noop", given=provided)
     state = yaml.load(ended.stdout, yaml.CSafeLoader)["state"]
     assert (state["noop"], state["noop_message"]) == (True, "Would have executed")
 
@@ -289,13 +287,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "request_", "message"), BAD, ids=[case[0] for case in BAD])
-def test_a_bad_request_is_answered_with_what_is_wrong(
+def test_bad_request_is_answered_with_the_error(
     puller: Puller, name: str, request_: Any, message: str
 ) -> None:
     """The reference reports an invalid protocol for each parse error, and exits with 0."""
     del name
-    given = request_ if isinstance(request_, str) else json.dumps(request_)
-    ended = puller("ensure", "api", "pipe", given=given)
+    provided = request_ if isinstance(request_, str) else json.dumps(request_)
+    ended = puller("ensure", "api", "pipe", given=provided)
     answer = json.loads(ended.stdout)
     assert (ended.returncode, set(answer)) == (64, {"protocol", "error", "problems"})
     assert message in answer["error"]
@@ -316,8 +314,8 @@ def test_a_bad_request_is_answered_with_what_is_wrong(
 def test_an_answer_has_problems_as_objects(
     puller: Puller, properties: Any, code: ProblemCode, property_: str
 ) -> None:
-    given = json.dumps({"protocol": REQUEST, "type": "exec", "properties": properties})
-    answer = json.loads(puller("ensure", "api", "pipe", given=given).stdout)
+    provided = json.dumps({"protocol": REQUEST, "type": "exec", "properties": properties})
+    answer = json.loads(puller("ensure", "api", "pipe", given=provided).stdout)
     (problem,) = answer["problems"]
     assert (problem["code"], problem.get("property", "")) == (code, property_)
     assert answer.get("state", answer)["problems"] == [problem]
@@ -327,10 +325,10 @@ def test_a_secret_is_in_no_output_and_no_session(puller: Puller, session: str, t
     """The reference writes all properties, with content and passwords, to world-readable files."""
     properties = {"name": f"{tmp_path}/key", "content": "{{ data.password }}"}
     properties |= {"owner": str(os.geteuid()), "group": str(os.getegid()), "mode": "0600"}
-    given = json.dumps({"protocol": REQUEST, "type": "file", "properties": properties})
+    provided = json.dumps({"protocol": REQUEST, "type": "file", "properties": properties})
     (tmp_path / "data.yaml").write_text("data:\n  # @sensitive\n  password: canary-7\n")
     options = ("--data", "data.yaml", "--diff")
-    ended = puller("ensure", "api", "pipe", *options, given=given, session=session)
+    ended = puller("ensure", "api", "pipe", *options, given=provided, session=session)
     assert (tmp_path / "key").read_text() == "canary-7", ended.stdout
     (tmp_path / "key").write_text("canary-7 old")
     line = ("ensure", "file", f"{tmp_path}/key", "--content", "{{ data.password }}", *IDS, *options)
@@ -369,13 +367,13 @@ def test_the_state_of_a_resource_is_shown(puller: Puller, tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_has_no_state_is_refused(puller: Puller, line: tuple[str, str], message: str) -> None:
+def test_type_without_state_is_refused(puller: Puller, line: tuple[str, str], message: str) -> None:
     ended = puller("state", *line)
     assert ended.returncode == 64
     assert message in ended.stderr
 
 
-def test_the_state_of_a_block_names_the_marker_that_was_looked_for(puller: Puller, tmp_path: Path) -> None:
+def test_state_of_a_block_names_its_marker(puller: Puller, tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     path.write_text("a\n")
     missing = yaml.load(puller("state", "block", str(path)).stdout, yaml.CSafeLoader)

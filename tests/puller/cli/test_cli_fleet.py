@@ -41,12 +41,12 @@ def test_reports_are_imported_and_the_fleet_is_told(place: Path, execute: Execut
     assert "5 hosts: 1 failed, 1 not heard of, 3 in order" in output
     assert "service#web: it is dead" in output
     status, output = execute("fleet", "status", "--format", "json")
-    found = json.loads(output)
-    assert (status, found["hosts"]) == (0, 5)
-    assert found["states"] == {"failed": 1, "silent": 1, "in-order": 3}
+    result = json.loads(output)
+    assert (status, result["hosts"]) == (0, 5)
+    assert result["states"] == {"failed": 1, "silent": 1, "in-order": 3}
 
 
-def test_hosts_are_chosen_by_what_holds_of_them(place: Path, execute: Execute) -> None:
+def test_hosts_are_selected_by_their_facts(place: Path, execute: Execute) -> None:
     at = now() - timedelta(minutes=5)
     bookworm = {"os": {"name": "Debian", "release": {"major": "12"}}, "tags": ["a", "b"], "virtual": False}
     deliver(
@@ -75,7 +75,7 @@ def test_hosts_are_chosen_by_what_holds_of_them(place: Path, execute: Execute) -
         assert execute("fleet", "status", *wrong)[0] == 64
 
 
-def test_what_hosts_say_reaches_no_terminal_as_it_is(place: Path, execute: Execute) -> None:
+def test_host_text_is_escaped_on_the_terminal(place: Path, execute: Execute) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}"
     bad = sent(
         _HOST, now(), evil, published=evil, failed={f"file#{evil}": evil}, restless={f"file#{evil}": evil}
@@ -91,9 +91,7 @@ def test_what_hosts_say_reaches_no_terminal_as_it_is(place: Path, execute: Execu
         assert not set(output) & {"\x1b", "\x07"}, output
 
 
-def test_files_that_are_no_reports_are_told_once_and_are_an_exit_status(
-    place: Path, execute: Execute
-) -> None:
+def test_invalid_report_files_are_reported_once_by_status(place: Path, execute: Execute) -> None:
     deliver(place, [sent(_HOST, now())])
     (place / _HOST / "bad.json").write_text("{")
     status, output = execute("fleet", "import", "reports")
@@ -121,7 +119,7 @@ def test_facts_are_written_and_hosts_are_forgotten(place: Path, execute: Execute
     assert "no report of any host was imported" in execute("fleet", "status")[1]
 
 
-def test_what_is_no_store_or_no_place_is_said(place: Path, execute: Execute) -> None:
+def test_invalid_store_or_directory_is_reported(place: Path, execute: Execute) -> None:
     for words in (["status"], ["facts", "--to", "x"], ["forget", "a"]):
         status, output = execute("fleet", *words)
         assert status not in (0, 1), output
@@ -144,7 +142,7 @@ def test_how_long_is_kept_and_who_is_silent_is_remembered(place: Path, execute: 
     assert execute("fleet", "import", "reports", "--keep", "never")[0] == 64
 
 
-def test_without_sqlalchemy_one_sentence_says_what_to_install(place: Path) -> None:
+def test_missing_sqlalchemy_names_the_install_command(place: Path) -> None:
     code = "import sys; sys.modules['sqlalchemy'] = None\nfrom puller.cli import main\nmain(sys.argv[1:])"
     for words in (["import", "reports"], ["status"], ["facts", "--to", "x"], ["forget", "a"]):
         done = subprocess.run(

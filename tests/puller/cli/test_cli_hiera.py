@@ -75,7 +75,7 @@ def looked_up(*arguments: str) -> Any:
     return json.loads(run("lookup", "--format", "json", *arguments).stdout)
 
 
-def test_one_object_with_a_member_for_each_key(control_repo: Path) -> None:
+def test_output_is_an_object_with_a_member_per_key(control_repo: Path) -> None:
     data = control_repo / "env/data"
     places = "; ".join(
         f"file: {data / path}, level '{level}', key 'port'"
@@ -102,7 +102,7 @@ def test_a_key_may_begin_with_a_dash(write: Write) -> None:
 
 
 @pytest.mark.usefixtures("control_repo")
-def test_one_value_is_printed_plain_and_several_by_name() -> None:
+def test_single_value_is_plain_and_several_are_named() -> None:
     assert run("lookup", "name", "--environment", "env", *HOST).stdout == "I am a.x\n"
     assert yaml.load(
         run("lookup", "port", "users", "--environment", "env", *HOST).stdout, yaml.CSafeLoader
@@ -128,7 +128,7 @@ def test_how_values_are_merged_can_be_said() -> None:
 
 
 @pytest.mark.usefixtures("control_repo")
-def test_facts_that_cannot_stand_alone_are_the_error_of_every_key(write: Write) -> None:
+def test_dependent_facts_are_an_error_of_every_key(write: Write) -> None:
     write({"none.json": "{}", "some.json": '{"fqdn": "a.b"}'})
     for file, message in (("none.json", "No facts available"), ("some.json", "they must all be overridden")):
         answer = looked_up("a", "b", "--environment", "env", "--facts", file, "--no-system-facts")
@@ -216,15 +216,15 @@ def test_every_key_and_the_levels_that_hold_it(control_repo: Path) -> None:
     ]
 
 
-def test_what_differs_between_two_hosts_and_which_level_makes_it_so(control_repo: Path) -> None:
+def test_differences_of_two_hosts_name_their_levels(control_repo: Path) -> None:
     result = run("diff", "--environment", "env", "--facts", "a.json", "--facts", "b.json", "--format", "json")
-    found = json.loads(result.stdout)
+    match = json.loads(result.stdout)
     node, common = (f"{control_repo}/env/data/{name}" for name in ("nodes/a.x.yaml", "common.yaml"))
-    assert found["port"] == {
+    assert match["port"] == {
         "a.json": {"found": True, "value": 8080, "from": [f'level "node" ({node})']},
         "b.json": {"found": True, "value": 80, "from": [f'level "common" ({common})']},
     }
-    assert sorted(found) == ["name", "port", "users"]
+    assert sorted(match) == ["name", "port", "users"]
     assert result.return_value == 1
     assert run("diff", "--environment", "env", "--facts", "a.json", "--facts", "a.json").return_value == 0
     with pytest.raises(UsageError, match="requires --facts twice"):
@@ -270,7 +270,7 @@ SECRETIVE = ("--environment", "env", "--private-key", "key.pem")
 
 
 @pytest.mark.usefixtures("secretive")
-def test_a_bare_lookup_shows_what_is_encrypted_as_puppet_does_and_masks_what_is_sensitive() -> None:
+def test_bare_lookup_shows_encrypted_and_masks_sensitive() -> None:
     answer = looked_up("password", "uri", "marked", *SECRETIVE)
     assert [answer[key]["value"] for key in ("password", "uri", "marked")] == [
         CANARY,

@@ -55,7 +55,7 @@ def test_an_unknown_system_is_answered_with_those_that_there_are(run: Run, tmp_p
     assert "did you mean 'rocky-9'" in run("render", ".", "--os", "rocky9", status=64)
 
 
-def test_custom_facts_of_this_machine_are_not_those_of_a_known_system(run: Run, tmp_path: Path) -> None:
+def test_custom_facts_do_not_leak_into_known_systems(run: Run, tmp_path: Path) -> None:
     directory = tmp_path / "facts.d"
     directory.mkdir(mode=0o755)
     (directory / "role.txt").write_text("role=web\n")
@@ -85,13 +85,13 @@ def test_saved_facts_are_read_by_the_option_for_facts(run: Run, tmp_path: Path) 
     assert stat.S_IMODE((tmp_path / "host.json").stat().st_mode) == 0o600
 
 
-def test_what_this_machine_is_can_be_saved(run: Run, tmp_path: Path) -> None:
+def test_facts_of_this_machine_can_be_saved(run: Run, tmp_path: Path) -> None:
     run("facts", "--save", "host.json")
 
     assert json.loads((tmp_path / "host.json").read_text())["kernel"] == "Linux"
 
 
-def test_saving_refuses_what_could_not_be_read_again(run: Run, tmp_path: Path) -> None:
+def test_saving_refuses_unreadable_names(run: Run, tmp_path: Path) -> None:
     assert run("facts", "--save", "host.txt", status=64) == (
         "puller: --save host.txt: a *.txt file holds text only, expected *.json or *.yaml\n"
     )
@@ -118,6 +118,6 @@ def test_options_about_all_facts_are_refused_for_one(run: Run) -> None:
 def test_custom_facts_are_left_out_unless_they_are_named(run: Run) -> None:
     about = ("facts", "--anonymous", "--fact", "role=web", "--fact", "owner=jane", "--format", "json")
     assert json.loads(run(*about)).keys() <= BUILT_IN.keys()
-    kept = json.loads(run(*about, "--keep", "role"))
-    assert kept["role"] == "web"
-    assert "owner" not in kept
+    remaining = json.loads(run(*about, "--keep", "role"))
+    assert remaining["role"] == "web"
+    assert "owner" not in remaining

@@ -82,11 +82,11 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-def test_what_a_shell_expands_is_ordinary_text(text: str) -> None:
+def test_shell_expansions_are_ordinary_text(text: str) -> None:
     assert not list(find_foreign(f"a:\n  - |\n    x {text} y\n"))
 
 
 @pytest.mark.parametrize("text", FOREIGN)
-def test_what_no_shell_knows_is_an_expression(text: str) -> None:
-    (found,) = find_foreign(f"a:\n  - |\n    x {text} y\n")
-    assert (found.line, text.startswith(found.text)) == (2, True)
+def test_text_unknown_to_shells_is_an_expression(text: str) -> None:
+    (result,) = find_foreign(f"a:\n  - |\n    x {text} y\n")
+    assert (result.line, text.startswith(result.text)) == (2, True)

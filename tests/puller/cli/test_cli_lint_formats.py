@@ -61,7 +61,7 @@ def test_people_get_a_line_for_each_and_a_summary(execute: Execute) -> None:
 
 
 @pytest.mark.usefixtures("web")
-def test_what_is_unchecked_is_listed_when_asked_for(execute: Execute) -> None:
+def test_unchecked_items_are_listed_on_request(execute: Execute) -> None:
     output = said(execute, "-v")[1]
     place = "web/manifest.yaml:7:13: unchecked: exec#a: command: {{ facts.nowhere }}: "
     assert f"{place}unknown key 'nowhere' in facts" in output
@@ -99,12 +99,12 @@ def test_programs_get_json(execute: Execute) -> None:
         "column": 5,
         "message": "unknown annotation @sensitve (did you mean '@sensitive'?)",
     }
-    assert [one["severity"] for one in findings] == ["warning", "error", "unchecked", "warning"]
+    assert [finding["severity"] for finding in findings] == ["warning", "error", "unchecked", "warning"]
     assert status == 1
 
 
 @pytest.mark.usefixtures("web")
-def test_github_gets_commands_with_what_ends_them_escaped(execute: Execute) -> None:
+def test_github_commands_are_escaped(execute: Execute) -> None:
     lines = said(execute, "--format", "github")[1].splitlines()
     assert lines[0].startswith("::warning file=web/manifest.yaml,line=2,col=9,title=unquoted-octal::0750 is")
     assert lines[1].startswith(
@@ -131,17 +131,17 @@ def sarif(output: str) -> dict[str, Any]:
     return document
 
 
-def test_sarif_is_what_the_schema_of_oasis_says(execute: Execute, web: Path) -> None:
+def test_sarif_matches_the_oasis_schema(execute: Execute, web: Path) -> None:
     document = sarif(said(execute, "--format", "sarif")[1])
     (run,) = document["runs"]
-    assert [(one["ruleId"], one["level"]) for one in run["results"]] == [
+    assert [(item["ruleId"], item["level"]) for item in run["results"]] == [
         ("unquoted-octal", "warning"),
         ("misspelt-annotation", "error"),
         ("depends-on-facts", "note"),
         ("foreign-expression", "warning"),
     ]
     rules = run["tool"]["driver"]["rules"]
-    assert all(rules[one["ruleIndex"]]["id"] == one["ruleId"] for one in run["results"])
+    assert all(rules[item["ruleIndex"]]["id"] == item["ruleId"] for item in run["results"])
     place = run["results"][0]["locations"][0]["physicalLocation"]
     assert place == {
         "artifactLocation": {"uri": "web/manifest.yaml"},
@@ -188,7 +188,7 @@ def test_junit_has_a_case_for_each_file(execute: Execute, web: Path) -> None:
     assert other.find("failure") is None
 
 
-def test_junit_of_a_sound_bundle_is_one_case_that_passes(execute: Execute, web: Path) -> None:
+def test_junit_of_a_valid_bundle_is_a_passing_case(execute: Execute, web: Path) -> None:
     (web / "manifest.yaml").write_text("resources: []\n")
     root = ET.fromstring(said(execute, "--format", "junit")[1])
     assert [list(case) for case in root.iter("testcase")] == [[]]
@@ -213,7 +213,7 @@ def test_no_form_shows_a_password(execute: Execute, web: Path, form: str) -> Non
         assert "hunter2" not in output
 
 
-def test_a_manifest_that_is_refused_is_linted_as_far_as_that_goes(execute: Execute, web: Path) -> None:
+def test_refused_manifest_is_linted_as_far_as_possible(execute: Execute, web: Path) -> None:
     path = web / "manifest.yaml"
     path.write_text(path.read_text().replace("- b: {", "- b: {comand: x, "))
     status, output = said(execute)
@@ -224,7 +224,7 @@ def test_a_manifest_that_is_refused_is_linted_as_far_as_that_goes(execute: Execu
     assert output.endswith("web: 2 errors, 2 warnings, 1 expression not checked\n")
 
 
-def test_an_unknown_property_is_found_though_its_value_needs_a_fact(execute: Execute, web: Path) -> None:
+def test_unknown_property_is_found_despite_unknown_facts(execute: Execute, web: Path) -> None:
     path = web / "manifest.yaml"
     path.write_text(path.read_text().replace('command: "echo {{', 'comand: "echo {{'))
     status, output = said(execute)
@@ -240,7 +240,7 @@ def test_text_that_is_no_yaml_is_an_error_with_its_place(execute: Execute, web: 
     assert said(execute)[0] == 1
 
 
-def test_what_is_not_there_ends_as_with_other_commands(execute: Execute) -> None:
+def test_missing_directory_has_the_common_exit_status(execute: Execute) -> None:
     status, output = execute("lint", "nowhere")
     assert (status, "does not exist" in output) == (64, True)
 
@@ -259,9 +259,7 @@ def test_what_is_not_there_ends_as_with_other_commands(execute: Execute) -> None
         ("@validate", "annotation"),
     ],
 )
-def test_an_annotation_that_is_nearly_one_is_an_error(
-    execute: Execute, web: Path, comment: str, rule: str
-) -> None:
+def test_misspelt_annotation_is_an_error(execute: Execute, web: Path, comment: str, rule: str) -> None:
     (web / "manifest.yaml").write_text(f"data:\n  # {comment}\n  token: a\nresources: []\n")
     status, output = said(execute)
     assert (status, f"[{rule}]" in output) == (int(rule == "misspelt-annotation"), True), output

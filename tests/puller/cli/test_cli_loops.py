@@ -60,12 +60,12 @@ def test_render_says_which_item_a_resource_comes_from(puller: Puller) -> None:
     }
 
 
-def test_explain_says_which_item_and_what_it_and_its_loop_have_used(puller: Puller) -> None:
-    (found,) = json.loads(
+def test_explain_names_the_loop_item_and_its_inputs(puller: Puller) -> None:
+    (result,) = json.loads(
         puller("explain", "exec#check shop", "web", "--fact", "role=db", "--format", "json").out
     )
-    assert found["item"] == "for name, vhost in data.vhosts: name is 'shop'"
-    assert {use["name"]: use["value"] for use in found["uses"]} == {
+    assert result["item"] == "for name, vhost in data.vhosts: name is 'shop'"
+    assert {use["name"]: use["value"] for use in result["uses"]} == {
         "data.vhosts": {"shop": {"port": 81}, "blog": {"port": 80}},
         "facts.role": "db",
     }
@@ -76,7 +76,7 @@ def test_explain_says_which_item_and_what_it_and_its_loop_have_used(puller: Pull
     ]
 
 
-def test_explain_finds_a_loop_that_cannot_be_evaluated_by_what_is_written(puller: Puller) -> None:
+def test_explain_finds_an_unevaluated_loop_by_its_source(puller: Puller) -> None:
     lines = puller("explain", "exec#mkfs {{ disk }}", "web").out.splitlines()
     assert lines[2:4] == [
         "  for disk in facts.disks",
@@ -150,7 +150,7 @@ def test_source_without_a_template_says_so(puller: Puller) -> None:
     assert (done.out, done.err) == ("", "puller: web/manifest.yaml: has no resources_template\n")
 
 
-def test_what_requires_the_alias_of_a_loop_that_cannot_be_evaluated_is_not_refused(
+def test_alias_of_an_unevaluated_loop_is_a_valid_requirement(
     puller: Puller,
 ) -> None:
     Path("one").mkdir()

@@ -42,27 +42,27 @@ def ann(monkeypatch: pytest.MonkeyPatch) -> None:
 def quarantine_of(say: Say) -> list[dict[str, Any]]:
     status, output = say("quarantine", "list", "--format", "json")
     assert status == 0
-    found: list[dict[str, Any]] = json.loads(output)
-    return found
+    results: list[dict[str, Any]] = json.loads(output)
+    return results
 
 
 def document(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_bytes())
-    return found
+    result: dict[str, Any] = json.loads(path.read_bytes())
+    return result
 
 
 # --- disable, enable ----------------------------------------------------------------------------------------
 
 
 def test_disabling_says_who_and_until_when_and_enabling_ends_it(say: Say, directories: Directories) -> None:
-    said = say("disable", "--reason", "TICKET-7:  restoring", "--until", "2999-01-02T03:04+01:00")
-    assert said.status == 0
-    assert said.output.startswith("disabled by ann since 20")
-    assert said.output.endswith(" UTC until 2999-01-02 02:04 UTC: TICKET-7: restoring\n")
+    output = say("disable", "--reason", "TICKET-7:  restoring", "--until", "2999-01-02T03:04+01:00")
+    assert output.status == 0
+    assert output.output.startswith("disabled by ann since 20")
+    assert output.output.endswith(" UTC until 2999-01-02 02:04 UTC: TICKET-7: restoring\n")
     hold = document(directories.disabled)
     assert (hold["by"], hold["until"]) == ("ann", "2999-01-02T02:04:00+00:00")
     ended = say("enable")
-    assert ended == (0, f"enabled; it was {said.output}")
+    assert ended == (0, f"enabled; it was {output.output}")
     assert not directories.disabled.exists()
     assert say("enable") == (0, "enabled; it was not disabled\n")
 
@@ -91,7 +91,7 @@ def test_without_sudo_it_is_the_user_of_the_process(
         (("--reason", "x", "--until", "soon"), "puller: --until is 'soon', expected a time such as"),
     ],
 )
-def test_a_hold_that_nobody_could_understand_is_refused(
+def test_invalid_hold_is_refused(
     say: Say, directories: Directories, words: tuple[str, ...], message: str
 ) -> None:
     refused = say("disable", *words)
@@ -104,15 +104,13 @@ def test_a_run_at_work_is_neither_waited_for_nor_forgotten(say: Say, directories
     with only_run(directories.run):
         directories.make()
         save_status(directories, "running")
-        said = say("disable", "--reason", "x")
-        assert said.status == 0
-        assert f"(process {os.getpid()}) and finishes; this hold is for the runs after it\n" in said.output
+        output = say("disable", "--reason", "x")
+        assert output.status == 0
+        assert f"(process {os.getpid()}) and finishes; this hold is for the runs after it\n" in output.output
         assert "the run after it applies again" in say("enable").output
 
 
-def test_a_state_directory_that_cannot_be_written_is_an_error_of_the_configuration(
-    say: Say, host: Host
-) -> None:
+def test_unwritable_state_directory_is_a_configuration_error(say: Say, host: Host) -> None:
     host.state.write_bytes(b"")
     refused = say("disable", "--reason", "x")
     assert refused.status == 78
@@ -123,12 +121,12 @@ def test_a_state_directory_that_cannot_be_written_is_an_error_of_the_configurati
 # --- quarantine ---------------------------------------------------------------------------------------------
 
 
-def test_what_is_quarantined_is_listed_for_people_and_programs(say: Say, directories: Directories) -> None:
+def test_quarantine_is_listed_as_text_and_json(say: Say, directories: Directories) -> None:
     assert say("quarantine", "list") == (0, "nothing is quarantined\n")
     assert quarantine_of(say) == []
     entry = Quarantine.load(directories, pytest.fail).add("web", "1.5.0", "b" * 64, "health check http: 500")
-    said = say("quarantine", "list")
-    assert said == (0, f"{entry}\n")
+    output = say("quarantine", "list")
+    assert output == (0, f"{entry}\n")
     assert quarantine_of(say) == [
         {
             "bundle": "web",
@@ -146,21 +144,21 @@ def test_what_is_quarantined_is_listed_for_people_and_programs(say: Say, directo
     ("words", "left"),
     [(("web", "1.5.0"), ["1.6.0", "2"]), (("web",), ["2"]), (("--all",), []), (("db",), None)],
 )
-def test_clearing_says_what_may_be_tried_again(
+def test_clearing_lists_the_released_versions(
     say: Say, directories: Directories, words: tuple[str, ...], left: list[str] | None
 ) -> None:
     quarantine = Quarantine.load(directories, pytest.fail)
     for number, (bundle, version) in enumerate([("web", "1.5.0"), ("web", "1.6.0"), ("base", "2")]):
         quarantine.add(bundle, version, str(number) * 64, f"reason {number}")
-    said = say("quarantine", "clear", *words)
-    assert said.status == 0
+    output = say("quarantine", "clear", *words)
+    assert output.status == 0
     if left is None:
-        assert said.output == "nothing of that is quarantined\n"
+        assert output.output == "nothing of that is quarantined\n"
         return
     assert [entry["version"] for entry in quarantine_of(say)] == left
     cleared = {"1.5.0", "1.6.0", "2"} - set(left)
-    assert len(said.output.splitlines()) == len(cleared)
-    for line, version in zip(said.output.splitlines(), sorted(cleared), strict=True):
+    assert len(output.output.splitlines()) == len(cleared)
+    for line, version in zip(output.output.splitlines(), sorted(cleared), strict=True):
         assert f" {version} may be tried again; it was quarantined: reason " in line
 
 
@@ -170,21 +168,19 @@ def test_clearing_wants_to_know_what(say: Say, words: tuple[str, ...]) -> None:
     assert refused == (64, "puller: quarantine clear: expected the name of a bundle, or --all\n")
 
 
-def test_a_damaged_quarantine_is_told_and_listing_leaves_it_alone(say: Say, directories: Directories) -> None:
+def test_damaged_quarantine_is_reported_and_kept(say: Say, directories: Directories) -> None:
     directories.make()
     directories.quarantine.write_bytes(b"{")
-    said = say("quarantine", "list")
-    assert said.status == 0
-    assert "quarantined versions may be tried again" in said.output
+    output = say("quarantine", "list")
+    assert output.status == 0
+    assert "quarantined versions may be tried again" in output.output
     assert directories.quarantine.read_bytes() == b"{"
 
 
 # --- pin, unpin ---------------------------------------------------------------------------------------------
 
 
-def test_a_pin_holds_what_is_enforced_against_the_channel(
-    say: Say, settled: Host, publisher: Publisher
-) -> None:
+def test_pin_keeps_the_enforced_version(say: Say, settled: Host, publisher: Publisher) -> None:
     assert say("pin", "web") == (0, "web is pinned to 1.0.0\n")
     publisher.publish("1.1.0")
     settled.run()
@@ -200,8 +196,8 @@ def test_a_pin_to_another_version_is_brought_by_the_next_run(
 ) -> None:
     publisher.publish("1.1.0")
     publisher.publish("1.2.0")
-    said = say("pin", "web", "1.1.0")
-    assert said == (0, "web is pinned to 1.1.0; enforced now: 1.0.0, the next run changes that\n")
+    output = say("pin", "web", "1.1.0")
+    assert output == (0, "web is pinned to 1.1.0; enforced now: 1.0.0, the next run changes that\n")
     settled.run()
     settled.assert_enforces("1.1.0")
 
@@ -235,7 +231,7 @@ def test_a_pin_and_the_configuration_must_not_differ(say: Say, host: Host, direc
     assert say("pin", "web", "1.5.0").status == 0
 
 
-def test_a_pin_to_what_is_quarantined_says_so(say: Say, directories: Directories) -> None:
+def test_pin_to_a_quarantined_version_is_reported(say: Say, directories: Directories) -> None:
     entry = Quarantine.load(directories, pytest.fail).add("web", "1.5.0", "b" * 64, "x")
     assert (
         f"{entry}; `puller quarantine clear web 1.5.0` lets it be tried" in say("pin", "web", "1.5.0").output
@@ -252,15 +248,15 @@ def test_a_pin_may_outlive_its_bundle_in_the_configuration(say: Say, host: Host)
 # --- rollback -----------------------------------------------------------------------------------------------
 
 
-def test_a_rollback_applies_what_was_good_and_never_takes_the_other_again(
+def test_rollback_quarantines_the_rejected_version(
     say: Say, settled: Host, publisher: Publisher, directories: Directories
 ) -> None:
     publisher.publish("1.1.0")
     settled.run()
     settled.assert_enforces("1.1.0")
-    said = say("rollback", "web", "--reason", "logins fail")
-    assert said.status == 0
-    assert "web 1.0.0 is current again, was 1.1.0\nweb 1.1.0 is quarantined (sha256 " in said.output
+    output = say("rollback", "web", "--reason", "logins fail")
+    assert output.status == 0
+    assert "web 1.0.0 is current again, was 1.1.0\nweb 1.1.0 is quarantined (sha256 " in output.output
     settled.assert_enforces("1.0.0")
     (entry,) = quarantine_of(say)
     assert (entry["version"], entry["reason"]) == ("1.1.0", "rolled back by ann: logins fail")
@@ -293,9 +289,7 @@ def test_quarantined_versions_of_the_past_are_only_counted(
     assert settled.status()["holds"]["past"] == 2
 
 
-def test_a_rollback_leads_to_the_last_good_version_and_not_to_one_between(
-    say: Say, settled: Host, publisher: Publisher
-) -> None:
+def test_rollback_skips_versions_that_never_passed(say: Say, settled: Host, publisher: Publisher) -> None:
     for version in ("1.1.0", "1.2.0"):
         publisher.publish(version, f"{publisher.story}      - 'false': {{}}\n")
         assert settled.run().status == 6
@@ -325,9 +319,9 @@ def test_a_rollback_leaves_applying_to_a_run_that_was_faster(
 
     with monkeypatch.context() as patched:
         patched.setattr("puller.cli.host.hold.run", busy)
-        said = say("rollback", "web")
-    assert said.status == 0
-    assert said.output.endswith("another run has just begun, and applies it\n")
+        output = say("rollback", "web")
+    assert output.status == 0
+    assert output.output.endswith("another run has just begun, and applies it\n")
     settled.run()
     settled.assert_enforces("1.0.0")
 
@@ -344,9 +338,9 @@ def test_a_rollback_asks_no_site(say: Say, settled: Host, publisher: Publisher, 
 def test_a_rollback_may_leave_applying_to_the_next_run(say: Say, settled: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0")
     settled.run()
-    said = say("rollback", "web", "--later")
-    assert said.status == 0
-    assert said.output.endswith("the next run applies it; `puller run` does it now\n")
+    output = say("rollback", "web", "--later")
+    assert output.status == 0
+    assert output.output.endswith("the next run applies it; `puller run` does it now\n")
     assert (settled.machine / "motd").read_text() == "Hello from 1.1.0\n"
     assert "\nweb 1.0.0 is to be applied by the next run, 1.1.0 was last\n" in say("status").output
     settled.run()
@@ -355,7 +349,7 @@ def test_a_rollback_may_leave_applying_to_the_next_run(say: Say, settled: Host, 
 
 
 @pytest.mark.parametrize("again", [("run",), ("rollback", "web")], ids=lambda words: words[0])
-def test_a_rollback_that_was_cut_short_is_finished_by_the_next_run_or_rollback(
+def test_interrupted_rollback_is_completed_later(
     say: Say, settled: Host, publisher: Publisher, directories: Directories, again: tuple[str, ...]
 ) -> None:
     publisher.publish("1.1.0")
@@ -368,7 +362,7 @@ def test_a_rollback_that_was_cut_short_is_finished_by_the_next_run_or_rollback(
     assert [entry["reason"] for entry in quarantine_of(say)] == ["the first step"]
 
 
-def test_there_is_one_rollback_and_not_a_second(say: Say, settled: Host, publisher: Publisher) -> None:
+def test_second_rollback_is_refused(say: Say, settled: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0")
     settled.run()
     say("rollback", "web")
@@ -400,15 +394,15 @@ def test_a_rollback_with_nothing_to_roll_back_to_is_refused(
     assert quarantine_of(say) == []
 
 
-def test_a_pin_to_what_was_rolled_back_is_pointed_out(say: Say, settled: Host, publisher: Publisher) -> None:
+def test_pin_to_a_rolled_back_version_is_reported(say: Say, settled: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0")
     settled.run()
     say("pin", "web")
-    said = say("rollback", "web", "--later")
-    assert "web is still pinned to 1.1.0, which is not tried again: pin it to another\n" in said.output
+    output = say("rollback", "web", "--later")
+    assert "web is still pinned to 1.1.0, which is not tried again: pin it to another\n" in output.output
 
 
-def test_after_a_rollback_damage_does_not_lead_back_to_what_was_given_up(
+def test_damage_after_a_rollback_does_not_restore_the_release(
     say: Say, settled: Host, publisher: Publisher, directories: Directories
 ) -> None:
     publisher.publish("1.1.0")
@@ -441,7 +435,7 @@ LOCKED = [("quarantine", "clear", "--all"), ("pin", "web", "1.0.0"), ("unpin", "
 
 
 @pytest.mark.parametrize("words", LOCKED, ids=lambda words: words[0])
-def test_what_a_run_reads_or_writes_is_not_changed_under_it(
+def test_state_in_use_by_a_run_is_not_changed(
     say: Say, settled: Host, directories: Directories, words: tuple[str, ...]
 ) -> None:
     before = {path: path.read_bytes() for path in settled.state.glob("*.json")}
@@ -464,7 +458,7 @@ def test_what_a_run_reads_or_writes_is_not_changed_under_it(
 
 
 @pytest.mark.parametrize("words", [("pin", "wep"), ("unpin", "wep"), ("rollback", "wep")])
-def test_a_bundle_that_the_configuration_does_not_name_is_an_error(say: Say, words: tuple[str, ...]) -> None:
+def test_unconfigured_bundle_is_an_error(say: Say, words: tuple[str, ...]) -> None:
     refused = say(*words)
     assert refused.status == 64
     assert refused.output == "puller: wep: the configuration names no such bundle (did you mean 'web'?)\n"
@@ -477,9 +471,7 @@ resources:
 """
 
 
-def test_what_a_failed_command_has_printed_does_nothing_to_the_terminal_of_who_asks(
-    say: Say, host: Host, publisher: Publisher
-) -> None:
+def test_output_of_failed_commands_is_escaped(say: Say, host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0", FAILING, files={})
     outputs = [host.run().output, say("status").output, say("status", "--check").output]
     outputs.append(say("status", "--format", "json").output)

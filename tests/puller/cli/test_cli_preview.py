@@ -87,10 +87,10 @@ def test_diffs_have_colour_where_it_is_wanted(
 ) -> None:
     (new / "templates/app.conf.j2").write_text("two\nport = {{ data.port }}\nname = {{ facts.name }}\n")
     command = ("preview", str(new), "--from", str(old), "--facts", str(fleet))
-    said = execute(*command, "--color", "always")[1]
-    assert "      \x1b[31m-one\x1b[0m\n      \x1b[32m+two\x1b[0m\n" in said
+    output = execute(*command, "--color", "always")[1]
+    assert "      \x1b[31m-one\x1b[0m\n      \x1b[32m+two\x1b[0m\n" in output
     assert (
-        said.replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[36m", "").replace("\x1b[0m", "")
+        output.replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[36m", "").replace("\x1b[0m", "")
         == execute(*command)[1]
     )
     for options in (("--format", "json"), ("--format", "markdown"), ("-o", str(tmp_path / "it"))):
@@ -98,7 +98,7 @@ def test_diffs_have_colour_where_it_is_wanted(
     assert "\x1b" not in (tmp_path / "it").read_text()
 
 
-def test_two_files_may_follow_one_option(execute: Execute, old: Path, new: Path, fleet: Path) -> None:
+def test_option_accepts_two_files(execute: Execute, old: Path, new: Path, fleet: Path) -> None:
     files = sorted(map(str, fleet.iterdir()))
     status, output = execute("preview", str(new), "--from", str(old), "--facts", *files)
     assert status == 0
@@ -149,8 +149,8 @@ def test_json_names_all_machines_and_changes(execute: Execute, old: Path, new: P
         "preview", str(new), "--from", str(old), "--facts", str(fleet), "--format", "json"
     )
     assert status == 2
-    found = json.loads(output)
-    (group,) = found["groups"]
+    result = json.loads(output)
+    (group,) = result["groups"]
     assert group["machines"] == ["web01", "web02", "web03", "web04"]
     changes = {change["reference"]: change for change in group["changes"]}
     assert changes["file#/etc/old"]["kind"] == "removed"
@@ -199,7 +199,7 @@ def test_a_damaged_release_is_no_side_of_a_preview(
     assert status == 10, output
 
 
-def test_a_directory_is_compared_with_what_its_channel_gives(
+def test_directory_is_compared_with_its_channel(
     execute: Execute, publisher: Publisher, old: Path, fleet: Path
 ) -> None:
     publisher.publish("1.4.0", MANIFEST, files={"templates/app.conf.j2": b"one\n"})
@@ -243,9 +243,7 @@ def test_a_file_may_hold_several_machines(execute: Execute, old: Path, tmp_path:
     assert (status, output) == (0, "2 of 2 machines (a, b): nothing changes\n")
 
 
-def test_a_machine_of_which_nothing_is_known_is_one_of_the_file(
-    execute: Execute, old: Path, tmp_path: Path
-) -> None:
+def test_unknown_machine_is_taken_from_the_file(execute: Execute, old: Path, tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text("a: {name: a, role: x, os: {}}\nb: {}\n")
     status, output = execute("preview", str(old), "--from", str(old), "--facts", str(tmp_path / "all.yaml"))
     assert status == 0
@@ -265,7 +263,7 @@ def test_how_a_bundle_is_applied_is_told(execute: Execute, old: Path, new: Path,
     assert CANARY not in output
 
 
-def test_what_is_skipped_for_a_requirement_that_fails_is_told(
+def test_resources_skipped_for_a_failure_are_shown(
     execute: Execute, old: Path, new: Path, fleet: Path
 ) -> None:
     manifest = MANIFEST.replace('subscribe: ["file', 'require: ["file#/etc/who"], subscribe: ["file')
@@ -285,7 +283,7 @@ def test_what_is_skipped_for_a_requirement_that_fails_is_told(
         (f"file: [{{/srv: {TREE}, mode: '0644'}}}}]", False),
     ],
 )
-def test_a_file_of_a_tree_that_becomes_a_program_is_told_where_no_mode_decides(
+def test_new_executable_bit_of_a_tree_file_is_shown(
     execute: Execute, tmp_path: Path, fleet: Path, resource: str, is_told: bool
 ) -> None:
     for side in ("old", "new"):
@@ -298,7 +296,7 @@ def test_a_file_of_a_tree_that_becomes_a_program_is_told_where_no_mode_decides(
     assert (status, "/srv/run executable false → true" in output) == (2 * is_told, is_told), output
 
 
-def test_data_that_fails_on_one_machine_is_told_of_that_one(execute: Execute, tmp_path: Path) -> None:
+def test_data_failure_names_its_machine(execute: Execute, tmp_path: Path) -> None:
     for side, value in (("old", "1"), ("new", "%{facts.os.family.name}")):
         (tmp_path / side / "data").mkdir(parents=True)
         (tmp_path / side / "manifest.yaml").write_text(MANIFEST.replace("{{ facts.role }}", "{{ data.a }}"))
@@ -354,7 +352,7 @@ def test_without_an_old_bundle_nothing_can_be_compared(execute: Execute, old: Pa
 
 
 @pytest.mark.parametrize("here", ["work", "elsewhere"])
-def test_the_site_here_or_beside_the_bundle_is_meant_by_who_names_none(
+def test_default_site_is_here_or_beside_the_bundle(
     execute: Execute,
     publisher: Publisher,
     old: Path,
@@ -421,7 +419,7 @@ def test_a_server_that_is_away_is_told(
     assert (status, "timestamp.json" in output) == (14, True), output
 
 
-def test_what_a_server_gives_is_trusted_as_a_host_trusts_it(
+def test_answers_of_a_server_are_verified_like_on_a_host(
     execute: Execute, publisher: Publisher, web: Web, old: Path, fleet: Path, tmp_path: Path
 ) -> None:
     publisher.publish("1.4.0")
@@ -453,7 +451,7 @@ def test_a_file_that_cannot_be_written_is_named(
     assert f"{to}: cannot be written: " in output
 
 
-def test_data_is_given_to_both_sides_and_its_secrets_are_not_shown(
+def test_given_data_reach_both_sides_and_secrets_are_masked(
     execute: Execute, old: Path, new: Path, fleet: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "values.yaml").write_text("data:\n  port: 8081\n")
@@ -527,9 +525,9 @@ def test_tests_of_a_goss_file_that_change_are_told(execute: Execute, tmp_path: P
         )
     (tmp_path / "a.json").write_text('{"os": {"name": "Debian"}}')
     sources = (str(tmp_path / "new"), "--from", str(tmp_path / "old"))
-    status, said = execute("preview", *sources, "--facts", str(tmp_path / "a.json"))
+    status, output = execute("preview", *sources, "--facts", str(tmp_path / "a.json"))
     assert status == 2
-    assert "health_checks: files/goss.yaml sha256 " in said
-    assert "exec#after" not in said, "another question is no change of the machine"
+    assert "health_checks: files/goss.yaml sha256 " in output
+    assert "exec#after" not in output, "another question is no change of the machine"
     shutil.copytree(tmp_path / "old", tmp_path / "new", dirs_exist_ok=True)
     assert execute("preview", *sources, "--facts", str(tmp_path / "a.json"))[0] == 0

@@ -72,7 +72,7 @@ def files(directory: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize(("text", "sentence"), BROKEN.values(), ids=BROKEN)
-def test_what_cannot_work_is_neither_built_nor_published(
+def test_broken_bundles_are_neither_built_nor_published(
     web: Path, new_site: Path, execute: Execute, text: str, sentence: str
 ) -> None:
     (web / "manifest.yaml").write_text(f"{text}\n")
@@ -94,7 +94,9 @@ def test_what_cannot_work_is_neither_built_nor_published(
 
 
 @pytest.mark.parametrize("text", SOUND.values(), ids=SOUND)
-def test_what_hosts_could_mend_is_published(web: Path, new_site: Path, execute: Execute, text: str) -> None:
+def test_host_dependent_problems_do_not_block_publishing(
+    web: Path, new_site: Path, execute: Execute, text: str
+) -> None:
     (web / "manifest.yaml").write_text(f"{text}\n")
     shutil.copytree(new_site, "site")
     assert execute("bundle", "build", "web", "--version", "1.0.0")[0] == 0

@@ -168,7 +168,7 @@ def test_a_template_that_fails_shows_the_line(
         (("latin", "--engine", "jet"), 13, "is not usable: 'utf-8' codec can't decode"),
     ],
 )
-def test_what_cannot_be_rendered_says_why(
+def test_failed_render_states_the_reason(
     render: Render, tmp_path: Path, arguments: tuple[str, ...], status: int, message: str
 ) -> None:
     (tmp_path / "tree").mkdir()

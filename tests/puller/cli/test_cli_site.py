@@ -44,13 +44,15 @@ def made(new_site: Path) -> Path:
 
 
 def test_from_nothing_to_a_published_bundle_the_output_leads_on() -> None:
-    said = run("init", "site", "--no-passphrase").output
-    assert "site: a new site; its keys are in site/keys, NOT encrypted: who can read them can publish" in said
-    assert "copy site/root.json to /etc/puller/root.json on each host" in said
-    assert "puller site publish site BUNDLE --version 1.0.0" in said
-    said = run("publish", "site", "web", "--version", "1.0.0").output
-    assert "web 1.0.0 is in channel stable, for all hosts (" in said
-    assert "puller site push site www:/srv/www/puller" in said
+    output = run("init", "site", "--no-passphrase").output
+    assert (
+        "site: a new site; its keys are in site/keys, NOT encrypted: who can read them can publish" in output
+    )
+    assert "copy site/root.json to /etc/puller/root.json on each host" in output
+    assert "puller site publish site BUNDLE --version 1.0.0" in output
+    output = run("publish", "site", "web", "--version", "1.0.0").output
+    assert "web 1.0.0 is in channel stable, for all hosts (" in output
+    assert "puller site push site www:/srv/www/puller" in output
 
 
 def test_a_library_is_published_with_the_bundle(made: Path) -> None:
@@ -71,11 +73,11 @@ def test_a_library_is_published_with_the_bundle(made: Path) -> None:
         run("publish", "site", "web", "--version", "1.1.0")
 
 
-def test_publishing_again_says_what_it_means(made: Path) -> None:
-    said = run("publish", "site", "web", "--version", "1.0.0").output
-    assert said == "web 1.0.0 is already in channel stable, for all hosts: unchanged\n"
-    said = run("publish", "site", "web", "--version", "1.1.0").output
-    assert "web 1.1.0 is in channel stable, was 1.0.0, for all hosts (" in said
+def test_republishing_states_the_result(made: Path) -> None:
+    output = run("publish", "site", "web", "--version", "1.0.0").output
+    assert output == "web 1.0.0 is already in channel stable, for all hosts: unchanged\n"
+    output = run("publish", "site", "web", "--version", "1.1.0").output
+    assert "web 1.1.0 is in channel stable, was 1.0.0, for all hosts (" in output
     (made.parent / "web/more").write_text("other contents")
     with pytest.raises(PublishError, match="give it a new version"):
         run("publish", "site", "web", "--version", "1.1.0")
@@ -83,8 +85,8 @@ def test_publishing_again_says_what_it_means(made: Path) -> None:
 
 def test_a_name_and_a_channel_can_be_given(made: Path) -> None:
     run("publish", str(made), "web", "--version", "2.0.0", "--name", "shop", "--channel", "canary")
-    said = run("list", "site").output
-    assert [line.split()[:3] for line in said.splitlines()[:3]] == [
+    output = run("list", "site").output
+    assert [line.split()[:3] for line in output.splitlines()[:3]] == [
         ["CHANNEL", "BUNDLE", "VERSION"],
         ["canary", "shop", "2.0.0"],
         ["stable", "web", "1.0.0"],
@@ -92,9 +94,9 @@ def test_a_name_and_a_channel_can_be_given(made: Path) -> None:
 
 
 def test_the_list_shows_when_signatures_expire(made: Path) -> None:
-    said = run("list", str(made)).output
-    assert "root       1        20" in said
-    assert "UTC  in 6 days" in said
+    output = run("list", str(made)).output
+    assert "root       1        20" in output
+    assert "UTC  in 6 days" in output
 
 
 def test_an_empty_site_is_listed_as_such() -> None:
@@ -102,11 +104,11 @@ def test_an_empty_site_is_listed_as_such() -> None:
     assert "site: nothing is published yet" in run("list", "site").output
 
 
-def test_refresh_says_what_it_signed(made: Path) -> None:
+def test_refresh_lists_signed_roles(made: Path) -> None:
     assert "site: signed again: timestamp\n" in run("refresh", str(made)).output
 
 
-def test_verify_says_what_it_looked_at(made: Path) -> None:
+def test_verify_lists_checked_items(made: Path) -> None:
     assert "site/public: 3 published files, " in run("verify", str(made)).output
     (bundle,) = made.glob("public/targets/web/*.tar.gz")
     bundle.write_bytes(b"")
@@ -133,12 +135,12 @@ def test_lifetimes_can_be_chosen() -> None:
         (["serve", "site", "--port", "70000"], "70000 is not in the range"),
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(arguments: list[str], message: str) -> None:
+def test_contradictory_options_are_a_usage_error(arguments: list[str], message: str) -> None:
     assert message in run(*arguments, ok=False).output
 
 
 @pytest.mark.parametrize("command", ["publish", "list", "refresh", "verify", "serve"])
-def test_what_is_no_site_is_said_to_be_none(command: str) -> None:
+def test_directory_without_a_site_is_reported(command: str) -> None:
     arguments = ["web", "--version", "1"] if command == "publish" else []
     with pytest.raises(PublishError, match="web: is not a site; `puller site init` makes one"):
         run(command, "web", *arguments)
@@ -165,26 +167,27 @@ def hosts_in_list(bundle: str = "web", channel: str = "stable") -> str:
 
 
 def test_a_rollout_is_published_for_a_part_of_the_hosts(made: Path) -> None:
-    said = first_line("publish", "site", "web", "--version", "1.1.0", "--percent", "12.5")
+    output = first_line("publish", "site", "web", "--version", "1.1.0", "--percent", "12.5")
     assert (
-        "web 1.1.0 is in channel stable, was 1.0.0, for 12.5 % of the hosts; other hosts run 1.0.0 (" in said
+        "web 1.1.0 is in channel stable, was 1.0.0, for 12.5 % of the hosts; other hosts run 1.0.0 ("
+        in output
     )
     assert hosts_in_list() == "12.5 % of the hosts; other hosts run 1.0.0"
 
 
 def test_a_rollout_is_published_that_grows_from_a_time_on(made: Path) -> None:
     start = ["--over", "24h", "--start", "2126-11-20T22:00+01:00"]
-    said = first_line("publish", "site", "web", "--version", "1.1.0", *start)
+    output = first_line("publish", "site", "web", "--version", "1.1.0", *start)
     growing = (
         "0 % of the hosts, growing from 2126-11-20 21:00 UTC to 2126-11-21 21:00 UTC; other hosts run 1.0.0"
     )
-    assert f"web 1.1.0 is in channel stable, was 1.0.0, for {growing} (" in said
+    assert f"web 1.1.0 is in channel stable, was 1.0.0, for {growing} (" in output
     assert hosts_in_list() == growing
 
 
 def test_publishing_the_rollout_again_says_how_far_it_is(rollout: Path) -> None:
-    said = run("publish", "site", "web", "--version", "1.1.0", "--percent", "10").output
-    assert said == (
+    output = run("publish", "site", "web", "--version", "1.1.0", "--percent", "10").output
+    assert output == (
         "web 1.1.0 is already in channel stable, for 10 % of the hosts; other hosts run 1.0.0: unchanged\n"
     )
     with pytest.raises(PublishError, match=r"is on its way, now at 10 % of the hosts; `puller site rollout`"):
@@ -215,14 +218,14 @@ def test_a_rollout_grows_is_halted_goes_on_and_is_completed(rollout: Path) -> No
 
 def test_the_commands_that_a_halt_names_are_the_right_ones(rollout: Path) -> None:
     for name in ("Resume", "Roll back"):
-        said = run("halt", "site", "web").output
-        (line,) = (line for line in said.splitlines() if line.startswith(f"{name}: "))
+        output = run("halt", "site", "web").output
+        (line,) = (line for line in output.splitlines() if line.startswith(f"{name}: "))
         run(*line.split("puller site ")[1].split())
     assert hosts_in_list() == "all hosts"
     assert run("list", "site").output.splitlines()[1].split()[2] == "1.0.0"
 
 
-def test_rolling_back_says_what_becomes_of_the_rollout(rollout: Path) -> None:
+def test_rollback_states_the_end_of_the_rollout(rollout: Path) -> None:
     assert run("back", "site", "web").output.splitlines()[:2] == [
         "web 1.0.0 is in channel stable, was 1.1.0, for all hosts",
         "The rollout of web 1.1.0 ends at 10 %: its hosts get 1.0.0 as all others",
@@ -232,27 +235,29 @@ def test_rolling_back_says_what_becomes_of_the_rollout(rollout: Path) -> None:
     )
 
 
-def test_a_rollout_over_a_rollout_says_what_becomes_of_the_first(rollout: Path) -> None:
-    said = run("publish", "site", "web", "--version", "1.2.0", "--percent", "5").output.splitlines()
-    assert "for 5 % of the hosts; other hosts run 1.0.0" in said[0]
-    assert said[1] == (
+def test_second_rollout_states_the_end_of_the_first(rollout: Path) -> None:
+    output = run("publish", "site", "web", "--version", "1.2.0", "--percent", "5").output.splitlines()
+    assert "for 5 % of the hosts; other hosts run 1.0.0" in output[0]
+    assert output[1] == (
         "The rollout of web 1.1.0 ends at 10 %: its hosts roll back to 1.0.0 until 1.2.0 reaches them"
     )
 
 
-def test_a_rollout_over_a_first_rollout_moves_nobody_back(made: Path) -> None:
+def test_rollout_over_a_first_rollout_moves_hosts_forward_only(made: Path) -> None:
     for version in ("1.0.0", "1.1.0"):
-        said = run("publish", "site", "web", "--name", "shop", "--version", version, "--percent", "10").output
-        assert "for 10 % of the hosts; other hosts keep their versions" in said
-    assert "The rollout of shop 1.0.0 ends at 10 %: its hosts stay on it until 1.1.0 reaches them" in said
+        output = run(
+            "publish", "site", "web", "--name", "shop", "--version", version, "--percent", "10"
+        ).output
+        assert "for 10 % of the hosts; other hosts keep their versions" in output
+    assert "The rollout of shop 1.0.0 ends at 10 %: its hosts stay on it until 1.1.0 reaches them" in output
 
 
-def test_a_release_is_promoted_in_a_rollout_and_withdrawn_where_it_was(made: Path) -> None:
+def test_release_is_promoted_by_a_rollout_and_withdrawn(made: Path) -> None:
     run("publish", "site", "web", "--version", "1.1.0", "--channel", "canary")
-    said = first_line("promote", "site", "web", "--from", "canary", "--to", "stable", "--percent", "1")
-    assert said == "web 1.1.0 is in channel stable, was 1.0.0, for 1 % of the hosts; other hosts run 1.0.0"
-    said = first_line("withdraw", "site", "web", "--channel", "canary")
-    assert said == "web 1.1.0 has left channel canary. Its hosts keep their version."
+    output = first_line("promote", "site", "web", "--from", "canary", "--to", "stable", "--percent", "1")
+    assert output == "web 1.1.0 is in channel stable, was 1.0.0, for 1 % of the hosts; other hosts run 1.0.0"
+    output = first_line("withdraw", "site", "web", "--channel", "canary")
+    assert output == "web 1.1.0 has left channel canary. Its hosts keep their version."
     assert "canary" not in run("list", "site").output
 
 
@@ -336,7 +341,7 @@ def test_a_passphrase_from_the_environment_is_taken() -> None:
         run("refresh", "site", env={"PULLER_PASSPHRASE": "open barley"})
 
 
-def test_without_a_terminal_nobody_is_asked() -> None:
+def test_without_a_terminal_there_is_no_prompt() -> None:
     with pytest.raises(
         KeyFileError, match=r"no terminal for a prompt: use --passphrase-file or \$PULLER_PASSPHRASE"
     ):
@@ -350,12 +355,12 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_terminal")
-def test_at_a_terminal_a_passphrase_is_asked_for_twice_at_first_and_then_once() -> None:
-    said = run("init", "site", input="open sesame\nopen sesame\n").output
-    assert "Passphrase for the new keys: " in said
-    said = publish(input="open sesame\n").output
-    assert said.count("Passphrase of site/keys/") == 1
-    assert "open sesame" not in said
+def test_new_passphrase_is_requested_twice_on_a_terminal() -> None:
+    output = run("init", "site", input="open sesame\nopen sesame\n").output
+    assert "Passphrase for the new keys: " in output
+    output = publish(input="open sesame\n").output
+    assert output.count("Passphrase of site/keys/") == 1
+    assert "open sesame" not in output
 
 
 @pytest.mark.usefixtures("_terminal")
@@ -400,7 +405,7 @@ def served(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
     thread.join()
 
 
-def test_what_is_public_is_served_as_a_real_server_should(served: Ask, made: Path) -> None:
+def test_public_files_are_served_like_on_a_real_server(served: Ask, made: Path) -> None:
     (bundle,) = made.glob("public/targets/web/*.tar.gz")
     expected = {
         "/metadata/timestamp.json": (200, "no-cache"),
@@ -412,11 +417,11 @@ def test_what_is_public_is_served_as_a_real_server_should(served: Ask, made: Pat
         "/../keys/": (404, "no-cache"),
         "/../site.yaml": (404, "no-cache"),
     }
-    found = {path: served(path) for path in expected}
+    result = {path: served(path) for path in expected}
     assert {
-        path: (status, headers["Cache-Control"]) for path, (status, headers, _) in found.items()
+        path: (status, headers["Cache-Control"]) for path, (status, headers, _) in result.items()
     } == expected
-    assert found[f"/targets/web/{bundle.name}"][2] == bundle.read_bytes()
+    assert result[f"/targets/web/{bundle.name}"][2] == bundle.read_bytes()
 
 
 def test_a_port_that_is_taken_is_named(made: Path) -> None:

@@ -23,29 +23,29 @@ def test_a_document_is_published_listed_and_withdrawn(site: str, tmp_path: Path,
     file = tmp_path / "exports.yaml"
     for text in ("data: {a: 1}\n", "data: {a: 2}\n", "data: {a: 1}\n"):
         file.write_text(text)
-        status, said = execute("site", "data", site, str(file), "--noop")
-        assert (status, "site data exports would be published" in said) == (0, True)
-        status, said = execute("site", "data", site, str(file))
-        assert (status, f"site data exports is published ({len(text)} bytes, sha256 " in said) == (0, True)
-        status, said = execute("site", "data", site, str(file))
-        assert (status, "is as it was published before" in said) == (0, True)
-    status, said = execute("site", "list", site)
-    assert "SITE DATA" in said
-    assert "exports" in said
+        status, output = execute("site", "data", site, str(file), "--noop")
+        assert (status, "site data exports would be published" in output) == (0, True)
+        status, output = execute("site", "data", site, str(file))
+        assert (status, f"site data exports is published ({len(text)} bytes, sha256 " in output) == (0, True)
+        status, output = execute("site", "data", site, str(file))
+        assert (status, "is as it was published before" in output) == (0, True)
+    status, output = execute("site", "list", site)
+    assert "SITE DATA" in output
+    assert "exports" in output
     (listed,) = json.loads(execute("site", "list", site, "--format", "json")[1])["data"]
     assert (listed["name"], listed["size"]) == ("exports", 13)
     assert "1 published files" in execute("site", "verify", site)[1]
-    status, said = execute("site", "data", site, "--withdraw", "exports")
-    assert (status, said) == (0, f"{site}: site data exports is no longer published\n")
+    status, output = execute("site", "data", site, "--withdraw", "exports")
+    assert (status, output) == (0, f"{site}: site data exports is no longer published\n")
     assert "nothing is published yet" in execute("site", "list", site)[1]
 
 
 def test_the_name_is_that_of_the_file_or_another_one(site: str, tmp_path: Path, execute: Execute) -> None:
     (tmp_path / "one.two.json").write_text('{"data": {"a": 1}}')
-    said = execute("site", "data", site, "one.two.json", "--format", "json")[1]
-    assert json.loads(said)["name"] == "one"
-    said = execute("site", "data", site, "one.two.json", "--name", "other", "--format", "json")[1]
-    assert json.loads(said)["changed"] is True
+    output = execute("site", "data", site, "one.two.json", "--format", "json")[1]
+    assert json.loads(output)["name"] == "one"
+    output = execute("site", "data", site, "one.two.json", "--name", "other", "--format", "json")[1]
+    assert json.loads(output)["changed"] is True
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_name_is_that_of_the_file_or_another_one(site: str, tmp_path: Path, 
         (None, 64, "no such file"),
     ],
 )
-def test_what_hosts_could_not_read_is_refused(
+def test_unreadable_site_data_are_refused(
     site: str, tmp_path: Path, execute: Execute, text: bytes | None, status: int, said: str
 ) -> None:
     if text is not None:

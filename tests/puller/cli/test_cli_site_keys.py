@@ -55,14 +55,14 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def listed() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(run("keys", "list", "site", "--format", "json"))
-    return found
+    results: list[dict[str, Any]] = json.loads(run("keys", "list", "site", "--format", "json"))
+    return results
 
 
 def key_of(role: str) -> str:
     """Return the id of a role's only key."""
-    (found,) = (key["key"] for key in listed() if key["role"] == role)
-    return str(found)
+    (result,) = (key["key"] for key in listed() if key["role"] == role)
+    return str(result)
 
 
 # --- keys ---------------------------------------------------------------------------------------------------
@@ -80,12 +80,12 @@ def test_the_list_shows_roles_thresholds_and_places() -> None:
 @pytest.mark.usefixtures("made")
 def test_a_replaced_key_is_accounted_for() -> None:
     old = key_of("timestamp")
-    said = run("rotate", "site", "timestamp", PLAIN)
-    assert "site: in force, signed again: root, timestamp\n" in said
-    assert f"  - timestamp: new key {key_of('timestamp')} (ed25519)\n" in said
-    assert f"  - timestamp: the key {old} (ed25519) is taken away\n" in said
-    assert f"site/keys/retired/timestamp-{old[:12]}.pem: an unused key" in said
-    assert "puller site push site www:/srv/www/puller" in said
+    output = run("rotate", "site", "timestamp", PLAIN)
+    assert "site: in force, signed again: root, timestamp\n" in output
+    assert f"  - timestamp: new key {key_of('timestamp')} (ed25519)\n" in output
+    assert f"  - timestamp: the key {old} (ed25519) is taken away\n" in output
+    assert f"site/keys/retired/timestamp-{old[:12]}.pem: an unused key" in output
+    assert "puller site push site www:/srv/www/puller" in output
 
 
 @pytest.mark.usefixtures("made")
@@ -118,7 +118,7 @@ def test_keys_and_thresholds_change_by_their_commands() -> None:
     ],
 )
 @pytest.mark.usefixtures("made")
-def test_what_cannot_be_meant_is_a_usage_error(arguments: list[str], message: str) -> None:
+def test_contradictory_options_are_a_usage_error(arguments: list[str], message: str) -> None:
     assert message in run(*arguments, status=2)
 
 
@@ -139,13 +139,13 @@ def test_what_cannot_be_meant_is_a_usage_error(arguments: list[str], message: st
     ],
     ids=" ".join,
 )
-def test_what_is_no_site_is_said_to_be_none(arguments: list[str]) -> None:
+def test_directory_without_a_site_is_reported(arguments: list[str]) -> None:
     with pytest.raises(PublishError, match=r"\.: is not a site; `puller site init` makes one"):
         run(*arguments)
 
 
 @pytest.mark.usefixtures("made")
-def test_a_role_with_several_keys_wants_to_know_which_one_a_given_key_replaces() -> None:
+def test_replacing_in_a_role_of_several_keys_requires_a_key_id() -> None:
     run("keys", "new", "alice.pem", PLAIN)
     run("keys", "add", "site", "targets", PLAIN)
     message = "targets has several keys: say with --key which one is replaced"
@@ -153,7 +153,7 @@ def test_a_role_with_several_keys_wants_to_know_which_one_a_given_key_replaces()
 
 
 @pytest.mark.usefixtures("made")
-def test_a_key_that_cannot_be_had_says_what_is_missing() -> None:
+def test_unavailable_key_states_the_reason() -> None:
     with pytest.raises(TokenError, match=r"file:x: is not the URI of a signing key, expected one of hsm:2"):
         run("keys", "add", "site", "root", "--uri", "file:x")
     with pytest.raises(TokenError, match="hsm:2: does not give a key: PYKCS11LIB environment variable"):
@@ -164,9 +164,9 @@ def test_a_key_that_cannot_be_had_says_what_is_missing() -> None:
 
 
 def test_a_key_is_made_away_from_any_site() -> None:
-    said = run("keys", "new", "alice.pem", "--passphrase-file", "pass")
+    output = run("keys", "new", "alice.pem", "--passphrase-file", "pass")
     signer = load_signer(Path("alice.pem"), lambda _: b"open sesame")
-    assert f"alice.pem: a new key, {signer.public_key.keyid}. Keep it" in said
+    assert f"alice.pem: a new key, {signer.public_key.keyid}. Keep it" in output
     assert load_public_key(Path("alice.pub")).public == signer.public_key
     assert Path("alice.pem").stat().st_mode & 0o777 == 0o600
     shown = run("keys", "public", "--key", "alice.pem", "--passphrase-file", "pass")
@@ -197,18 +197,18 @@ def test_a_new_key_has_the_passphrase_of_the_others() -> None:
 
 @pytest.mark.usefixtures("sealed", "_terminal")
 def test_the_passphrase_is_asked_for_once() -> None:
-    said = run("rotate", "site", "timestamp", input="open sesame\n")
-    assert said.count("Passphrase of site/keys/") == 1
-    assert "open sesame" not in said
+    output = run("rotate", "site", "timestamp", input="open sesame\n")
+    assert output.count("Passphrase of site/keys/") == 1
+    assert "open sesame" not in output
 
 
 @pytest.mark.usefixtures("sealed")
 def test_the_passphrase_is_changed_from_file_or_environment() -> None:
     Path("new").write_text("open barley\n")
-    said = run("keys", "passphrase", "site", "--passphrase-file", "pass", "--new-passphrase-file", "new")
-    assert said.count("written with the new passphrase") == 4
-    said = run("keys", "passphrase", "site", "--new-passphrase-file", "new", env={"PULLER_PASSPHRASE": "x"})
-    assert "all key files have this passphrase already: nothing to do" in said
+    output = run("keys", "passphrase", "site", "--passphrase-file", "pass", "--new-passphrase-file", "new")
+    assert output.count("written with the new passphrase") == 4
+    output = run("keys", "passphrase", "site", "--new-passphrase-file", "new", env={"PULLER_PASSPHRASE": "x"})
+    assert "all key files have this passphrase already: nothing to do" in output
     environment = {"PULLER_PASSPHRASE": "open barley", "PULLER_NEW_PASSPHRASE": "open rye"}
     run("keys", "passphrase", "site", env=environment)
     run("refresh", "site", env={"PULLER_PASSPHRASE": "open rye"})
@@ -219,13 +219,13 @@ def test_the_passphrase_is_changed_from_file_or_environment() -> None:
 
 @pytest.mark.usefixtures("sealed", "_terminal")
 def test_the_new_passphrase_is_asked_for_twice() -> None:
-    said = run("keys", "passphrase", "site", input="open barley\nopen barley\nopen sesame\n")
-    assert said.count("written with the new passphrase") == 4
+    output = run("keys", "passphrase", "site", input="open barley\nopen barley\nopen sesame\n")
+    assert output.count("written with the new passphrase") == 4
     run("refresh", "site", input="open barley\n")
 
 
 @pytest.mark.usefixtures("sealed")
-def test_without_a_terminal_the_new_passphrase_must_come_from_somewhere() -> None:
+def test_new_passphrase_requires_a_terminal_or_a_file() -> None:
     with pytest.raises(KeyFileError, match=r"use --new-passphrase-file or \$PULLER_NEW_PASSPHRASE"):
         run("keys", "passphrase", "site", "--passphrase-file", "pass")
 
@@ -249,18 +249,18 @@ def test_a_change_travels_to_its_signer_and_back(office: Path) -> None:
     assert "A change is pending, and waits for 1 more signature by the root keys: " in run(
         "keys", "list", "site"
     )
-    said = run("root", "export", str(office), "next.json")
-    assert "puller site root sign next.json --key KEY.pem" in said
-    assert "  puller site root import site next.json" in said
-    said = run("root", "sign", "next.json", "--key", "alice.pem", "--yes")
+    output = run("root", "export", str(office), "next.json")
+    assert "puller site root sign next.json --key KEY.pem" in output
+    assert "  puller site root import site next.json" in output
+    output = run("root", "sign", "next.json", "--key", "alice.pem", "--yes")
     alice = load_public_key(Path("alice.pub")).public.keyid[:12]
-    assert "It changes:\n  - version 2 becomes 3\n" in said
-    assert f"next.json: signed with the key {alice}\nSigned by: {alice}\nComplete" in said
+    assert "It changes:\n  - version 2 becomes 3\n" in output
+    assert f"next.json: signed with the key {alice}\nSigned by: {alice}\nComplete" in output
     assert "has signed it before: nothing to do" in run(
         "root", "sign", "next.json", "--key", "alice.pem", "--yes"
     )
-    said = run("root", "import", "site", "next.json")
-    assert "next.json: 1 new signature\nsite: in force, signed again: root, timestamp\n" in said
+    output = run("root", "import", "site", "next.json")
+    assert "next.json: 1 new signature\nsite: in force, signed again: root, timestamp\n" in output
     assert "no change of the root is pending" in run("root", "show", "site")
 
 
@@ -268,21 +268,21 @@ def test_a_change_travels_to_its_signer_and_back(office: Path) -> None:
 def test_a_signer_is_asked_and_may_say_no() -> None:
     run("root", "export", "site", "next.json")
     before = Path("next.json").read_bytes()
-    said = run("root", "sign", "next.json", "--key", "alice.pem", input="n\n", status=1)
-    assert "Do you sign this? [y/N]: n\nnext.json: not signed" in said
+    output = run("root", "sign", "next.json", "--key", "alice.pem", input="n\n", status=1)
+    assert "Do you sign this? [y/N]: n\nnext.json: not signed" in output
     assert Path("next.json").read_bytes() == before
     assert "Complete" in run("root", "sign", "next.json", "--key", "alice.pem", input="y\n")
 
 
 @pytest.mark.usefixtures("office")
-def test_without_a_terminal_nobody_signs_by_accident() -> None:
+def test_signing_without_a_terminal_requires_confirmation() -> None:
     run("root", "export", "site", "next.json")
     with pytest.raises(PublishError, match="a prompt requires a terminal: check the file, then use --yes"):
         run("root", "sign", "next.json", "--key", "alice.pem")
 
 
 @pytest.mark.usefixtures("office")
-def test_what_waits_is_shown_at_the_site_and_in_the_file() -> None:
+def test_pending_change_is_shown_at_the_site_and_in_the_file() -> None:
     run("root", "export", "site", "next.json")
     at_the_site, in_the_file = run("root", "show", "site"), run("root", "show", "next.json")
     assert at_the_site.removeprefix("site") == in_the_file.removeprefix("next.json")
@@ -292,22 +292,22 @@ def test_what_waits_is_shown_at_the_site_and_in_the_file() -> None:
 
 @pytest.mark.usefixtures("office")
 def test_a_change_is_discarded() -> None:
-    said = run("root", "discard", "site")
-    assert "site: the pending change is forgotten\nsite/keys/retired/timestamp-" in said
+    output = run("root", "discard", "site")
+    assert "site: the pending change is forgotten\nsite/keys/retired/timestamp-" in output
     with pytest.raises(PublishError, match="no change of the root is pending; puller site root renew begins"):
         run("root", "export", "site", "next.json")
 
 
 @pytest.mark.usefixtures("office")
-def test_what_joins_a_change_makes_its_signatures_void() -> None:
+def test_extended_change_voids_its_signatures() -> None:
     run("keys", "new", "bob.pem", PLAIN)
     run("root", "discard", "site")
     run("keys", "add", "site", "root", "--public", "bob.pub", "--threshold", "2")
     run("root", "export", "site", "next.json")
     run("root", "sign", "next.json", "--key", "alice.pem", "--yes")
     run("root", "import", "site", "next.json")
-    said = run("rotate", "site", "snapshot", PLAIN)
-    assert "site: this change joins the pending change, so 1 signature is void\n" in said
+    output = run("rotate", "site", "snapshot", PLAIN)
+    assert "site: this change joins the pending change, so 1 signature is void\n" in output
 
 
 def test_a_refresh_says_why_the_root_is_not_signed(made: Path) -> None:
@@ -316,13 +316,13 @@ def test_a_refresh_says_why_the_root_is_not_signed(made: Path) -> None:
     (made / "site.yaml").write_text("expiry: {root: 365d}\n")
     run("keys", "new", "alice.pem", PLAIN)
     run("keys", "add", "site", "root", "--public", "alice.pub", "--threshold", "2")
-    said = run("refresh", "site")
-    assert "site: root expires soon, and a change of it is pending: puller site root show site" in said
+    output = run("refresh", "site")
+    assert "site: root expires soon, and a change of it is pending: puller site root show site" in output
     (root,) = (path for path in (made / "keys").glob("root-*.pem"))
     run("root", "discard", "site")
     root.rename("elsewhere.pem")
-    said = run("refresh", "site")
-    assert "root expires soon, and its keys are not in site/keys: puller site root renew site" in said
+    output = run("refresh", "site")
+    assert "root expires soon, and its keys are not in site/keys: puller site root renew site" in output
     (targets,) = (made / "keys").glob("targets-*.pem")
     targets.unlink()
     (made / "site.yaml").write_text("expiry: {targets: 9999w}\n")

@@ -29,24 +29,24 @@ def public(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exec
     return f"{tmp_path}/site/public"
 
 
-def test_it_says_what_it_would_copy_and_copies_it(execute: Execute, public: str) -> None:
+def test_mirror_prints_its_plan_and_follows_it(execute: Execute, public: str) -> None:
     status, planned = execute("site", "mirror", public, "copy", "--root", ROOT, "--dry-run")
     assert (status, "files to copy" in planned, Path("copy").exists()) == (0, True, False)
-    status, said = execute("site", "mirror", public, "copy", "--root", ROOT)
-    assert (status, "files copied" in said) == (0, True), said
+    status, output = execute("site", "mirror", public, "copy", "--root", ROOT)
+    assert (status, "files copied" in output) == (0, True), output
     assert execute("site", "mirror", public, "copy") == (0, "copy: is as the site is\n")
 
 
 def test_it_copies_from_a_web_server(execute: Execute, public: str) -> None:
     with serving(Path(public)) as url:
-        status, said = execute("site", "mirror", url, "copy", "--root", ROOT, "--bundle", "web")
-        assert (status, "files copied" in said) == (0, True), said
+        status, output = execute("site", "mirror", url, "copy", "--root", ROOT, "--bundle", "web")
+        assert (status, "files copied" in output) == (0, True), output
         assert execute("site", "mirror", url, "copy", "--bundle", "web")[1] == "copy: is as the site is\n"
 
 
-def test_programs_read_what_was_done(execute: Execute, public: str) -> None:
-    status, said = execute("site", "mirror", public, "copy", "--root", ROOT, "--format", "json")
-    done = json.loads(said)
+def test_mirror_prints_json(execute: Execute, public: str) -> None:
+    status, output = execute("site", "mirror", public, "copy", "--root", ROOT, "--format", "json")
+    done = json.loads(output)
     assert (status, done["site"], done["copied"][-2:], done["removed"]) == (
         0,
         public,
@@ -55,13 +55,13 @@ def test_programs_read_what_was_done(execute: Execute, public: str) -> None:
     )
 
 
-def test_what_does_not_hold_ends_with_the_status_of_a_host(execute: Execute, public: str) -> None:
+def test_failed_verification_has_the_status_of_a_host(execute: Execute, public: str) -> None:
     execute("site", "mirror", public, "copy", "--root", ROOT)
     timestamp = Path(public, "metadata/timestamp.json")
     changed = re.sub(rb'("expires": *")2', rb"\g<1>3", timestamp.read_bytes())
     timestamp.write_bytes(changed)
-    status, said = execute("site", "mirror", public, "copy")
-    assert (status, "timestamp" in said) == (10, True), said
+    status, output = execute("site", "mirror", public, "copy")
+    assert (status, "timestamp" in output) == (10, True), output
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_what_does_not_hold_ends_with_the_status_of_a_host(execute: Execute, pub
         (["copy", "--root", ROOT, "--bundle", "db"], "publishes no bundle 'db'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_contradictory_options_are_refused(
     execute: Execute, public: str, arguments: list[str], words: str
 ) -> None:
-    status, said = execute("site", "mirror", public, *arguments)
-    assert (status != 0, words in said) == (True, True), said
+    status, output = execute("site", "mirror", public, *arguments)
+    assert (status != 0, words in output) == (True, True), output

@@ -51,22 +51,22 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def test_it_says_what_would_go_and_how_large_it_is_and_changes_nothing(execute: Execute, site: Path) -> None:
+def test_prune_plan_prints_sizes_and_changes_nothing(execute: Execute, site: Path) -> None:
     before = contents(site)
-    status, said = execute("site", "prune", "site", *LITTLE, "--noop")
+    status, output = execute("site", "prune", "site", *LITTLE, "--noop")
     assert status == 0
-    assert re.search(r"^web 1\.0\.0 would be pruned, \d+ bytes, published 2\d{3}-\d\d-\d\d$", said, re.M)
-    assert "web 1.1.0 would be pruned" in said
-    assert "web 1.2.0" not in said  # the channel referred to it before 1.3.0
+    assert re.search(r"^web 1\.0\.0 would be pruned, \d+ bytes, published 2\d{3}-\d\d-\d\d$", output, re.M)
+    assert "web 1.1.0 would be pruned" in output
+    assert "web 1.2.0" not in output  # the channel referred to it before 1.3.0
     assert contents(site) == before
 
 
 def test_it_prunes_and_the_history_goes_on_to_tell(execute: Execute, site: Path) -> None:
-    status, said = execute("site", "prune", "site", *LITTLE)
+    status, output = execute("site", "prune", "site", *LITTLE)
     assert status == 0
-    assert re.search(r"^web 1\.1\.0 is pruned, \d+ bytes, ", said, re.M)
-    assert re.search(r"^site: \d+ files \([\d.]+ \w+\) that no host can ask for are removed$", said, re.M)
-    assert re.search(r"^site: \d+ files \([\d.]+ \w+\) stay until no host can be led to them, ", said, re.M)
+    assert re.search(r"^web 1\.1\.0 is pruned, \d+ bytes, ", output, re.M)
+    assert re.search(r"^site: \d+ files \([\d.]+ \w+\) that no host can ask for are removed$", output, re.M)
+    assert re.search(r"^site: \d+ files \([\d.]+ \w+\) stay until no host can be led to them, ", output, re.M)
     assert "pruned" not in execute("site", "prune", "site", *LITTLE)[1]
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     listed = execute("site", "list", "site", "--all")[1].splitlines()
@@ -83,13 +83,13 @@ def test_the_rule_of_the_site_counts_where_no_other_is_given(execute: Execute, s
     assert "web 1.0.0 would be pruned" in execute("site", "prune", "site", "--noop")[1]
 
 
-def test_the_history_says_which_channel_named_what_when(execute: Execute, site: Path) -> None:
+def test_history_lists_channel_changes_with_dates(execute: Execute, site: Path) -> None:
     channels = Channels(Site(site), no_passphrase)
     channels.promote("web", "stable", "canary", RolloutRequest(percent=10))
     channels.withdraw("web", "canary")
-    status, said = execute("site", "history", "site", "web")
+    status, output = execute("site", "history", "site", "web")
     assert status == 0
-    statements = said.split("\n\n")[1].splitlines()
+    statements = output.split("\n\n")[1].splitlines()
     assert statements[0].split() == ["WHEN", "CHANNEL", "SAID"]
     assert statements[1].endswith("stable   1.0.0 for all hosts")
     assert statements[-2].endswith("canary   1.3.0 for 10 % of the hosts; other hosts keep their versions")
@@ -107,7 +107,7 @@ def test_programs_read_all_of_it(execute: Execute) -> None:
     assert listed["web"]["versions"] == history["versions"]
     assert [version["channels"] for version in history["versions"]] == [[], [], [], ["stable"]]
     assert [bool(version["pruned"]) for version in history["versions"]] == [True, True, False, False]
-    assert [said["version"] for said in history["statements"]] == ["1.0.0", "1.1.0", "1.2.0", "1.3.0"]
+    assert [output["version"] for output in history["statements"]] == ["1.0.0", "1.1.0", "1.2.0", "1.3.0"]
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,13 @@ def test_programs_read_all_of_it(execute: Execute) -> None:
         (["history", "site", "../web"], "expected"),
     ],
 )
-def test_what_cannot_be_done_is_said(execute: Execute, site: Path, arguments: list[str], words: str) -> None:
+def test_impossible_pruning_is_reported(
+    execute: Execute, site: Path, arguments: list[str], words: str
+) -> None:
     before = contents(site)
-    status, said = execute("site", *arguments)
+    status, output = execute("site", *arguments)
     assert status != 0
-    assert words in said
+    assert words in output
     assert contents(site) == before
 
 
@@ -144,24 +146,20 @@ def test_what_cannot_be_done_is_said(execute: Execute, site: Path, arguments: li
     ],
 )
 @pytest.mark.representatives(4)
-def test_a_rule_that_nobody_understands_is_refused_before_anything_is_removed(
-    execute: Execute, site: Path, rule: str, words: str
-) -> None:
+def test_invalid_rule_is_refused_before_removing(execute: Execute, site: Path, rule: str, words: str) -> None:
     with (site / "site.yaml").open("a") as settings:
         settings.write(f"prune: {rule}\n")
     before = contents(site)
     for command in ("prune", "refresh"):
-        status, said = execute("site", command, "site")
-        assert (status != 0, words in said) == (True, True)
+        status, output = execute("site", command, "site")
+        assert (status != 0, words in output) == (True, True)
     assert contents(site) == before
 
 
 @pytest.mark.parametrize("more", [(), ("--noop",)])
-def test_a_publication_says_what_is_pruned_with_it(
-    execute: Execute, site: Path, more: tuple[str, ...]
-) -> None:
+def test_publication_lists_pruned_versions(execute: Execute, site: Path, more: tuple[str, ...]) -> None:
     with (site / "site.yaml").open("a") as settings:
         settings.write("prune: {versions: 1, after: 30d}\n")
     (site.parent / "web/manifest.yaml").write_text("# 4\nresources: []\n")
-    status, said = execute("site", "publish", "site", "web", "--version", "1.4.0", *more)
-    assert (status, "  prunes 1.0.0, 1.1.0, 1.2.0, by the rule of site.yaml\n" in said) == (0, True), said
+    status, output = execute("site", "publish", "site", "web", "--version", "1.4.0", *more)
+    assert (status, "  prunes 1.0.0, 1.1.0, 1.2.0, by the rule of site.yaml\n" in output) == (0, True), output

@@ -51,7 +51,7 @@ def listed() -> list[list[str]]:
     return list(rows)
 
 
-def test_each_bundle_has_a_line_and_all_have_one_step() -> None:
+def test_bundles_have_a_line_each_and_a_common_step() -> None:
     news = [f"{name} 1.0.0 (new)" for name in ("db", "shop", "web")]
     assert publish() == [*news, "channel stable: 3 of 3 bundles published, in one signed step", *NEXT]
     write("web/text")
@@ -80,7 +80,7 @@ def test_each_bundle_has_a_line_and_all_have_one_step() -> None:
         ),
     ],
 )
-def test_a_line_says_what_has_changed_and_for_which_library(
+def test_line_names_changes_and_the_changed_library(
     written: list[str], removed: list[str], sentence: str
 ) -> None:
     for path in ("a", "b", "c", "d", "e", "libraries/common/x", "libraries/users/y"):
@@ -115,15 +115,15 @@ def test_the_options_of_a_channel_and_a_rollout_are_for_all() -> None:
 def test_a_version_is_given_to_all() -> None:
     publish()
     write("web/text")
-    said = run("publish", "site", "bundles/db", "bundles/web", "--version", "1.4.0").output.splitlines()
-    assert said[:2] == ["db 1.4.0 (was 1.0.0)", "web 1.4.0 (was 1.0.0)"]
-    said = run("publish", "site", "bundles/db", "bundles/web", "--version", "1.4.0").output.splitlines()
-    assert said == ["db unchanged (1.4.0)", "web unchanged (1.4.0)", "channel stable: nothing to do"]
+    output = run("publish", "site", "bundles/db", "bundles/web", "--version", "1.4.0").output.splitlines()
+    assert output[:2] == ["db 1.4.0 (was 1.0.0)", "web 1.4.0 (was 1.0.0)"]
+    output = run("publish", "site", "bundles/db", "bundles/web", "--version", "1.4.0").output.splitlines()
+    assert output == ["db unchanged (1.4.0)", "web unchanged (1.4.0)", "channel stable: nothing to do"]
 
 
-def test_one_bundle_with_auto_says_the_same() -> None:
-    said = run("publish", "site", "bundles/web", "--version", "auto").output.splitlines()
-    assert said == ["web 1.0.0 (new)", "channel stable: 1 of 1 bundle published, in one signed step", *NEXT]
+def test_single_bundle_with_auto_prints_the_same() -> None:
+    output = run("publish", "site", "bundles/web", "--version", "auto").output.splitlines()
+    assert output == ["web 1.0.0 (new)", "channel stable: 1 of 1 bundle published, in one signed step", *NEXT]
 
 
 def test_a_dry_run_publishes_nothing_and_needs_no_key() -> None:
@@ -135,8 +135,8 @@ def test_a_dry_run_publishes_nothing_and_needs_no_key() -> None:
         "web 1.0.1 (was 1.0.0), changed: +1 file",
         "channel stable: 1 of 3 bundles would be published; nothing was written",
     ]
-    said = run("publish", "site", "bundles/web", "--version", "2.0.0", "--noop").output.splitlines()
-    assert said == [
+    output = run("publish", "site", "bundles/web", "--version", "2.0.0", "--noop").output.splitlines()
+    assert output == [
         "web 2.0.0 (was 1.0.0)",
         "channel stable: 1 of 1 bundle would be published; nothing was written",
     ]
@@ -171,15 +171,17 @@ def test_programs_get_the_same_as_json() -> None:
         "pruned": [],
         "restored": False,
     }
-    given = run("publish", "site", "bundles/db", "--version", "2.0.0", "--format", "json").output
-    assert json.loads(given)["bundles"][0]["changes"] is None
+    provided = run("publish", "site", "bundles/db", "--version", "2.0.0", "--format", "json").output
+    assert json.loads(provided)["bundles"][0]["changes"] is None
 
 
-def test_directories_that_are_no_bundles_are_all_named_before_anything_is_written() -> None:
+def test_all_invalid_directories_are_named_before_writing() -> None:
     Path("bundles/empty").mkdir()
     Path("bundles/notes").mkdir()
-    said = "\n".join(publish(ok=False))
-    assert "bundles/empty, bundles/notes: no bundle, expected a directory with a manifest.yaml in it" in said
+    output = "\n".join(publish(ok=False))
+    assert (
+        "bundles/empty, bundles/notes: no bundle, expected a directory with a manifest.yaml in it" in output
+    )
     assert "nothing is published yet" in run("list", "site").output
 
 
@@ -191,12 +193,12 @@ def test_directories_that_are_no_bundles_are_all_named_before_anything_is_writte
         (["bundles/web", "bundles/db", "--name", "web"], "--name is for one bundle, and 2 are named"),
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(arguments: list[str], message: str) -> None:
+def test_contradictory_options_are_a_usage_error(arguments: list[str], message: str) -> None:
     assert message in run("publish", "site", *arguments, "--version", "1", ok=False).output
 
 
 @pytest.mark.parametrize("options", [[], ["--noop"]])
-def test_what_is_wrong_with_several_is_told_in_lines_of_their_own(
+def test_problems_of_several_bundles_are_printed_in_lines(
     options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("db", "web"):

@@ -28,22 +28,22 @@ def site(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execut
     return tmp_path / "site"
 
 
-def test_it_says_what_it_would_copy_and_copies_it(execute: Execute, tmp_path: Path) -> None:
+def test_push_prints_its_plan_and_follows_it(execute: Execute, tmp_path: Path) -> None:
     status, planned = execute("site", "push", "site", "www", "--noop")
     assert status == 0
     count = len(list(Path("site/public").rglob("*.*")))
     assert "copy   metadata/1.snapshot.json (" in planned or f"copy   and {count - 20} more" in planned
     assert f"{tmp_path}/www: {count} files to copy, " in planned
     assert not Path("www").exists()
-    status, said = execute("site", "push", "site", "www")
-    assert (status, f"{count} of {count} files, " in said) == (0, True)
+    status, output = execute("site", "push", "site", "www")
+    assert (status, f"{count} of {count} files, " in output) == (0, True)
     assert execute("site", "push", "site", "www") == (0, f"{tmp_path}/www: is as the site is\n")
     assert execute("site", "push", "site", "www", "--noop") == (0, f"{tmp_path}/www: is as the site is\n")
 
 
-def test_programs_read_what_was_done(execute: Execute) -> None:
-    status, said = execute("site", "push", "site", "www", "--noop", "--format", "json")
-    plan = json.loads(said)
+def test_push_prints_json(execute: Execute) -> None:
+    status, output = execute("site", "push", "site", "www", "--noop", "--format", "json")
+    plan = json.loads(output)
     assert (status, plan["noop"], plan["copied"][-2:], plan["removed"]) == (
         0,
         True,
@@ -64,23 +64,23 @@ def test_programs_read_what_was_done(execute: Execute) -> None:
         (["www\n:/srv"], "is no destination: it has control characters"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(execute: Execute, arguments: list[str], words: str) -> None:
-    status, said = execute("site", "push", "site", *arguments)
-    assert (status != 0, words in said, "geheim" in said) == (True, True, False), said
+def test_contradictory_options_are_refused(execute: Execute, arguments: list[str], words: str) -> None:
+    status, output = execute("site", "push", "site", *arguments)
+    assert (status != 0, words in output, "geheim" in output) == (True, True, False), output
 
 
-def test_what_is_no_site_is_not_pushed(execute: Execute) -> None:
-    status, said = execute("site", "push", "web", "www")
-    assert (status != 0, "is not a site" in said, Path("www").exists()) == (True, True, False)
+def test_directory_without_a_site_is_not_pushed(execute: Execute) -> None:
+    status, output = execute("site", "push", "web", "www")
+    assert (status != 0, "is not a site" in output, Path("www").exists()) == (True, True, False)
 
 
-def test_what_is_gone_is_said_to_stay_for_a_while(execute: Execute, site: Path) -> None:
+def test_delayed_removals_are_listed(execute: Execute, site: Path) -> None:
     execute("site", "push", "site", "www")
     (site / "public/metadata/1.snapshot.json").unlink()
     execute("site", "publish", "site", "web", "--version", "1.0.1")
-    said = execute("site", "push", "site", "www")[1]
-    assert "1 stay until no host can ask for them" in said
-    said = execute("site", "publish", "site", "web", "--version", "1.0.2")[1]
+    output = execute("site", "push", "site", "www")[1]
+    assert "1 stay until no host can ask for them" in output
+    output = execute("site", "publish", "site", "web", "--version", "1.0.2")[1]
     assert "to remove, " not in execute("site", "push", "site", "www")[1]
 
 

@@ -69,7 +69,7 @@ def allow(text: str) -> None:
 def reported(began: datetime, execute: Execute) -> Callable[..., None]:
     """Return a function that delivers reports: ``bad`` hosts send ``given`` with 1.5.0, ``good`` hosts succeed."""
 
-    def report(good: int, bad: int, *, before: bool = False, silent: bool = False, **given: Any) -> None:
+    def report(good: int, bad: int, *, before: bool = False, silent: bool = False, **provided: Any) -> None:
         documents = []
         for number, host in enumerate(HOSTS):
             first = began - timedelta(minutes=number % 50 + 1)
@@ -80,11 +80,11 @@ def reported(began: datetime, execute: Execute) -> Callable[..., None]:
                 continue
             got = began + timedelta(minutes=5 + number % 30)
             is_bad = number < bad
-            version = "1.4.0" if is_bad and "given_up" in given else "1.5.0"
-            documents.append(simulated.sent(host, got, version, **(given if is_bad else {})))
+            version = "1.4.0" if is_bad and "given_up" in provided else "1.5.0"
+            documents.append(simulated.sent(host, got, version, **(provided if is_bad else {})))
             if not (is_bad and silent):
                 last = now() - timedelta(minutes=number % 7 + 1)
-                documents.append(simulated.sent(host, last, version, **(given if is_bad else {})))
+                documents.append(simulated.sent(host, last, version, **(provided if is_bad else {})))
         simulated.deliver(Path("reports"), documents)
         assert execute("fleet", "import", "reports")[0] == 0
 
@@ -107,8 +107,8 @@ FAILED = {"failed": {"service#web": "it does not come up"}}
 
 def test_a_release_that_is_in_order_goes_on(execute: Execute, reported: Callable[..., None]) -> None:
     reported(good=50, bad=0)
-    status, said = execute("site", "watch", "site")
-    assert (status, "goes on" in said, halted()) == (0, True, False), said
+    status, output = execute("site", "watch", "site")
+    assert (status, "goes on" in output, halted()) == (0, True, False), output
 
 
 @pytest.mark.parametrize(
@@ -122,19 +122,19 @@ def test_a_release_that_is_in_order_goes_on(execute: Execute, reported: Callable
         ({"silent": True}, "5 of 45 hosts were not heard of since they got it (limit 5%)"),
     ],
 )
-def test_one_that_hosts_report_no_good_of_is_halted_once_and_stays_so(
+def test_release_without_good_reports_is_halted_once(
     execute: Execute, reported: Callable[..., None], given: dict[str, Any], words: str
 ) -> None:
     reported(good=40, bad=5, **given)
-    status, said = execute("site", "watch", "site", "--noop")
+    status, output = execute("site", "watch", "site", "--noop")
     assert (status, halted()) == (4, False)
-    assert words in said
-    assert "would be halted" in said
-    status, said = execute("site", "watch", "site")
-    assert (status, words in said, halted()) == (4, True, True), said
+    assert words in output
+    assert "would be halted" in output
+    status, output = execute("site", "watch", "site")
+    assert (status, words in output, halted()) == (4, True, True), output
     before = (Path("site/public/metadata/timestamp.json")).read_bytes()
-    status, said = execute("site", "watch", "site")
-    assert (status, "it is halted" in said) == (4, True)
+    status, output = execute("site", "watch", "site")
+    assert (status, "it is halted" in output) == (4, True)
     assert Path("site/public/metadata/timestamp.json").read_bytes() == before
     publish("web", "1.5.1", now(), RolloutRequest(over=OVER, start=now()))
     assert execute("site", "watch", "site")[0] == 0
@@ -144,8 +144,8 @@ def test_hosts_that_failed_before_say_nothing_against_it(
     execute: Execute, reported: Callable[..., None]
 ) -> None:
     reported(good=0, bad=40, before=True, **FAILED)
-    status, said = execute("site", "watch", "site")
-    assert (status, halted()) == (0, False), said
+    status, output = execute("site", "watch", "site")
+    assert (status, halted()) == (0, False), output
 
 
 def test_two_hosts_are_too_few(execute: Execute, reported: Callable[..., None]) -> None:
@@ -166,23 +166,25 @@ def test_a_kind_of_machines_is_judged_by_itself(execute: Execute, began: datetim
     simulated.deliver(Path("reports"), documents)
     execute("fleet", "import", "reports")
     allow("{failed: 15%}")
-    status, said = execute("site", "watch", "site")
-    assert (status, "of Rocky 9 failed" in said, " of 60 hosts failed" in said) == (4, True, False), said
+    status, output = execute("site", "watch", "site")
+    assert (status, "of Rocky 9 failed" in output, " of 60 hosts failed" in output) == (4, True, False), (
+        output
+    )
 
 
-def test_what_it_may_do_is_what_site_yaml_says(execute: Execute, reported: Callable[..., None]) -> None:
+def test_site_yaml_limits_the_watcher(execute: Execute, reported: Callable[..., None]) -> None:
     reported(good=40, bad=5, **FAILED)
     allow("{may: nothing, tell: {command: [sh, -c, 'echo \"$0\" > told']}}")
-    status, said = execute("site", "watch", "site")
-    assert (status, "is to be halted" in said, halted()) == (4, True, False)
+    status, output = execute("site", "watch", "site")
+    assert (status, "is to be halted" in output, halted()) == (4, True, False)
     assert "5 of 45 hosts failed" in Path("told").read_text()
 
 
 def test_it_can_go_back_by_itself(execute: Execute, reported: Callable[..., None]) -> None:
     reported(good=40, bad=5, **FAILED)
     allow("{may: back}")
-    status, said = execute("site", "watch", "site")
-    assert (status, "taken back" in said) == (4, True), said
+    status, output = execute("site", "watch", "site")
+    assert (status, "taken back" in output) == (4, True), output
     release = Site(Path("site").resolve()).record("web").index.find("stable")
     assert release is not None
     assert (release.version, release.rollout) == ("1.4.0", None)
@@ -199,10 +201,10 @@ def test_a_wave_is_halted_as_a_whole(
     assert execute("site", "withdraw", "site", "web")[0] == 0
     publish("web", "1.5.0", began, wave)
     assert execute("site", "watch", "site")[0] == 4
-    found = Site(Path("site").resolve()).record("web-conf").index.find("stable")
-    assert found is not None
-    assert found.rollout is not None
-    assert found.rollout.halted
+    result = Site(Path("site").resolve()).record("web-conf").index.find("stable")
+    assert result is not None
+    assert result.rollout is not None
+    assert result.rollout.halted
     assert halted()
 
 
@@ -243,20 +245,20 @@ def test_prometheus_is_a_judge_whose_silence_is_no_consent(
         ("{each: 1h}", "is for 'grow', which is not given"),
     ],
 )
-def test_a_rule_that_nobody_understands_is_refused(execute: Execute, text: str, words: str) -> None:
+def test_invalid_rule_is_refused(execute: Execute, text: str, words: str) -> None:
     allow(text)
-    status, said = execute("site", "watch", "site")
+    status, output = execute("site", "watch", "site")
     assert status != 0
-    assert words in said
+    assert words in output
 
 
 def test_programs_read_all_of_it(execute: Execute, reported: Callable[..., None]) -> None:
     reported(good=40, bad=5, **FAILED)
-    status, said = execute("site", "watch", "site", "--format", "json")
-    (one,) = json.loads(said)
+    status, output = execute("site", "watch", "site", "--format", "json")
+    (item,) = json.loads(output)
     assert status == 4
-    assert one["hosts"] == {"in order": 40, "failed": 5, "gave it up": 0, "not heard of since": 0}
-    assert one["done"] == "halted"
+    assert item["hosts"] == {"in order": 40, "failed": 5, "gave it up": 0, "not heard of since": 0}
+    assert item["done"] == "halted"
 
 
 def test_the_rule_in_the_documents_is_understood() -> None:
@@ -270,7 +272,7 @@ def test_the_rule_in_the_documents_is_understood() -> None:
     assert replace(rule, command=(), url="", prometheus="", query="", silent_after=None) == standard
 
 
-def test_a_fix_that_is_published_while_its_predecessor_is_judged_is_left_alone(
+def test_fix_published_during_judgement_is_left_alone(
     execute: Execute, reported: Callable[..., None]
 ) -> None:
     reported(good=40, bad=5, **FAILED)
@@ -286,16 +288,14 @@ def test_a_fix_that_is_published_while_its_predecessor_is_judged_is_left_alone(
 
     with responses.RequestsMock() as server:
         server.add_callback("GET", "http://127.0.0.1:9/api/v1/query", publish_the_fix)
-        status, said = execute("site", "watch", "site")
+        status, output = execute("site", "watch", "site")
     release = Site(Path("site").resolve()).record("web").index.find("stable")
     assert release is not None
     assert (release.version, halted()) == ("1.5.1", False)
-    assert (status, "names another release by now" in said) == (4, True), said
+    assert (status, "names another release by now" in output) == (4, True), output
 
 
-def test_hosts_that_are_silent_are_no_reason_to_take_it_from_the_others(
-    execute: Execute, reported: Callable[..., None]
-) -> None:
+def test_silent_hosts_do_not_halt_a_release(execute: Execute, reported: Callable[..., None]) -> None:
     reported(good=40, bad=5, silent=True)
     allow("{may: back}")
     assert execute("site", "watch", "site")[0] == 4
@@ -311,14 +311,12 @@ def test_a_prometheus_that_is_down_is_no_reason_to_go_back(
     assert halted()
 
 
-def test_somebody_is_told_when_the_halt_cannot_be_signed(
-    execute: Execute, reported: Callable[..., None]
-) -> None:
+def test_unsigned_halt_is_reported(execute: Execute, reported: Callable[..., None]) -> None:
     reported(good=40, bad=5, **FAILED)
     allow("{tell: {command: [sh, -c, 'echo \"$0\" > told']}}")
     shutil.move("site/keys", "elsewhere")
-    status, said = execute("site", "watch", "site")
-    assert (status, halted(), "could not be halted" in said) == (4, False, True), said
+    status, output = execute("site", "watch", "site")
+    assert (status, halted(), "could not be halted" in output) == (4, False, True), output
     assert "is to be halted, which failed (" in Path("told").read_text()
     shutil.move("elsewhere", "site/keys")
     assert execute("site", "watch", "site")[0] == 4
@@ -331,19 +329,19 @@ def test_reports_that_stop_altogether_halt_it(execute: Execute, began: datetime,
     documents = [simulated.sent(host, last, "1.4.0") for host in HOSTS]
     simulated.deliver(Path("reports"), documents)
     execute("fleet", "import", "reports")
-    status, said = execute("site", "watch", "site")
-    assert (status, halted()) == ((0, False) if hours == 1 else (4, True)), said
-    assert ("nobody knows what became of it" in said) is (hours == 3)
+    status, output = execute("site", "watch", "site")
+    assert (status, halted()) == ((0, False) if hours == 1 else (4, True)), output
+    assert ("nobody knows what became of it" in output) is (hours == 3)
 
 
 def test_a_store_without_hosts_is_no_consent(execute: Execute) -> None:
     Path("reports").mkdir()
     execute("fleet", "import", "reports")
-    status, said = execute("site", "watch", "site")
-    assert (status, halted()) == (4, True), said
+    status, output = execute("site", "watch", "site")
+    assert (status, halted()) == (4, True), output
 
 
-def test_a_release_that_hosts_had_long_ago_is_not_taken_back_for_what_fails_now(
+def test_old_release_is_not_halted_for_new_failures(
     execute: Execute, reported: Callable[..., None], began: datetime
 ) -> None:
     publish("web", "1.6.0", began, AT_ONCE)
@@ -364,7 +362,7 @@ def reached() -> float | None:
     return release.rollout.percent if release.rollout is not None else 100
 
 
-def test_a_rollout_without_a_schedule_grows_by_one_step_for_each_look_that_finds_it_in_order(
+def test_unscheduled_rollout_grows_a_step_per_good_look(
     execute: Execute, reported: Callable[..., None], began: datetime
 ) -> None:
     publish("web", "1.6.0", began, RolloutRequest(percent=10))
@@ -372,8 +370,8 @@ def test_a_rollout_without_a_schedule_grows_by_one_step_for_each_look_that_finds
     assert execute("site", "watch", "site")[0] == 0
     assert reached() == 10, "nothing grows where site.yaml does not say so"
     allow("{grow: 50%, each: 1h}")
-    status, said = execute("site", "watch", "site")
-    assert (status, "goes on, grown to 60 %" in said, reached()) == (0, True, 60), said
+    status, output = execute("site", "watch", "site")
+    assert (status, "goes on, grown to 60 %" in output, reached()) == (0, True, 60), output
     assert execute("site", "watch", "site")[0] == 0
     assert reached() == 60, "a second look within the hour lets nothing grow"
 
@@ -389,7 +387,7 @@ def test_it_does_not_grow_unseen(execute: Execute, began: datetime) -> None:
     assert reached() == 10
 
 
-def test_one_that_somebody_halted_does_not_grow(
+def test_manually_halted_rollout_does_not_grow(
     execute: Execute, reported: Callable[..., None], began: datetime
 ) -> None:
     publish("web", "1.6.0", began, RolloutRequest(percent=60))
@@ -404,8 +402,8 @@ def test_the_last_step_is_for_all(execute: Execute, reported: Callable[..., None
     publish("web", "1.6.0", began, RolloutRequest(percent=60))
     reported(good=0, bad=0)
     allow("{grow: 50%, each: 1h}")
-    status, said = execute("site", "watch", "site")
-    assert (status, "goes on, grown to 100 %" in said, reached()) == (0, True, 100), said
+    status, output = execute("site", "watch", "site")
+    assert (status, "goes on, grown to 100 %" in output, reached()) == (0, True, 100), output
 
 
 def test_a_clock_that_was_set_back_lets_nothing_grow(execute: Execute, reported: Callable[..., None]) -> None:
@@ -416,7 +414,7 @@ def test_a_clock_that_was_set_back_lets_nothing_grow(execute: Execute, reported:
     assert reached() == 10
 
 
-def test_bundles_of_one_wave_grow_together_or_not_at_all(
+def test_bundles_of_a_wave_grow_together(
     execute: Execute, reported: Callable[..., None], began: datetime
 ) -> None:
     wave = RolloutRequest(percent=10, wave="shop-8")

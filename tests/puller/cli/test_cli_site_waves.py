@@ -48,19 +48,20 @@ def timestamp() -> int:
     return int(json.loads(Path("site/public/metadata/timestamp.json").read_bytes())["signed"]["version"])
 
 
-def test_a_wave_is_published_steered_halted_and_taken_back_together() -> None:
+def test_wave_is_published_halted_and_rolled_back_together() -> None:
     run("publish", "site", *NAMES, "--version", "1.1.0", "--percent", "10", "--wave", "shop-7")
     assert rollouts() == [{"percent": 10, "before": "1.0.0", "wave": "shop-7"}] * 2
     before = timestamp()
-    said = run("rollout", "site", *NAMES, "--percent", "50").output
+    output = run("rollout", "site", *NAMES, "--percent", "50").output
     assert (
-        "app 1.1.0 is in channel stable, for 50 % of the hosts in wave shop-7; other hosts run 1.0.0" in said
+        "app 1.1.0 is in channel stable, for 50 % of the hosts in wave shop-7; other hosts run 1.0.0"
+        in output
     )
-    assert "app-conf 1.1.0 is in channel stable, for 50 % of the hosts in wave shop-7" in said
-    assert said.count("puller site push") == 1
+    assert "app-conf 1.1.0 is in channel stable, for 50 % of the hosts in wave shop-7" in output
+    assert output.count("puller site push") == 1
     assert rollouts() == [{"percent": 50, "before": "1.0.0", "wave": "shop-7"}] * 2
-    said = run("halt", "site", *NAMES).output
-    assert "Resume:     puller site rollout site app app-conf --channel stable --resume" in said
+    output = run("halt", "site", *NAMES).output
+    assert "Resume:     puller site rollout site app app-conf --channel stable --resume" in output
     assert rollouts() == [{"percent": 50, "before": "1.0.0", "wave": "shop-7", "halted": True}] * 2
     run("back", "site", *NAMES)
     assert rollouts() == [None, None]
@@ -74,7 +75,7 @@ def test_a_wave_that_grows_by_itself_keeps_its_name() -> None:
     assert rollouts()[0] == rollouts()[1]
 
 
-def test_when_one_of_them_cannot_be_steered_none_is() -> None:
+def test_wave_with_an_unsteerable_bundle_stays() -> None:
     run("publish", "site", "app", "--version", "1.1.0", "--percent", "10", "--wave", "shop-7")
     before = rollouts()
     for command in (("rollout", "--percent", "50"), ("halt",), ("back",)):
@@ -85,13 +86,13 @@ def test_when_one_of_them_cannot_be_steered_none_is() -> None:
 
 def test_a_bundle_that_is_named_twice_is_steered_once() -> None:
     run("publish", "site", "app", "--version", "1.1.0", "--percent", "10")
-    said = run("rollout", "site", "app", "app", "--percent", "50").output
-    assert said.count("app 1.1.0 is in channel stable") == 1
+    output = run("rollout", "site", "app", "app", "--percent", "50").output
+    assert output.count("app 1.1.0 is in channel stable") == 1
 
 
 def test_a_wave_needs_a_rollout_and_a_proper_name() -> None:
-    said = run("publish", "site", "app", "--version", "1.1.0", "--wave", "x", ok=False).output
-    assert "--wave needs --percent or --over" in said
+    output = run("publish", "site", "app", "--version", "1.1.0", "--wave", "x", ok=False).output
+    assert "--wave needs --percent or --over" in output
     with pytest.raises(FormatError, match=r"^wave: is 'The First', expected"):
         run("publish", "site", "app", "--version", "1.1.0", "--percent", "1", "--wave", "The First")
     assert rollouts() == [None, None]

@@ -40,16 +40,16 @@ def write(path: str, text: str) -> None:
     Path(path).write_text(text)
 
 
-def without_time(said: str) -> list[str]:
-    return [line.partition(", in ")[0] for line in said.splitlines()]
+def without_time(output: str) -> list[str]:
+    return [line.partition(", in ")[0] for line in output.splitlines()]
 
 
-def test_a_line_for_each_case_with_what_is_expected_and_found_below_it(execute: Execute) -> None:
+def test_case_line_lists_expected_and_actual_values(execute: Execute) -> None:
     write("web/tests/web01.yaml", GOOD)
     write("web/tests/db/one.yaml", BAD)
-    status, said = execute("test", "web")
+    status, output = execute("test", "web")
     assert status == 1
-    assert without_time(said) == [
+    assert without_time(output) == [
         "FAIL  web: db/one",
         '      web/tests/db/one.yaml:3: file#/etc/app.conf mode: expected "0600", found "0644"'
         " (declared in web/manifest.yaml:8)",
@@ -60,15 +60,13 @@ def test_a_line_for_each_case_with_what_is_expected_and_found_below_it(execute: 
     assert execute("test", "web", "--only", "web*")[0] == 0
 
 
-def test_in_the_directory_of_the_bundle_places_are_relative_to_it(
-    execute: Execute, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_relative_to_the_bundle(execute: Execute, monkeypatch: pytest.MonkeyPatch) -> None:
     write("web/tests/web01.yaml", BAD)
     monkeypatch.chdir("web")
-    said = execute("test", ".")[1]
-    assert "tests/web01.yaml:3: file#/etc/app.conf mode" in said
-    assert "(declared in manifest.yaml:8)" in said
-    assert str(Path.cwd()) not in said
+    output = execute("test", ".")[1]
+    assert "tests/web01.yaml:3: file#/etc/app.conf mode" in output
+    assert "(declared in manifest.yaml:8)" in output
+    assert str(Path.cwd()) not in output
 
 
 @pytest.mark.parametrize(
@@ -91,9 +89,9 @@ def test_nothing_that_was_run_is_no_success(execute: Execute, arguments: list[st
 def test_a_file_that_would_be_passed_over_is_an_error(execute: Execute, name: str) -> None:
     write("web/tests/web01.yaml", GOOD)
     write(f"web/tests/{name}", BAD)
-    status, said = execute("test", "web")
+    status, output = execute("test", "web")
     assert status == 78
-    assert f"{name}: is no case, expected the ending .yaml" in said
+    assert f"{name}: is no case, expected the ending .yaml" in output
 
 
 def test_a_pipe_in_the_place_of_a_case_is_an_error(execute: Execute) -> None:
@@ -104,11 +102,11 @@ def test_a_pipe_in_the_place_of_a_case_is_an_error(execute: Execute) -> None:
 
 def test_an_update_without_snapshots_says_how_to_have_some(execute: Execute) -> None:
     write("web/tests/web01.yaml", GOOD)
-    status, said = execute("test", "web", "--update")
-    assert (status, "no snapshot is written: no case says `snapshot: true`" in said) == (0, True)
+    status, output = execute("test", "web", "--update")
+    assert (status, "no snapshot is written: no case says `snapshot: true`" in output) == (0, True)
 
 
-def test_what_is_no_bundle_is_told_as_by_other_commands(execute: Execute) -> None:
+def test_directory_without_a_bundle_is_reported(execute: Execute) -> None:
     assert execute("test", "nowhere") == (
         64,
         "puller: nowhere: does not exist\n",
@@ -120,18 +118,18 @@ def test_what_is_no_bundle_is_told_as_by_other_commands(execute: Execute) -> Non
 def test_a_bundle_file_is_tested_as_its_directory_is(execute: Execute) -> None:
     write("web/tests/web01.yaml", BAD)
     assert execute("bundle", "build", "web", "--version", "1.0.0")[0] == 0
-    status, said = execute("test", "web-1.0.0.tar.gz")
+    status, output = execute("test", "web-1.0.0.tar.gz")
     assert status == 1
-    assert 'web-1.0.0.tar.gz/tests/web01.yaml:3: file#/etc/app.conf mode: expected "0600"' in said
-    status, said = execute("test", "web-1.0.0.tar.gz", "--update")
-    assert (status, "snapshots are written in its directory" in said) == (64, True)
+    assert 'web-1.0.0.tar.gz/tests/web01.yaml:3: file#/etc/app.conf mode: expected "0600"' in output
+    status, output = execute("test", "web-1.0.0.tar.gz", "--update")
+    assert (status, "snapshots are written in its directory" in output) == (64, True)
 
 
 def test_results_as_json(execute: Execute) -> None:
     write("web/tests/web01.yaml", BAD)
     write("web/tests/web02.yaml", GOOD)
-    status, said = execute("test", "web", "--format", "json")
-    document = json.loads(said)
+    status, output = execute("test", "web", "--format", "json")
+    document = json.loads(output)
     assert (status, document["format"], document["passed"], document["failed"]) == (1, 1, 1, 1)
     (failure,) = document["cases"][0]["failures"]
     assert failure["where"] == "web/tests/web01.yaml:3"
@@ -139,15 +137,15 @@ def test_results_as_json(execute: Execute) -> None:
     assert document["cases"][1]["failures"] == []
 
 
-def test_results_as_junit_in_a_file_and_text_for_people_beside_it(execute: Execute) -> None:
+def test_junit_goes_to_a_file_beside_text_output(execute: Execute) -> None:
     write("web/manifest.yaml", MANIFEST.replace("workers =", "\\x01 <workers> ="))
     write("web/tests/web01.yaml", "os: debian-12\nexpect: {file#/etc/app.conf: {content: x}}\n")
     write("web/tests/web02.yaml", GOOD)
     write("shop/manifest.yaml", MANIFEST)
     write("shop/tests/one.yaml", GOOD)
-    status, said = execute("test", "web", "shop", "--format", "junit", "-o", "results.xml")
+    status, output = execute("test", "web", "shop", "--format", "junit", "-o", "results.xml")
     assert status == 1
-    assert without_time(said)[-1] == "3 cases: 2 passed, 1 failed"
+    assert without_time(output)[-1] == "3 cases: 2 passed, 1 failed"
     root = ET.parse("results.xml").getroot()
     assert (root.get("tests"), root.get("failures")) == ("3", "1")
     assert [(suite.get("name"), suite.get("tests")) for suite in root] == [("web", "2"), ("shop", "1")]
@@ -162,18 +160,18 @@ def test_results_as_junit_in_a_file_and_text_for_people_beside_it(execute: Execu
 
 def test_results_that_cannot_be_written_are_an_error(execute: Execute) -> None:
     write("web/tests/web01.yaml", GOOD)
-    status, said = execute("test", "web", "--format", "json", "-o", "nowhere/results.json")
+    status, output = execute("test", "web", "--format", "json", "-o", "nowhere/results.json")
     assert status == 78
-    assert "nowhere/results.json" in said
+    assert "nowhere/results.json" in output
 
 
 def test_a_snapshot_pins_everything_until_it_is_written_anew(execute: Execute) -> None:
     write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
-    status, said = execute("test", "web")
+    status, output = execute("test", "web")
     assert status == 1
-    assert "tests/snapshots/web01.yaml: is not there; `puller test --update` writes it" in said
-    status, said = execute("test", "web", "--update")
-    assert (status, "web/tests/snapshots/web01.yaml: written" in said) == (0, True)
+    assert "tests/snapshots/web01.yaml: is not there; `puller test --update` writes it" in output
+    status, output = execute("test", "web", "--update")
+    assert (status, "web/tests/snapshots/web01.yaml: written" in output) == (0, True)
     assert execute("test", "web")[0] == 0
     assert "written" not in execute("test", "web", "--update")[1]
     written = Path("web/tests/snapshots/web01.yaml").read_text()
@@ -183,9 +181,9 @@ def test_a_snapshot_pins_everything_until_it_is_written_anew(execute: Execute) -
     assert str(Path.cwd()) not in written
     assert written.index("file#/etc/app.conf") < written.index("file#/etc/token")
     write("web/manifest.yaml", MANIFEST.replace("workers: 2", "workers: 3"))
-    status, said = execute("test", "web")
+    status, output = execute("test", "web")
     assert status == 1
-    assert "        -        workers = 2\n        +        workers = 3\n" in said
+    assert "        -        workers = 2\n        +        workers = 3\n" in output
     assert execute("test", "web", "--update")[0] == 0
     assert execute("test", "web")[0] == 0
 
@@ -218,8 +216,8 @@ def test_a_snapshot_of_a_case_that_is_gone_is_told_and_removed(execute: Execute)
     write("web/tests/web02.yaml", "os: debian-12\nsnapshot: true\n")
     execute("test", "web", "--update")
     Path("web/tests/web02.yaml").unlink()
-    status, said = execute("test", "web")
-    assert (status, "web/tests/snapshots/web02.yaml: belongs to no case" in said) == (0, True)
+    status, output = execute("test", "web")
+    assert (status, "web/tests/snapshots/web02.yaml: belongs to no case" in output) == (0, True)
     execute("test", "web", "--update", "--only", "nothing")
     assert Path("web/tests/snapshots/web02.yaml").exists()
     assert "web/tests/snapshots/web02.yaml: removed" in execute("test", "web", "--update")[1]
@@ -240,18 +238,18 @@ def test_a_snapshot_that_is_no_file_of_text_fails_its_case(execute: Execute, in_
             path.mkdir()
         case _:
             path.write_bytes(b"\xff\xfe")
-    status, said = execute("test", "web")
+    status, output = execute("test", "web")
     assert status == 1
-    assert "snapshots/web01.yaml: " in said
-    assert "1 case: 0 passed, 1 failed" in said
-    status, said = execute("test", "web", "--update")
+    assert "snapshots/web01.yaml: " in output
+    assert "1 case: 0 passed, 1 failed" in output
+    status, output = execute("test", "web", "--update")
     if in_the_way == "not text":
         assert (status, path.is_file()) == (0, True)
     else:
-        assert (status, "snapshots/web01.yaml: cannot be written: " in said) == (78, True)
+        assert (status, "snapshots/web01.yaml: cannot be written: " in output) == (78, True)
 
 
-def test_a_snapshot_with_the_line_ends_of_another_system_is_the_same(execute: Execute) -> None:
+def test_snapshot_with_other_line_ends_is_equal(execute: Execute) -> None:
     write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
     execute("test", "web", "--update")
     path = Path("web/tests/snapshots/web01.yaml")
@@ -260,22 +258,22 @@ def test_a_snapshot_with_the_line_ends_of_another_system_is_the_same(execute: Ex
 
 
 @pytest.mark.parametrize("form", ["text", "json", "junit"])
-def test_passwords_in_urls_of_names_are_neither_shown_nor_in_snapshots(execute: Execute, form: str) -> None:
+def test_passwords_in_urls_are_masked_in_snapshots(execute: Execute, form: str) -> None:
     name = "curl https://bob:p4ssw0rd@example.com/?signature=s1gn -o /tmp/y"
     write("web/manifest.yaml", f'resources: [{{exec: [{{"{name}": {{creates: /tmp/y}}}}]}}]\n')
     write("web/tests/web01.yaml", f"os: debian-12\nsnapshot: true\nexpect:\n  exec#{name}: {{creates: /z}}\n")
-    status, said = execute("test", "web", "--format", form)
+    status, output = execute("test", "web", "--format", form)
     assert status == 1
     write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
     assert execute("test", "web", "--update")[0] == 0
     snapshot = Path("web/tests/snapshots/web01.yaml").read_text()
-    assert "example.com" in said
+    assert "example.com" in output
     assert "example.com" in snapshot
-    assert not [secret for secret in ("p4ssw0rd", "s1gn") if secret in said + snapshot]
+    assert not [secret for secret in ("p4ssw0rd", "s1gn") if secret in output + snapshot]
     assert execute("test", "web")[0] == 0
 
 
-def test_the_snapshot_of_a_case_that_cannot_be_read_any_more_is_kept(execute: Execute) -> None:
+def test_snapshot_of_an_unreadable_case_is_kept(execute: Execute) -> None:
     write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
     execute("test", "web", "--update")
     write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\nexpct: {}\n")
@@ -288,8 +286,8 @@ def test_a_snapshot_of_another_format_is_told(execute: Execute) -> None:
     execute("test", "web", "--update")
     path = Path("web/tests/snapshots/web01.yaml")
     path.write_text(path.read_text().replace("format: 1", "format: 2"))
-    status, said = execute("test", "web")
-    assert (status, "is of another format than this version's" in said) == (1, True)
+    status, output = execute("test", "web")
+    assert (status, "is of another format than this version's" in output) == (1, True)
 
 
 def test_many_cases_are_spread_over_processes_and_told_in_order(tmp_path: Path) -> None:
@@ -303,7 +301,7 @@ def test_many_cases_are_spread_over_processes_and_told_in_order(tmp_path: Path) 
     assert done.stderr == ""
 
 
-def test_an_interrupt_ends_all_processes_without_their_tracebacks() -> None:
+def test_interrupt_stops_all_processes_without_tracebacks() -> None:
     slow = "{% for a in range(3000) %}{% for b in range(3000) %}{% endfor %}{% endfor %}"
     write("web/templates/slow.j2", slow)
     write("web/manifest.yaml", MANIFEST + "      - /etc/slow: {template: templates/slow.j2}\n")
@@ -342,17 +340,17 @@ def puller(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_no_output_says_a_secret(execute: Execute) -> None:
     write("web/tests/web01.yaml", "os: debian-12\nexpect: {file#/etc/token: {content: s3cr3t-value}}\n")
     for arguments in ([], ["--format", "json"], ["--format", "junit"]):
-        status, said = execute("test", "web", *arguments)
+        status, output = execute("test", "web", *arguments)
         assert status == 1
-        assert "is hidden, and cannot be compared" in said
-        assert "s3cr3t" not in said
+        assert "is hidden, and cannot be compared" in output
+        assert "s3cr3t" not in output
 
 
-def test_a_new_bundle_comes_with_tests_that_pass_and_see_what_breaks_it(execute: Execute) -> None:
+def test_new_bundle_has_tests_that_detect_changes(execute: Execute) -> None:
     execute("bundle", "new", "shop")
-    status, said = execute("test", "shop")
-    assert status == 0, said
-    assert without_time(said)[-1] == "2 cases: 2 passed, 0 failed"
+    status, output = execute("test", "shop")
+    assert status == 0, output
+    assert without_time(output)[-1] == "2 cases: 2 passed, 0 failed"
     template = Path("shop/templates/settings.conf.j2")
     template.write_text(template.read_text().replace("greeting", "greting"))
     assert execute("test", "shop")[0] == 1
@@ -376,10 +374,10 @@ def published(execute: Execute) -> bool:
 def test_a_bundle_whose_tests_fail_is_not_published(execute: Execute, site: str) -> None:
     write("web/tests/web01.yaml", BAD)
     publish = ("site", "publish", site, "web", "--version", "1.0.0", "--test")
-    status, said = execute(*publish)
+    status, output = execute(*publish)
     assert status == 13
-    assert 'web/tests/web01.yaml:3: file#/etc/app.conf mode: expected "0600", found "0644"' in said
-    assert said.endswith("puller: nothing is published: tests do not pass\n")
+    assert 'web/tests/web01.yaml:3: file#/etc/app.conf mode: expected "0600", found "0644"' in output
+    assert output.endswith("puller: nothing is published: tests do not pass\n")
     assert execute(*publish, "--noop")[0] == 13
     assert not published(execute)
     write("web/tests/web01.yaml", GOOD)
@@ -387,11 +385,9 @@ def test_a_bundle_whose_tests_fail_is_not_published(execute: Execute, site: str)
     assert published(execute)
 
 
-def test_a_bundle_without_tests_is_not_published_where_they_are_asked_for(
-    execute: Execute, site: str
-) -> None:
-    status, said = execute("site", "publish", site, "web", "--version", "1.0.0", "--test")
-    assert (status, "web: has no cases" in said) == (13, True)
+def test_required_tests_block_a_bundle_without_tests(execute: Execute, site: str) -> None:
+    status, output = execute("site", "publish", site, "web", "--version", "1.0.0", "--test")
+    assert (status, "web: has no cases" in output) == (13, True)
     assert not published(execute)
 
 
@@ -420,13 +416,13 @@ def test_verdicts_and_diffs_have_colour_where_it_is_wanted(
     write(
         "web/tests/web02.yaml", 'os: debian-12\nexpect:\n  file#/etc/app.conf: {content: "workers = 9\\n"}\n'
     )
-    said = execute("test", "web", "--color", "always")[1]
-    assert "\x1b[32mok  \x1b[0m  web: web01\n" in said
-    assert "\x1b[31mFAIL\x1b[0m  web: web02\n" in said
-    assert "\x1b[31m-workers = 9\x1b[0m" in said
-    assert "\x1b[32m+workers = 2\x1b[0m" in said
+    output = execute("test", "web", "--color", "always")[1]
+    assert "\x1b[32mok  \x1b[0m  web: web01\n" in output
+    assert "\x1b[31mFAIL\x1b[0m  web: web02\n" in output
+    assert "\x1b[31m-workers = 9\x1b[0m" in output
+    assert "\x1b[32m+workers = 2\x1b[0m" in output
     plain = without_time(execute("test", "web")[1])
-    assert without_time(re.sub("\x1b\\[[0-9;]*m", "", said)) == plain
+    assert without_time(re.sub("\x1b\\[[0-9;]*m", "", output)) == plain
     monkeypatch.setenv("NO_COLOR", "1")
     assert without_time(execute("test", "web")[1]) == plain
     for form in ("json", "junit"):

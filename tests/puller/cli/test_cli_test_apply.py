@@ -41,9 +41,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.root
-def test_a_case_is_applied_on_the_tree_of_the_option_or_on_its_own(
-    web: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_case_is_applied_to_the_given_or_its_own_tree(web: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "web", "--apply", "--tree", "tree")[0] == 0
     (web / "tests" / "one.yaml").write_text(f"tree: ../tree\n{CASE}")
     assert run(capsys, "web", "--apply")[0] == 0
@@ -51,9 +49,7 @@ def test_a_case_is_applied_on_the_tree_of_the_option_or_on_its_own(
 
 
 @pytest.mark.root
-def test_what_is_declared_right_and_cannot_be_applied_is_found(
-    web: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inapplicable_declaration_is_found(web: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (web / "manifest.yaml").write_text(NEEDS_A_DIRECTORY)
     (web / "tests" / "one.yaml").write_text(CASE.replace("/etc", "/srv/app"))
 

@@ -35,11 +35,11 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 def test_every_command_has_the_option_once() -> None:
-    found = dict(commands(cli))
+    result = dict(commands(cli))
     assert {"run", "site publish", "site root sign", "ensure file", "fleet import", "hiera lookup"} <= set(
-        found
+        result
     )
-    for name, command in [("", cli), *found.items()]:
+    for name, command in [("", cli), *result.items()]:
         having = [parameter for parameter in command.params if "--color" in parameter.opts]
         assert len(having) == 1, name
 
@@ -92,7 +92,7 @@ def test_lines_of_a_diff_are_coloured_and_other_lines_are_not() -> None:
 
 def said(arguments: list[str], *, terminal: bool, **environment: str) -> str:
     """Return the output of a command on both streams. Only a terminal needs a process of its own."""
-    kept = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    remaining = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     if not terminal:
         with pytest.MonkeyPatch.context() as patch:
             for name in VARIABLES:
@@ -101,7 +101,7 @@ def said(arguments: list[str], *, terminal: bool, **environment: str) -> str:
                 patch.setenv(name, value)
             return execute_here(*arguments)[1]
     command = [sys.executable, "-m", "puller", *arguments]
-    where = {"env": {"TERM": "xterm"} | kept | environment, "cwd": ROOT}
+    where = {"env": {"TERM": "xterm"} | remaining | environment, "cwd": ROOT}
     ours, theirs = pty.openpty()
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, **where) as process:  # type: ignore[call-overload]
         os.close(theirs)
@@ -134,7 +134,7 @@ def lines(tmp_path: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("about", ["apply", "lint", "error"])
 @pytest.mark.representatives(2)
-def test_a_terminal_shows_in_colour_what_a_pipe_gets_without(lines: dict[str, list[str]], about: str) -> None:
+def test_terminal_output_is_the_coloured_pipe_output(lines: dict[str, list[str]], about: str) -> None:
     assert "\x1b[3" in said(lines[about], terminal=True)
     plain = said(lines[about], terminal=False)
     assert plain
@@ -153,13 +153,13 @@ def test_a_terminal_shows_no_colour_to_who_wants_none(lines: dict[str, list[str]
     assert "\x1b[3" in said(["--color", "always", *lines["apply"]], terminal=False)
 
 
-def test_what_programs_read_has_none_whatever_is_chosen(lines: dict[str, list[str]], tmp_path: Path) -> None:
+def test_machine_readable_output_is_never_coloured(lines: dict[str, list[str]], tmp_path: Path) -> None:
     always = ["--color", "always"]
     text = said([*lines["lint"], "--format", "json", *always], terminal=True)
     assert text.lstrip().startswith(("{", "["))
     assert "\x1b" not in text
     said([*(word for word in lines["apply"] if word != "--noop"), *always], terminal=True)
     assert (tmp_path / "made").read_text() == "new\n"
-    kept = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
-    assert kept
-    assert not [path for path in kept if b"\x1b[3" in path.read_bytes()]
+    remaining = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert remaining
+    assert not [path for path in remaining if b"\x1b[3" in path.read_bytes()]

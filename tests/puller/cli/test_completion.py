@@ -119,7 +119,7 @@ def test_bundles_versions_and_resources_of_the_host_are_offered(
     assert offered(f"puller run {config} --only file#") == references
 
 
-def test_what_is_quarantined_is_offered_to_be_cleared(
+def test_quarantined_versions_are_completed_for_clear(
     config: str, publisher: Publisher, host: Host, execute: Execute
 ) -> None:
     publisher.publish("1.1.0")
@@ -182,9 +182,7 @@ def test_commands_options_types_and_files_are_offered() -> None:
 
 @pytest.mark.parametrize("text", [None, "", "bundles: [", "site: 7"])
 @pytest.mark.representatives(1)
-def test_nothing_is_offered_and_nothing_said_where_the_records_cannot_be_read(
-    tmp_path: Path, text: str | None
-) -> None:
+def test_completion_is_silent_when_records_are_unreadable(tmp_path: Path, text: str | None) -> None:
     configuration = tmp_path / "config.yaml"
     if text is not None:
         configuration.write_text(text)

@@ -65,7 +65,7 @@ def test_a_machine_gets_its_package_or_fails(packages: list[str], execute: Execu
         ("puller_1.10-1+deb11_amd64.deb", None, "cannot be read: No such file"),
     ],
 )  # fmt: skip
-def test_what_is_no_package_for_it_is_refused_and_nothing_is_written(
+def test_invalid_agent_package_is_refused(
     packages: list[str], execute: Execute, name: str, content: bytes | None, said: str
 ) -> None:
     if content is not None:

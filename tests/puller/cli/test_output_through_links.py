@@ -44,8 +44,8 @@ class Place:
         os.chown(self.home / name, MALLORY, MALLORY, follow_symlinks=False)
 
     def assert_untouched(self) -> None:
-        found = {path.name: path.read_text() for path in self.victim.rglob("*") if path.is_file()}
-        assert found == {"file": "precious"}
+        result = {path.name: path.read_text() for path in self.victim.rglob("*") if path.is_file()}
+        assert result == {"file": "precious"}
         assert sorted(path.name for path in self.victim.iterdir()) == ["file"]
         assert (self.victim / "file").stat().st_mode & 0o777 == 0o600
         assert self.victim.stat().st_mode & 0o777 == 0o700
@@ -80,13 +80,13 @@ DIRECTORIES: dict[str, Callable[[Place, str], list[str]]] = {
 @pytest.mark.parametrize("command", FILES)
 def test_output_file_follows_no_link(place: Place, execute: Execute, command: str) -> None:
     for name in ("dir/new", "dir/file"):
-        status, said = execute(*FILES[command](place, str(place.home / name)))
-        assert status not in (0, 2), said
-        assert "Traceback" not in said
-        assert "of user 65534" in said or "never written over" in said
-    status, said = execute(*FILES[command](place, str(place.home / "file")))
-    assert status != 0, said
-    assert "Traceback" not in said
+        status, output = execute(*FILES[command](place, str(place.home / name)))
+        assert status not in (0, 2), output
+        assert "Traceback" not in output
+        assert "of user 65534" in output or "never written over" in output
+    status, output = execute(*FILES[command](place, str(place.home / "file")))
+    assert status != 0, output
+    assert "Traceback" not in output
     place.assert_untouched()
 
 
@@ -97,9 +97,9 @@ def test_output_directory_follows_no_link(place: Place, execute: Execute, comman
     (place.top / "templates").mkdir()
     (place.top / "templates/new").write_text("text")
     for out in (place.home / "dir", place.home / "dir/new"):
-        status, said = execute(*DIRECTORIES[command](place, str(out)))
-        assert status != 0, said
-        assert "Traceback" not in said
+        status, output = execute(*DIRECTORIES[command](place, str(out)))
+        assert status != 0, output
+        assert "Traceback" not in output
     place.assert_untouched()
 
 
@@ -120,9 +120,9 @@ def test_push_and_mirror_follow_no_link(
             os.chown(directory, MALLORY, MALLORY)
         place.link(str(link.relative_to(place.home)), place.victim / ("file" if at.endswith("json") else ""))
         words = [*command, str(place.home / out), *(["--root", root] if "mirror" in command else [])]
-        status, said = execute(*words)
-        assert "Traceback" not in said
-        assert status != 0 or not link.is_symlink(), said
+        status, output = execute(*words)
+        assert "Traceback" not in output
+        assert status != 0 or not link.is_symlink(), output
         place.assert_untouched()
 
 
@@ -134,8 +134,8 @@ def test_mirror_state_of_another_user_is_refused(
     (place.home / "copy").mkdir()
     place.link("copy/mirror", place.victim)
     words = ["site", "mirror", str(publisher.site.public), str(place.home / "copy")]
-    status, said = execute(*words, "--root", str(publisher.site.anchor))
-    assert status != 0, said
+    status, output = execute(*words, "--root", str(publisher.site.anchor))
+    assert status != 0, output
     place.assert_untouched()
 
 

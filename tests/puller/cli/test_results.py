@@ -20,19 +20,19 @@ VALIDATOR = Draft202012Validator(result_schema())
 
 def document(*arguments: str) -> dict[str, Any]:
     """Run a command, and return the document that is all of its stdout."""
-    said, errors = io.StringIO(), io.StringIO()
+    output, errors = io.StringIO(), io.StringIO()
     with (
-        contextlib.redirect_stdout(said),
+        contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),
         pytest.raises(SystemExit) as ended,
     ):
         main([*arguments, "--format", "json"])
-    found: dict[str, Any] = json.loads(said.getvalue())
-    VALIDATOR.validate(found)
-    assert found["format"] == 1
-    assert found["exit_status"] == ended.value.code
-    assert arguments[: len(found["command"].split())] == tuple(found["command"].split())
-    return found
+    result: dict[str, Any] = json.loads(output.getvalue())
+    VALIDATOR.validate(result)
+    assert result["format"] == 1
+    assert result["exit_status"] == ended.value.code
+    assert arguments[: len(result["command"].split())] == tuple(result["command"].split())
+    return result
 
 
 @pytest.fixture
@@ -64,17 +64,17 @@ def test_run_reports_each_resource(options: tuple[str, ...], settled: Host, publ
 
 def test_problems_of_a_run_have_code_and_text(options: tuple[str, ...], settled: Host) -> None:
     settled.configure(site="http://127.0.0.1:1")
-    found = document("run", *options)
-    assert found["exit_status"] == 14
-    assert found["problems"][0]["code"] == "network-failure"
-    assert "Connection refused" in found["problems"][0]["text"]
+    result = document("run", *options)
+    assert result["exit_status"] == 14
+    assert result["problems"][0]["code"] == "network-failure"
+    assert "Connection refused" in result["problems"][0]["text"]
 
 
 def test_apply_reports_failures_and_messages(manifest: Path, tmp_path: Path) -> None:
-    found = document("apply", str(manifest), "--state-directory", str(tmp_path / "state"))
-    assert found["exit_status"] == 6
-    assert found["messages"] == ["begin"]
-    states = [event["state"] for event in found["report"]["bundles"][0]["events"]]
+    result = document("apply", str(manifest), "--state-directory", str(tmp_path / "state"))
+    assert result["exit_status"] == 6
+    assert result["messages"] == ["begin"]
+    states = [event["state"] for event in result["report"]["bundles"][0]["events"]]
     assert states == ["changed", "failed"]
 
 
@@ -85,9 +85,9 @@ def test_stopped_command_has_a_problem(
         raise Stopped(signal.SIGTERM)
 
     monkeypatch.setattr(StopRequests, "check", stop)
-    found = document("apply", str(manifest), "--state-directory", str(tmp_path / "state"))
-    assert (found["exit_status"], found["report"]) == (143, None)
-    assert found["problems"][0]["code"] == "stopped"
+    result = document("apply", str(manifest), "--state-directory", str(tmp_path / "state"))
+    assert (result["exit_status"], result["report"]) == (143, None)
+    assert result["problems"][0]["code"] == "stopped"
 
 
 def test_rollback_reports_both_versions(
@@ -95,9 +95,9 @@ def test_rollback_reports_both_versions(
 ) -> None:
     publisher.publish("1.1.0")
     assert settled.run().status == 0
-    found = document("rollback", "web", *options)
-    assert (found["before"], found["version"], found["exit_status"]) == ("1.1.0", "1.0.0", 0)
-    assert found["report"]["bundles"][0]["version"] == "1.0.0"
+    result = document("rollback", "web", *options)
+    assert (result["before"], result["version"], result["exit_status"]) == ("1.1.0", "1.0.0", 0)
+    assert result["report"]["bundles"][0]["version"] == "1.0.0"
     refused = document("rollback", "web", *options)
     assert refused["exit_status"] == 64
     assert refused["report"] is None
@@ -109,31 +109,31 @@ def test_rollback_for_later_has_no_report(
 ) -> None:
     publisher.publish("1.1.0")
     assert settled.run().status == 0
-    found = document("rollback", "web", "--later", *options)
-    assert (found["version"], found["report"]) == ("1.0.0", None)
+    result = document("rollback", "web", "--later", *options)
+    assert (result["version"], result["report"]) == ("1.0.0", None)
 
 
 def test_pin_reports_the_enforced_version(options: tuple[str, ...]) -> None:
-    found = document("pin", "web", "1.1.0", *options)
-    assert (found["bundle"], found["version"], found["enforced"]) == ("web", "1.1.0", "1.0.0")
+    result = document("pin", "web", "1.1.0", *options)
+    assert (result["bundle"], result["version"], result["enforced"]) == ("web", "1.1.0", "1.0.0")
     assert document("pin", "wed", *options)["problems"][0]["suggestions"] == ["web"]
 
 
 def test_disable_reports_the_hold(options: tuple[str, ...]) -> None:
-    found = document("disable", "--reason", "audit", "--until", "2h", *options)
-    assert found["reason"] == "audit"
-    assert found["since"] < found["until"]
+    result = document("disable", "--reason", "audit", "--until", "2h", *options)
+    assert result["reason"] == "audit"
+    assert result["since"] < result["until"]
     assert document("disable", "--reason", "\x1b", *options)["exit_status"] == 64
 
 
 def test_config_check_lists_every_problem(options: tuple[str, ...], settled: Host) -> None:
-    found = document("config", "check", *options)
-    assert found["problems"] == []
-    assert found["bundles"] == [{"name": "web", "channel": "stable", "version": ""}]
+    result = document("config", "check", *options)
+    assert result["problems"] == []
+    assert result["bundles"] == [{"name": "web", "channel": "stable", "version": ""}]
     settled.configure(trust_anchor="/missing/root.json", facts_directory="/missing/facts.d")
-    found = document("config", "check", *options)
-    assert found["exit_status"] == 78
-    assert found["problems"][0]["location"]["line"] > 0
+    result = document("config", "check", *options)
+    assert result["exit_status"] == 78
+    assert result["problems"][0]["location"]["line"] > 0
     settled.configuration.write_text("bundle: []\n")
     assert document("config", "check", *options)["exit_status"] == 78
 
@@ -141,9 +141,9 @@ def test_config_check_lists_every_problem(options: tuple[str, ...], settled: Hos
 def test_site_verify_reports_roles_and_damage(publisher: Publisher) -> None:
     publisher.publish("1.0.0")
     site = publisher.site.directory
-    found = document("site", "verify", str(site))
-    assert found["targets"] > 0
-    assert {role["role"] for role in found["roles"]} >= {"root", "timestamp"}
+    result = document("site", "verify", str(site))
+    assert result["targets"] > 0
+    assert {role["role"] for role in result["roles"]} >= {"root", "timestamp"}
     archive = max((site / "public").rglob("*.tar.gz"))
     archive.write_bytes(b"damaged")
     damaged = document("site", "verify", str(site))
@@ -152,8 +152,8 @@ def test_site_verify_reports_roles_and_damage(publisher: Publisher) -> None:
 
 
 def test_check_reports_health(options: tuple[str, ...]) -> None:
-    found = document("check", *options)
-    assert (found["health"], found["enforced"]) == ("OK", {"web": "1.0.0"})
+    result = document("check", *options)
+    assert (result["health"], result["enforced"]) == ("OK", {"web": "1.0.0"})
     assert document("check", "wed", *options)["exit_status"] == 64
 
 
@@ -161,14 +161,14 @@ def test_check_reports_health(options: tuple[str, ...]) -> None:
     "command", ["run", "pin web 1", "disable --reason x", "rollback web", "config check"]
 )
 def test_missing_configuration_is_a_document(command: str, tmp_path: Path) -> None:
-    found = document(*command.split(), "--config", str(tmp_path / "missing.yaml"))
-    assert found["exit_status"] == 78
-    assert "missing.yaml" in found["problems"][0]["text"]
+    result = document(*command.split(), "--config", str(tmp_path / "missing.yaml"))
+    assert result["exit_status"] == 78
+    assert "missing.yaml" in result["problems"][0]["text"]
 
 
 def test_schema_of_results_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["schema", "result"])
-    found = json.loads(capsys.readouterr().out)
-    Draft202012Validator.check_schema(found)
-    assert found == json.loads(json.dumps(result_schema()))
+    result = json.loads(capsys.readouterr().out)
+    Draft202012Validator.check_schema(result)
+    assert result == json.loads(json.dumps(result_schema()))

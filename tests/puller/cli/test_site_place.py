@@ -45,13 +45,13 @@ def _place(new_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exec
 )
 def test_dir_defaults_to_the_directory_site(words: str, execute: Execute) -> None:
     """Compare each command with and without DIR in equal copies of the site."""
-    name, *rest = words.split()
+    name, *remainder = words.split()
     if name in ("keys", "root"):
-        name, *rest = (f"{name} {rest[0]}", *rest[1:])
+        name, *remainder = (f"{name} {remainder[0]}", *remainder[1:])
     outputs = []
     for directory in ([], ["site"]):
         shutil.copytree("site", "copy")
-        outputs.append(execute("site", *name.split(), *directory, *rest))
+        outputs.append(execute("site", *name.split(), *directory, *remainder))
         shutil.rmtree("site")
         shutil.rmtree("www", ignore_errors=True)
         Path("copy").rename("site")

@@ -17,8 +17,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The options of the started jobs."""
     options: list[Any] = []
 
-    def start(given: Any, *_: object) -> int:
-        options.append(given)
+    def start(provided: Any, *_: object) -> int:
+        options.append(provided)
         return 0
 
     monkeypatch.setattr(jobs, "run", start)

@@ -148,8 +148,8 @@ class Story:
 
 @pytest.fixture(params=VARIANTS, ids=lambda variant: variant.name)
 def variant(request: pytest.FixtureRequest) -> Variant:
-    found: Variant = request.param
-    return found
+    result: Variant = request.param
+    return result
 
 
 @pytest.fixture

@@ -113,9 +113,9 @@ def test_ensure_and_its_session(unread: Unread, tmp_path: Path, command: str, st
 def test_the_pipe_of_other_programs(unread: Unread, tmp_path: Path, command: str, status: int) -> None:
     protocol = "io.choria.ccm.v1.resource.ensure.request"
     request = {"protocol": protocol, "type": "exec", "properties": {"name": command}}
-    said = json.dumps(request).encode()
+    output = json.dumps(request).encode()
     line = ("ensure", "api", "pipe")
-    assert unread(*PULLER, *line, input=said, env=environment(tmp_path)) == status
+    assert unread(*PULLER, *line, input=output, env=environment(tmp_path)) == status
 
 
 @one_way
@@ -172,7 +172,7 @@ def test_an_operator_s_word_holds(unread: Unread, host: Host, publisher: Publish
     assert host.run().status == 20
 
 
-def test_what_could_not_be_written_is_told_where_it_can_be(tmp_path: Path) -> None:
+def test_write_errors_are_reported_where_possible(tmp_path: Path) -> None:
     with open("/dev/full", "ab") as disk:
         line = (*PULLER, "schema", "manifest")
         completed = subprocess.run(
@@ -182,14 +182,14 @@ def test_what_could_not_be_written_is_told_where_it_can_be(tmp_path: Path) -> No
     assert completed.stderr == "puller: standard output is not complete: No space left on device\n"
 
 
-def test_a_file_that_is_opened_later_does_not_get_what_is_printed(tmp_path: Path) -> None:
+def test_later_opened_file_gets_no_standard_output(tmp_path: Path) -> None:
     manifest = many_files(tmp_path / "files", 20)
     assert closed(*PULLER, "apply", str(manifest), "-v", "--state-directory", str(tmp_path / "state")) == 0
     for number in range(20):
         assert (tmp_path / "files" / str(number)).read_text() == f"{number}\n"
 
 
-def test_a_reader_that_waits_holds_nothing_up_and_gets_everything(tmp_path: Path) -> None:
+def test_slow_reader_gets_everything_and_blocks_nothing(tmp_path: Path) -> None:
     manifest = many_files(tmp_path / "files", 800)
     state = tmp_path / "state"
     line = (*PULLER, "apply", str(manifest), "--verbose", "--state-directory", str(state))

@@ -40,15 +40,18 @@ def load() -> object:
 
 
 def test_everything_is_below_the_directories_of_the_user(home: Path) -> None:
-    found = load_configuration(configuration_file(None, as_user=True))
+    configuration = load_configuration(configuration_file(None, as_user=True))
     own = home / ".config/puller"
-    assert found.as_user
-    assert found.trust_anchor == str(own / "root.json")
-    assert (found.host_data, found.host_data_directory) == (str(own / "data.yaml"), str(own / "data.d"))
-    assert found.facts_directory == str(own / "facts.d")
-    assert found.eyaml_private_key == str(own / "keys/private_key.pkcs7.pem")
-    assert found.state_directory == str(home / ".local/state/puller")
-    assert not found.run_directory.startswith("/run/puller")
+    assert configuration.as_user
+    assert configuration.trust_anchor == str(own / "root.json")
+    assert (configuration.host_data, configuration.host_data_directory) == (
+        str(own / "data.yaml"),
+        str(own / "data.d"),
+    )
+    assert configuration.facts_directory == str(own / "facts.d")
+    assert configuration.eyaml_private_key == str(own / "keys/private_key.pkcs7.pem")
+    assert configuration.state_directory == str(home / ".local/state/puller")
+    assert not configuration.run_directory.startswith("/run/puller")
 
 
 def test_the_variables_of_xdg_count_when_they_are_absolute(
@@ -62,7 +65,7 @@ def test_the_variables_of_xdg_count_when_they_are_absolute(
     assert default_paths.users_run() == str(home / "puller")
 
 
-def test_without_a_directory_of_the_login_the_lock_is_in_the_state(
+def test_without_runtime_directory_the_lock_is_in_the_state(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "gone"))
@@ -70,7 +73,7 @@ def test_without_a_directory_of_the_login_the_lock_is_in_the_state(
     assert default_paths.users_run() == str(home / ".local/state/puller/run")
 
 
-def test_what_the_file_says_wins_over_the_user_s_places(home: Path) -> None:
+def test_file_settings_override_user_directories(home: Path) -> None:
     with (home / ".config/puller/config.yaml").open("a") as file:
         file.write(f"state_directory: {home}/elsewhere\n")
     assert load_configuration(configuration_file(None, as_user=True)).state_directory == f"{home}/elsewhere"
@@ -81,7 +84,7 @@ def test_what_the_file_says_wins_over_the_user_s_places(home: Path) -> None:
     "name",
     ["config.yaml", "root.json", "data.yaml", "data.d/one.yaml", "keys/private_key.pkcs7.pem", "token"],
 )
-def test_what_others_may_write_is_not_read(home: Path, name: str) -> None:
+def test_files_writable_by_others_are_not_read(home: Path, name: str) -> None:
     path = home / ".config/puller" / name
     path.parent.mkdir(exist_ok=True)
     if not path.exists():
@@ -96,7 +99,7 @@ def test_what_others_may_write_is_not_read(home: Path, name: str) -> None:
 
 
 @pytest.mark.attack("configuration.user")
-def test_what_others_may_put_there_is_not_read_either(home: Path) -> None:
+def test_directories_writable_by_others_are_not_read(home: Path) -> None:
     with (home / ".config/puller/config.yaml").open("a") as file:
         file.write(f"host_data: {home}/open/below/data.yaml\n")
     (home / "open").mkdir()
@@ -109,9 +112,7 @@ def test_what_others_may_put_there_is_not_read_either(home: Path) -> None:
 
 
 @pytest.mark.attack("configuration.user")
-def test_a_group_may_write_that_has_nobody_but_the_user_in_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_group_of_the_user_alone_may_write(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = home / ".config/puller/config.yaml"
     path.chmod(0o664)
     monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid or 4711)
@@ -140,17 +141,17 @@ def test_root_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
-    found: list[tuple[tuple[str, ...], click.Command]] = []
+    results: list[tuple[tuple[str, ...], click.Command]] = []
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
         below = (*path, name)
-        found += commands(command, below) if isinstance(command, click.Group) else [(below, command)]
-    return found
+        results += commands(command, below) if isinstance(command, click.Group) else [(below, command)]
+    return results
 
 
-def test_every_command_that_reads_a_host_s_configuration_takes_it() -> None:
+def test_each_host_command_accepts_the_configuration_option() -> None:
     of_others = {("site", "mirror")}  # only reads how to reach the site
     with_configuration, with_user = (
         {
@@ -197,10 +198,10 @@ def test_a_run_of_a_user_keeps_to_the_places_of_the_user(
     assert (home / "XDG_RUNTIME_DIR/puller/lock").exists()
 
 
-def test_the_sample_of_a_user_is_valid_and_leaves_paths_to_their_defaults(home: Path) -> None:
+def test_user_sample_is_valid_and_uses_default_paths(home: Path) -> None:
     (home / ".config/puller/config.yaml").write_text(sample(as_user=True))
-    found = load_configuration(configuration_file(None, as_user=True))
-    assert found.state_directory == str(home / ".local/state/puller")
+    configuration = load_configuration(configuration_file(None, as_user=True))
+    assert configuration.state_directory == str(home / ".local/state/puller")
     assert "/etc/puller" not in sample(as_user=True)
     assert "/var/lib/puller" not in sample(as_user=True)
 

@@ -52,7 +52,7 @@ def load(tmp_path: Path, to: str, more: str = "") -> Configuration:
         ("{url: 's3://b/x', token_file: /t}", "has token_file, which an object store does not support"),
     ],
 )
-def test_what_cannot_work_is_refused_with_its_line(tmp_path: Path, to: str, message: str) -> None:
+def test_invalid_destination_is_refused_with_its_line(tmp_path: Path, to: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         load(tmp_path, to)
     assert message in str(error.value)
@@ -70,9 +70,7 @@ def test_what_cannot_work_is_refused_with_its_line(tmp_path: Path, to: str, mess
         ("host_name: " + "a" * 254 + "\n", "at most 253 of them"),
     ],
 )
-def test_a_name_that_can_be_no_directory_is_refused_where_reports_are_sent(
-    tmp_path: Path, more: str, message: str
-) -> None:
+def test_invalid_host_name_is_refused_with_reports(tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         load(tmp_path, "https://a/", more)
     assert message in str(error.value)
@@ -99,11 +97,11 @@ def test_other_mistakes_are_named_too(tmp_path: Path, options: str, message: str
     assert message in str(error.value)
 
 
-def test_what_is_not_said_is_as_for_the_site_but_for_its_credentials(tmp_path: Path) -> None:
+def test_destination_inherits_site_settings_but_no_credentials(tmp_path: Path) -> None:
     def settings(to: str) -> tuple[str, str | None, str | None]:
         configuration = load(tmp_path, to)
-        found = settings_for_destination(configuration, configuration.reports.destinations[1])
-        return found.proxy.reveal() if found.proxy else "", found.username, found.client_cert
+        results = settings_for_destination(configuration, configuration.reports.destinations[1])
+        return results.proxy.reveal() if results.proxy else "", results.username, results.client_cert
 
     assert settings("https://other.example.com/") == ("http://p:1", None, None)
     assert settings("https://site.example.com:443/reports/") == ("http://p:1", "u", None)

@@ -50,8 +50,8 @@ NIGHTS = window(["fri"], "22:00", "04:00")
     ],
 )
 def test_times_are_read_quoted_or_not(tmp_path: Path, text: str, start: int, end: int) -> None:
-    (found,) = load(tmp_path, f"windows:\n  - {text}\n").windows
-    assert (found.start, found.end) == (start, end)
+    (result,) = load(tmp_path, f"windows:\n  - {text}\n").windows
+    assert (result.start, result.end) == (start, end)
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_times_are_read_quoted_or_not(tmp_path: Path, text: str, start: int, end
     ],
 )
 def test_days_are_names_and_ranges(tmp_path: Path, text: str, days: set[int]) -> None:
-    (found,) = load(tmp_path, f"windows: [{{days: {text}}}]\n").windows
-    assert found.days == Days(days)
+    (result,) = load(tmp_path, f"windows: [{{days: {text}}}]\n").windows
+    assert result.days == Days(days)
 
 
-def test_a_window_is_every_day_and_in_utc_unless_it_says_otherwise(tmp_path: Path) -> None:
-    (found,) = load(tmp_path, "windows: [{}]\n").windows
-    assert found == window(["mon-sun"])
-    (found,) = load(tmp_path, "windows: [{zone: Europe/Berlin}]\n").windows
-    assert found.zone.rules() == BERLIN
+def test_window_defaults_to_every_day_in_utc(tmp_path: Path) -> None:
+    (result,) = load(tmp_path, "windows: [{}]\n").windows
+    assert result == window(["mon-sun"])
+    (result,) = load(tmp_path, "windows: [{zone: Europe/Berlin}]\n").windows
+    assert result.zone.rules() == BERLIN
 
 
 def test_a_window_says_how_it_was_understood() -> None:
@@ -85,16 +85,14 @@ def test_a_window_says_how_it_was_understood() -> None:
     assert str(Window()) == "every day, 00:00 to 24:00 UTC"
 
 
-def test_the_check_of_the_configuration_shows_how_windows_were_understood(
-    tmp_path: Path, execute: Execute
-) -> None:
+def test_config_check_prints_the_parsed_windows(tmp_path: Path, execute: Execute) -> None:
     load(tmp_path, "windows: [{days: [fri], from: 22:00, to: 4:00}]\n")
     status, output = execute("config", "check", "--file-only", "--config", str(tmp_path / "config.yaml"))
     assert status == 0
     assert output.endswith("\nwindow: fri, 22:00 to 04:00 UTC\n")
 
 
-def test_the_examples_of_the_documents_mean_what_is_said_there(tmp_path: Path) -> None:
+def test_documented_windows_have_the_documented_meaning(tmp_path: Path) -> None:
     page = Path(__file__).parents[3] / "docs" / "holding.md"
     (example,) = re.findall(r"```yaml\n# /etc/puller/config.yaml\n(.*?)```", page.read_text(), re.DOTALL)
     windows = load(tmp_path, example).windows
@@ -104,8 +102,10 @@ def test_the_examples_of_the_documents_mean_what_is_said_there(tmp_path: Path) -
 
     commented = re.search(r"windows: \[\]\n((?:  # .*\n)+)", sample())
     assert commented is not None
-    (found,) = load(tmp_path, "windows:\n" + re.sub(r"^  # ", "  ", commented[1], flags=re.MULTILINE)).windows
-    assert str(found) == "mon tue wed thu sun, 22:00 to 04:00 Europe/Berlin"
+    (result,) = load(
+        tmp_path, "windows:\n" + re.sub(r"^  # ", "  ", commented[1], flags=re.MULTILINE)
+    ).windows
+    assert str(result) == "mon tue wed thu sun, 22:00 to 04:00 Europe/Berlin"
 
 
 TIME = "expected a time such as '22:00'"
@@ -175,7 +175,7 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, windows: str, message:
         ("2026-11-20 03:00:00", False),  # the night that started on Thursday
     ],
 )
-def test_a_window_over_midnight_belongs_to_the_day_on_which_it_starts(moment: str, opened: bool) -> None:
+def test_window_over_midnight_belongs_to_its_first_day(moment: str, opened: bool) -> None:
     assert is_open([NIGHTS], datetime.fromisoformat(moment).replace(tzinfo=UTC)) is opened
 
 
@@ -192,14 +192,14 @@ def test_no_windows_means_always() -> None:
     assert why_closed([], now) == ""
 
 
-def test_one_open_window_of_many_is_enough() -> None:
+def test_any_open_window_is_enough() -> None:
     now = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
     assert not is_open([NIGHTS], now)
     assert is_open([NIGHTS, window(["wed"])], now)
     assert next_opening([NIGHTS, window(["thu"], "08:00")], now) == datetime(2026, 11, 19, 8, 0, tzinfo=UTC)
 
 
-def test_the_sentence_says_when_the_next_one_opens_in_utc() -> None:
+def test_message_states_the_next_opening_in_utc() -> None:
     berlin = window(["sat"], "23:00", "24:00", "Europe/Berlin")
     now = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
     expected = "outside the maintenance windows, the next one opens 2026-11-21 22:00 UTC"
@@ -216,13 +216,13 @@ MINUTE = timedelta(minutes=1)
 
 def openings(subject: Window, now: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
     """Return opening and closing times, from a check for each minute."""
-    found: list[tuple[datetime, datetime]] = []
+    results: list[tuple[datetime, datetime]] = []
     while now < until:
         if is_open([subject], now):
-            start = found.pop()[0] if found and found[-1][1] == now else now
-            found.append((start, now + MINUTE))
+            start = results.pop()[0] if results and results[-1][1] == now else now
+            results.append((start, now + MINUTE))
         now += MINUTE
-    return found
+    return results
 
 
 @pytest.mark.parametrize(
@@ -234,9 +234,7 @@ def openings(subject: Window, now: datetime, until: datetime) -> list[tuple[date
         ("01:00", "04:00", [("00:00", "02:00")]),
     ],
 )
-def test_what_the_clock_skips_in_spring_is_not_open(
-    start: str, end: str, hours: list[tuple[str, str]]
-) -> None:
+def test_skipped_hour_in_spring_is_closed(start: str, end: str, hours: list[tuple[str, str]]) -> None:
     check_day(SPRING, window(["sun"], start, end, "Europe/Berlin"), hours)
 
 
@@ -253,18 +251,16 @@ def test_what_the_clock_skips_in_spring_is_not_open(
         ("02:30", "03:30", [("00:30", "01:00"), ("01:30", "02:30")]),
     ],
 )
-def test_what_the_clock_shows_twice_in_autumn_is_open_twice(
-    start: str, end: str, hours: list[tuple[str, str]]
-) -> None:
+def test_repeated_hour_in_autumn_is_open_twice(start: str, end: str, hours: list[tuple[str, str]]) -> None:
     check_day(AUTUMN, window(["sun"], start, end, "Europe/Berlin"), hours)
 
 
 def check_day(change: datetime, subject: Window, hours: list[tuple[str, str]]) -> None:
     """Check that the window is open in these UTC hours, and that ``next_opening`` returns each of them."""
-    found = openings(subject, change - timedelta(hours=3), change + timedelta(hours=6))
-    assert [(f"{start:%H:%M}", f"{end:%H:%M}") for start, end in found] == hours
+    result = openings(subject, change - timedelta(hours=3), change + timedelta(hours=6))
+    assert [(f"{start:%H:%M}", f"{end:%H:%M}") for start, end in result] == hours
     now = change - timedelta(hours=3)
-    for start, end in found:
+    for start, end in result:
         assert next_opening([subject], now) == start
         now = end
     following = next_opening([subject], now)
@@ -331,7 +327,5 @@ def test_the_next_opening_is_open_and_nothing_before_it_is(windows: list[Window]
 
 
 @given(any_window(), moments | difficult)
-def test_whether_it_is_open_depends_on_the_moment_and_not_on_who_names_it(
-    subject: Window, now: datetime
-) -> None:
+def test_window_depends_on_the_moment_alone(subject: Window, now: datetime) -> None:
     assert is_open([subject], now) is is_open([subject], now.astimezone(ZoneInfo("Asia/Kathmandu")))

@@ -108,7 +108,7 @@ ENDS_WELL = (
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.representatives(6)
-def test_what_a_run_cannot_work_with_is_refused(settled: Host, tmp_path: Path, case: str) -> None:
+def test_unusable_configuration_is_refused(settled: Host, tmp_path: Path, case: str) -> None:
     change, key = CASES[case]
     assert settled.puller("config", "check").status == 0
     place = tmp_path / "place"

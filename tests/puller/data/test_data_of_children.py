@@ -68,7 +68,7 @@ def seen(manifest: Manifest, expression: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("handed", ["", "data: {port: 3}", "data: {}"])
-def test_data_from_outside_lies_on_top_of_whatever_a_parent_hands_down(load: Load, handed: str) -> None:
+def test_external_data_override_data_from_a_parent(load: Load, handed: str) -> None:
     manifest = load(given(handed), {"port": 4, "list": ["host"]}, {"limits": {"open": 5}})
     assert seen(manifest, "data.port") == [4, 4, 4]
     assert seen(manifest, "data.list") == [["host"]] * 3
@@ -91,7 +91,7 @@ def test_a_child_asks_the_same_tree(load: Load, handed: str, expression: str, wa
     assert seen(load({**given(handed), **TREE}), expression) == [wanted] * 3
 
 
-def test_what_a_child_is_handed_is_over_the_tree_and_below_the_data_from_outside(load: Load) -> None:
+def test_given_data_are_between_the_tree_and_external_data(load: Load) -> None:
     files = {**given("data: {port: 3, classes: [handed], limits: {open: 6, disk: 8}}"), **TREE}
     manifest = load(files, {"limits": {"disk": 0}})
     assert seen(manifest, "data.port") == [8001, 3, 3]
@@ -100,7 +100,7 @@ def test_what_a_child_is_handed_is_over_the_tree_and_below_the_data_from_outside
     assert seen(manifest, "data.limits")[1] == {"io": 7, "stack": 1, "open": 6, "disk": 0}
 
 
-def test_without_data_a_child_has_its_parents_documents_over_its_own(load: Load) -> None:
+def test_child_without_data_inherits_the_documents(load: Load) -> None:
     manifest = load({**given(""), **TREE})
     assert seen(manifest, "data.own") == ["parent"] * 3
     assert seen(manifest, "data.list") == [["parent"], ["child", "parent"], ["grandchild", "child", "parent"]]
@@ -109,7 +109,7 @@ def test_without_data_a_child_has_its_parents_documents_over_its_own(load: Load)
         seen(load({**given("data: {}"), **TREE}), "data.own")
 
 
-def test_what_a_parent_calls_sensitive_is_so_in_every_child(load: Load) -> None:
+def test_sensitive_data_of_a_parent_are_sensitive_in_children(load: Load) -> None:
     files = {**given("data: {}"), **TREE, "data/role.yaml": "token: hunter2\n"}
     files["manifest.yaml"] = (
         "data:\n  # @sensitive\n  token: null\nresources: [{apply: {name: child.yaml, data: {}}}]\n"
@@ -178,7 +178,7 @@ BROKEN = """
 """
 
 
-def test_a_value_that_cannot_be_resolved_does_no_harm_where_a_higher_source_replaces_it(load: Load) -> None:
+def test_unresolvable_value_is_harmless_when_replaced(load: Load) -> None:
     above = {"port": 1, "web": {"port": 2}, "list": [3]}
     assert load({"manifest.yaml": BROKEN}, above).data.all == {**above, "web": {"port": 2, "user": "www"}}
     assert load({"manifest.yaml": BROKEN}, {**above, "web": None}).data.all["web"] is None
@@ -186,12 +186,12 @@ def test_a_value_that_cannot_be_resolved_does_no_harm_where_a_higher_source_repl
     assert dict(load({"manifest.yaml": BROKEN, **tree}).data.all)["port"] == 1
 
 
-def test_explain_says_what_could_not_be_resolved(load: Load, tmp_path: Path, execute: Execute) -> None:
+def test_explain_names_unresolved_values(load: Load, tmp_path: Path, execute: Execute) -> None:
     load({"manifest.yaml": BROKEN}, {"port": 1, "web": {"port": 2}, "list": [3]})
     values = ("--set", "port=1", "--set", "web.port=2", "--set", "list=[3]", "--format", "json")
-    (found,) = json.loads(execute("explain", "port", str(tmp_path), *values)[1])
-    assert found["value"] == 1
-    assert "unknown key 'nope' in facts" in found["sources"][-1]["error"]
+    (result,) = json.loads(execute("explain", "port", str(tmp_path), *values)[1])
+    assert result["value"] == 1
+    assert "unknown key 'nope' in facts" in result["sources"][-1]["error"]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_value_that_nothing_replaces_must_be_resolved(load: Load, above: dict[
         load({"manifest.yaml": BROKEN}, above)
 
 
-def test_a_value_of_a_child_may_be_replaced_by_its_parent_but_not_the_list_that_it_is_joined_to(
+def test_parent_replaces_a_value_but_not_a_merged_list(
     load: Load,
 ) -> None:
     parent = "data: {port: 1, web: {port: 2}}\nresources: [{apply: {name: child.yaml, GIVEN}}]\n"
@@ -219,7 +219,7 @@ def test_a_value_of_a_child_may_be_replaced_by_its_parent_but_not_the_list_that_
         )
 
 
-def test_explain_of_a_method_names_what_was_asked_for(load: Load, tmp_path: Path, execute: Execute) -> None:
+def test_explain_names_the_input_of_a_method(load: Load, tmp_path: Path, execute: Execute) -> None:
     command = "echo {{ data.get('port', 1) }} {{ data.get('nope', 2) }} {{ data.web.get('user') }}"
     load(
         {
@@ -235,7 +235,7 @@ def test_explain_of_a_method_names_what_was_asked_for(load: Load, tmp_path: Path
     }
 
 
-def test_the_hosts_own_data_reaches_a_child_of_a_published_bundle(host: Host, publisher: Publisher) -> None:
+def test_host_data_reach_a_child_of_a_published_bundle(host: Host, publisher: Publisher) -> None:
     files = {
         "child.yaml": b"""\
 data: {text: child}

@@ -148,7 +148,7 @@ def test_text_of_a_document_is_not_interpolated(bundle: Bundle) -> None:
     assert data_of(bundle(NOTHING, "data: {t: '%{facts.os}'}", **files))["k"] == "<%{facts.os}>"
 
 
-def test_a_child_derives_from_what_it_is_given(bundle: Bundle) -> None:
+def test_child_derives_values_from_given_data(bundle: Bundle) -> None:
     parent = "data: {version: '1', port: 1}\nresources: [{apply: [{child.yaml: {HANDED}}]}]\n"
     child = "data: {url: 'app-{{ data.version }}', version: '0', port: 0}\nresources: [{exec: [one]}]\n"
     for handed, expected in (("", "app-1"), ("data: {}", "app-0"), ("data: {version: '3'}", "app-3")):
@@ -183,7 +183,10 @@ def test_loops_and_annotations_see_the_final_value(bundle: Bundle) -> None:
             "ls {{ path }}": {}
     """
     loaded = bundle(manifest, "data: {base: /home, who: x}")
-    assert [str(one.reference) for one in loaded.declarations] == ["exec#ls /home/a", "exec#ls /home/b"]
+    assert [str(declaration.reference) for declaration in loaded.declarations] == [
+        "exec#ls /home/a",
+        "exec#ls /home/b",
+    ]
     with pytest.raises(ManifestError, match=r"data\.name is required"):
         bundle(manifest, "data: {base: /home}")
 

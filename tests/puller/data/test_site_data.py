@@ -60,7 +60,7 @@ def test_site_data_is_over_the_bundle_and_below_the_host(host: Host, web: WebSer
 
 
 @pytest.mark.usefixtures("site")
-def test_what_has_not_changed_is_not_sent_again(host: Host, web: WebServer) -> None:
+def test_unchanged_site_data_are_not_sent_again(host: Host, web: WebServer) -> None:
     write(web, "data: {greeting: one}")
     host.run()
     before = copies(host)[0].stat().st_mtime_ns
@@ -83,9 +83,7 @@ BAD = {
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.parametrize("bad", BAD)
-def test_a_document_that_is_not_valid_is_told_and_the_last_good_copy_used(
-    host: Host, web: WebServer, bad: str
-) -> None:
+def test_invalid_document_keeps_the_last_good_copy(host: Host, web: WebServer, bad: str) -> None:
     text, status, message = BAD[bad]
     write(web, "data: {greeting: good}", age=120)
     host.run()
@@ -130,7 +128,7 @@ def test_a_damaged_copy_is_replaced(host: Host, web: WebServer) -> None:
 
 
 @pytest.mark.usefixtures("site")
-def test_a_dry_run_uses_what_is_new_and_keeps_nothing(host: Host, web: WebServer) -> None:
+def test_dry_run_uses_new_data_and_keeps_no_copy(host: Host, web: WebServer) -> None:
     write(web, "data: {greeting: good}", age=120)
     host.run()
     before = [path.read_bytes() for path in copies(host)]
@@ -169,7 +167,7 @@ def test_the_sites_credentials_go_to_its_own_origin_only(host: Host, publisher: 
     assert settings_for(configuration, "https://data.example.org/site.yaml").username is None
 
 
-def test_what_is_no_location_is_refused(host: Host) -> None:
+def test_invalid_location_is_refused(host: Host) -> None:
     host.configure(data=["site.yaml"])
     outcome = host.run()
     assert outcome.status == 78

@@ -114,8 +114,8 @@ EXPRESSIONS = {
 
 @pytest.mark.parametrize("case", EXPRESSIONS)
 def test_expressions_see_the_tree_of_the_bundle(bundle: Bundle, case: str) -> None:
-    expression, wanted = EXPRESSIONS[case]
-    assert value(bundle(NOTHING), expression) == wanted
+    expression, desired = EXPRESSIONS[case]
+    assert value(bundle(NOTHING), expression) == desired
 
 
 def test_templates_of_all_engines_have_hiera(bundle: Bundle) -> None:
@@ -148,7 +148,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("expression", FAILURES)
-def test_what_cannot_be_answered_says_why(bundle: Bundle, expression: str) -> None:
+def test_failed_lookup_states_the_reason(bundle: Bundle, expression: str) -> None:
     with pytest.raises(HieraError) as error:
         value(bundle(NOTHING), expression)
     assert FAILURES[expression] in str(error.value)
@@ -162,7 +162,7 @@ def test_outside_sources_are_over_the_tree(bundle: Bundle) -> None:
     assert dict(manifest.scope.data) == {key: manifest.scope.data[key] for key in manifest.scope.data}
 
 
-def test_a_file_of_the_tree_is_read_only_when_the_facts_select_it(bundle: Bundle) -> None:
+def test_tree_file_is_read_only_when_facts_select_it(bundle: Bundle) -> None:
     manifest = bundle(NOTHING, role="web", **{"data/roles/other.yaml": "not: [yaml"})
     assert manifest.scope.data["profile::web::port"] == 80
     with pytest.raises(ManifestError, match=r"roles/other.yaml"):
@@ -182,7 +182,7 @@ def test_a_tree_that_is_not_usable_refuses_the_manifest(bundle: Bundle, config: 
         bundle(NOTHING, **{"hiera.yaml": config})
 
 
-def test_annotations_hold_for_what_the_tree_gives(bundle: Bundle) -> None:
+def test_annotations_apply_to_tree_data(bundle: Bundle) -> None:
     rules = """\
         data:
           # @validate isInt(value)
@@ -212,7 +212,7 @@ def test_a_child_manifest_sees_the_data_that_it_is_handed(bundle: Bundle) -> Non
     assert str(manifest.declarations[0].reference) == "exec#a 5432 host"
 
 
-def test_what_is_encrypted_in_the_tree_is_a_secret_and_taints(bundle: Bundle, tmp_path: Path) -> None:
+def test_encrypted_tree_value_is_secret_and_taints(bundle: Bundle, tmp_path: Path) -> None:
     private, certificate = create_key_pair()
     (tmp_path / "private.pem").write_bytes(private)
     tree = HIERARCHY.replace("{name: common,", "{name: common, lookup_key: eyaml_lookup_key,")
@@ -231,7 +231,7 @@ def test_what_is_encrypted_in_the_tree_is_a_secret_and_taints(bundle: Bundle, tm
     assert "hunter2" not in str(dict(manifest.scope.data))
 
 
-def test_what_lookup_options_make_sensitive_is_a_secret(bundle: Bundle) -> None:
+def test_lookup_options_make_values_secret(bundle: Bundle) -> None:
     common = "lookup_options: {token: {convert_to: Sensitive}}\ntoken: hunter2\n"
     manifest = bundle(
         """\
@@ -246,9 +246,7 @@ def test_what_lookup_options_make_sensitive_is_a_secret(bundle: Bundle) -> None:
     assert source["value"] == str(Secret(""))
 
 
-def test_a_bundle_whose_tree_is_broken_is_held_and_the_last_good_one_enforced(
-    host: Host, publisher: Publisher
-) -> None:
+def test_bundle_with_a_broken_tree_is_held(host: Host, publisher: Publisher) -> None:
     files = {"hiera.yaml": HIERARCHY, "data/common.yaml": "greeting: Hello\n"}
     manifest = """\
 resources:
@@ -265,7 +263,7 @@ resources:
     assert host.enforced == "1.0.0"
 
 
-def test_without_the_private_key_only_what_is_encrypted_fails(bundle: Bundle) -> None:
+def test_without_the_key_only_encrypted_values_fail(bundle: Bundle) -> None:
     _, certificate = create_key_pair()
     tree = HIERARCHY.replace("{name: common,", "{name: common, lookup_key: eyaml_lookup_key,")
     manifest = bundle(
@@ -309,7 +307,7 @@ def test_set_reads_a_value_as_a_data_file_does(pair: str, wanted: dict[str, Any]
 
 
 @pytest.mark.parametrize("pair", ["port", "=1", "a..b=1", "a=[", "a=b: {"])
-def test_what_sets_nothing_is_a_mistake(pair: str) -> None:
+def test_source_without_settings_is_an_error(pair: str) -> None:
     with pytest.raises(UsageError):
         list(assigned([pair]))
 
@@ -361,10 +359,10 @@ def test_the_lazy_mapping_is_the_merge_of_all_sources(
     own: dict[str, Any], tree: dict[str, Any], site: dict[str, Any], host: dict[str, Any]
 ) -> None:
     before = copy.deepcopy((own, site, host))
-    found = bundle_data(own, tree, site, host).all
-    wanted = functools.reduce(merge_sources, (own, without_interpolation(tree), site, host))
-    assert {key: found[key] for key in found} == wanted
-    assert len(found) == len(wanted)
+    result = bundle_data(own, tree, site, host).all
+    desired = functools.reduce(merge_sources, (own, without_interpolation(tree), site, host))
+    assert {key: result[key] for key in result} == desired
+    assert len(result) == len(desired)
     assert before == (own, site, host)
 
 
@@ -374,7 +372,7 @@ def test_an_empty_tree_changes_nothing(own: dict[str, Any], host: dict[str, Any]
 
 
 @given(st.lists(DATA, min_size=1, max_size=4))
-def test_what_the_last_source_has_is_there_and_wins(sources: list[dict[str, Any]]) -> None:
+def test_last_source_wins(sources: list[dict[str, Any]]) -> None:
     whole = merged(DataSource(Origin.HOST, "x", data) for data in sources)
     assert merge_sources(whole, sources[-1]) == whole
     for key, item in sources[-1].items():
@@ -396,7 +394,7 @@ def test_any_question_has_an_answer_or_an_error_of_ours(
 
 
 @given(DATA, DATA, DATA, NAMES)
-def test_the_explanation_of_a_key_is_what_expressions_get(
+def test_explanation_equals_the_value_of_expressions(
     own: dict[str, Any], tree: dict[str, Any], host: dict[str, Any], key: str
 ) -> None:
     data = bundle_data(own, tree, host)
@@ -411,7 +409,7 @@ def test_the_explanation_of_a_key_is_what_expressions_get(
 
 
 @given(DATA, DATA, st.lists(NAMES.map(lambda name: name.replace(".", "_")), min_size=1, max_size=3))
-def test_recording_what_is_used_changes_no_value(
+def test_recording_inputs_changes_no_value(
     own: dict[str, Any], tree: dict[str, Any], steps: list[str]
 ) -> None:
     data = bundle_data(own, tree)

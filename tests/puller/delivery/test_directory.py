@@ -40,8 +40,8 @@ def test_a_file_is_there_whole_and_for_everybody(configuration: "Configuration",
         os.umask(umask)
     path = tmp_path / NAME / f"{RUN}.json.gz"
     assert path.read_bytes() == b"again"
-    assert [oct(one.stat().st_mode & 0o777) for one in (path, path.parent)] == ["0o644", "0o755"]
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert [oct(item.stat().st_mode & 0o777) for item in (path, path.parent)] == ["0o644", "0o755"]
+    assert [item.name for item in path.parent.iterdir()] == [path.name]
 
 
 def test_a_directory_that_is_not_there_is_not_made(configuration: "Configuration", tmp_path: Path) -> None:

@@ -66,36 +66,36 @@ def test_a_document_says_all_and_the_same_gives_the_same_bytes() -> None:
         event("/b", State.CHANGED, differences=content("a", "-old\n+new\n")),
         event("/c", State.STABLE),
     ]
-    one = sent(events, facts={"os": {"family": "Debian"}}, bundles=2)
-    data = pack(one)
-    assert data == pack(one)
+    item = sent(events, facts={"os": {"family": "Debian"}}, bundles=2)
+    data = pack(item)
+    assert data == pack(item)
     assert data[4:8] == bytes(4)  # no time in the header
-    found = read(data)
-    assert (found.host, found.facts, found.left_out) == (one.host, one.facts, "")
-    bundle = found.report.bundles[1]
+    result = read(data)
+    assert (result.host, result.facts, result.left_out) == (item.host, item.facts, "")
+    bundle = result.report.bundles[1]
     assert bundle.events == events[1:2]
     assert bundle.in_order is not None
     assert bundle.in_order.resources == 2
-    assert bundle.summary == one.report.bundles[1].summary
-    assert one.report.bundles[0].events == events
+    assert bundle.summary == item.report.bundles[1].summary
+    assert item.report.bundles[0].events == events
     assert json.loads(gzip.decompress(data))["format"] == 3
 
 
 def test_differences_of_contents_go_first() -> None:
     events = [event(f"/{n}", State.CHANGED, differences=content(str(n), noise(40_000))) for n in range(20)]
-    found = read(pack(sent(events)))
-    assert "differences of contents" in found.left_out
-    assert "texts" not in found.left_out
-    (bundle,) = found.report.bundles
+    result = read(pack(sent(events)))
+    assert "differences of contents" in result.left_out
+    assert "texts" not in result.left_out
+    (bundle,) = result.report.bundles
     assert [one.differences for one in bundle.events] == [content(str(n)) for n in range(20)]
     assert not any(one.diff for one in bundle.events)
 
 
 def test_then_texts_are_shortened() -> None:
     events = [event(f"/{n}", State.FAILED, problems=[failure(noise(100_000))]) for n in range(20)]
-    found = read(pack(sent(events)))
-    assert found.left_out.endswith("the ends of long texts and lists")
-    (bundle,) = found.report.bundles
+    result = read(pack(sent(events)))
+    assert result.left_out.endswith("the ends of long texts and lists")
+    (bundle,) = result.report.bundles
     for told, was in zip(bundle.events, events, strict=True):
         assert told.errors[0] == f"{was.errors[0][:400]}…"
 
@@ -104,20 +104,20 @@ def test_then_resources_go_and_those_that_failed_are_the_last() -> None:
     events = [event(f"/{n}", State.CHANGED, differences=content(noise(390))) for n in range(3000)]
     events[2500:2500] = [event("/broken", State.FAILED, problems=[failure("it is broken")])]
     events += [event("/skipped", State.SKIPPED, unmet_requirements=["file#/broken"])]
-    found = read(pack(sent(events)))
-    (bundle,) = found.report.bundles
-    told = [one.name for one in bundle.events]
-    assert {"/broken", "/skipped"} <= {*told}
-    assert f"{len(events) - len(told)} resources" in found.left_out
+    result = read(pack(sent(events)))
+    (bundle,) = result.report.bundles
+    reported = [one.name for one in bundle.events]
+    assert {"/broken", "/skipped"} <= {*reported}
+    assert f"{len(events) - len(reported)} resources" in result.left_out
     assert bundle.summary.resources == len(events)
     assert bundle.summary.failed == 1
 
 
 def test_many_facts_go_before_resources() -> None:
     events = [event("/broken", State.FAILED, problems=[failure("it is broken")])]
-    found = read(pack(sent(events, facts={"blob": noise(1_000_000)})))
-    assert "facts" in found.left_out
-    assert (found.facts, found.report.bundles[0].events) == ({}, events)
+    result = read(pack(sent(events, facts={"blob": noise(1_000_000)})))
+    assert "facts" in result.left_out
+    assert (result.facts, result.report.bundles[0].events) == ({}, events)
 
 
 @pytest.mark.timeout(600)  # a hundred reports of up to a hundred megabytes
@@ -127,7 +127,7 @@ def test_many_facts_go_before_resources() -> None:
     texts=st.sampled_from(["", "x" * 50_000, "\x00" * 5000, "\U0001f600" * 2000]),
     count=st.integers(0, 50),
 )
-def test_whatever_it_is_it_fits_and_says_how_the_run_ended(bundles: int, texts: str, count: int) -> None:
+def test_any_report_fits_and_states_the_end_of_the_run(bundles: int, texts: str, count: int) -> None:
     events = [event(f"{texts}{n}", State.FAILED, problems=[failure(texts)] * 20) for n in range(count)]
     whole = sent(events, bundles=min(bundles, 20) if count and texts else bundles)
     whole.bundles = [PublishedBundle(name=f"b{n}{texts[:200]}", held=texts[:500]) for n in range(bundles)]
@@ -137,8 +137,8 @@ def test_whatever_it_is_it_fits_and_says_how_the_run_ended(bundles: int, texts: 
     assert len(data) <= LARGEST
     text = unpack(data)
     assert len(text) <= LARGEST_JSON
-    found = msgspec.json.decode(text, type=SentReport)
-    assert (found.host, found.report.run, found.report.exit_status) == (whole.host, whole.report.run, 4)
+    result = msgspec.json.decode(text, type=SentReport)
+    assert (result.host, result.report.run, result.report.exit_status) == (whole.host, whole.report.run, 4)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_whatever_it_is_it_fits_and_says_how_the_run_ended(bundles: int, texts: 
         (zlib.compress(b"{}"), "not a compressed report"),
     ],
 )
-def test_what_is_no_document_is_refused_in_words(data: bytes, message: str) -> None:
+def test_invalid_document_is_refused_with_a_message(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         unpack(data)
 

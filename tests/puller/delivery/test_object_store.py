@@ -56,7 +56,7 @@ def run(host: Host) -> Outcome:
 
 
 def keys(store: Any) -> list[str]:
-    return [one["Key"] for one in store.list_objects_v2(Bucket="reports").get("Contents", [])]
+    return [item["Key"] for item in store.list_objects_v2(Bucket="reports").get("Contents", [])]
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_a_report_is_an_object_below_the_prefix(
     assert "WARN" not in run(settled).output
     key = f"{prefix}web01.example.com/{settled.report()['run']}.json.gz"
     assert keys(store) == [key]
-    found = store.get_object(Bucket="reports", Key=key)
-    assert found["ContentType"] == "application/gzip"
-    assert unpack(found["Body"].read()).startswith(b"{")
+    result = store.get_object(Bucket="reports", Key=key)
+    assert result["ContentType"] == "application/gzip"
+    assert unpack(result["Body"].read()).startswith(b"{")
 
 
-def test_what_is_refused_waits_and_goes_when_it_is_put_right(settled: Host, store: Any) -> None:
+def test_refused_report_waits_until_the_cause_is_fixed(settled: Host, store: Any) -> None:
     settled.configure(reports={"to": ["s3://nowhere/x"], "send_timeout": "30s"})
     assert "NoSuchBucket. Check the credentials" in run(settled).output
     store.create_bucket(Bucket="nowhere")
@@ -82,7 +82,7 @@ def test_what_is_refused_waits_and_goes_when_it_is_put_right(settled: Host, stor
     assert store.list_objects_v2(Bucket="nowhere")["KeyCount"] == 2
 
 
-def test_a_store_that_is_away_or_silent_costs_no_more_than_its_time(
+def test_silent_store_costs_its_time_limit(
     settled: Host, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
@@ -92,7 +92,7 @@ def test_a_store_that_is_away_or_silent_costs_no_more_than_its_time(
     assert time.monotonic() - began < 30
 
 
-def test_without_boto3_it_is_said_what_to_install(settled: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_boto3_names_the_install_command(settled: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     settled.configure(reports={"to": ["s3://reports"]})
     assert f"boto3, which is not installed. {how_to_install('s3')}" in run(settled).output

@@ -41,24 +41,24 @@ def put(spool: Spool, *numbers: int, failed: bool = False, data: bytes = DATA) -
 def order(spool: Spool) -> list[int]:
     """Return the documents in the order of delivery."""
     tried: list[str] = []
-    while one := spool.next(tried):
-        tried.append(one.run)
+    while item := spool.next(tried):
+        tried.append(item.run)
     return [int(run[11:15]) for run in tried]
 
 
-def test_the_newest_goes_first_then_what_failed_then_the_others(spool: Spool) -> None:
+def test_newest_report_goes_first_then_failed_then_others(spool: Spool) -> None:
     put(spool, 1, 4, 5)
     put(spool, 2, 3, failed=True)
     assert order(spool) == [5, 3, 2, 4, 1]
 
 
-def test_one_that_comes_while_others_are_sent_goes_before_them(spool: Spool) -> None:
+def test_report_added_while_sending_goes_next(spool: Spool) -> None:
     put(spool, 1, 2, failed=True)
     put(spool, 3)
     put(spool, 4)
-    found = spool.next([run_of(3), run_of(2)])
-    assert found is not None
-    assert found.run == run_of(4)
+    result = spool.next([run_of(3), run_of(2)])
+    assert result is not None
+    assert result.run == run_of(4)
     assert spool.next([run_of(number) for number in (1, 2, 3, 4)]) is None
 
 
@@ -72,7 +72,7 @@ def test_beyond_the_bound_the_oldest_without_a_failure_go_first(spool: Spool) ->
     assert sorted(order(spool)) == [2, 9, 10, 11, 12]
 
 
-def test_beyond_the_bound_of_bytes_the_newest_stays_whatever_its_size(tmp_path: Path) -> None:
+def test_byte_limit_always_keeps_the_newest(tmp_path: Path) -> None:
     spool = Spool(tmp_path, URL, 100, len(DATA) * 3)
     put(spool, 1, 2, 3, 4)
     assert sorted(order(spool)) == [2, 3, 4]
@@ -81,7 +81,7 @@ def test_beyond_the_bound_of_bytes_the_newest_stays_whatever_its_size(tmp_path: 
     assert order(small) == [5]
 
 
-def test_the_same_run_is_one_document(spool: Spool) -> None:
+def test_run_has_a_single_document(spool: Spool) -> None:
     put(spool, 1, 1)
     assert order(spool) == [1]
 
@@ -122,25 +122,25 @@ def make_directory(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, link, grow, make_fifo, make_directory])
-def test_what_is_damaged_is_set_aside_and_said(
+def test_damaged_reports_are_set_aside_and_reported(
     spool: Spool, said: list[str], damage: Callable[[Path], None]
 ) -> None:
     put(spool, 1)
-    (one,) = spool.waiting()
-    damage(spool.path / one.name)
-    assert spool.read(one, said.append) is None
+    (item,) = spool.waiting()
+    damage(spool.path / item.name)
+    assert spool.read(item, said.append) is None
     assert len(said) == 1
-    assert f"{one.name}: " in said[0]
+    assert f"{item.name}: " in said[0]
     assert "set aside as" in said[0]
     assert spool.waiting() == []
 
 
-def test_what_another_run_has_sent_meanwhile_is_no_problem(spool: Spool, said: list[str]) -> None:
+def test_report_sent_by_another_run_is_no_problem(spool: Spool, said: list[str]) -> None:
     put(spool, 1)
-    (one,) = spool.waiting()
-    spool.remove(one)
-    spool.remove(one)
-    assert spool.read(one, said.append) is None
+    (item,) = spool.waiting()
+    spool.remove(item)
+    spool.remove(item)
+    assert spool.read(item, said.append) is None
     assert said == []
 
 
@@ -157,7 +157,7 @@ def test_a_file_in_the_place_of_a_directory_is_set_aside(spool: Spool, said: lis
     assert len(said) == 1
 
 
-def test_only_one_process_sends_and_another_waits_no_longer_than_it_may(spool: Spool) -> None:
+def test_single_process_sends_and_others_wait_briefly(spool: Spool) -> None:
     put(spool, 1)
     with open_directory(spool.path) as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -172,11 +172,11 @@ def test_the_spool_of_a_destination_that_has_gone_is_removed(
     spool: Spool, said: list[str], tmp_path: Path
 ) -> None:
     put(spool, 1, 2)
-    kept = Spool(tmp_path / "spool", "https://other.example.com/", 5, 1000)
-    put(kept, 1)
+    remaining = Spool(tmp_path / "spool", "https://other.example.com/", 5, 1000)
+    put(remaining, 1)
     (spool.path.parent / "of somebody else").mkdir()
-    forget_others(spool.path.parent, {kept.path}, said.append)
+    forget_others(spool.path.parent, {remaining.path}, said.append)
     assert not spool.path.exists()
-    assert order(kept) == [1]
+    assert order(remaining) == [1]
     assert (spool.path.parent / "of somebody else").exists()
     assert said == ["2 reports were removed: the destination is no longer configured"]

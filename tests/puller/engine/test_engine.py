@@ -84,7 +84,7 @@ def test_noop_predicts_the_subscriber_and_changes_nothing(apply: Apply, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.yaml"]
 
 
-def test_a_run_that_died_after_the_change_leaves_the_refresh_to_the_next(
+def test_refresh_of_a_killed_run_stays_pending(
     apply: Apply, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reference loses a notification if the run ends between a change and its subscriber."""
@@ -114,7 +114,7 @@ def test_a_refresh_that_failed_is_tried_again_by_the_next_run(apply: Apply, tmp_
     assert states(apply(text, facts={"text": "one"})) == {"conf": "stable", "reload": "stable"}
 
 
-def test_a_change_that_did_not_happen_owes_nobody_a_refresh(apply: Apply, tmp_path: Path) -> None:
+def test_failed_change_leaves_no_pending_refresh(apply: Apply, tmp_path: Path) -> None:
     """Otherwise a file that cannot be written would restart its service in every run."""
     text = FILE_AND_SUBSCRIBER.replace("DIR/conf:", "DIR/missing/conf:")
     assert states(apply(text, facts={"text": "one"})) == {"conf": "failed", "reload": "skipped"}
@@ -135,7 +135,7 @@ def test_a_subscriber_of_many_runs_once(apply: Apply, tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "ran\n"
 
 
-def test_a_failed_requirement_skips_what_needs_it_and_is_listed(apply: Apply) -> None:
+def test_failed_requirement_skips_dependents_and_is_listed(apply: Apply) -> None:
     events = apply("""
         resources:
           - exec:
@@ -167,7 +167,7 @@ CONTROL = [
 ]  # fmt: skip
 
 
-def test_what_is_left_out_needs_none_of_the_facts_that_its_condition_asks_for(apply: Apply) -> None:
+def test_excluded_resource_needs_no_facts(apply: Apply) -> None:
     events = apply(
         """
         resources:
@@ -182,11 +182,11 @@ def test_what_is_left_out_needs_none_of_the_facts_that_its_condition_asks_for(ap
 
 
 @pytest.mark.parametrize(("condition", "unless", "managed"), CONTROL)
-def test_control_decides_what_is_managed(
+def test_control_selects_managed_resources(
     apply: Apply, condition: str | None, unless: str | None, managed: bool
 ) -> None:
-    given = {"if": condition, "unless": unless}
-    control = ", ".join(f"{key}: 'facts.yes == {value}'" for key, value in given.items() if value)
+    provided = {"if": condition, "unless": unless}
+    control = ", ".join(f"{key}: 'facts.yes == {value}'" for key, value in provided.items() if value)
     events = apply(f"resources: [{{exec: {{name: echo a, control: {{{control}}}}}}}]\n", facts={"yes": True})
     assert events["echo a"].state is (State.CHANGED if managed else State.SKIPPED)
 
@@ -204,7 +204,7 @@ def test_a_condition_that_is_no_truth_is_the_resources_failure(apply: Apply) -> 
     assert "unknown key 'nope' in facts" in events["echo b"].errors[0]
 
 
-def test_one_bad_resource_never_ends_the_run(
+def test_failed_resource_does_not_end_the_run(
     apply: Apply, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """In the reference, a failing template, provider or reference of one resource aborts the run."""
@@ -224,9 +224,9 @@ def test_one_bad_resource_never_ends_the_run(
               - "echo d": {alias: fine}
     """)
     assert [problem.code for problem in events["bug"].problems] == [ProblemCode.INTERNAL_ERROR]
-    found = {name: (event.state.value, *event.errors) for name, event in events.items()}
-    assert found.pop("bug")[1].startswith("internal error: RuntimeError('a bug in a type')")
-    assert found == {
+    result = {name: (event.state.value, *event.errors) for name, event in events.items()}
+    assert result.pop("bug")[1].startswith("internal error: RuntimeError('a bug in a type')")
+    assert result == {
         "template": ("failed", "web/manifest.yaml:5: command: {{ facts.nope }}: unknown key 'nope' in facts"),
         "provider": ("failed", "provider is 'fish', expected one of posix, shell"),
         "missing": ("failed", "command '/no/such/command' cannot be started: no such file or directory"),
@@ -251,9 +251,7 @@ def test_fail_on_error_stops_after_the_first_failure(apply: Apply) -> None:
     assert not events["echo c"].reached
 
 
-def test_a_signal_stops_between_two_resources_and_what_was_done_is_reported(
-    apply: Apply, tmp_path: Path
-) -> None:
+def test_signal_stops_between_resources_and_is_reported(apply: Apply, tmp_path: Path) -> None:
     events = apply(
         "resources: [{exec: [{'touch DIR/a': {alias: a}}, {'touch DIR/b': {alias: b}}]}]\n",
         stopping=lambda: "stopped by SIGTERM" if (tmp_path / "a").exists() else "",
@@ -262,9 +260,7 @@ def test_a_signal_stops_between_two_resources_and_what_was_done_is_reported(
     assert events["b"].skip_reason == "stopped by SIGTERM"
 
 
-def test_a_resource_with_noop_of_its_own_changes_nothing_and_refreshes_nobody(
-    apply: Apply, tmp_path: Path
-) -> None:
+def test_noop_resource_changes_and_refreshes_nothing(apply: Apply, tmp_path: Path) -> None:
     """In the reference, a child with ``noop`` triggers its real subscribers."""
     events = apply("""
         resources:
@@ -321,7 +317,7 @@ def test_the_secret_of_a_failed_change_is_masked(apply: Apply) -> None:
     assert "canary" not in repr(event)
 
 
-def test_in_noop_a_command_that_would_run_makes_missing_things_uncertain(apply: Apply) -> None:
+def test_noop_command_makes_missing_paths_uncertain(apply: Apply) -> None:
     events = apply(
         """
         resources:
@@ -341,9 +337,7 @@ def test_after_a_change_the_resource_is_looked_at_again(
     assert events["a"].errors == ["is still out of sync after the change: ensure absent → present"]
 
 
-def test_health_checks_run_after_the_resource_and_not_in_noop_or_after_a_failure(
-    apply: Apply, tmp_path: Path
-) -> None:
+def test_health_checks_run_after_a_successful_change_only(apply: Apply, tmp_path: Path) -> None:
     text = """
         resources:
           - exec:
@@ -392,7 +386,7 @@ def test_a_health_check_is_tried_again(apply: Apply, tmp_path: Path) -> None:
     assert (result.status, result.tries) == ("OK", 3)
 
 
-def test_diffs_are_made_when_asked_for_and_never_of_what_is_sensitive(apply: Apply) -> None:
+def test_diffs_are_optional_and_mask_secrets(apply: Apply) -> None:
     events = apply(
         """
         resources:
@@ -421,7 +415,7 @@ def test_a_summary_counts_every_resource_once(apply: Apply) -> None:
     assert summary.exit_status(detailed=False) == 6
 
 
-def test_a_full_disk_is_told_with_the_path_and_what_is_free(
+def test_full_disk_is_reported_with_path_and_free_space(
     apply: Apply, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:

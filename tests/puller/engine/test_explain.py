@@ -93,7 +93,7 @@ def settled(host: Host, publisher: Publisher) -> Host:
     return host
 
 
-def test_one_bundle_gives_each_host_its_own_file_and_all_commands_agree_why(
+def test_hosts_get_their_own_file_and_all_commands_agree(
     settled: Host, publisher: Publisher, web: WebServer, execute: Execute, explain: Any, tmp_path: Path
 ) -> None:
     other = with_role(another(settled, "db01", publisher, web, execute), "db")
@@ -112,24 +112,24 @@ def test_one_bundle_gives_each_host_its_own_file_and_all_commands_agree_why(
         side = sides[str(tmp_path / f"{role}.json")]
         assert side["value"] == value
         assert side["from"][0].startswith(f'level "{level}"')
-        status, found = explain(host, "app::workers")
-        assert (status, found["value"]) == (0, value)
-        (tree,) = [source for source in found["sources"] if source["source"] == "bundle tree"]
+        status, result = explain(host, "app::workers")
+        assert (status, result["value"]) == (0, value)
+        (tree,) = [source for source in result["sources"] if source["source"] == "bundle tree"]
         assert tree["from"][0].startswith(f'level "{level}"')
 
 
-def test_a_key_with_every_source_and_what_each_has(settled: Host, explain: Any) -> None:
+def test_explained_key_lists_every_source_and_value(settled: Host, explain: Any) -> None:
     data = settled.configuration.parent / "data.yaml"
     data.write_text("data:\n  app::limits: {open: 7}\n")
-    _, found = explain(settled, "app::limits")
-    assert found["bundle"] == "web 1.0.0"
-    assert found["value"] == {"cpu": 9, "stack": 1, "open": 7}
-    assert [(source["source"], source.get("value")) for source in found["sources"]] == [
+    _, result = explain(settled, "app::limits")
+    assert result["bundle"] == "web 1.0.0"
+    assert result["value"] == {"cpu": 9, "stack": 1, "open": 7}
+    assert [(source["source"], source.get("value")) for source in result["sources"]] == [
         ("this host", {"open": 7}),
         ("bundle tree", {"stack": 1, "open": 100}),
         ("manifest", {"cpu": 9}),
     ]
-    places = [place for source in found["sources"] for place in source["from"]]
+    places = [place for source in result["sources"] for place in source["from"]]
     assert places[0] == f"{data}:2 (data)"
     assert [place.split()[1] for place in places[1:3]] == ['"role"', '"common"']
     assert places[3] == "web-1.0.0/manifest.yaml:3 (data)"
@@ -138,8 +138,8 @@ def test_a_key_with_every_source_and_what_each_has(settled: Host, explain: Any) 
 
 
 def test_a_key_that_nothing_has(settled: Host, explain: Any) -> None:
-    status, found = explain(settled, "app::nope")
-    assert (status, found["found"], {source["found"] for source in found["sources"]}) == (1, False, {False})
+    status, result = explain(settled, "app::nope")
+    assert (status, result["found"], {source["found"] for source in result["sources"]}) == (1, False, {False})
     assert "app::nope in web 1.0.0: nothing has it" in explain(settled, "app::nope", text=True)
 
 
@@ -155,17 +155,17 @@ def test_the_tree_for_people_names_sources_levels_and_lines(settled: Host, expla
         assert line in text
 
 
-def uses(found: dict[str, Any]) -> dict[str, Any]:
-    return {use["name"]: use.get("value", use.get("found")) for use in found["uses"]}
+def uses(result: dict[str, Any]) -> dict[str, Any]:
+    return {use["name"]: use.get("value", use.get("found")) for use in result["uses"]}
 
 
-def test_a_resource_with_its_line_what_went_into_it_and_the_last_run(settled: Host, explain: Any) -> None:
+def test_explained_resource_lists_line_inputs_and_last_run(settled: Host, explain: Any) -> None:
     path = f"{settled.machine}/app.conf"
-    status, found = explain(settled, f"file#{path}")
-    assert (status, found["resource"]) == (0, f"file#{path}")
-    assert found["declared"] == "web-1.0.0/manifest.yaml:8"
-    assert found["properties"]["content"] == "Hello 8 1 web\n"
-    used = uses(found)
+    status, result = explain(settled, f"file#{path}")
+    assert (status, result["resource"]) == (0, f"file#{path}")
+    assert result["declared"] == "web-1.0.0/manifest.yaml:8"
+    assert result["properties"]["content"] == "Hello 8 1 web\n"
+    used = uses(result)
     assert used.pop("facts.machine") == str(settled.machine)
     assert set(used.items()) >= {
         ("data.greeting", "Hello"),
@@ -173,25 +173,25 @@ def test_a_resource_with_its_line_what_went_into_it_and_the_last_run(settled: Ho
         ("hiera('app::limits.stack')", 1),
         ("facts.role", "web"),
     }
-    from_ = {use["name"]: use.get("from") for use in found["uses"]}
+    from_ = {use["name"]: use.get("from") for use in result["uses"]}
     assert from_["data.greeting"] == ["web-1.0.0/manifest.yaml:2 (data)"]
     assert 'hiera.yaml level "role"' in from_["data['app::workers']"][0]
-    assert found["last_run"]["state"] == "changed"
-    assert found["last_run"]["why"] == ["ensure absent → present"]
+    assert result["last_run"]["state"] == "changed"
+    assert result["last_run"]["why"] == ["ensure absent → present"]
     assert settled.run().status == 0
     last = explain(settled, "file#conf")[1]["last_run"]
     assert (last["state"], last["why"], last["version"]) == ("stable", ["in sync"], "1.0.0")
 
 
-def test_what_a_template_and_a_condition_ask_for_is_used_too(settled: Host, explain: Any) -> None:
-    _, found = explain(settled, f"file#{settled.machine}/page")
-    used = uses(found)
+def test_template_and_condition_inputs_are_listed(settled: Host, explain: Any) -> None:
+    _, result = explain(settled, f"file#{settled.machine}/page")
+    used = uses(result)
     assert set(used["data['app::limits']"]) == {"cpu", "stack", "open"}
     assert used["data.nope"] is False
-    _, found = explain(settled, f"file#{settled.machine}/off")
-    assert uses(found)["facts.role"] == "web"
-    assert found["last_run"]["state"] == "skipped"
-    assert found["last_run"]["why"] == ["control: if facts.role == 'off' is false"]
+    _, result = explain(settled, f"file#{settled.machine}/off")
+    assert uses(result)["facts.role"] == "web"
+    assert result["last_run"]["state"] == "skipped"
+    assert result["last_run"]["why"] == ["control: if facts.role == 'off' is false"]
     text = explain(settled, f"file#{settled.machine}/off", text=True)
     assert "\n    control: if facts.role == 'off' is false\n" in text
 
@@ -203,7 +203,9 @@ def test_data_that_a_file_hands_its_template_is_of_no_source(settled: Host, expl
     assert not {"data.port", "data.own"} & set(used)
 
 
-def test_what_failed_and_why_a_version_is_held(settled: Host, publisher: Publisher, explain: Any) -> None:
+def test_failure_and_hold_of_a_version_are_explained(
+    settled: Host, publisher: Publisher, explain: Any
+) -> None:
     (settled.machine / "app.conf").unlink()
     (settled.machine / "app.conf").mkdir()
     (settled.machine / "app.conf" / "full").touch()
@@ -233,18 +235,18 @@ def test_a_source_is_explained_without_a_configuration(tmp_path: Path, execute: 
             """
         )
     )
-    given = ("--fact", "role=db", "--set", "web.tls=true", "--format", "json")
-    status, output = execute("explain", "web", str(tmp_path), *given)
-    (found,) = json.loads(output)
-    assert (status, found["value"]) == (0, {"port": 5432, "tls": True})
-    assert found["sources"][0] == {
+    provided = ("--fact", "role=db", "--set", "web.tls=true", "--format", "json")
+    status, output = execute("explain", "web", str(tmp_path), *provided)
+    (result,) = json.loads(output)
+    assert (status, result["value"]) == (0, {"port": 5432, "tls": True})
+    assert result["sources"][0] == {
         "source": "command line",
         "name": "--set web.tls",
         "found": True,
         "value": {"tls": True},
         "from": ["--set web.tls"],
     }
-    document = found["sources"][1]
+    document = result["sources"][1]
     assert document["from"] == [f"{tmp_path}/manifest.yaml:4 (overrides['role:db'])"]
     assert document["hierarchy"] == ["role:{{ facts.role }} → role:db: merged over the entries above"]
 
@@ -255,16 +257,14 @@ def test_options_for_facts_are_for_a_source(settled: Host, execute: Execute) -> 
     assert "options for facts and data are for a SOURCE" in output
 
 
-def test_the_site_data_of_the_last_run_is_explained_without_asking_the_server(
-    settled: Host, web: WebServer, explain: Any
-) -> None:
+def test_site_data_are_explained_without_the_server(settled: Host, web: WebServer, explain: Any) -> None:
     (web.root / "site.yaml").write_text("data: {greeting: Welcome}")
     settled.configure(data=f"{web.url}/site.yaml")
     assert settled.run().status == 0
     web.stop()
-    _, found = explain(settled, "greeting")
-    assert found["value"] == "Welcome"
-    assert [source["source"] for source in found["sources"] if source["found"]] == ["site data", "manifest"]
+    _, result = explain(settled, "greeting")
+    assert result["value"] == "Welcome"
+    assert [source["source"] for source in result["sources"] if source["found"]] == ["site data", "manifest"]
 
 
 # --- secrets ------------------------------------------------------------------------------------------------
@@ -324,50 +324,50 @@ def secretive(host: Host, publisher: Publisher) -> Host:
     return with_role(host, "db")
 
 
-def test_an_encrypted_password_reaches_its_places_and_is_shown_nowhere(
+def test_encrypted_password_is_used_and_never_shown(
     secretive: Host, execute: Execute, capfd: pytest.CaptureFixture[str]
 ) -> None:
     host, machine = secretive, secretive.machine
-    said = [host.run("--noop", "--diff", "-v").output]
-    said += [host.run("--diff", "-v").output, host.run("--diff", "-v").output]
+    output = [host.run("--noop", "--diff", "-v").output]
+    output += [host.run("--diff", "-v").output, host.run("--diff", "-v").output]
     assert (machine / "app.conf").read_text() == f"password={CANARY}\n"
     assert (machine / "page").read_text() == f"it is {CANARY} {CANARY}\n"
     assert (machine / "environment").read_text() == CANARY
     assert (machine / "tinycm").read_text() == CANARY
     assert (machine / "token").read_text().startswith(f"{CANARY} https://x/?{CANARY} [")
     (machine / "app.conf").write_text("password=another\n")
-    said.append(host.run("--diff", "-v").output)
+    output.append(host.run("--diff", "-v").output)
     assert (machine / "app.conf").read_text() == f"password={CANARY}\n"
 
     config = ("--config", str(host.configuration))
     resources = [f"{event['type']}#{event['name']}" for event in host.report()["bundles"][0]["events"]]
     assert len(resources) == 19
     keys = ("app::password", "app::text", "users", "token", "url", "users.0.password", "app::password.x")
-    said += [execute("explain", subject, *config)[1] for subject in (*resources, *keys)]
-    said += [execute("explain", subject, *config, "--format", "json")[1] for subject in keys]
-    said.append(execute("status", *config)[1])
+    output += [execute("explain", subject, *config)[1] for subject in (*resources, *keys)]
+    output += [execute("explain", subject, *config, "--format", "json")[1] for subject in keys]
+    output.append(execute("status", *config)[1])
     bundle = str(next(host.state.glob("bundles/web/*/manifest.yaml")).parent)
     facts = [str(path) for path in (host.configuration.parent / "facts.d").iterdir()]
-    given = [argument for path in facts for argument in ("--facts", path)]
+    provided = [argument for path in facts for argument in ("--facts", path)]
     data = ("--data", str(host.configuration.parent / "data.yaml"))
     key = ("--private-key", str(host.configuration.parent / "private.pem"))
     for form in ("yaml", "json"):
-        said.append(execute("render", bundle, *given, *data, *key, "--format", form)[1])
-        said.append(execute("hiera", "resolve", bundle, *given, *key, "--format", form)[1])
-        said.append(execute("hiera", "lookup", "app::text", bundle, *given, *key, "--explain")[1])
-        said.append(execute("hiera", "diff", bundle, *given, *key, "--format", form)[1])
-    said.append(execute("lint", bundle, *given, *data, *key)[1])
-    said += [*capfd.readouterr()]
+        output.append(execute("render", bundle, *provided, *data, *key, "--format", form)[1])
+        output.append(execute("hiera", "resolve", bundle, *provided, *key, "--format", form)[1])
+        output.append(execute("hiera", "lookup", "app::text", bundle, *provided, *key, "--explain")[1])
+        output.append(execute("hiera", "diff", bundle, *provided, *key, "--format", form)[1])
+    output.append(execute("lint", bundle, *provided, *data, *key)[1])
+    output += [*capfd.readouterr()]
 
-    assert all(said[:-2])
-    for text in said:
+    assert all(output[:-2])
+    for text in output:
         assert CANARY not in text
     for path in (*host.state.rglob("*"), *(host.configuration.parent / "run").rglob("*")):
         with contextlib.suppress(IsADirectoryError):
             assert CANARY.encode() not in path.read_bytes(), path
 
 
-def test_what_is_always_shown_is_not_made_of_a_secret(tmp_path: Path, execute: Execute) -> None:
+def test_always_shown_properties_are_never_secret(tmp_path: Path, execute: Execute) -> None:
     (tmp_path / "manifest.yaml").write_text(
         textwrap.dedent(
             f"""\

@@ -144,7 +144,7 @@ def test_a_run_without_changes_looks_once(run: Run, looks: Counter[str]) -> None
     assert looks == {"a": 1, "b": 1}
 
 
-def test_one_changed_file_of_many_costs_no_other_look(run: Run, looks: Counter[str], tmp_path: Path) -> None:
+def test_final_check_reads_changed_files_only(run: Run, looks: Counter[str], tmp_path: Path) -> None:
     files = "".join(f"\n      - DIR/{number}: {{content: '1', IDS}}" for number in range(50))
     text = f"resources:\n  - file:{files}\n"
     run(text)

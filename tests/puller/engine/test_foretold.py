@@ -84,7 +84,7 @@ BRINGING = {
 @pytest.mark.parametrize("how", BRINGING)
 @pytest.mark.parametrize("property_name", ["source", "template"])
 @pytest.mark.parametrize("before", [None, "another\n"])
-def test_a_file_is_copied_from_what_an_earlier_resource_brings(
+def test_file_is_copied_from_an_earlier_resource(
     foretold_and_done: Callable[[str], tuple[Outcomes, Outcomes]],
     tmp_path: Path,
     how: str,
@@ -100,7 +100,7 @@ def test_a_file_is_copied_from_what_an_earlier_resource_brings(
     assert foretold == done == {"bringing": ("would change", []), "copy": ("would change", [])}
 
 
-def test_a_scaffold_is_rendered_from_what_an_earlier_resource_brings(
+def test_scaffold_is_rendered_from_an_earlier_resource(
     foretold_and_done: Callable[[str], tuple[Outcomes, Outcomes]], tmp_path: Path
 ) -> None:
     write(tmp_path / "bundle/conf", "in the bundle\n")
@@ -115,7 +115,7 @@ def test_a_scaffold_is_rendered_from_what_an_earlier_resource_brings(
 
 
 @pytest.mark.parametrize("how", ["scaffold", "file"])
-def test_a_source_that_an_earlier_resource_changes_is_another_one(
+def test_source_changed_by_an_earlier_resource_differs(
     foretold_and_done: Callable[[str], tuple[Outcomes, Outcomes]], tmp_path: Path, how: str
 ) -> None:
     write(tmp_path / "bundle/conf.j2", "in the bundle\n")
@@ -127,7 +127,7 @@ def test_a_source_that_an_earlier_resource_changes_is_another_one(
     assert foretold == done == {"bringing": ("would change", []), "copy": ("would change", [])}
 
 
-def test_a_file_is_copied_from_what_an_archive_brings_and_nothing_else_is_believed_in(
+def test_file_is_copied_from_a_planned_archive(
     foretold_and_done: Callable[[str], tuple[Outcomes, Outcomes]], tmp_path: Path, server: FileServer
 ) -> None:
     server.files["/app.tar.gz"] = packed("app/conf", b"of the archive\n")
@@ -185,9 +185,7 @@ resources:
 
 @pytest.mark.root
 @pytest.mark.parametrize("options", [("--noop",), ()])
-def test_what_is_mounted_is_not_replaced_or_removed_and_nothing_below_it_is(
-    tmp_path: Path, options: tuple[str, ...]
-) -> None:
+def test_mounted_paths_are_neither_replaced_nor_removed(tmp_path: Path, options: tuple[str, ...]) -> None:
     files = ("replaced", "removed", "same", "with space", "scaffolded/conf", "app.tar.gz")
     for name in files:
         write(tmp_path / name, "under it\n")

@@ -59,7 +59,7 @@ MADE = """
 """
 
 
-def test_what_an_earlier_resource_makes_is_read_when_it_is_there(run: Run, tmp_path: Path) -> None:
+def test_result_of_an_earlier_resource_is_read_late(run: Run, tmp_path: Path) -> None:
     events = run(MADE)
     assert {name: event.state for name, event in events.items()} == dict.fromkeys(
         ("maker", "copy", "1", "2"), State.CHANGED
@@ -68,7 +68,7 @@ def test_what_an_earlier_resource_makes_is_read_when_it_is_there(run: Run, tmp_p
     assert {event.state for event in run(MADE).values()} == {State.STABLE}
 
 
-def test_a_dry_run_says_what_it_waits_for(run: Run, tmp_path: Path) -> None:
+def test_dry_run_lists_awaited_resources(run: Run, tmp_path: Path) -> None:
     events = run(MADE, noop=True)
     assert {event.state for event in events.values()} == {State.WOULD_CHANGE}
     assert events["copy"].noop_message == (
@@ -105,7 +105,7 @@ def test_a_child_may_wait_for_a_file_at_the_root_of_the_bundle(run: Run, tmp_pat
 
 
 @pytest.mark.parametrize("noop", [False, True])
-def test_what_nothing_makes_fails_with_its_line(run: Run, tmp_path: Path, noop: bool) -> None:
+def test_never_created_path_fails_with_its_line(run: Run, tmp_path: Path, noop: bool) -> None:
     events = run("resources: [{file: [{DIR/a: {content: \"{{ read_file('no') }}\", IDS}}]}]\n", noop=noop)
     event = events[f"{tmp_path}/a"]
     assert event.state is State.FAILED
@@ -113,7 +113,7 @@ def test_what_nothing_makes_fails_with_its_line(run: Run, tmp_path: Path, noop: 
     assert error.startswith("web/manifest.yaml:1: content: {{ read_file('no') }}: no cannot be read")
 
 
-def test_what_comes_too_late_for_names_and_references_stays_a_failure(run: Run, tmp_path: Path) -> None:
+def test_late_names_and_references_stay_failures(run: Run, tmp_path: Path) -> None:
     events = run("""
         resources:
           - file:
@@ -135,7 +135,7 @@ def test_a_value_that_is_not_valid_when_it_is_there_is_a_failure(run: Run, tmp_p
     assert error.startswith("web/manifest.yaml:5: mode is '0999', expected octal digits")
 
 
-def test_what_a_parent_hands_down_holds_for_what_is_evaluated_late(run: Run, tmp_path: Path) -> None:
+def test_parent_data_apply_to_late_evaluation(run: Run, tmp_path: Path) -> None:
     (tmp_path / "child.yaml").write_text(
         f"resources: [{{file: [{{{tmp_path}/copy: {{content: \"{{{{ read_file('made.txt') }}}}\", {IDS}}}}}]}}]\n"
     )

@@ -69,7 +69,7 @@ MANIFEST = """
 """
 
 
-def test_templates_conditions_and_health_checks_of_an_item_see_its_names(run: Run, tmp_path: Path) -> None:
+def test_templates_conditions_and_checks_see_item_names(run: Run, tmp_path: Path) -> None:
     files = {
         "manifest.yaml": MANIFEST,
         "site.j2": "{% include 'listen.j2' %} {{ name }} {{ data.vhosts | length }}\n",
@@ -108,7 +108,7 @@ def test_a_failure_says_which_item_with_the_line_of_its_entry(run: Run, tmp_path
     assert msgspec.to_builtins(event)["item"] == event.item
 
 
-def test_an_expression_that_fails_for_one_item_is_the_failure_of_that_one(run: Run, tmp_path: Path) -> None:
+def test_failed_expression_fails_its_item_only(run: Run, tmp_path: Path) -> None:
     text = """
         data: {users: [{name: joe, uid: 7}, {name: ann}]}
         resources:
@@ -123,7 +123,7 @@ def test_an_expression_that_fails_for_one_item_is_the_failure_of_that_one(run: R
     ]
 
 
-def test_a_loop_that_cannot_be_evaluated_fails_once_and_the_rest_goes_on(run: Run, tmp_path: Path) -> None:
+def test_unevaluated_loop_fails_once_and_the_run_continues(run: Run, tmp_path: Path) -> None:
     text = """
         resources:
           - file:
@@ -146,9 +146,7 @@ def test_a_loop_that_cannot_be_evaluated_fails_once_and_the_rest_goes_on(run: Ru
     assert [event.state for event in again.values()] == ["changed", "changed", "changed", "stable"]
 
 
-def test_a_refresh_that_is_owed_to_an_item_outlives_a_run_that_cannot_evaluate_its_loop(
-    run: Run, tmp_path: Path
-) -> None:
+def test_pending_refresh_survives_an_unevaluated_loop(run: Run, tmp_path: Path) -> None:
     text = """
         resources:
           - file:
@@ -168,7 +166,7 @@ def test_a_refresh_that_is_owed_to_an_item_outlives_a_run_that_cannot_evaluate_i
     assert (tmp_path / "refreshed").read_text() == "a\na\nb\n"
 
 
-def test_a_child_may_be_applied_for_each_item_with_data_of_its_own(run: Run, tmp_path: Path) -> None:
+def test_child_is_applied_for_each_item_with_its_data(run: Run, tmp_path: Path) -> None:
     files = {
         "manifest.yaml": """
             data: {roles: {web: 80, mail: 25}}
@@ -186,7 +184,7 @@ def test_a_child_may_be_applied_for_each_item_with_data_of_its_own(run: Run, tmp
     assert events[f"{tmp_path}/mail"].state is State.SKIPPED
 
 
-def test_a_failed_loop_of_children_stands_for_what_is_below_it(run: Run) -> None:
+def test_failed_loop_of_children_stands_for_its_resources(run: Run) -> None:
     files = {
         "manifest.yaml": """
             resources:
@@ -201,7 +199,7 @@ def test_a_failed_loop_of_children_stands_for_what_is_below_it(run: Run) -> None
     assert events["roles/{{ role }}.yaml"].state is State.FAILED
 
 
-def test_loops_in_children_and_in_rendered_lists_see_what_is_theirs(run: Run, tmp_path: Path) -> None:
+def test_nested_loops_see_their_own_names(run: Run, tmp_path: Path) -> None:
     files = {
         "manifest.yaml": "resources: [{apply: [{roles/web.yaml: {data: {names: [a, b]}}}]}]\n",
         "roles/web.yaml": """
@@ -268,7 +266,7 @@ def test_templates_of_every_language_see_the_names_of_an_item(
 @pytest.mark.parametrize(
     "properties", ['{"name": "{{ x }}", "for": "x in [1]"}', '[{"{{ x }}": {}, "for": "x in [1]"}]']
 )
-def test_a_request_for_one_resource_has_no_loop(properties: str) -> None:
+def test_single_resource_request_has_no_loop(properties: str) -> None:
     request = f'{{"protocol": "{REQUEST}", "type": "exec", "properties": {properties}}}'
     with pytest.raises(UsageError, match="a request cannot have a loop"):
         parse_request(request.encode())

@@ -12,19 +12,19 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "owed.json"
 
 
-def test_what_is_recorded_is_found_by_the_next_run(path: Path) -> None:
+def test_recorded_refresh_reaches_the_next_run(path: Path) -> None:
     PendingRefreshes(path, "web").record(["service#nginx"])
     assert PendingRefreshes(path, "web").before == {"service#nginx"}
 
 
-def test_what_is_cleared_is_owed_no_more(path: Path) -> None:
+def test_cleared_refresh_is_no_longer_pending(path: Path) -> None:
     pending = PendingRefreshes(path, "web")
     pending.record(["service#nginx", "exec#reload"])
     pending.clear(["service#nginx"])
     assert PendingRefreshes(path, "web").before == {"exec#reload"}
 
 
-def test_bundles_do_not_see_what_others_are_owed(path: Path) -> None:
+def test_pending_refreshes_are_separate_by_bundle(path: Path) -> None:
     PendingRefreshes(path, "web").record(["exec#a"])
     base = PendingRefreshes(path, "base")
     assert base.before == set()
@@ -32,7 +32,7 @@ def test_bundles_do_not_see_what_others_are_owed(path: Path) -> None:
     assert PendingRefreshes(path, "web").before == {"exec#a"}
 
 
-def test_a_catalog_of_several_bundles_records_each_refresh_with_the_bundle_of_what_is_refreshed(
+def test_refresh_is_recorded_with_the_bundle_of_its_resource(
     path: Path,
 ) -> None:
     pending = PendingRefreshes(path, "base", owners={"service#nginx": "web"})
@@ -43,7 +43,7 @@ def test_a_catalog_of_several_bundles_records_each_refresh_with_the_bundle_of_wh
     assert not PendingRefreshes(path, "base", owners={"service#nginx": "web"}).before
 
 
-def test_a_refresh_is_still_pending_when_the_resource_belongs_to_another_bundle_by_now(path: Path) -> None:
+def test_refresh_stays_pending_when_the_bundle_changes(path: Path) -> None:
     PendingRefreshes(path, "gone").record(["service#nginx"])
     PendingRefreshes(path, "waits").record(["exec#a"])
     pending = PendingRefreshes(path, "web", shares=lambda scope: scope != "waits")
@@ -59,7 +59,7 @@ def test_a_dry_run_records_nothing(path: Path) -> None:
     assert not path.exists()
 
 
-def test_what_was_owed_already_is_not_given_as_new(path: Path) -> None:
+def test_pending_refresh_is_not_reported_as_new(path: Path) -> None:
     PendingRefreshes(path, "web").record(["exec#a"])
     assert PendingRefreshes(path, "web").record(["exec#a", "exec#b"]) == {"exec#b"}
 

@@ -49,11 +49,11 @@ def test_the_request_of_the_documents_is_valid() -> None:
 
 @pytest.mark.parametrize("name", type_names())
 def test_every_property_is_in_the_schema_and_described(name: str) -> None:
-    found = find_type(name)
-    assert found is not None
-    definition = manifest_schema()["$defs"][found.properties_type.__name__]
-    names = {field.encode_name for field in msgspec.structs.fields(found.properties_type)}
-    assert set(definition["properties"]) == names | set(found.spellings) | {"label"}
+    result = find_type(name)
+    assert result is not None
+    definition = manifest_schema()["$defs"][result.properties_type.__name__]
+    names = {field.encode_name for field in msgspec.structs.fields(result.properties_type)}
+    assert set(definition["properties"]) == names | set(result.spellings) | {"label"}
     assert [name for name in names if not definition["properties"][name]["description"]] == []
 
 
@@ -113,12 +113,12 @@ INVALID = [
 
 
 @pytest.mark.parametrize("manifest", VALID, ids=str)
-def test_what_is_accepted_is_valid(manifest: dict[str, Any]) -> None:
+def test_accepted_manifests_are_valid_by_schema(manifest: dict[str, Any]) -> None:
     assert problems(manifest_schema(), manifest) == []
 
 
 @pytest.mark.parametrize("manifest", INVALID, ids=str)
-def test_what_is_plainly_wrong_is_not_valid(manifest: dict[str, Any]) -> None:
+def test_broken_manifests_are_invalid_by_schema(manifest: dict[str, Any]) -> None:
     assert problems(manifest_schema(), manifest)
 
 

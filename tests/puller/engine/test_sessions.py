@@ -24,7 +24,7 @@ def session(tmp_path: Path) -> Session:
     return Session.create(tmp_path / "session")
 
 
-def test_events_of_one_second_keep_their_order(session: Session) -> None:
+def test_events_of_a_second_keep_their_order(session: Session) -> None:
     """The reference orders events by identifiers that are random within a second, so its latest event may be any."""
     names = [f"/{number}" for number in range(30)]
     for name in names:
@@ -33,7 +33,7 @@ def test_events_of_one_second_keep_their_order(session: Session) -> None:
     assert [recorded.sequence for recorded in session.events()] == list(range(1, 31))
 
 
-def test_events_that_are_recorded_at_the_same_time_all_get_a_number(session: Session) -> None:
+def test_concurrent_events_get_distinct_numbers(session: Session) -> None:
     def record(writer: int) -> None:
         for number in range(10):
             session.record(event(f"/{writer}/{number}"))
@@ -44,21 +44,21 @@ def test_events_that_are_recorded_at_the_same_time_all_get_a_number(session: Ses
     for thread in writers:
         thread.join()
     recorded = session.events()
-    assert [one.sequence for one in recorded] == list(range(1, 41))
+    assert [item.sequence for item in recorded] == list(range(1, 41))
     for writer in range(4):
-        own = [one.event.name for one in recorded if one.event.name.startswith(f"/{writer}/")]
+        own = [item.event.name for item in recorded if item.event.name.startswith(f"/{writer}/")]
         assert own == [f"/{writer}/{number}" for number in range(10)]
 
 
-def test_the_latest_event_of_a_resource_is_found_by_name_and_alias(session: Session) -> None:
+def test_latest_event_is_found_by_name_and_alias(session: Session) -> None:
     session.record(event("/a", State.CHANGED, alias="first"))
     session.record(event("/b", State.FAILED))
     session.record(event("/a", State.STABLE, alias="first"))
     events = session.events()
-    found = latest(events, FILE)
-    assert found is not None
-    assert (found.sequence, found.event.state) == (3, State.STABLE)
-    assert latest(events, Reference.parse("file#first")) == found
+    result = latest(events, FILE)
+    assert result is not None
+    assert (result.sequence, result.event.state) == (3, State.STABLE)
+    assert latest(events, Reference.parse("file#first")) == result
     assert latest(events, Reference.parse("exec#/a")) is None
     change = change_since(events, FILE, 0)
     assert change is not None
@@ -66,7 +66,7 @@ def test_the_latest_event_of_a_resource_is_found_by_name_and_alias(session: Sess
     assert change_since(events, FILE, 1) is None
 
 
-def test_the_directory_is_made_and_everything_is_its_owners_alone(tmp_path: Path) -> None:
+def test_session_directory_is_private(tmp_path: Path) -> None:
     """The reference never creates the directory, so it cannot record, and its files are world-readable."""
     session = Session.create(tmp_path / "deep" / "session")
     session.record(event("/a"))
@@ -82,20 +82,20 @@ def test_a_temporary_session_is_its_owners_alone() -> None:
     assert not session.directory.exists()
 
 
-def test_removing_leaves_what_is_not_the_sessions(session: Session) -> None:
+def test_removal_keeps_foreign_files(session: Session) -> None:
     session.record(event("/a"))
     (session.directory / "notes.txt").write_text("mine")
     session.remove()
     assert [path.name for path in session.directory.iterdir()] == ["notes.txt"]
 
 
-def test_a_directory_with_something_in_it_does_not_become_a_session(tmp_path: Path) -> None:
+def test_nonempty_directory_does_not_become_a_session(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(UsageError, match="is not empty, and a session requires an empty directory"):
         Session.create(tmp_path)
 
 
-def test_what_is_no_session_is_refused(tmp_path: Path) -> None:
+def test_directory_without_a_session_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a session; create one with: puller session new"):
         Session.open(tmp_path)
     (tmp_path / "session.json").write_text("{}")
@@ -104,7 +104,7 @@ def test_what_is_no_session_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_session_of_somebody_else_is_refused(session: Session) -> None:
+def test_session_of_another_user_is_refused(session: Session) -> None:
     """The events decide which commands run, so their owner could run commands as root."""
     os.chown(session.directory, 65534, 65534)
     with pytest.raises(UsageError, match="belongs to another user"):

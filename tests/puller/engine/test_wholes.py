@@ -129,7 +129,7 @@ def words(*entries: str) -> str:
 ONE_PAGE = words("word: [{a: {}}]", "exec: [{'true': {}}]", "phrase: [{b: {}}]", "word: [{c: {}}]")
 
 
-def test_parts_of_two_types_are_changed_at_once_whatever_stands_between(apply: Apply) -> None:
+def test_shared_transaction_joins_two_types(apply: Apply) -> None:
     events = apply(ONE_PAGE)
     assert WRITES == [["a", "b", "c"]]
     assert [event.state for event in events.values()] == ["changed"] * 4
@@ -152,18 +152,18 @@ def test_parts_of_two_wholes_are_apart(apply: Apply) -> None:
     assert WRITES == [["a", "c"], ["b"]]
 
 
-def test_what_is_there_already_is_stable_and_not_written(apply: Apply) -> None:
+def test_existing_members_are_stable_and_not_written(apply: Apply) -> None:
     PAGES["page"] = ["b"]
     assert apply(ONE_PAGE)["phrase#b"].state == "stable"
     assert WRITES == [["a", "c"]]
 
 
-def test_a_part_waits_for_what_has_not_had_its_turn(apply: Apply) -> None:
+def test_member_waits_for_earlier_resources(apply: Apply) -> None:
     apply(ONE_PAGE.replace("c: {}", "c: {require: [exec#true]}"))
     assert WRITES == [["a", "b"], ["c"]]
 
 
-def test_a_part_joins_with_the_part_that_it_requires_and_with_what_is_done(apply: Apply) -> None:
+def test_member_joins_its_required_member(apply: Apply) -> None:
     first = "exec: [{'test a = a': {}}]"
     apply(
         words(
@@ -182,7 +182,7 @@ def test_a_part_whose_requirement_failed_does_not_join(apply: Apply) -> None:
     assert events["word#b"].state == "skipped"
 
 
-def test_all_parts_fail_together_and_none_is_tried_alone(apply: Apply) -> None:
+def test_members_fail_together_and_are_not_retried_alone(apply: Apply) -> None:
     REFUSED.add("b")
     events = apply(ONE_PAGE)
     assert WRITES == [["a", "b", "c"]]
@@ -214,12 +214,12 @@ def test_a_part_that_is_not_managed_is_not_written(apply: Apply, properties: str
     assert WRITES == [["a", "c"]]
 
 
-def test_a_part_under_a_condition_that_holds_is_written_with_the_others(apply: Apply) -> None:
+def test_member_under_a_true_condition_joins(apply: Apply) -> None:
     apply(ONE_PAGE.replace("b: {}", "b: {control: {if: 'true'}}"))
     assert WRITES == [["a", "b", "c"]]
 
 
-def test_one_that_cannot_be_looked_at_keeps_no_other_from_its_change(apply: Apply) -> None:
+def test_unreadable_member_does_not_block_others(apply: Apply) -> None:
     events = apply(words("word: [{a: {}}, {unreadable: {}}, {c: {}}]"))
     assert WRITES == [["a", "c"]]
     assert events["word#unreadable"].errors == ["cannot be read"]
@@ -255,12 +255,12 @@ def test_a_part_that_is_undone_between_is_changed_alone(
 # Implied order and its contradictions
 
 
-def test_what_follows_another_by_its_nature_comes_after_it(apply: Apply) -> None:
+def test_implied_order_is_kept(apply: Apply) -> None:
     apply(words("word: [{a: {behind: [b], page: one}}, {b: {page: two}}, {c: {page: three}}]"))
     assert WRITES == [["b"], ["a"], ["c"]]
 
 
-def test_the_order_that_is_written_stands_against_the_implied_one(apply: Apply) -> None:
+def test_declared_order_overrides_the_implied_order(apply: Apply) -> None:
     apply(
         words(
             "word: [{a: {behind: [b, c], page: one}}, {b: {require: [word#a], page: two}}, {c: {page: three}}]"
@@ -274,15 +274,15 @@ def test_implied_orders_that_contradict_each_other_are_no_cycle(apply: Apply) ->
     assert [event.state for event in events.values()] == ["changed"] * 2
 
 
-def test_two_resources_that_contradict_each_other_are_a_problem_with_both_places(
+def test_contradicting_resources_are_a_problem_with_both_lines(
     load: Callable[..., Any],
 ) -> None:
-    said = r"manifest\.yaml:3: resources\[1\] phrase#a: is a word as well: word#a at web/manifest\.yaml:2"
-    with pytest.raises(ManifestError, match=said):
+    output = r"manifest\.yaml:3: resources\[1\] phrase#a: is a word as well: word#a at web/manifest\.yaml:2"
+    with pytest.raises(ManifestError, match=output):
         load(words("word: [{a: {}}]", "phrase: [{a: {}}]"))
 
 
-def test_two_that_are_managed_under_conditions_contradict_nothing(apply: Apply) -> None:
+def test_conditional_resources_do_not_contradict(apply: Apply) -> None:
     apply(words("word: [{a: {control: {if: 'true'}}}]", "phrase: [{a: {control: {unless: 'true'}}}]"))
     assert WRITES == [["a"]]
 

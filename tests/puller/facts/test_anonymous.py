@@ -112,16 +112,16 @@ def test_a_group_that_a_custom_fact_has_replaced_is_no_error(group: str, value: 
 
 
 @given(st.ip_addresses(), st.ip_addresses())
-def test_addresses_become_documentation_ones_and_equal_ones_stay_equal(one: Any, other: Any) -> None:
+def test_equal_addresses_become_equal_example_addresses(one: Any, other: Any) -> None:
     bindings = [{"address": str(address)} for address in (one, other, one)]
     facts = {"networking": {"interfaces": {"eth0": {"bindings": bindings}}}}
     links = anonymous(facts)["networking"]["interfaces"]["eth0"]["bindings"]
-    found = [link.get("address", "") for link in links]
+    results = [link.get("address", "") for link in links]
 
-    assert found[0] == found[2]
-    assert (found[0] == found[1]) == (one == other) or one.is_loopback or other.is_loopback
+    assert results[0] == results[2]
+    assert (results[0] == results[1]) == (one == other) or one.is_loopback or other.is_loopback
     allowed = re.compile(r"(192\.0\.2\.\d+|2001:db8::\w+|fe80::\w+|127\.0\.0\.1|::1|)")
-    assert [text for text in found if not allowed.fullmatch(text)] == []
+    assert [text for text in results if not allowed.fullmatch(text)] == []
 
 
 @pytest.mark.parametrize("file", MACHINES, ids=lambda file: file.stem)
@@ -129,7 +129,7 @@ def test_nothing_that_identifies_a_recorded_machine_is_left(
     record: Callable[..., Machine], file: Path
 ) -> None:
     facts = gathered(record, file)
-    left = json.dumps(anonymous(facts))
+    leftovers = json.dumps(anonymous(facts))
     texts = re.findall(r'"([^"]+)"', json.dumps(facts))
     numbers = re.compile(r"[0-9a-f]{8}-|([0-9a-f]{2}:){5}|\d+\.\d+\.\d+\.\d+|.*::|AAAA.|SSHFP|.*example")
     neutral = re.compile(
@@ -137,30 +137,30 @@ def test_nothing_that_identifies_a_recorded_machine_is_left(
     )
     identifying = {text for text in texts if numbers.match(text) and not neutral.match(text)}
 
-    assert [text for text in identifying if f'"{text}"' in left] == []
+    assert [text for text in identifying if f'"{text}"' in leftovers] == []
 
 
 @pytest.mark.parametrize("file", MACHINES, ids=lambda file: file.stem)
-def test_what_a_machine_is_stays(record: Callable[..., Machine], file: Path) -> None:
+def test_other_facts_of_the_machine_stay(record: Callable[..., Machine], file: Path) -> None:
     facts = gathered(record, file)
-    left = anonymous(facts)
+    leftovers = anonymous(facts)
 
-    assert left.keys() == facts.keys()
+    assert leftovers.keys() == facts.keys()
     for group in ("os", "kernelrelease", "memory", "processors", "virtual", "is_virtual", "timezone"):
-        assert left.get(group) == facts.get(group)
-    links, before = left["networking"].get("interfaces", {}), facts["networking"].get("interfaces", {})
+        assert leftovers.get(group) == facts.get(group)
+    links, before = leftovers["networking"].get("interfaces", {}), facts["networking"].get("interfaces", {})
     assert [set(link) for link in links.values()] == [set(link) for link in before.values()]
-    assert left["networking"].keys() == facts["networking"].keys()
+    assert leftovers["networking"].keys() == facts["networking"].keys()
 
 
 def test_a_known_system_stays_almost_as_it_is() -> None:
     facts = facts_of("debian-12")
-    left = anonymous(facts)
+    leftovers = anonymous(facts)
 
-    assert left["networking"]["interfaces"]["eth0"]["bindings6"][1]["network"] == "fe80::"
+    assert leftovers["networking"]["interfaces"]["eth0"]["bindings6"][1]["network"] == "fe80::"
     for group in facts.keys() - {"dmi", "partitions", "ssh", "networking"}:
-        assert left[group] == facts[group]
-    assert anonymous(left) == left
+        assert leftovers[group] == facts[group]
+    assert anonymous(leftovers) == leftovers
 
 
 def test_the_facts_that_are_given_are_not_changed() -> None:

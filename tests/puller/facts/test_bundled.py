@@ -105,7 +105,7 @@ def test_each_file_is_the_fact_of_its_name(tmp_path: Path, bundle: Path, put: Pu
         ("# version\nversion=5.10", {"version": "5.10"}),
     ],
 )
-def test_an_executable_prints_one_value(
+def test_executable_prints_a_single_value(
     tmp_path: Path, bundle: Path, put: Put, printed: str, value: Any
 ) -> None:
     put("said.sh", f"cat <<'END'\n{printed}\nEND")
@@ -131,7 +131,7 @@ def test_an_executable_prints_one_value(
         ),
     ],
 )
-def test_what_an_executable_does_wrong_fails_what_asks_for_its_fact(
+def test_failed_executable_fails_the_uses_of_its_fact(
     tmp_path: Path, bundle: Path, put: Put, body: str, sentence: str
 ) -> None:
     put("said.sh", body)
@@ -147,7 +147,7 @@ def test_what_an_executable_does_wrong_fails_what_asks_for_its_fact(
     assert "said" in list(facts)
 
 
-def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path, bundle: Path, put: Put) -> None:
+def test_hanging_executable_is_killed_with_its_children(tmp_path: Path, bundle: Path, put: Put) -> None:
     put("slow.sh", f"sleep 61.25 & echo $! > {tmp_path}/child; echo ready; wait")
     facts = facts_over(host(tmp_path, limit=1.5), bundle)
 
@@ -170,7 +170,7 @@ def is_running(process: int) -> bool:
         ("said.txt", "no assignment", "facts.d/said.txt:1: is 'no assignment', expected NAME=VALUE"),
     ],
 )
-def test_what_a_document_has_wrong_fails_what_asks_for_its_fact(
+def test_invalid_document_fails_the_uses_of_its_fact(
     tmp_path: Path, bundle: Path, put: Put, name: str, text: str, sentence: str
 ) -> None:
     put(name, text, 0o644)
@@ -187,9 +187,9 @@ def test_a_program_that_cannot_be_started_says_why(tmp_path: Path, bundle: Path,
 
 
 def test_a_file_that_has_gone_since_is_a_failure(tmp_path: Path, bundle: Path, put: Put) -> None:
-    said = put("said.json", "{}", 0o644)
+    output = put("said.json", "{}", 0o644)
     facts = facts_over(host(tmp_path), bundle)
-    said.unlink()
+    output.unlink()
     assert failure(facts, "said") == "facts.d/said.json: cannot be read: no such file or directory"
 
 
@@ -197,24 +197,24 @@ def test_a_file_that_has_gone_since_is_a_failure(tmp_path: Path, bundle: Path, p
 
 
 def test_a_file_is_read_when_its_fact_is_asked_for_and_once(tmp_path: Path, bundle: Path, put: Put) -> None:
-    asked = tmp_path / "asked"
-    put("one.sh", f"echo one >> {asked}; echo 1")
-    put("two.sh", f"echo two >> {asked}; exit 1")
+    requested = tmp_path / "asked"
+    put("one.sh", f"echo one >> {requested}; echo 1")
+    put("two.sh", f"echo two >> {requested}; exit 1")
     known = host(tmp_path)
     facts = facts_over(known, bundle)
 
     assert facts["kernel"] == "Linux"
     assert "nothing" not in facts
     assert len(list(facts)) == len(facts)
-    assert not asked.exists()
+    assert not requested.exists()
 
     again = facts_over(known, bundle)  # a run reads a bundle twice
     assert [facts["one"], facts["one"], again["one"]] == [1, 1, 1]
     assert [failure(facts, "two"), failure(again, "two")] == ["facts.d/two.sh: exit code 1"] * 2
-    assert asked.read_text() == "one\ntwo\n"
+    assert requested.read_text() == "one\ntwo\n"
 
 
-def test_a_failure_says_the_same_whoever_has_asked_before(tmp_path: Path, bundle: Path, put: Put) -> None:
+def test_failure_is_the_same_for_each_reader(tmp_path: Path, bundle: Path, put: Put) -> None:
     put("said.sh", "exit 1")
     facts = facts_over(host(tmp_path), bundle)
     with pytest.raises(HieraError) as caught:
@@ -235,7 +235,7 @@ def test_two_bundles_see_each_its_own(tmp_path: Path, bundle: Path, put: Put) ->
     assert "role" not in known
 
 
-def test_an_executable_starts_in_the_root_with_a_fixed_environment(
+def test_executable_starts_in_root_with_a_fixed_environment(
     tmp_path: Path, bundle: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_SHELL", "hush")
@@ -251,9 +251,7 @@ def test_an_executable_starts_in_the_root_with_a_fixed_environment(
 # --- precedence -----------------------------------------------------------------------------------------------
 
 
-def test_what_the_host_says_of_a_name_is_taken_and_the_file_is_left_alone(
-    tmp_path: Path, bundle: Path, put: Put
-) -> None:
+def test_host_fact_overrides_the_bundled_file(tmp_path: Path, bundle: Path, put: Put) -> None:
     put("given.sh", f"touch {tmp_path}/ran; exit 1")
     put("custom.sh", f"touch {tmp_path}/ran; exit 1")
     site = tmp_path / "site"
@@ -267,9 +265,7 @@ def test_what_the_host_says_of_a_name_is_taken_and_the_file_is_left_alone(
     assert not (tmp_path / "ran").exists()
 
 
-def test_of_facts_that_stand_alone_documents_are_read_and_executables_must_be_given(
-    bundle: Path, put: Put, tmp_path: Path
-) -> None:
+def test_standalone_facts_read_documents_and_require_values(bundle: Path, put: Put, tmp_path: Path) -> None:
     put("document.yaml", "version: 1\n", 0o644)
     put("program.sh", f"touch {tmp_path}/ran; echo 1")
     facts = facts_over({"os": {"family": "Debian"}}, bundle)
@@ -313,7 +309,7 @@ def test_a_file_that_can_be_no_fact_is_named(
     assert problem.startswith(f"facts.d/{name}: {sentence}")
 
 
-def test_two_files_of_one_fact_are_both_named(tmp_path: Path, bundle: Path, put: Put) -> None:
+def test_two_files_of_a_fact_are_both_named(tmp_path: Path, bundle: Path, put: Put) -> None:
     put("openssh.sh", "echo 1")
     put("openssh.json", "{}", 0o644)
     assert problems_in(tmp_path, bundle) == [
@@ -321,9 +317,7 @@ def test_two_files_of_one_fact_are_both_named(tmp_path: Path, bundle: Path, put:
     ]
 
 
-def test_a_library_brings_facts_and_one_name_belongs_to_one_directory(
-    tmp_path: Path, bundle: Path, put: Put
-) -> None:
+def test_fact_name_belongs_to_a_single_directory(tmp_path: Path, bundle: Path, put: Put) -> None:
     library = bundle / "libraries" / "common"
     (library / "facts.d").mkdir(parents=True)
     (library / "facts.d" / "nginx.yaml").write_text("version: 1\n")
@@ -350,9 +344,7 @@ def test_links_are_refused_as_they_are_when_a_bundle_is_packed(tmp_path: Path, b
     assert problems_in(tmp_path, other) == [f"facts.d: {link}"]
 
 
-def test_what_is_no_regular_file_is_refused_and_directories_and_leftovers_are_passed_over(
-    tmp_path: Path, bundle: Path, put: Put
-) -> None:
+def test_special_files_are_refused_and_leftovers_skipped(tmp_path: Path, bundle: Path, put: Put) -> None:
     put(".gitkeep", "", 0o644)
     put("openssh.sh~", "echo 1")
     put("openssh.sh.bak", "echo 1")
@@ -376,16 +368,14 @@ def test_the_directory_of_the_hosts_own_facts_is_no_bundles(tmp_path: Path, bund
 
 
 @pytest.mark.root
-def test_root_runs_nothing_that_somebody_else_may_have_written(
-    tmp_path: Path, bundle: Path, put: Put
-) -> None:
-    said = put("said.sh", f"touch {tmp_path}/ran; echo 1")
-    os.chown(said, 12345, -1)
+def test_root_runs_no_file_writable_by_others(tmp_path: Path, bundle: Path, put: Put) -> None:
+    output = put("said.sh", f"touch {tmp_path}/ran; echo 1")
+    os.chown(output, 12345, -1)
     open_to_all = put("document.json", "{}", 0o666)
     facts = facts_over(host(tmp_path), bundle)
 
     assert failure(facts, "said") == (
-        f"facts.d/said.sh: is not read: {os.path.realpath(said)} belongs to user 12345,"
+        f"facts.d/said.sh: is not read: {os.path.realpath(output)} belongs to user 12345,"
         " expected root or the running user 0"
     )
     assert "mode 0666" in failure(facts, "document"), open_to_all
@@ -402,8 +392,8 @@ def test_a_file_that_this_user_may_not_read_is_a_failure(tmp_path: Path, bundle:
         status = 1
         try:
             os.setresuid(65534, 65534, 65534)
-            said = failure(facts, "said")
-            status = int(said != "facts.d/said.json: cannot be read: permission denied")
+            output = failure(facts, "said")
+            status = int(output != "facts.d/said.json: cannot be read: permission denied")
         finally:
             os._exit(status)  # do not return to pytest in the child
     assert os.waitpid(child, 0)[1] == 0

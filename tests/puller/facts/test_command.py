@@ -64,16 +64,16 @@ def test_the_whole_tree_is_shown_as_yaml_or_json(facts: Facts) -> None:
         ("ports", "- 80\n- 443\n"),
     ],
 )
-def test_one_value_is_printed_plain(facts: Facts, tmp_path: Path, path: str, text: str) -> None:
-    given = tmp_path / "given.json"
-    given.write_text(
+def test_single_value_is_printed_plain(facts: Facts, tmp_path: Path, path: str, text: str) -> None:
+    provided = tmp_path / "given.json"
+    provided.write_text(
         '{"os": {"family": "Own"}, "ports": [80, 443], "tls": true, "share": 0.5, "nothing": null, "net.ipv4": "on"}'
     )
 
-    assert facts(path, "--facts", str(given)) == text
+    assert facts(path, "--facts", str(provided)) == text
 
 
-def test_one_value_as_json_is_json(facts: Facts) -> None:
+def test_single_value_as_json_is_json(facts: Facts) -> None:
     assert facts("version", "--fact", "version=5.10", "--format", "json") == '"5.10"\n'
 
 
@@ -105,7 +105,7 @@ def test_given_facts_beat_files_which_beat_custom_facts(facts: Facts, custom: Pa
     assert json.loads(shown) == {"rack": "typed", "row": "two", "hall": "custom"}
 
 
-def test_what_could_not_be_read_is_said_beside_the_answer(
+def test_unreadable_facts_are_reported_beside_the_answer(
     custom: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (custom / "broken.json").write_text("{")
@@ -142,15 +142,15 @@ def test_a_broken_facts_file_is_an_error_with_its_place(facts: Facts, tmp_path: 
 
 def options_of(*arguments: str) -> dict[str, object]:
     """Return the arguments that a command with the options gets."""
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
 
     @click.command()
     @fact_options
     def command(**options: object) -> None:
-        found.update(options)
+        result.update(options)
 
     command.main(list(arguments), standalone_mode=False)
-    return found
+    return result
 
 
 def test_other_commands_get_the_same_options() -> None:
@@ -166,9 +166,7 @@ def test_other_commands_get_the_same_options() -> None:
         given_facts(options_of("--fact", "role"))
 
 
-def test_the_configured_directory_is_used_unless_an_option_names_another(
-    custom: Path, tmp_path: Path
-) -> None:
+def test_option_overrides_the_configured_directory(custom: Path, tmp_path: Path) -> None:
     (custom / "role.txt").write_text("role=web\n")
     (tmp_path / "other").mkdir(mode=0o755)
 

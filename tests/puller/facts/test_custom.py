@@ -43,7 +43,7 @@ def problems_in(directory: Path, limit: float = 20) -> list[str]:
     return [str(problem).replace(str(directory), "facts.d") for problem in problems]
 
 
-def test_json_yaml_text_and_executables_are_read_in_the_order_of_their_names(custom: Path) -> None:
+def test_files_and_executables_are_read_in_name_order(custom: Path) -> None:
     put(custom, "10.json", '{"from": "json", "json": true, "deep": {"a": 1, "list": [1]}}')
     put(custom, "20.yaml", "from: yaml\nyaml: 1.5\ndeep: {b: 2, list: [2]}\n")
     put(custom, "25.yml", "yml: ~\n")
@@ -158,7 +158,7 @@ def test_broken_files_do_not_stop_the_others(custom: Path) -> None:
     ]
 
 
-def test_deep_nesting_and_text_that_is_not_utf8_are_refused_and_not_fatal(custom: Path) -> None:
+def test_deep_nesting_and_invalid_utf8_are_refused(custom: Path) -> None:
     put(custom, "deep.json", "[" * 100_000)
     put(custom, "deep.yaml", "[\n" * 1000)
     (custom / "latin.txt").write_bytes(b"ok=1\nname=caf\xe9\n")
@@ -197,16 +197,16 @@ def is_running(process: int) -> bool:
 # Trusted owners of facts
 
 
-def test_what_others_may_write_is_not_read(custom: Path) -> None:
+def test_files_writable_by_others_are_not_read(custom: Path) -> None:
     put(custom, "open.yaml", "role: evil\n", 0o646)
     put(custom, "group.yaml", "role: evil\n", 0o664)
     script(custom, "run", "echo role=evil").chmod(0o757)
 
-    wanted = "expected it writable by its owner only"
+    expected = "expected it writable by its owner only"
     assert problems_in(custom) == [
-        f"facts.d/group.yaml: is not read: facts.d/group.yaml has mode 0664, {wanted}",
-        f"facts.d/open.yaml: is not read: facts.d/open.yaml has mode 0646, {wanted}",
-        f"facts.d/run: is not read: facts.d/run has mode 0757, {wanted}",
+        f"facts.d/group.yaml: is not read: facts.d/group.yaml has mode 0664, {expected}",
+        f"facts.d/open.yaml: is not read: facts.d/open.yaml has mode 0646, {expected}",
+        f"facts.d/run: is not read: facts.d/run has mode 0757, {expected}",
     ]
 
 
@@ -220,7 +220,7 @@ def test_a_directory_that_others_may_write_is_not_read_at_all(custom: Path, mode
     ]
 
 
-def test_a_directory_below_one_that_others_may_write_is_not_read(tmp_path: Path) -> None:
+def test_directory_below_a_writable_directory_is_not_read(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     custom = shared / "facts.d"
     custom.mkdir(parents=True, mode=0o755)
@@ -241,9 +241,7 @@ def test_a_sticky_directory_above_is_no_danger(tmp_path: Path) -> None:
     assert facts_in(custom) == {"role": "web"}
 
 
-def test_a_link_is_followed_to_a_file_that_may_be_trusted_and_to_no_other(
-    custom: Path, tmp_path: Path
-) -> None:
+def test_link_is_followed_to_a_trusted_file_only(custom: Path, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     put(tmp_path, "good.yaml", "role: web\n")
@@ -261,14 +259,14 @@ def test_a_link_is_followed_to_a_file_that_may_be_trusted_and_to_no_other(
     ]
 
 
-def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(custom: Path) -> None:
+def test_pipe_in_place_of_a_file_is_refused_at_once(custom: Path) -> None:
     os.mkfifo(custom / "pipe.yaml", 0o644)
 
     assert problems_in(custom) == ["facts.d/pipe.yaml: is not a regular file"]
 
 
 @pytest.mark.root
-def test_what_another_user_owns_is_not_read_by_root(custom: Path) -> None:
+def test_file_of_another_user_is_not_read_by_root(custom: Path) -> None:
     os.chown(put(custom, "role.yaml", "role: evil\n"), 65534, 65534)
 
     assert problems_in(custom) == [
@@ -299,9 +297,7 @@ def joes_link(home: Path, target: Path, name: str = "link") -> Path:
 @pytest.mark.root
 @pytest.mark.attack("facts.link")
 @pytest.mark.parametrize("owner", [JOE, 0])
-def test_a_link_that_a_user_can_change_is_not_followed_wherever_it_leads(
-    custom: Path, home: Path, tmp_path: Path, owner: int
-) -> None:
+def test_user_controlled_link_is_never_followed(custom: Path, home: Path, tmp_path: Path, owner: int) -> None:
     """The user could change the link's target later, or has moved a link of root there."""
     good = script(tmp_path, "good", "echo role=good")
     (custom / "role").symlink_to(joes_link(home, good))
@@ -314,16 +310,14 @@ def test_a_link_that_a_user_can_change_is_not_followed_wherever_it_leads(
 
 @pytest.mark.root
 @pytest.mark.attack("facts.link")
-def test_a_link_of_a_user_in_the_directory_of_facts_or_on_the_way_to_it_is_not_followed(
-    custom: Path, tmp_path: Path
-) -> None:
+def test_user_link_on_the_way_to_facts_is_not_followed(custom: Path, tmp_path: Path) -> None:
     put(tmp_path, "good.yaml", "role: good\n")
     joes_link(custom, tmp_path / "good.yaml", "role.yaml")
     link = joes_link(tmp_path, custom, "facts")
 
-    wanted = "belongs to user 65534, expected root or the running user 0"
-    assert problems_in(custom) == [f"facts.d/role.yaml: is not read: facts.d/role.yaml {wanted}"]
-    assert problems_in(link) == [f"facts.d: is not read: facts.d {wanted}"]
+    expected = "belongs to user 65534, expected root or the running user 0"
+    assert problems_in(custom) == [f"facts.d/role.yaml: is not read: facts.d/role.yaml {expected}"]
+    assert problems_in(link) == [f"facts.d: is not read: facts.d {expected}"]
 
 
 @pytest.mark.root
@@ -336,15 +330,15 @@ def test_in_a_sticky_directory_a_second_name_may_be_anybodys(custom: Path, tmp_p
     os.link(good, shared / "good")
     (custom / "role").symlink_to(shared / "good")
 
-    what = "has 2 names (hard links), in a directory that others may write"
-    assert problems_in(custom) == [f"facts.d/role: is not read: {shared}/good {what}"]
+    detail = "has 2 names (hard links), in a directory that others may write"
+    assert problems_in(custom) == [f"facts.d/role: is not read: {shared}/good {detail}"]
     good.unlink()
     assert facts_in(custom) == {"role": "good"}
 
 
 @pytest.mark.root
 @pytest.mark.attack("facts.swap")
-def test_what_is_run_and_read_is_what_was_judged(
+def test_checked_file_is_the_file_that_runs(
     custom: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The links belong to root, and their targets change right after the check."""

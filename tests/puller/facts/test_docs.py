@@ -99,12 +99,12 @@ def table_of_systems() -> str:
 def with_table(page: str, name: str, table: str) -> str:
     """Return the page with a new table between the marks of this name."""
     pattern = re.compile(f"(<!-- {name}: generated -->\n).*?(\n<!-- end -->)", re.DOTALL)
-    replaced, count = pattern.subn(lambda found: found[1] + table + found[2], page)
+    replaced, count = pattern.subn(lambda result: result[1] + table + result[2], page)
     assert count == 1, f"{count} places for the table {name!r}"
     return replaced
 
 
-def test_the_tables_in_the_documentation_are_those_that_the_code_gives(
+def test_documented_tables_match_the_code(
     record: Callable[..., Machine],
 ) -> None:
     agent = {"puller": {"version": "1.4.0", "bundle": {"name": "web", "version": "2.1.0"}}}

@@ -53,7 +53,7 @@ def test_release_files_say_which_system_it_is(record: Record, name: str) -> None
 
 
 @pytest.mark.parametrize("name", VIRTUAL)
-def test_files_tell_what_a_machine_runs_in(record: Record, name: str) -> None:
+def test_virtualization_is_detected_from_files(record: Record, name: str) -> None:
     case: dict[str, Any] = VIRTUAL[name]
     facts = gather(machine=record(case | {"files": RUNNING | case["files"]}), custom_directories=())
 
@@ -63,7 +63,7 @@ def test_files_tell_what_a_machine_runs_in(record: Record, name: str) -> None:
     assert [host["virtualizationSystem"], host["virtualizationRole"]] == case["host"]
 
 
-def test_a_system_without_release_files_is_reported_and_still_has_its_hardware(record: Record) -> None:
+def test_system_without_release_files_still_has_hardware(record: Record) -> None:
     facts = gather(machine=record({}), custom_directories=())
 
     assert facts["os"]["hardware"] == "x86_64"

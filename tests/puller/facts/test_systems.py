@@ -43,14 +43,14 @@ def gathered(record: Record, name: str) -> dict[str, Any]:
         "path": system.get("path", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     }
     facts = gather(machine=record(case), custom_directories=())
-    found = facts.as_dict()
+    result = facts.as_dict()
     assert facts.problems == []
-    del found["puller"]
-    return found
+    del result["puller"]
+    return result
 
 
 @pytest.mark.parametrize("name", KNOWN["systems"])
-def test_a_known_system_has_what_gathering_gives_on_its_machine(record: Record, name: str) -> None:
+def test_known_system_equals_gathered_facts(record: Record, name: str) -> None:
     text = json.dumps(gathered(record, name), indent=1) + "\n"
     file = DIRECTORY / f"{name}.json"
     if os.environ.get("PULLER_WRITE_SYSTEMS"):
@@ -67,59 +67,59 @@ def test_the_systems_are_those_that_have_a_machine() -> None:
 
 
 @pytest.mark.parametrize("name", KNOWN["systems"])
-def test_a_known_system_is_what_its_name_says(name: str) -> None:
+def test_known_system_matches_its_name(name: str) -> None:
     kind, _, version = name.partition("-")
-    found = described(facts_of(name))
+    result = described(facts_of(name))
 
-    assert found["os"]["family"] == FAMILIES[kind]
-    assert found["os"]["release"]["major"] == version
-    assert found["os"]["selinux"]["enabled"] == (FAMILIES[kind] == "RedHat")
-    assert found["networking"]["fqdn"] == "host.example.com"
+    assert result["os"]["family"] == FAMILIES[kind]
+    assert result["os"]["release"]["major"] == version
+    assert result["os"]["selinux"]["enabled"] == (FAMILIES[kind] == "RedHat")
+    assert result["networking"]["fqdn"] == "host.example.com"
 
 
 @pytest.mark.parametrize("name", KNOWN["systems"])
 def test_legacy_names_answer_over_a_known_system(name: str) -> None:
-    found = described(facts_of(name), overrides={"memory": {"system": {"total_bytes": 1 << 30}}})
+    result = described(facts_of(name), overrides={"memory": {"system": {"total_bytes": 1 << 30}}})
 
-    assert found["osfamily"] == found["os"]["family"]
-    assert found["ipaddress_eth0"] == "192.0.2.10"
-    assert found["memorysize_mb"] == 1024
-    assert "no_such_fact" not in found
-    assert "osfamily" in found.as_dict(legacy=True)
+    assert result["osfamily"] == result["os"]["family"]
+    assert result["ipaddress_eth0"] == "192.0.2.10"
+    assert result["memorysize_mb"] == 1024
+    assert "no_such_fact" not in result
+    assert "osfamily" in result.as_dict(legacy=True)
 
 
 def test_a_described_machine_has_nothing_of_this_one() -> None:
-    found = described({"os": {"name": "Own"}}, overrides={"os": {"family": "None"}, "role": "web"})
+    result = described({"os": {"name": "Own"}}, overrides={"os": {"family": "None"}, "role": "web"})
 
-    assert found.as_dict() == {"os": {"name": "Own", "family": "None"}, "role": "web"}
-    assert list(found) == ["operatingsystem", "os", "osfamily", "role"]
-    assert found.problems == []
+    assert result.as_dict() == {"os": {"name": "Own", "family": "None"}, "role": "web"}
+    assert list(result) == ["operatingsystem", "os", "osfamily", "role"]
+    assert result.problems == []
     with pytest.raises(KeyError):
-        found["kernel"]
+        result["kernel"]
 
 
-def test_of_a_bundles_facts_a_described_machine_reads_documents_and_runs_nothing(tmp_path: Path) -> None:
+def test_described_machine_reads_documents_and_runs_nothing(tmp_path: Path) -> None:
     directory = tmp_path / "facts.d"
     directory.mkdir()
     (directory / "rack.yaml").write_text("{row: 2}\n")
     (directory / "disks_of.sh").write_text(f"#!/bin/sh\ntouch {tmp_path}/was-run\necho size=1\n")
     (directory / "disks_of.sh").chmod(0o755)
-    found, problems = over(described(facts_of("debian-12")), tmp_path, [directory])
+    result, problems = over(described(facts_of("debian-12")), tmp_path, [directory])
 
     assert problems == []
-    assert found["rack"] == {"row": 2}
+    assert result["rack"] == {"row": 2}
     with pytest.raises(BundleFactError):
-        found["disks_of"]
+        result["disks_of"]
     assert not (tmp_path / "was-run").exists()
 
 
 @pytest.mark.parametrize("name", KNOWN["systems"])
 def test_no_address_of_a_known_system_is_anybodys(name: str) -> None:
     texts = list(leaves(facts_of(name)))
-    found = [text for text in texts if is_address(text)]
+    results = [text for text in texts if is_address(text)]
 
-    assert found
-    assert [text for text in found if not allowed(text)] == []
+    assert results
+    assert [text for text in results if not allowed(text)] == []
 
 
 def leaves(value: Any) -> Iterator[str]:

@@ -34,7 +34,7 @@ def write(path: Path, text: str) -> None:
     path.chmod(0o644)
 
 
-def test_custom_facts_are_not_even_looked_for_before_the_first_question(custom: Path) -> None:
+def test_custom_facts_are_gathered_lazily(custom: Path) -> None:
     facts = gather(custom_directories=[custom])
     write(custom / "role.yaml", "role: web\n")
 
@@ -59,7 +59,7 @@ def test_a_group_that_a_given_fact_replaces_is_not_gathered(record: Record) -> N
     assert facts.problems == []
 
 
-def test_what_the_agent_knows_is_merged_over_the_built_in_facts() -> None:
+def test_agent_facts_override_built_in_facts() -> None:
     agent = {"clientcert": "web1.example.com", "puller": {"bundle": {"name": "web", "version": "1.4.0"}}}
     facts = gather(custom_directories=(), agent=agent)
 
@@ -90,7 +90,7 @@ def test_what_the_agent_knows_is_merged_over_the_built_in_facts() -> None:
         ("memoryfree_mb", 1.0),
     ],
 )
-def test_legacy_names_answer_with_what_the_tree_says(record: Record, name: str, value: object) -> None:
+def test_legacy_names_follow_the_tree(record: Record, name: str, value: object) -> None:
     case = {
         "uname": {"nodename": "web1.example.com"},
         "files": DEBIAN | {"/proc/meminfo": "MemTotal: 2048 kB\nMemFree: 1 kB\nMemAvailable: 1024 kB\n"},
@@ -102,7 +102,7 @@ def test_legacy_names_answer_with_what_the_tree_says(record: Record, name: str, 
     assert facts[name] == value
 
 
-def test_a_legacy_name_follows_a_fact_that_was_given_under_its_modern_name() -> None:
+def test_legacy_name_follows_a_given_modern_fact() -> None:
     facts = gather(custom_directories=(), overrides={"os": {"family": "Own"}})
 
     assert facts["osfamily"] == "Own"
@@ -130,7 +130,7 @@ def test_iterating_gives_exactly_the_names_that_have_a_value() -> None:
     assert {"os", "osfamily", "role", "nothing"} <= set(names)
 
 
-def test_the_whole_tree_is_plain_and_leaves_legacy_names_out_unless_asked() -> None:
+def test_complete_tree_omits_legacy_names_by_default() -> None:
     facts = gather(custom_directories=())
 
     assert types_in(facts.as_dict()) <= {dict, list, str, int, float, bool, type(None)}
@@ -173,7 +173,7 @@ def test_a_source_that_cannot_be_read_costs_its_own_group_only(record: Record) -
     ]
 
 
-def test_a_file_that_may_not_be_read_is_a_problem_and_not_an_empty_fact(record: Record) -> None:
+def test_unreadable_file_is_a_problem_and_no_empty_fact(record: Record) -> None:
     machine = record({"files": {"/sys/class/dmi/id/sys_vendor": "Dell Inc.\n"}})
     # A directory instead of a file cannot be read, even by root.
     os.mkdir(f"{machine.root}/sys/class/dmi/id/product_uuid")
@@ -214,7 +214,7 @@ class DeadFileServer(Machine):
         return os.statvfs("/")
 
 
-def test_a_dead_file_server_is_waited_for_once_and_costs_only_the_sizes_of_its_mounts() -> None:
+def test_dead_file_server_costs_a_single_timeout() -> None:
     machine = DeadFileServer(limit=0.4)
     mounts = storage.mountpoints(machine)["mountpoints"]
 
@@ -245,7 +245,7 @@ class SilentResolver(Machine):
         raise PermissionError(13, "Permission denied")
 
 
-def test_the_host_name_is_known_when_neither_name_servers_nor_interfaces_can_be_asked() -> None:
+def test_host_name_is_known_without_name_servers() -> None:
     machine = SilentResolver(limit=0.2)
 
     assert network.networking(machine) == {
@@ -257,7 +257,7 @@ def test_the_host_name_is_known_when_neither_name_servers_nor_interfaces_can_be_
     ]
 
 
-def test_a_call_within_its_limit_gives_its_value_or_raises_its_error() -> None:
+def test_limited_call_returns_its_value_or_error() -> None:
     assert within(5, max, 1, 2) == 2
     with pytest.raises(ValueError, match="invalid literal"):
         within(5, int, "x")

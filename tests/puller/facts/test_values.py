@@ -34,7 +34,7 @@ def test_merging_with_nothing_changes_nothing(tree: dict[str, Any]) -> None:
 
 
 @given(trees, trees)
-def test_what_is_merged_over_a_tree_is_all_in_the_result(low: dict[str, Any], high: dict[str, Any]) -> None:
+def test_merged_facts_are_complete(low: dict[str, Any], high: dict[str, Any]) -> None:
     result = merged(low, high)
 
     assert merged(result, high) == result

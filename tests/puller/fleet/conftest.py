@@ -145,11 +145,11 @@ def ago(now: datetime, minutes: float) -> datetime:
 
 def rows(store: Store, without: Iterable[str] = ()) -> dict[str, list[dict[str, Any]]]:
     """Return all rows of a store about hosts, in a stable order."""
-    found = {}
+    result = {}
     for table in database.metadata.sorted_tables:
         if table.name in ("documents", *without):
             continue
         with store.reading() as connection:
             all_rows = [dict(row) for row in connection.execute(table.select()).mappings()]
-        found[table.name] = sorted(all_rows, key=repr)
-    return found
+        result[table.name] = sorted(all_rows, key=repr)
+    return result

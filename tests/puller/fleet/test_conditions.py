@@ -16,7 +16,7 @@ _AT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 _HOST = "web1.example.com"
 
 
-def test_a_host_that_enforces_what_is_published_is_in_order() -> None:
+def test_host_with_the_published_version_is_in_sync() -> None:
     assert condition_of(sent(_HOST, _AT)) == (Condition.IN_ORDER, "")
     assert condition_of(sent(_HOST, _AT, exit_status=2, changed={"file#/a": "content differs"})) == (
         Condition.IN_ORDER,
@@ -67,7 +67,7 @@ def test_a_failure_outranks_all_that_holds_besides() -> None:
     assert condition_of(worst)[0] is Condition.FAILED
 
 
-def test_resources_that_failed_are_a_failure_whatever_the_exit_status_says() -> None:
+def test_failed_resources_override_the_exit_status() -> None:
     assert condition_of(sent(_HOST, _AT, failed={"file#/a": "no"}, exit_status=0))[0] is Condition.FAILED
 
 
@@ -77,7 +77,7 @@ def test_a_host_on_which_nothing_is_enforced_is_not_in_order() -> None:
     assert condition_of(without)[0] is Condition.FAILED
 
 
-def test_one_bundle_that_is_not_enforced_is_enough() -> None:
+def test_single_unenforced_bundle_is_enough() -> None:
     document = sent(_HOST, _AT)
     document.bundles.append(msgspec.structs.replace(document.bundles[0], name="db", enforced=""))
     assert condition_of(document) == (Condition.FAILED, "nothing of db is enforced")
@@ -91,22 +91,22 @@ def test_a_partial_run_says_nothing_of_the_rest() -> None:
 
 def test_no_exit_status_of_a_failure_is_in_order() -> None:
     for status in range(256):
-        found, _ = condition_of(sent(_HOST, _AT, exit_status=status))
-        assert (found is Condition.IN_ORDER) == (status in (ExitStatus.OK, ExitStatus.CHANGED)), status
+        result, _ = condition_of(sent(_HOST, _AT, exit_status=status))
+        assert (result is Condition.IN_ORDER) == (status in (ExitStatus.OK, ExitStatus.CHANGED)), status
 
 
-def test_a_reason_is_one_short_line() -> None:
+def test_reason_is_a_short_line() -> None:
     _, why = condition_of(sent(_HOST, _AT, exit_status=14, problems=["a\n\n b" + "c" * 5000]))
     assert why.startswith("a bccc")
     assert len(why) == 301
 
 
-def test_the_words_that_nobody_has_to_look_after() -> None:
-    assert {one for one in Condition if one.is_well} == {"in-order", "waiting", "paused"}
-    assert all(one.label for one in Condition)
+def test_conditions_without_action_are_listed() -> None:
+    assert {item for item in Condition if item.is_well} == {"in-order", "waiting", "paused"}
+    assert all(item.label for item in Condition)
 
 
-def test_what_was_given_up_says_the_failures_in_it() -> None:
+def test_abandoned_version_names_its_failures() -> None:
     document: SentReport = sent(_HOST, _AT, exit_status=4)
     inner = sent(_HOST, _AT, failed={"exec#check": "exit status 3"}).report.bundles[0]
     document.report.bundles[0].given_up = BundleReport(name="web", events=inner.events)
@@ -139,10 +139,10 @@ def of_two(first: dict[str, Any], second: dict[str, Any], **report: Any) -> Sent
 def test_bundle_is_not_judged_by_another_bundle(
     first: dict[str, Any], second: dict[str, Any], conditions: tuple[str, str]
 ) -> None:
-    found = conditions_of_bundles(of_two(first, second))
-    assert tuple(map(str, found.values())) == conditions
+    result = conditions_of_bundles(of_two(first, second))
+    assert tuple(map(str, result.values())) == conditions
 
 
-def test_failure_of_no_bundle_is_one_of_all_bundles() -> None:
+def test_failure_without_a_bundle_counts_for_all_bundles() -> None:
     report = of_two({}, {}, exit_status=14, problems=["the site is away"])
     assert set(conditions_of_bundles(report).values()) == {Condition.FAILED}

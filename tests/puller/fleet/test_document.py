@@ -29,11 +29,11 @@ def _changed(**report: Any) -> bytes:
 def test_a_document_as_it_is_sent_is_read_packed_and_not() -> None:
     original = sent(_HOST, _AT)
     for data in (pack(original), json_of(original)):
-        found = read_document(data, _HOST, _AT)
-        assert found.sent == original
-        assert (found.host, found.run) == (_HOST, original.report.run)
-        assert (found.at, found.ahead, found.condition) == (_AT, None, Condition.IN_ORDER)
-        assert msgspec.json.decode(gzip.decompress(found.packed)) == json.loads(json_of(original))
+        document = read_document(data, _HOST, _AT)
+        assert document.sent == original
+        assert (document.host, document.run) == (_HOST, original.report.run)
+        assert (document.at, document.ahead, document.condition) == (_AT, None, Condition.IN_ORDER)
+        assert msgspec.json.decode(gzip.decompress(document.packed)) == json.loads(json_of(original))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_document_as_it_is_sent_is_read_packed_and_not() -> None:
         (json_of(sent(_HOST, _AT)).replace(b'"kvm"', b'"\\ud800"'), "is no document"),
     ],
 )
-def test_what_is_none_is_refused_with_the_reason(data: bytes, why: str) -> None:
+def test_invalid_document_is_refused_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         read_document(data, _HOST, _AT)
 
@@ -92,11 +92,11 @@ def test_a_hundred_thousand_facts_fit_and_a_million_are_refused() -> None:
 
 def test_facts_as_deep_as_they_may_be_can_be_written_again() -> None:
     facts = {"a": json.loads("[" * 98 + "]" * 98)}
-    found = read_document(json_of(sent(_HOST, _AT, facts=facts)), _HOST, _AT)
-    assert json.dumps(found.sent.facts)
+    document = read_document(json_of(sent(_HOST, _AT, facts=facts)), _HOST, _AT)
+    assert json.dumps(document.sent.facts)
 
 
-def test_a_clock_that_is_ahead_does_not_make_a_host_heard_of_in_the_future() -> None:
+def test_future_clock_does_not_set_a_future_contact() -> None:
     little = read_document(pack(sent(_HOST, _AT + timedelta(minutes=59))), _HOST, _AT)
     assert (little.at, little.ahead) == (_AT, None)
     much = read_document(pack(sent(_HOST, _AT + timedelta(days=400))), _HOST, _AT)
@@ -107,11 +107,11 @@ def test_a_clock_that_is_behind_is_believed() -> None:
     assert read_document(pack(sent(_HOST, _AT - timedelta(days=9))), _HOST, _AT).at == _AT - timedelta(days=9)
 
 
-def test_a_plain_text_has_what_databases_and_pages_can_hold() -> None:
+def test_text_is_limited_to_storable_characters() -> None:
     assert plain("a\0b\ud800c\udfff\N{SNOWMAN}") == "a\ufffdb\ufffdc\ufffd\N{SNOWMAN}"
 
 
-def test_what_the_store_could_not_read_again_is_refused() -> None:
+def test_unstorable_documents_are_refused() -> None:
     noise = random.Random(1).randbytes(400_000).hex()
     with pytest.raises(ValueError, match="when it is compressed"):
         read_document(json_of(sent(_HOST, _AT, facts={"a": noise})), _HOST, _AT)

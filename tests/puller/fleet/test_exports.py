@@ -38,9 +38,9 @@ GOOD = {"address": "192.0.2.1", "port": 80, "tags": ["a", "b"]}
 
 
 def declared() -> dict[str, Export]:
-    found, wrong = parse_exports(EXPORTS)
+    exports, wrong = parse_exports(EXPORTS)
     assert not wrong
-    return found
+    return exports
 
 
 def standing(values: Mapping[str, Any], version: str = "1.0.0") -> PublishedBundle:
@@ -49,39 +49,39 @@ def standing(values: Mapping[str, Any], version: str = "1.0.0") -> PublishedBund
 
 def left_out(values: Mapping[str, Any]) -> str:
     """Return the reason to leave out a host with these values. The other host is kept."""
-    found = collect("web", [("bad", standing(values)), ("good", standing(GOOD))], lambda _: declared())
-    assert list(found.values) == ["good"]
-    assert list(found.left_out) == ["bad"]
-    assert found.left_out["bad"].isprintable()
-    assert len(found.left_out["bad"]) < 300
-    return found.left_out["bad"]
+    result = collect("web", [("bad", standing(values)), ("good", standing(GOOD))], lambda _: declared())
+    assert list(result.values) == ["good"]
+    assert list(result.left_out) == ["bad"]
+    assert result.left_out["bad"].isprintable()
+    assert len(result.left_out["bad"]) < 300
+    return result.left_out["bad"]
 
 
-def test_what_is_declared_is_collected_by_host() -> None:
+def test_declared_exports_are_collected_by_host() -> None:
     both = [("b", standing(GOOD)), ("a", standing(GOOD | {"port": 81}))]
-    found = collect("web", both, lambda _: declared())
-    assert list(found.values) == ["a", "b"]
-    assert found.values["b"] == GOOD
-    assert not found.left_out
+    result = collect("web", both, lambda _: declared())
+    assert list(result.values) == ["a", "b"]
+    assert result.values["b"] == GOOD
+    assert not result.left_out
 
 
-def test_hosts_without_the_bundle_or_with_a_version_that_exports_nothing_are_not_named() -> None:
-    found = collect("web", [("a", standing({}, "")), ("b", standing({}))], lambda _: {})
-    assert not found.values
-    assert not found.left_out
+def test_hosts_without_exports_are_not_named() -> None:
+    result = collect("web", [("a", standing({}, "")), ("b", standing({}))], lambda _: {})
+    assert not result.values
+    assert not result.left_out
 
 
-def test_each_host_is_held_to_what_its_own_version_declares() -> None:
+def test_host_is_checked_against_its_own_version() -> None:
     def types(version: str) -> Mapping[str, Export]:
         return declared() if version == "2.0.0" else {"address": declared()["address"]}
 
     old, new = standing({"address": "192.0.2.9"}, "1.0.0"), standing(GOOD, "2.0.0")
-    found = collect("web", [("old", old), ("new", new)], types)
-    assert set(found.values) == {"old", "new"}
+    result = collect("web", [("old", old), ("new", new)], types)
+    assert set(result.values) == {"old", "new"}
 
 
 @pytest.mark.attack("exports.undeclared")
-def test_what_is_not_declared_leaves_a_host_out() -> None:
+def test_undeclared_export_excludes_the_host() -> None:
     assert left_out(GOOD | {"more": 1}) == "exports 'more', which its version does not declare"
     assert "\\x1b" in left_out(GOOD | {"\x1b[2J": 1})
 
@@ -113,7 +113,7 @@ def test_a_value_of_another_type_leaves_a_host_out(wrong: dict[str, Any]) -> Non
 
 @pytest.mark.attack("exports.expression")
 @pytest.mark.parametrize("text", ["{{ facts }}", "a{{", "{% if x %}", "{# x", "${x}", "%{x}", "{{{{"])
-def test_what_would_be_evaluated_leaves_a_host_out(text: str) -> None:
+def test_export_with_an_expression_excludes_the_host(text: str) -> None:
     assert "would start an expression" in left_out(GOOD | {"tags": ["fine", text]})
 
 
@@ -124,7 +124,7 @@ def test_control_characters_leave_a_host_out(text: str) -> None:
 
 
 @pytest.mark.attack("exports.large")
-def test_what_is_too_large_leaves_a_host_out() -> None:
+def test_oversized_export_excludes_the_host() -> None:
     assert "at most 1024" in left_out(GOOD | {"tags": ["x" * 1025]})
     assert "at most 8192" in left_out(GOOD | {"tags": ["x" * 1000] * 9})
     assert f"at most {MOST}" in left_out({f"n{number}": 1 for number in range(MOST + 1)})
@@ -159,15 +159,15 @@ def test_types(word: str, good: list[Any], bad: list[Any]) -> None:
 
 def test_targets_of_prometheus() -> None:
     six = GOOD | {"address": "2001:db8::1"}
-    found = collect("web", [("a", standing(GOOD)), ("b", standing(six))], lambda _: declared())
-    first, second = as_targets([found], "address", "port").groups
+    result = collect("web", [("a", standing(GOOD)), ("b", standing(six))], lambda _: declared())
+    first, second = as_targets([result], "address", "port").groups
     assert first == {
         "targets": ["192.0.2.1:80"],
         "labels": {"puller_host": "a", "puller_bundle": "web", "puller_tags": "a,b"},
     }
     assert second["targets"] == ["[2001:db8::1]:80"]
-    assert as_targets([found], "address", "").groups[1]["targets"] == ["2001:db8::1"]
-    nothing = as_targets([found], "nothing", "port")
+    assert as_targets([result], "address", "").groups[1]["targets"] == ["2001:db8::1"]
+    nothing = as_targets([result], "nothing", "port")
     assert nothing.groups == []
     assert set(nothing.left_out.values()) == {"does not export nothing"}
 
@@ -204,15 +204,15 @@ class Fleet:
 
     def exports(self, *options: str, status: int = 0) -> str:
         words = ("--store", self.location, "--bundle", "web", "--site", str(self.site), *options)
-        ended, said = self.execute("fleet", "exports", *words)
-        assert ended == status, said
-        return said
+        ended, output = self.execute("fleet", "exports", *words)
+        assert ended == status, output
+        return output
 
     def written(self, *options: str) -> dict[str, Any]:
         self.exports("--to", str(self.file), *options)
         resolved = Document.parse(self.file.read_text(), "exports").resolve({}, {})
-        found: dict[str, Any] = dict(resolved.data["exports"]["web"])
-        return found
+        result: dict[str, Any] = dict(resolved.data["exports"]["web"])
+        return result
 
 
 @pytest.fixture
@@ -224,14 +224,14 @@ def scene(location: str, store: Store, place: Path, publisher: Publisher, execut
 def test_targets_without_their_exports_are_an_error(scene: Fleet) -> None:
     scene.arrive(sent("b"), sent("a"))
     targets = ("--format", "file_sd", "--to", str(scene.file))
-    said = scene.exports(*targets, status=64)
-    assert "no host exports address and port; the hosts export address, note" in said
+    output = scene.exports(*targets, status=64)
+    assert "no host exports address and port; the hosts export address, note" in output
     assert not scene.file.exists()
     assert "2 hosts" in scene.exports(*targets, "--target", "address")
     assert len(yaml.safe_load(scene.file.read_text())) == 2
 
 
-def test_the_file_is_a_data_document_and_is_replaced_only_when_it_changes(scene: Fleet) -> None:
+def test_export_file_is_replaced_only_when_it_changes(scene: Fleet) -> None:
     scene.arrive(sent("b", 2), sent("a", 1))
     assert list(scene.written()) == ["a", "b"]
     before = scene.file.stat()
@@ -263,8 +263,8 @@ def test_a_file_is_not_emptied_because_reports_do_not_arrive(scene: Fleet) -> No
     scene.arrive(*(sent(f"h{number}") for number in range(4)))
     assert len(scene.written("--in-order")) == 4
     before = scene.file.read_text()
-    said = scene.exports("--in-order", "--silent-after", "0.001s", "--to", str(scene.file), status=20)
-    assert "0 hosts are left of 4, and it stays as it is; --force writes it all the same" in said
+    output = scene.exports("--in-order", "--silent-after", "0.001s", "--to", str(scene.file), status=20)
+    assert "0 hosts are left of 4, and it stays as it is; --force writes it all the same" in output
     assert scene.file.read_text() == before
     assert scene.written("--in-order", "--silent-after", "0.001s", "--force") == {}
 
@@ -273,10 +273,10 @@ def test_a_file_is_not_emptied_because_reports_do_not_arrive(scene: Fleet) -> No
 @pytest.mark.parametrize("version", ["9.9.9", "../../etc", "1.0.0\x1b[2J", "x" * 500])
 def test_a_version_that_was_never_published_leaves_a_host_out(scene: Fleet, version: str) -> None:
     scene.arrive(sent("good"), sent("bad", version=version))
-    said = scene.exports()
-    assert "bad: left out of the exports of web: runs version" in said
-    assert "\x1b" not in said
-    assert "good:" in said
+    output = scene.exports()
+    assert "bad: left out of the exports of web: runs version" in output
+    assert "\x1b" not in output
+    assert "good:" in output
 
 
 def test_values_are_the_same_after_yaml_and_the_resolver(scene: Fleet) -> None:
@@ -317,13 +317,13 @@ def test_values_are_the_same_after_yaml_and_the_resolver(scene: Fleet) -> None:
     scene.arrive(
         *(sent(f"h{number}", exports={"address": "::1", "note": text}) for number, text in enumerate(texts))
     )
-    found = scene.written()
-    assert {int(host[1:]): values["note"] for host, values in found.items()} == dict(enumerate(texts))
-    assert yaml.safe_load(scene.exports("--format", "json")) == {"data": {"exports": {"web": found}}}
+    result = scene.written()
+    assert {int(host[1:]): values["note"] for host, values in result.items()} == dict(enumerate(texts))
+    assert yaml.safe_load(scene.exports("--format", "json")) == {"data": {"exports": {"web": result}}}
 
 
 @pytest.mark.attack("exports.name")
-def test_a_report_in_the_directory_of_another_host_exports_nothing(scene: Fleet) -> None:
+def test_report_in_a_foreign_host_directory_exports_nothing(scene: Fleet) -> None:
     scene.arrive(sent("victim"))
     lie = sent("evil", exports={"address": "203.0.113.1", "note": "x"})
     (path,) = fleet.deliver(scene.place, [lie])
@@ -333,7 +333,7 @@ def test_a_report_in_the_directory_of_another_host_exports_nothing(scene: Fleet)
 
 
 @pytest.mark.attack("exports.control", "exports.type")
-def test_a_report_with_exports_that_are_none_is_refused(scene: Fleet) -> None:
+def test_report_with_invalid_exports_is_refused(scene: Fleet) -> None:
     for number, exports in enumerate([{"address": {"a": 1}}, {"address": 1.5}, {"address": None}, ["x"]]):
         document = json.loads(fleet.json_of(sent(f"h{number}")))
         document["bundles"][0]["exports"] = exports

@@ -38,19 +38,19 @@ def store(tmp_path: Path, place: Path, now: datetime, execute: Execute) -> str:
         ],
     )
     location = str(tmp_path / "fleet.db")
-    status, said = execute("fleet", "import", str(place), "--store", location)
-    assert status == 0, said
-    assert "6 new reports" in said
+    status, output = execute("fleet", "import", str(place), "--store", location)
+    assert status == 0, output
+    assert "6 new reports" in output
     return location
 
 
 def test_the_fleet_at_a_glance(store: str, execute: Execute) -> None:
-    status, said = execute("fleet", "status", "--store", store)
+    status, output = execute("fleet", "status", "--store", store)
     assert status == 0
-    assert said.startswith("6 hosts: 2 failed, 1 not heard of, 3 in order\n")
-    assert "  2.0.0    2 hosts  2 failed\n" in said
-    assert "  2 hosts: service#web: no start, pid 12345\n    bad0, bad1, since " in said
-    assert "not heard of for 2 h:\n  gone, last " in said
+    assert output.startswith("6 hosts: 2 failed, 1 not heard of, 3 in order\n")
+    assert "  2.0.0    2 hosts  2 failed\n" in output
+    assert "  2 hosts: service#web: no start, pid 12345\n    bad0, bad1, since " in output
+    assert "not heard of for 2 h:\n  gone, last " in output
 
 
 @pytest.mark.parametrize(
@@ -67,26 +67,26 @@ def test_the_fleet_at_a_glance(store: str, execute: Execute) -> None:
     ],
 )
 def test_filters_list_hosts(options: tuple[str, ...], hosts: list[str], store: str, execute: Execute) -> None:
-    status, said = execute("fleet", "status", "--store", store, *options, "--format", "json")
+    status, output = execute("fleet", "status", "--store", store, *options, "--format", "json")
     assert status == 0
-    assert [one["host"] for one in json.loads(said)] == hosts
-    status, said = execute("fleet", "status", "--store", store, *options)
-    assert [line.split()[0] for line in said.splitlines()[1:]] == hosts
-    assert hosts or said == "no host is so\n"
+    assert [load["host"] for load in json.loads(output)] == hosts
+    status, output = execute("fleet", "status", "--store", store, *options)
+    assert [line.split()[0] for line in output.splitlines()[1:]] == hosts
+    assert hosts or output == "no host is so\n"
 
 
 def test_the_fleet_for_programs(store: str, place: Path, execute: Execute) -> None:
     (place / "ok0" / "x.json").write_bytes(b"{")
     assert execute("fleet", "import", str(place), "--store", store)[0] == 4
-    said = json.loads(execute("fleet", "status", "--store", store, "--format", "json")[1])
-    assert said["states"] == {"failed": 2, "silent": 1, "in-order": 3}
-    assert [one["hosts"] for one in said["failures"]] == [["bad0", "bad1"]]
-    assert (said["hosts"], said["silent"], said["refused"]) == (6, ["gone"], 1)
+    output = json.loads(execute("fleet", "status", "--store", store, "--format", "json")[1])
+    assert output["states"] == {"failed": 2, "silent": 1, "in-order": 3}
+    assert [item["hosts"] for item in output["failures"]] == [["bad0", "bad1"]]
+    assert (output["hosts"], output["silent"], output["refused"]) == (6, ["gone"], 1)
     _, text = execute("fleet", "status", "--store", store)
     assert f"1 file that arrived is no report:\n  {place}/ok0/x.json: is no document" in text
 
 
-def test_nothing_that_hosts_say_commands_a_terminal_or_makes_a_line(
+def test_host_text_cannot_control_terminal_or_lines(
     place: Path, tmp_path: Path, now: datetime, execute: Execute
 ) -> None:
     text = "\x1b[2J\x9b1m\r\nweb9: in order\n"
@@ -104,19 +104,19 @@ def test_nothing_that_hosts_say_commands_a_terminal_or_makes_a_line(
     (place / "bad" / f"x{chr(27)}[2J\n.json").write_bytes(b"{")
     location = str(tmp_path / "fleet.db")
     outputs = [execute("fleet", "import", str(place), "--store", location)]
-    asked = ((), ("--failed",), ("--where", "os.name=Debian"), ("--bundle", text))
-    outputs += [execute("fleet", "status", "--store", location, *options) for options in asked]
-    for _, said in outputs:
-        assert not set(said) & {"\x1b", "\x9b", "\r"}
-        assert not any(line.startswith("web9") for line in said.splitlines())
+    requested = ((), ("--failed",), ("--where", "os.name=Debian"), ("--bundle", text))
+    outputs += [execute("fleet", "status", "--store", location, *options) for options in requested]
+    for _, output in outputs:
+        assert not set(output) & {"\x1b", "\x9b", "\r"}
+        assert not any(line.startswith("web9") for line in output.splitlines())
     assert "\\x1b[2J" in outputs[1][1]
 
 
 def test_the_facts_of_hosts_go_into_files(store: str, tmp_path: Path, execute: Execute) -> None:
     options = ("--where", "os.family=RedHat", "--to", str(tmp_path / "facts"))
     assert execute("fleet", "facts", "--store", store, *options)[0] == 0
-    found = {file.name: json.loads(file.read_text()) for file in (tmp_path / "facts").iterdir()}
-    assert found == {"bad0.json": ROCKY, "bad1.json": ROCKY}
+    result = {file.name: json.loads(file.read_text()) for file in (tmp_path / "facts").iterdir()}
+    assert result == {"bad0.json": ROCKY, "bad1.json": ROCKY}
 
 
 def test_a_preview_takes_the_machines_of_the_store(store: str, tmp_path: Path, execute: Execute) -> None:
@@ -124,11 +124,11 @@ def test_a_preview_takes_the_machines_of_the_store(store: str, tmp_path: Path, e
         (tmp_path / version).mkdir()
         resource = f"/x: {{owner: root, group: root, mode: '0644', content: '{version}'}}"
         (tmp_path / version / "manifest.yaml").write_text(f"resources:\n  - file:\n      - {resource}\n")
-    status, said = execute(
+    status, output = execute(
         "preview", str(tmp_path / "new"), "--from", str(tmp_path / "old"), "--fleet", store
     )
-    assert status == 2, said
-    assert "6 machines" in said
+    assert status == 2, output
+    assert "6 machines" in output
 
 
 def test_preview_names_facts_that_hosts_have_not_sent(store: str, tmp_path: Path, execute: Execute) -> None:
@@ -142,12 +142,12 @@ def test_preview_names_facts_that_hosts_have_not_sent(store: str, tmp_path: Path
             "      - /x: {owner: root, group: root, mode: '0644', content: '{{ data.text }}'}\n"
         )
     words = ("preview", str(tmp_path / "new"), "--from", str(tmp_path / "old"), "--fleet", store)
-    status, said = execute(*words)
-    assert status == 0, said
-    assert "6 of 6 machines (bad0, bad1, gone and 3 more): nothing changes as far as is known" in said
-    assert "asks for the fact networking, which the store does not have of 6 of 6 machines (bad0" in said
-    found = json.loads(execute(*words, "--format", "json")[1])
-    assert found["missing_facts"]["networking"] == ["bad0", "bad1", "gone", "ok0", "ok1", "ok2"]
+    status, output = execute(*words)
+    assert status == 0, output
+    assert "6 of 6 machines (bad0, bad1, gone and 3 more): nothing changes as far as is known" in output
+    assert "asks for the fact networking, which the store does not have of 6 of 6 machines (bad0" in output
+    result = json.loads(execute(*words, "--format", "json")[1])
+    assert result["missing_facts"]["networking"] == ["bad0", "bad1", "gone", "ok0", "ok1", "ok2"]
     assert "networking" in execute(*words, "--format", "markdown")[1]
 
 
@@ -158,8 +158,8 @@ def test_hosts_are_forgotten(store: str, execute: Execute) -> None:
 
 
 def test_a_store_that_is_not_there_is_said(tmp_path: Path, execute: Execute) -> None:
-    status, said = execute("fleet", "status", "--store", str(tmp_path / "none.db"))
-    assert (status, "there is no store; `puller fleet import` makes one" in said) == (64, True)
+    status, output = execute("fleet", "status", "--store", str(tmp_path / "none.db"))
+    assert (status, "there is no store; `puller fleet import` makes one" in output) == (64, True)
 
 
 # Object stores
@@ -187,7 +187,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.filterwarnings("ignore")  # warnings of boto3 and moto, as in the tests of pushing
-def test_reports_in_an_object_store_are_imported_once_and_removed(
+def test_object_store_reports_are_imported_once_and_removed(
     bucket: Any, place: Path, tmp_path: Path, now: datetime, execute: Execute
 ) -> None:
     for file in fleet.deliver(place, [fleet.sent(f"h{number}", ago(now, 5)) for number in range(5)]):
@@ -195,16 +195,16 @@ def test_reports_in_an_object_store_are_imported_once_and_removed(
     for key in ("reports/h0/../h1/x.json", "reports/top.json", "reports/h0/large.json", "other/h9/x.json"):
         bucket.put_object(Bucket="fleet", Key=key, Body=b" " * (2 * 1024 * 1024 if "large" in key else 1))
     options = ("s3://fleet/reports", "--store", str(tmp_path / "fleet.db"))
-    status, said = execute("fleet", "import", *options)
-    assert (status, "5 new reports" in said, "3 files are no reports" in said) == (4, True, True), said
-    assert "h0/large.json: has 2097152 bytes" in said
+    status, output = execute("fleet", "import", *options)
+    assert (status, "5 new reports" in output, "3 files are no reports" in output) == (4, True, True), output
+    assert "h0/large.json: has 2097152 bytes" in output
     assert "0 new reports" in execute("fleet", "import", *options)[1]
-    status, said = execute("fleet", "import", *options, "--remove")
-    assert "5 files removed" in said
+    status, output = execute("fleet", "import", *options, "--remove")
+    assert "5 files removed" in output
     assert len(bucket.list_objects_v2(Bucket="fleet", Prefix="reports/")["Contents"]) == 3
-    status, said = execute("fleet", "import", "s3://none/reports", "--store", str(tmp_path / "fleet.db"))
+    status, output = execute("fleet", "import", "s3://none/reports", "--store", str(tmp_path / "fleet.db"))
     assert status == 13
-    assert "NoSuchBucket" in said
+    assert "NoSuchBucket" in output
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -218,10 +218,10 @@ def test_an_object_that_is_removed_meanwhile_is_no_failure(
     listed = ObjectSource.listed
 
     def then_removed(self: ObjectSource) -> Iterator[Any]:
-        found = list(listed(self))
-        bucket.delete_object(Bucket="fleet", Key=f"later/{found[0].path}")
-        return iter(found)
+        results = list(listed(self))
+        bucket.delete_object(Bucket="fleet", Key=f"later/{results[0].path}")
+        return iter(results)
 
     monkeypatch.setattr(ObjectSource, "listed", then_removed)
-    status, said = execute("fleet", "import", "s3://fleet/later", "--store", str(tmp_path / "fleet.db"))
-    assert (status, "1 new report " in said) == (0, True), said
+    status, output = execute("fleet", "import", "s3://fleet/later", "--store", str(tmp_path / "fleet.db"))
+    assert (status, "1 new report " in output) == (0, True), output

@@ -47,10 +47,10 @@ def made(kind: str, properties: Values, line: int = 1, directory: Path = Path("/
     own = BundleData(DataSource(Origin.MANIFEST, "web/manifest.yaml", {}), None, ())
     home = Home(BundleFiles.of(directory), Scope({}), own)
     entry = Entry(kind, {**properties, "name": NAMES[kind]}, (0, kind, line))
-    found = declare(entry, problems, home, Inputs({}, {}), None)
-    assert found is not None
+    declaration = declare(entry, problems, home, Inputs({}, {}), None)
+    assert declaration is not None
     assert problems.all() == []
-    return found
+    return declaration
 
 
 def two(kind: str, first: Values, second: Values) -> tuple[Declaration, Declaration]:
@@ -120,7 +120,7 @@ AGREE: list[tuple[str, Values, Values, Values]] = [
 
 
 @pytest.mark.parametrize(("kind", "first", "second", "expected"), AGREE)
-def test_two_that_say_the_same_are_one_in_either_order(
+def test_equal_declarations_merge_in_either_order(
     kind: str, first: Values, second: Values, expected: Values
 ) -> None:
     one, other = two(kind, first, second)
@@ -221,11 +221,11 @@ def test_two_that_say_different_things_are_told_with_both_values(
 
 
 def test_neither_of_two_that_agree_is_changed() -> None:
-    one, other = two("file", {**WHO, "alias": "a"}, {**WHO, "content": "x", "alias": "b"})
-    before = (one.properties, other.properties, one.united, other.united)
-    both = agreed(one, other)
-    assert (one.properties, other.properties, one.united, other.united) == before
-    assert both.united == (one, other)
+    first, other = two("file", {**WHO, "alias": "a"}, {**WHO, "content": "x", "alias": "b"})
+    before = (first.properties, other.properties, first.united, other.united)
+    both = agreed(first, other)
+    assert (first.properties, other.properties, first.united, other.united) == before
+    assert both.united == (first, other)
     assert list(both.names()) == ["file#/a", "file#a", "file#b"]
 
 
@@ -244,16 +244,16 @@ def test_of_three_the_two_that_do_not_agree_are_named(load: Load) -> None:
     )
 
 
-def test_what_is_sensitive_in_one_is_quoted_of_neither() -> None:
-    one, other = two("file", {**WHO, "content": "canary", "sensitive": True}, {**WHO, "content": "x"})
-    for pair in ((one, other), (other, one)):
+def test_sensitive_difference_is_masked_on_both_sides() -> None:
+    first, other = two("file", {**WHO, "content": "canary", "sensitive": True}, {**WHO, "content": "x"})
+    for pair in ((first, other), (other, first)):
         with pytest.raises(Disagreement) as caught:
             agreed(*pair)
         assert "content is (sensitive) here and (sensitive) there" in str(caught.value)
         assert "canary" not in str(caught.value)
 
 
-def test_what_is_open_in_one_is_the_failure_of_both(load: Load) -> None:
+def test_unresolved_duplicate_is_a_failure_of_both(load: Load) -> None:
     manifest = load("""
         resources:
           - file: {name: /a, content: "{{ facts.nope }}", owner: root, group: root, mode: "0644"}
@@ -268,7 +268,7 @@ def test_what_is_open_in_one_is_the_failure_of_both(load: Load) -> None:
 
 def in_two_manifests(tmp_path: Path, first: str, second: str, **files: str) -> list[Declaration]:
     """Return the first resource of each of two manifests in directories ``a`` and ``b``."""
-    found = []
+    declarations = []
     for name, text in (("a", first), ("b", second)):
         path = tmp_path / name / "manifest.yaml"
         path.parent.mkdir()
@@ -279,27 +279,27 @@ def in_two_manifests(tmp_path: Path, first: str, second: str, **files: str) -> l
         (tmp_path / file.replace("_", "/")).write_text(text)
     for name in ("a", "b"):
         path = tmp_path / name / "manifest.yaml"
-        found.append(load_manifest(path, f"{name}/manifest.yaml", Inputs({}, {})).declarations[0])
-    return found
+        declarations.append(load_manifest(path, f"{name}/manifest.yaml", Inputs({}, {})).declarations[0])
+    return declarations
 
 
 COPY = "{file: {name: /x, owner: root, group: root, mode: '0644', source: text}}"
 ATTRIBUTES = "{file: {name: /x, owner: root, group: root, mode: '0644'}}"
 
 
-def test_sources_of_two_directories_agree_when_they_hold_the_same(tmp_path: Path) -> None:
-    one, other = in_two_manifests(tmp_path, COPY, COPY, a_text="same", b_text="same")
-    assert agreed(one, other).home is one.home
+def test_equal_sources_of_two_directories_agree(tmp_path: Path) -> None:
+    first, other = in_two_manifests(tmp_path, COPY, COPY, a_text="same", b_text="same")
+    assert agreed(first, other).home is first.home
 
 
-def test_one_relative_path_in_two_directories_is_two_files(tmp_path: Path) -> None:
-    one, other = in_two_manifests(tmp_path, COPY, COPY, a_text="one", b_text="two")
+def test_relative_path_in_two_directories_is_two_files(tmp_path: Path) -> None:
+    first, other = in_two_manifests(tmp_path, COPY, COPY, a_text="one", b_text="two")
     with pytest.raises(Disagreement) as caught:
-        agreed(one, other)
+        agreed(first, other)
     assert (caught.value.first, caught.value.second) == ("'a/text'", "'b/text'")
 
 
-def test_two_paths_to_one_file_agree(tmp_path: Path) -> None:
+def test_two_paths_to_a_file_agree(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a/text").write_text("one")
     children = {"a/one.yaml": COPY, "two.yaml": COPY.replace("text}", "a/text}")}
@@ -307,37 +307,37 @@ def test_two_paths_to_one_file_agree(tmp_path: Path) -> None:
     for name, text in {"manifest.yaml": applying, **children}.items():
         (tmp_path / name).write_text(f"resources: [{text}]")
     manifest = load_manifest(tmp_path / "manifest.yaml", "manifest.yaml", Inputs({}, {}))
-    (found,) = (one for one in manifest.declarations if one.properties.name == "/x")
-    assert [place.where for place in found.places()] == ["a/one.yaml:1", "two.yaml:1"]
+    (result,) = (declaration for declaration in manifest.declarations if declaration.properties.name == "/x")
+    assert [place.where for place in result.places()] == ["a/one.yaml:1", "two.yaml:1"]
 
 
 def test_a_relative_path_stays_with_the_manifest_that_says_it(tmp_path: Path) -> None:
-    one, other = in_two_manifests(tmp_path, ATTRIBUTES, COPY, b_text="two")
-    both = agreed(one, other)
+    first, other = in_two_manifests(tmp_path, ATTRIBUTES, COPY, b_text="two")
+    both = agreed(first, other)
     assert both.home is other.home
-    assert both.where == one.where
+    assert both.where == first.where
 
 
 @pytest.mark.parametrize("kind", ["template", "content"])
-def test_what_is_rendered_in_two_places_agrees_only_with_the_same_data(tmp_path: Path, kind: str) -> None:
+def test_templates_in_two_places_agree_with_equal_data_only(tmp_path: Path, kind: str) -> None:
     text = COPY.replace(
         "source: text", "template: ../t.j2" if kind == "template" else "content: '{x}', interpolate: true"
     )
-    one, other = in_two_manifests(tmp_path, text, text + "OTHER", t="x")
+    first, other = in_two_manifests(tmp_path, text, text + "OTHER", t="x")
     with pytest.raises(Disagreement) as caught:
-        agreed(one, other)
+        agreed(first, other)
     assert "the data of the two manifests differ in port" in str(caught.value)
 
 
 def test_three_that_agree_do_so_in_every_order() -> None:
     three = [made("package", properties) for properties in ({}, {"ensure": "1.2"}, {"timeout": "9s"})]
-    found = set()
+    results = set()
     for first, second, third in permutations(three):
         properties: Any = agreed(agreed(first, second), third).properties
-        found.add((properties.ensure, properties.timeout))
+        results.add((properties.ensure, properties.timeout))
         properties = agreed(first, agreed(second, third)).properties
-        found.add((properties.ensure, properties.timeout))
-    assert found == {("1.2", 9.0)}
+        results.add((properties.ensure, properties.timeout))
+    assert results == {("1.2", 9.0)}
 
 
 MODES = st.sampled_from(["0644", "0600", "6xx", "x4x", "xx4", "xxx", "0755"])
@@ -354,8 +354,8 @@ DECLARED = st.lists(st.fixed_dictionaries({}, optional=OPTIONAL), min_size=2, ma
 
 def united(declarations: list[Declaration]) -> tuple[Any, ...] | None:
     """Return the combined properties. None if the declarations contradict each other."""
-    first, *rest = declarations
-    for other in rest:
+    first, *remainder = declarations
+    for other in remainder:
         try:
             first = agreed(first, other)
         except Disagreement:
@@ -365,7 +365,7 @@ def united(declarations: list[Declaration]) -> tuple[Any, ...] | None:
 
 
 @given(all_properties=DECLARED)
-def test_the_order_of_declarations_does_not_matter_to_what_they_say(
+def test_declaration_order_does_not_change_the_result(
     all_properties: list[Values],
 ) -> None:
     declarations = [made("file", properties) for properties in all_properties]

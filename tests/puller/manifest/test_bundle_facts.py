@@ -122,13 +122,13 @@ def test_it_is_seen_wherever_facts_are_and_made_once(lay: Lay, tmp_path: Path, n
     events = apply(manifest, tmp_path, noop=noop)
     assert {event.state.value for event in events.values()} == {"would change" if noop else "changed"}
     if not noop:
-        said = [(tmp_path / name).read_text() for name in ("jinja", "jet", "go")]
-        assert said == ["jinja 9.2\n", "jet 9.2\n", "go 9.2\n"]
+        output = [(tmp_path / name).read_text() for name in ("jinja", "jet", "go")]
+        assert output == ["jinja 9.2\n", "jet 9.2\n", "go 9.2\n"]
     load(bundle, facts)  # a bundle on trial is read again for its health checks
     assert asked(tmp_path) == 1
 
 
-def test_nobody_asks_and_nothing_is_run(lay: Lay, tmp_path: Path) -> None:
+def test_unused_facts_run_nothing(lay: Lay, tmp_path: Path) -> None:
     bundle = lay(
         {
             "manifest.yaml": "resources: [{exec: [{'/bin/echo {{ facts.kernel }}': {}}]}]\n",
@@ -140,7 +140,7 @@ def test_nobody_asks_and_nothing_is_run(lay: Lay, tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_failure_is_that_of_each_resource_that_asks_however_it_asks(lay: Lay, tmp_path: Path) -> None:
+def test_fact_failure_is_a_failure_of_each_user(lay: Lay, tmp_path: Path) -> None:
     bundle = lay(
         {
             "manifest.yaml": """
@@ -213,7 +213,7 @@ def test_a_failure_is_that_of_each_resource_that_asks_however_it_asks(lay: Lay, 
         ("x.tmpl", '{{ $_ := unset .facts "openssh" }}{{ hasKey .facts "openssh" }}', "false", 0),
     ],
 )
-def test_templates_of_jet_and_go_make_the_facts_that_they_look_at(
+def test_go_and_jet_templates_trigger_their_facts(
     lay: Lay, tmp_path: Path, name: str, text: str, said: str, times: int
 ) -> None:
     files = {"manifest.yaml": "resources: []\n", "facts.d/openssh.sh": OPENSSH}
@@ -253,7 +253,7 @@ def test_data_and_lists_that_ask_in_vain_refuse_the_manifest(lay: Lay, files: Ma
     assert FAILURE in str(caught.value)
 
 
-def test_files_that_can_be_no_facts_refuse_the_manifest_all_at_once(lay: Lay) -> None:
+def test_invalid_fact_files_are_refused_together(lay: Lay) -> None:
     bundle = lay(
         {
             "manifest.yaml": "resources: [{file: [{/x: {ensure: nope}}]}]\n",
@@ -267,7 +267,7 @@ def test_files_that_can_be_no_facts_refuse_the_manifest_all_at_once(lay: Lay) ->
     assert places == ["web/manifest.yaml:1", "facts.d/open-ssh.sh", "facts.d/os.yaml"]
 
 
-def test_two_bundles_of_one_run_see_each_its_own(lay: Lay) -> None:
+def test_bundles_see_their_own_facts(lay: Lay) -> None:
     text = "resources: [{exec: [{'/bin/echo {{ facts.role.name }}': {}}]}]\n"
     web = lay({"manifest.yaml": text, "facts.d/role.txt": "name=web\n"})
     db = lay({"manifest.yaml": text, "facts.d/role.yaml": "name: db\n"}, "db")
@@ -288,7 +288,7 @@ def test_explain_says_that_a_fact_of_the_bundle_was_used(lay: Lay, tmp_path: Pat
     recorder = Recorder()
     inputs = msgspec.structs.replace(Inputs(host(), {}), watch=recorder.watch)
     manifest = load_manifest(bundle / "manifest.yaml", "web/manifest.yaml", inputs)
-    (found,) = explain_resource(manifest, "exec#one", recorder, None)
-    assert "9.2" in str(found)
-    assert "openssh" in str(found)
+    (result,) = explain_resource(manifest, "exec#one", recorder, None)
+    assert "9.2" in str(result)
+    assert "openssh" in str(result)
     assert asked(tmp_path) == 1

@@ -81,7 +81,7 @@ def test_a_child_fails_as_its_resources_do_and_the_run_goes_on(apply_all: Apply)
     assert events["wants"].unmet_requirements == ["apply#web"]
 
 
-def test_what_apply_requires_each_resource_below_requires(apply_all: Apply) -> None:
+def test_resources_below_inherit_requirements_of_apply(apply_all: Apply) -> None:
     parent = """
         resources:
           - apply: {name: a.yaml, require: [exec#false]}
@@ -93,9 +93,7 @@ def test_what_apply_requires_each_resource_below_requires(apply_all: Apply) -> N
     assert events["deep"].unmet_requirements == ["exec#false"]
 
 
-def test_a_subscriber_of_a_child_is_refreshed_by_a_change_of_any_resource_below(
-    apply_all: Apply, tmp_path: Path
-) -> None:
+def test_change_below_refreshes_a_subscriber_of_the_child(apply_all: Apply, tmp_path: Path) -> None:
     parent = """
         resources:
           - apply: {name: a.yaml}
@@ -125,7 +123,7 @@ def test_a_refresh_that_a_child_owes_survives_a_failure(apply_all: Apply, tmp_pa
     }
 
 
-def test_control_of_apply_holds_for_all_below_and_sees_the_parents_data(apply_all: Apply) -> None:
+def test_control_of_apply_covers_all_resources_below(apply_all: Apply) -> None:
     parent = """
         data: {wanted: false}
         resources:
@@ -172,9 +170,7 @@ def test_a_child_gets_the_data_it_is_given_or_all_of_its_parents(
     assert (tmp_path / "out").read_text() == expected
 
 
-def test_relative_paths_start_at_the_child_and_names_at_its_directory(
-    apply_all: Apply, tmp_path: Path
-) -> None:
+def test_paths_and_names_are_relative_to_the_child(apply_all: Apply, tmp_path: Path) -> None:
     """Children with the same name in different directories are different resources."""
     parent = "resources: [{apply: [{a/main.yaml: }, {b/main.yaml: }]}]"
     main = """
@@ -204,13 +200,13 @@ def test_fail_on_error_stops_the_manifest_that_says_so(apply_all: Apply, where: 
     assert events["web"].errors == ["child manifest had 1 failed resources, and 1 skipped"]
 
 
-def test_a_child_that_was_not_begun_is_skipped_when_its_parent_stops(apply_all: Apply) -> None:
+def test_unstarted_child_is_skipped_when_its_parent_stops(apply_all: Apply) -> None:
     parent = "fail_on_error: true\nresources: [{exec: {name: 'false'}}, {apply: {name: a.yaml}}]"
     events = apply_all({"manifest.yaml": parent, "a.yaml": run("one")})
     assert (events["a.yaml"].state, events["a.yaml"].reached) == ("skipped", False)
 
 
-def test_health_checks_of_apply_run_after_its_resources_and_not_after_a_failure(apply_all: Apply) -> None:
+def test_health_checks_of_apply_run_after_its_resources(apply_all: Apply) -> None:
     parent = "resources: [{apply: {name: a.yaml, health_checks: [{command: 'test -e DIR/up'}]}}]"
     good = {"manifest.yaml": parent, "a.yaml": "resources: [{file: {name: DIR/up, content: x, IDS}}]"}
     assert states(apply_all(good))["a.yaml"] == "changed"
@@ -248,7 +244,7 @@ def test_a_child_that_must_not_be_applied_is_refused(
     load_all: Load, name: str, applied: Mapping[str, str], message: str
 ) -> None:
     del name
-    files = {one: f"resources: [{{apply: {{name: '{other}'}}}}]" for one, other in applied.items()}
+    files = {item: f"resources: [{{apply: {{name: '{other}'}}}}]" for item, other in applied.items()}
     assert message in refused(load_all, files)
 
 
@@ -312,7 +308,7 @@ def test_a_secret_that_is_handed_down_stays_one(apply_all: Apply, tmp_path: Path
     assert "canary" not in repr(events)
 
 
-def test_data_that_this_machine_cannot_give_fails_the_child_alone(apply_all: Apply) -> None:
+def test_unavailable_data_fail_the_child_alone(apply_all: Apply) -> None:
     parent = """
         resources:
           - apply: {name: a.yaml, data: {x: "{{ facts.missing }}"}}
@@ -358,7 +354,7 @@ def test_a_published_bundle_brings_its_children(publisher: Any, host: Any) -> No
     assert host.enforced == "1.0.0"
 
 
-def test_a_child_that_asks_for_another_puller_is_refused_with_its_parent(load_all: Load) -> None:
+def test_child_for_another_puller_is_refused_with_its_parent(load_all: Load) -> None:
     child = "requires: {puller: '<0.0.1'}\nresources: [of_the_past: [a]]\n"
     with pytest.raises(ManifestError) as error:
         load_all({"manifest.yaml": "resources: [apply: [child.yaml]]", "child.yaml": child})

@@ -76,7 +76,7 @@ ONE = "resources: [{exec: {name: one, command: 'true'}}]"
         ),
     ],
 )
-def test_with_the_same_data_it_is_one_child(
+def test_equal_data_make_a_single_child(
     load_all: Load, files: Mapping[str, str], expected: list[str]
 ) -> None:
     assert references(load_all({**files, "c.yaml": ONE})) == expected
@@ -101,7 +101,7 @@ def test_with_other_data_it_is_another_child(load_all: Load, bodies: tuple[str, 
     assert manifest.declarations[1].child is not manifest.declarations[3].child
 
 
-def test_what_is_called_sensitive_above_makes_another_child(load_all: Load) -> None:
+def test_sensitive_data_make_another_child(load_all: Load) -> None:
     """Otherwise the output would show a value that only one of its parents declares as a secret."""
     own = "data:\n  # @sensitive\n  p: canary\n"
     files = {
@@ -126,7 +126,7 @@ def test_a_link_to_a_child_is_the_child_and_both_names_mean_it(load_all: Load, t
     assert references(manifest) == ["exec#one", "apply#c.yaml", "exec#two"]
 
 
-def test_all_that_is_said_of_one_child_counts(apply_all: Apply) -> None:
+def test_all_declarations_of_a_child_count(apply_all: Apply) -> None:
     top = """
         resources:
           - exec: {name: early, command: "true"}
@@ -183,7 +183,7 @@ def test_each_place_has_its_conditions_with_its_own_data(apply_all: Apply) -> No
     assert states(apply_all(files))["one"] == "changed"
 
 
-def test_a_child_that_is_only_reported_in_one_place_is_refused(load_all: Load) -> None:
+def test_child_with_partial_noop_is_refused(load_all: Load) -> None:
     top = applying("c.yaml", "c.yaml, noop: true")
     assert refused(load_all, {"manifest.yaml": top, "c.yaml": ONE}) == (
         "web/manifest.yaml:3: resources[1] apply#c.yaml: is declared twice, first at web/manifest.yaml:2, and the two"
@@ -246,7 +246,7 @@ def test_a_circle_is_named_also_when_it_is_met_with_other_data(load_all: Load) -
     )
 
 
-def test_one_that_cannot_be_applied_here_leaves_the_child_to_others(apply_all: Apply) -> None:
+def test_inapplicable_declaration_leaves_the_child_to_others(apply_all: Apply) -> None:
     files = {
         "manifest.yaml": applying("a.yaml, data: {x: '{{ facts.nope }}'}", "b.yaml"),
         "a.yaml": applying("c.yaml, data: {}"),
@@ -261,7 +261,7 @@ def test_one_that_cannot_be_applied_here_leaves_the_child_to_others(apply_all: A
     }
 
 
-def test_what_is_wrong_with_a_child_is_told_once(load_all: Load) -> None:
+def test_problem_of_a_child_is_reported_once(load_all: Load) -> None:
     files = {
         "manifest.yaml": applying("c.yaml, data: {x: 1}", "c.yaml, data: {x: 2}"),
         "c.yaml": "resources: [{exec: {name: one, comand: 'true'}}]",
@@ -277,7 +277,7 @@ VHOST = """
 """
 
 
-def test_instances_with_names_of_their_own_stand_beside_each_other(apply_all: Apply, tmp_path: Path) -> None:
+def test_instances_with_distinct_names_coexist(apply_all: Apply, tmp_path: Path) -> None:
     top = """
         resources:
           - apply:
@@ -297,7 +297,7 @@ def test_instances_with_names_of_their_own_stand_beside_each_other(apply_all: Ap
     assert (states(events)["reload"], states(events)["of shop"]) == ("refreshed", "stable")
 
 
-def test_instances_that_declare_one_name_are_told_by_which_data_they_differ(load_all: Load) -> None:
+def test_conflicting_instances_show_their_data_difference(load_all: Load) -> None:
     child = """
         resources:
           - file: {name: /etc/vhost.conf, content: "{{ data.port }}", owner: root, group: root, mode: "0644"}
@@ -344,7 +344,7 @@ def test_who_names_a_child_means_all_of_its_instances(apply_all: Apply) -> None:
     assert events["all"].unmet_requirements == ["apply#c.yaml"]
 
 
-def test_a_loop_applies_one_child_for_each_item_with_the_data_of_that_item(load_all: Load) -> None:
+def test_loop_applies_a_child_for_each_item(load_all: Load) -> None:
     user = "resources: [{exec: [{'echo {{ data.name }}': {}}]}]"
     top = """
         data: {names: [joe, ann, joe]}
@@ -364,7 +364,7 @@ def test_a_loop_applies_one_child_for_each_item_with_the_data_of_that_item(load_
     ]
 
 
-def test_an_alias_is_of_one_instance(load_all: Load) -> None:
+def test_alias_belongs_to_an_instance(load_all: Load) -> None:
     files = {
         "manifest.yaml": applying("c.yaml, alias: v, data: {x: 1}", "c.yaml, alias: v, data: {x: 2}"),
         "c.yaml": ONE,
@@ -436,10 +436,10 @@ WAITS: dict[str, tuple[dict[str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_a_resource_waits_for_what_all_manifests_that_declare_it_wait_for(load_all: Load, name: str) -> None:
+def test_resource_waits_for_requirements_of_all_manifests(load_all: Load, name: str) -> None:
     files, expected = WAITS[name]
-    more = "".join(f"  - exec: {{name: {x}, command: 'true'}}\n" for x in ("x", "y"))
-    files = {name: text.replace("X", more) for name, text in files.items()}
+    additional = "".join(f"  - exec: {{name: {x}, command: 'true'}}\n" for x in ("x", "y"))
+    files = {name: text.replace("X", additional) for name, text in files.items()}
     manifest = load_all({"a.yaml": f"resources: [{CURL}]", "b.yaml": f"resources: [{CURL}]", **files})
     index = [str(declaration.reference) for declaration in manifest.declarations].index("exec#curl")
     assert [str(reference) for reference, _ in manifest.requirements(index)] == expected
@@ -447,7 +447,7 @@ def test_a_resource_waits_for_what_all_manifests_that_declare_it_wait_for(load_a
     assert all(order.index(reference) < order.index("exec#curl") for reference in expected)
 
 
-def test_a_resource_of_a_manifest_that_is_not_managed_does_not_lead_round_what_another_requires(
+def test_unmanaged_resource_does_not_bypass_requirements(
     apply_all: Apply,
 ) -> None:
     top = (
@@ -482,7 +482,7 @@ def test_a_child_is_required_from_anywhere(apply_all: Apply, where: str, referen
     assert events["wants"].unmet_requirements == [reference]
 
 
-def test_a_child_that_requires_what_applies_it_is_a_named_circle(load_all: Load) -> None:
+def test_child_requiring_its_parent_is_a_named_cycle(load_all: Load) -> None:
     files = {
         "manifest.yaml": applying("a.yaml"),
         "a.yaml": applying("c.yaml"),
@@ -493,7 +493,7 @@ def test_a_child_that_requires_what_applies_it_is_a_named_circle(load_all: Load)
     )
 
 
-def test_failing_and_stopping_are_of_all_manifests_that_a_resource_is_in(apply_all: Apply) -> None:
+def test_failure_and_stop_affect_all_manifests_of_a_resource(apply_all: Apply) -> None:
     """``fail_on_error`` stops a manifest, but not a resource that another manifest also declares."""
     bad = "{exec: {name: 'false'}}"
     stopping = f"fail_on_error: true\nresources: [{bad}, {CURL}, {{exec: {{name: own, command: 'true'}}}}]"
@@ -513,7 +513,7 @@ def test_failing_and_stopping_are_of_all_manifests_that_a_resource_is_in(apply_a
     assert states(apply_all(files))["b.yaml"] == "failed"
 
 
-def test_a_manifest_that_has_stopped_does_not_lead_round_what_another_requires(apply_all: Apply) -> None:
+def test_stopped_manifest_does_not_bypass_requirements(apply_all: Apply) -> None:
     stopping = f"fail_on_error: true\nresources: [{{exec: {{name: 'false'}}}}, {CURL}]"
     files = {
         "manifest.yaml": applying("a.yaml", "b.yaml, require: [exec#false]"),
@@ -525,7 +525,7 @@ def test_a_manifest_that_has_stopped_does_not_lead_round_what_another_requires(a
     assert events["curl"].skip_reason == "exec#false failed, and fail_on_error is set"
 
 
-def test_health_checks_are_run_of_the_declarations_that_are_managed(apply_all: Apply) -> None:
+def test_health_checks_of_managed_declarations_run(apply_all: Apply) -> None:
     top = """
         resources:
           - exec: {name: a, command: "true", health_checks: [{command: "true", name: here}]}
@@ -535,7 +535,7 @@ def test_health_checks_are_run_of_the_declarations_that_are_managed(apply_all: A
     assert [check.name for check in events["a"].health_checks] == ["here"]
 
 
-def test_a_resource_of_two_manifests_subscribes_to_what_either_names(apply_all: Apply) -> None:
+def test_resource_of_two_manifests_has_both_subscriptions(apply_all: Apply) -> None:
     reload = "{exec: {name: reload, command: 'true', refreshonly: true, subscribe: ['file#DIR/NAME']}}"
     conf = "{file: {name: DIR/NAME, content: '{{ facts.NAME }}', IDS}}"
     files = {"manifest.yaml": applying("a.yaml", "b.yaml")}
@@ -556,9 +556,7 @@ def test_a_resource_of_two_manifests_subscribes_to_what_either_names(apply_all: 
         st.sampled_from(["manifest.yaml", "a.yaml", "b.yaml", "sub/d.yaml"]), min_size=1, max_size=6
     )
 )
-def test_a_child_that_is_applied_n_times_is_as_one_that_is_applied_once(
-    tmp_path: Path, places: list[str]
-) -> None:
+def test_repeated_child_equals_a_single_child(tmp_path: Path, places: list[str]) -> None:
     def catalog(chosen: list[str]) -> tuple[Any, ...]:
         children = ["a.yaml", "b.yaml", "sub/d.yaml"]
         files: dict[str, list[str]] = {"manifest.yaml": children} | {child: [] for child in children}
@@ -575,7 +573,7 @@ def test_a_child_that_is_applied_n_times_is_as_one_that_is_applied_once(
     assert catalog(places) == catalog(places[:1])
 
 
-def test_secrets_of_all_manifests_that_declare_a_resource_are_masked(apply_all: Apply) -> None:
+def test_secrets_of_all_declaring_manifests_are_masked(apply_all: Apply) -> None:
     secret = "data:\n  # @sensitive\n  word: canary-NAME\n"
     command = "{exec: {name: say, command: \"sh -c 'echo canary-a canary-b; false'\"}}"
     files = {"manifest.yaml": applying("a.yaml", "b.yaml")}
@@ -586,7 +584,7 @@ def test_secrets_of_all_manifests_that_declare_a_resource_are_masked(apply_all: 
     assert "canary" not in repr(events)
 
 
-def test_explain_says_of_each_instance_where_it_is_applied_and_of_a_resource_where_it_is_declared(
+def test_explain_lists_instances_and_declarations(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "manifest.yaml").write_text(
@@ -617,7 +615,7 @@ resources:
 """
 
 
-def test_versions_of_a_bundle_that_apply_a_child_more_or_less_often(publisher: Any, host: Any) -> None:
+def test_releases_may_change_the_number_of_instances(publisher: Any, host: Any) -> None:
     """Versions apply the child once, twice, with contradicting data, and once again."""
     roles = {"base.yaml": BASE, "web.yaml": applying("base.yaml, data: {}").encode()}
     once = applying("web.yaml")

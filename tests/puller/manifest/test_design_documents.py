@@ -58,7 +58,7 @@ def test_an_example_that_another_document_contradicts_is_refused(
 
 
 @pytest.mark.parametrize("case", RUN, ids=lambda case: case["name"])
-def test_an_example_does_what_the_text_says(case: dict[str, Any], tmp_path: Path) -> None:
+def test_example_has_the_documented_effect(case: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "manifests" / "files").mkdir(parents=True)
     for run in case["runs"]:
         for name, text in run.get("before", {}).items():
@@ -76,8 +76,8 @@ def test_an_example_does_what_the_text_says(case: dict[str, Any], tmp_path: Path
             run["states"], tmp_path
         )
         for name, text in run.get("files", {}).items():
-            found = (tmp_path / name).read_text() if (tmp_path / name).exists() else None
-            assert found == text, name
+            result = (tmp_path / name).read_text() if (tmp_path / name).exists() else None
+            assert result == text, name
 
 
 def placed(expected: dict[str, str], directory: Path) -> dict[str, str]:

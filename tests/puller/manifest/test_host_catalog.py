@@ -25,7 +25,7 @@ ORDERED = ("require", "after", "subscribe", "health_checks")
 
 def declarations(contents: list[str]) -> st.SearchStrategy[dict[str, dict[str, Any]]]:
     """Return a strategy for the files of a manifest by path. Content is optional."""
-    one = st.fixed_dictionaries(
+    first = st.fixed_dictionaries(
         {"owner": st.just("root"), "group": st.just("root"), "mode": st.sampled_from(["0644", "x44"])},
         optional={
             "content": st.sampled_from(contents),
@@ -34,7 +34,7 @@ def declarations(contents: list[str]) -> st.SearchStrategy[dict[str, dict[str, A
             "removed": st.sampled_from(["keep", "absent"]),
         },
     )
-    return st.dictionaries(st.sampled_from(PATHS), one, min_size=1)
+    return st.dictionaries(st.sampled_from(PATHS), first, min_size=1)
 
 
 def read(directory: Path, files: dict[str, dict[str, Any]], chain: bool) -> Manifest:
@@ -60,14 +60,14 @@ def said(catalog: HostCatalog | None) -> dict[str, Any] | None:
     """Return the properties and requirements of all resources, independent of order."""
     if catalog is None:
         return None
-    found = {}
+    result = {}
     for index, declaration in enumerate(catalog.declarations):
         properties = msgspec.to_builtins(declaration.properties, enc_hook=str)
         for name in ORDERED:
             properties[name] = Counter(map(json.dumps, properties.get(name, ())))
         required = sorted({str(name) for name, _ in catalog.requirements(index)})
-        found[str(declaration.reference)] = {**properties, "required": required}
-    return found
+        result[str(declaration.reference)] = {**properties, "required": required}
+    return result
 
 
 def is_in_order(catalog: HostCatalog) -> bool:
@@ -85,7 +85,7 @@ def is_in_order(catalog: HostCatalog) -> bool:
         st.lists(st.tuples(declarations(["one", "two"]), st.booleans()), min_size=2, max_size=3),
     )
 )
-def test_the_order_of_bundles_does_not_matter_to_what_they_say_together(
+def test_bundle_order_does_not_change_the_catalog(
     bundles: list[tuple[dict[str, dict[str, Any]], bool]],
 ) -> None:
     with TemporaryDirectory() as scratch:

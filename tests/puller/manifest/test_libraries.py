@@ -147,16 +147,14 @@ def test_a_packed_bundle_needs_nothing_from_outside(lay: Lay, tmp_path: Path) ->
     assert (tmp_path / "motd").read_text() == "of common"
 
 
-def test_what_lies_where_a_library_was_is_not_used_by_a_packed_bundle(lay: Lay, tmp_path: Path) -> None:
+def test_packed_bundle_ignores_a_former_library_path(lay: Lay, tmp_path: Path) -> None:
     directory = lay({"x/libraries/common/data.yaml": "data: {port: 666}"})
     (tmp_path / "x/bundles").mkdir()
     unpacked = packed(directory, tmp_path / "x/bundles")
     assert load(unpacked).data.all["port"] == 80
 
 
-def test_in_a_template_that_is_extended_functions_take_paths_of_the_one_that_extends(
-    lay: Lay, tmp_path: Path
-) -> None:
+def test_inherited_template_resolves_paths_in_the_extender(lay: Lay, tmp_path: Path) -> None:
     """See docs/libraries.md. Paths in an included template start at that template."""
     base = "{% include 'templates/head.j2' %} {{ read_file('files/own') }} {% block body %}{% endblock %}"
     changes = {
@@ -184,11 +182,11 @@ resources:
         "libraries/base/m.j2": "{% macro say() %}said{% endmacro %}",
     }
     assert apply(load(lay(changes)), tmp_path) == []
-    found = {name: (tmp_path / name / "x").read_text() for name in ("jet", "jinja", "own")}
-    assert found == {"jet": "of common", "jinja": "of common said", "own": "head of base"}
+    result = {name: (tmp_path / name / "x").read_text() for name in ("jet", "jinja", "own")}
+    assert result == {"jet": "of common", "jinja": "of common said", "own": "head of base"}
 
 
-def test_a_list_of_resources_is_rendered_by_a_template_of_a_library(lay: Lay) -> None:
+def test_library_template_renders_a_resource_list(lay: Lay) -> None:
     changes = {
         "bundles/web/roles/web.yaml": "resources_template: 'common:templates/list.j2'",
         "libraries/common/templates/list.j2": "- exec: {name: \"{{ read_file('files/own') }}\"}",
@@ -214,7 +212,7 @@ resources: [{apply: {name: roles/web.yaml}}]
     assert dict(child.all) == {**data, "a": "child", "n": "child", "base": True}
 
 
-def test_a_default_of_a_library_hides_nothing_that_the_bundle_says(lay: Lay) -> None:
+def test_library_default_does_not_override_the_bundle(lay: Lay) -> None:
     """An expression without a value on this host does not select the library's default."""
     manifest = "libraries: {common: ../../libraries/common}\n%s\nresources: [{apply: {name: roles/web.yaml}}]"
     broken = "data: {port: '{{ facts.nope }}'}"
@@ -237,14 +235,14 @@ def test_explaining_a_key_names_the_library_that_has_it(lay: Lay) -> None:
     ]
 
 
-def test_a_secret_of_a_library_is_one_everywhere(lay: Lay) -> None:
+def test_library_secret_is_secret_everywhere(lay: Lay) -> None:
     changes = {
         "libraries/common/data.yaml": "data:\n  # @sensitive\n  password: hunter2\n  port: 1",
         "bundles/web/roles/web.yaml": FILE % ("DIR/web", "content: '{{ data.password }}'"),
     }
     declarations = load(lay(changes)).declarations
-    (found,) = (d for d in declarations if str(d).endswith("/web"))
-    assert found.shown()["content"] == "(sensitive)"
+    (result,) = (d for d in declarations if str(d).endswith("/web"))
+    assert result.shown()["content"] == "(sensitive)"
 
 
 def test_hiera_finds_the_data_of_a_library(lay: Lay) -> None:
@@ -266,7 +264,7 @@ def test_errors_in_a_library_name_its_file(lay: Lay) -> None:
     assert "../libraries/common/roles/vhost.yaml:1: " in refusal(lay(changes))
 
 
-def test_a_library_may_lie_in_the_bundle_where_it_would_be_packed(lay: Lay, tmp_path: Path) -> None:
+def test_library_may_lie_at_its_packed_path(lay: Lay, tmp_path: Path) -> None:
     lay()
     target = tmp_path / "bundles/web/libraries"
     target.mkdir()
@@ -388,11 +386,11 @@ ATTACKS = {
         for case in REFUSED
     ],
 )
-def test_what_cannot_be_a_library_is_refused_with_its_place(lay: Lay, case: str) -> None:
+def test_invalid_library_is_refused_with_its_location(lay: Lay, case: str) -> None:
     changes, message = REFUSED[case]
-    said = refusal(lay(changes))
-    assert message in said
-    assert ".yaml:" in said.partition(message)[0] or message.startswith(("libraries/", "web/"))
+    output = refusal(lay(changes))
+    assert message in output
+    assert ".yaml:" in output.partition(message)[0] or message.startswith(("libraries/", "web/"))
 
 
 def test_all_that_is_wrong_with_libraries_is_said_at_once(lay: Lay) -> None:
@@ -419,14 +417,14 @@ def test_a_link_in_a_packed_bundle_leads_to_no_library(lay: Lay, tmp_path: Path)
     directory = lay({"bundles/web/bundle.json": "{}"})
     (directory / "libraries").mkdir()
     (directory / "libraries/common").symlink_to(tmp_path / "libraries/common")
-    said = refusal(directory)
-    assert "leads to REPO/libraries/common, expected libraries/common or a directory outside" in said
+    output = refusal(directory)
+    assert "leads to REPO/libraries/common, expected libraries/common or a directory outside" in output
 
 
 def test_libraries_that_use_each_other_without_end_are_refused(lay: Lay) -> None:
     chain = {f"libraries/l{n}/library.yaml": f"libraries: {{l{n + 1}: ../l{n + 1}}}" for n in range(1000)}
-    said = refusal(lay({**declaring("{l0: ../../libraries/l0}"), **chain}))
-    assert said == "../libraries/l99/library.yaml:1: the bundle has more than 100 libraries"
+    output = refusal(lay({**declaring("{l0: ../../libraries/l0}"), **chain}))
+    assert output == "../libraries/l99/library.yaml:1: the bundle has more than 100 libraries"
 
 
 # -- publishing -----------------------------------------------------------------------------------
@@ -503,18 +501,18 @@ def _entry(draw: st.DrawFn, tree: str, where: str, uses: list[str], number: int)
         *([] if tree else ["bundle:", "bundle:deep/"]),
     ]
     path = draw(st.sampled_from([*roots, *(f"{name}:{inner}" for name in uses for inner in WHERE)])) + "f"
-    given = draw(
+    provided = draw(
         st.sampled_from(
             ["source: '{}'", "template: '{}'", "content: \"{{{{ read_file('{}') }}}} {{{{ data.all }}}}\""]
         )
     ).format(path)
-    return f"  - file: {{name: '/x/of-{tree}/{where}{number}', {IDS}, {given}}}\n"
+    return f"  - file: {{name: '/x/of-{tree}/{where}{number}', {IDS}, {provided}}}\n"
 
 
 def catalog(directory: Path) -> list[Any]:
     """Return the data and resources that a host gets, in order, with the contents of files."""
     manifest = load(directory)
-    found: list[Any] = [dict(manifest.data.all)]
+    results: list[Any] = [dict(manifest.data.all)]
     for index in manifest.order:
         declaration = manifest.declarations[index]
         properties: Any = declaration.properties
@@ -524,8 +522,8 @@ def catalog(directory: Path) -> list[Any]:
             read = Path(home.files.find(source)).read_text()
         if template:
             read = render_file(home.files.find(template), "jinja", home.scope, home.files).text
-        found.append((str(declaration), declaration.shown(), declaration.failure, read))
-    return found
+        results.append((str(declaration), declaration.shown(), declaration.failure, read))
+    return results
 
 
 @settings(deadline=None)
@@ -542,7 +540,7 @@ def test_the_tree_and_the_packed_bundle_give_the_same_catalog(files: dict[str, s
         assert unpacked.joinpath("libraries/gamma/f").is_file()
 
 
-def test_a_manifest_without_libraries_is_read_without_looking_for_any(tmp_path: Path) -> None:
+def test_manifest_without_libraries_searches_none(tmp_path: Path) -> None:
     put(tmp_path / "manifest.yaml", EMPTY)
     text = ManifestText.of_file(tmp_path / "manifest.yaml", "manifest.yaml")
     assert bundle_files(text).libraries == {}

@@ -37,7 +37,7 @@ def test_both_shapes_of_a_body_declare_resources(load: Load) -> None:
     assert names(manifest) == ["file#/a", "file#/b", "file#/c"]
 
 
-def test_defaults_fill_in_what_an_item_does_not_say(load: Load) -> None:
+def test_defaults_fill_missing_properties(load: Load) -> None:
     manifest = load("""
         resources:
           - exec:
@@ -55,7 +55,7 @@ def test_defaults_fill_in_what_an_item_does_not_say(load: Load) -> None:
     ]
 
 
-def test_a_name_alone_is_a_resource_with_the_defaults_of_its_list(load: Load) -> None:
+def test_bare_name_uses_the_defaults_of_its_list(load: Load) -> None:
     manifest = load(
         """
         resources:
@@ -69,36 +69,34 @@ def test_a_name_alone_is_a_resource_with_the_defaults_of_its_list(load: Load) ->
     )
     packages = [f"package#{name}" for name in ("nginx", "zsh", "curl", "vim", "git")]
     assert names(manifest) == [*packages, "file#/srv/a", "file#/srv/b"]
-    modes = [str(getattr(one.properties, "mode", "")) for one in manifest.declarations]
+    modes = [str(getattr(declaration.properties, "mode", "")) for declaration in manifest.declarations]
     assert modes == ["", "", "", "", "", "0750", "0700"]
 
 
-def test_a_name_alone_lacks_what_its_type_requires(load: Load) -> None:
+def test_bare_name_without_required_properties_is_an_error(load: Load) -> None:
     manifest = 'resources:\n  - file:\n      - /srv/a\n  - package: [defaults, for, 7, {for: "x in []"}]\n'
-    one = "expected one name with its properties"
+    item = "expected one name with its properties"
     missing = "is missing; it is required unless ensure is absent"
     assert problems(load, manifest) == (
         *(
             f"web/manifest.yaml:3: resources[0] file#/srv/a: {name} {missing}"
             for name in ("owner", "group", "mode")
         ),
-        f"web/manifest.yaml:4: resources[1] package: is 'defaults', {one}",
-        f"web/manifest.yaml:4: resources[1] package: is 'for', {one}",
-        f"web/manifest.yaml:4: resources[1] package: is 7, {one}",
-        f"web/manifest.yaml:4: resources[1] package: has for without a name beside it, {one}",
+        f"web/manifest.yaml:4: resources[1] package: is 'defaults', {item}",
+        f"web/manifest.yaml:4: resources[1] package: is 'for', {item}",
+        f"web/manifest.yaml:4: resources[1] package: is 7, {item}",
+        f"web/manifest.yaml:4: resources[1] package: has for without a name beside it, {item}",
     )
 
 
 @pytest.mark.parametrize("modes", [("{{ 'rw' }}", "0644"), ("0644", "{{ 'rw' }}")])
-def test_of_two_definitions_one_that_an_expression_broke_is_the_failure_of_both(
-    load: Load, modes: tuple[str, str]
-) -> None:
-    one, other = modes
+def test_broken_duplicate_is_a_failure_of_both(load: Load, modes: tuple[str, str]) -> None:
+    first, other = modes
     manifest = load(
         f"""
         resources:
           - file:
-              - /etc/x: {{content: a, owner: root, group: root, mode: "{one}", alias: x}}
+              - /etc/x: {{content: a, owner: root, group: root, mode: "{first}", alias: x}}
               - /etc/x: {{content: a, owner: root, group: root, mode: "{other}"}}
           - exec: {{name: "true", require: [file#x]}}
         """
@@ -116,7 +114,7 @@ def test_an_alias_of_yaml_that_is_used_twice_is_two_resources(load: Load) -> Non
     assert names(manifest) == ["file#/1", "exec#true"]
 
 
-def test_a_value_that_is_one_expression_keeps_its_type(load: Load) -> None:
+def test_single_expression_keeps_its_type(load: Load) -> None:
     manifest = load("""
         data: {codes: [0, 3], only: true}
         resources:
@@ -126,7 +124,7 @@ def test_a_value_that_is_one_expression_keeps_its_type(load: Load) -> None:
     assert (properties.returns, properties.refreshonly) == ((0, 3), True)
 
 
-def test_what_comes_out_of_data_is_never_evaluated_again(load: Load) -> None:
+def test_values_from_data_are_not_evaluated_again(load: Load) -> None:
     """The reference evaluates such text as code."""
     manifest = load(
         """
@@ -195,12 +193,12 @@ def test_a_problem_in_a_rendered_list_names_the_template(load: Load, tmp_path: P
         ("- a: {require: [exec#last]}\n- b: {}\n- c: {alias: last}", ["c", "a", "b"]),
     ],
 )
-def test_what_a_resource_names_comes_before_it(load: Load, text: str, order: list[str]) -> None:
+def test_named_resource_comes_first(load: Load, text: str, order: list[str]) -> None:
     body = "\n".join(f"      {line}" for line in text.splitlines())
     assert names(load(f"resources:\n  - exec:\n{body}\n")) == [f"exec#{name}" for name in order]
 
 
-def test_definitions_of_one_file_merge_where_they_align(load: Load) -> None:
+def test_compatible_definitions_of_a_file_merge(load: Load) -> None:
     """TinyCM merges masks digit by digit. Either definition may set other properties."""
     manifest = load("""
         resources:
@@ -317,7 +315,7 @@ def test_numbers_are_not_turned_into_text_in_secret(load: Load) -> None:
     )
 
 
-def test_what_an_expression_cannot_give_is_the_failure_of_its_resource_alone(load: Load) -> None:
+def test_failed_expression_fails_its_resource_alone(load: Load) -> None:
     manifest = load("""
         resources:
           - exec:
@@ -333,7 +331,7 @@ def test_what_an_expression_cannot_give_is_the_failure_of_its_resource_alone(loa
     ]
 
 
-def test_what_expressions_give_may_contradict_without_refusing_the_manifest(load: Load) -> None:
+def test_evaluated_values_may_contradict_without_refusal(load: Load) -> None:
     manifest = load("""
         data: {ensure: nonsense}
         resources:
@@ -382,16 +380,16 @@ ANNOTATED = """
 """
 
 
-def test_what_annotations_demand_of_the_finished_data_is_checked(load: Load) -> None:
-    found = problems(load, ANNOTATED.replace("PORT", "null"), facts={"password": "x"})
-    assert found == ("web/manifest.yaml:3: data.port is required, but empty",)
-    found = problems(
+def test_annotations_are_checked_on_final_data(load: Load) -> None:
+    findings = problems(load, ANNOTATED.replace("PORT", "null"), facts={"password": "x"})
+    assert findings == ("web/manifest.yaml:3: data.port is required, but empty",)
+    findings = problems(
         load, ANNOTATED.replace("PORT", "1"), facts={"password": "x"}, sources=({"port": "http"},)
     )
-    assert found == ("web/manifest.yaml:4: data.port is 'http', which does not satisfy: isInt(value)",)
+    assert findings == ("web/manifest.yaml:4: data.port is 'http', which does not satisfy: isInt(value)",)
 
 
-def test_what_is_annotated_as_sensitive_taints_what_uses_it(load: Load) -> None:
+def test_annotated_secret_taints_its_users(load: Load) -> None:
     manifest = load(ANNOTATED.replace("PORT", "80"), facts={"password": "canary"})
     properties: Any = manifest.declarations[0].properties
     assert properties.command == "login canary 80"
@@ -411,8 +409,8 @@ def test_a_manifest_may_ask_for_the_puller_that_there_is(load: Load) -> None:
         assert names(load(f"requires: {{puller: '{wanted}'}}\nresources: [exec: [one]]")) == ["exec#one"]
 
 
-def test_one_that_asks_for_another_puller_says_only_that(load: Load) -> None:
-    said = problems(load, """
+def test_manifest_for_another_puller_reports_only_that(load: Load) -> None:
+    output = problems(load, """
         requires:
           puller: ">=999.1"
         libraries: 5
@@ -420,7 +418,7 @@ def test_one_that_asks_for_another_puller_says_only_that(load: Load) -> None:
         resources:
           - of_the_future: [a]
     """)  # fmt: skip
-    assert said == (f"web/manifest.yaml:3: requires Puller >=999.1, but this is Puller {__version__}",)
+    assert output == (f"web/manifest.yaml:3: requires Puller >=999.1, but this is Puller {__version__}",)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +434,7 @@ def test_one_that_asks_for_another_puller_says_only_that(load: Load) -> None:
         "null",
     ],
 )
-def test_what_is_asked_of_the_agent_is_said_so_or_refused(load: Load, written: str) -> None:
-    (said,) = problems(load, f"requires: {written}\nresources: [exec: [one]]")
-    assert said.startswith("web/manifest.yaml:1: requires")
-    assert "expected" in said
+def test_agent_requirements_are_reported_or_refused(load: Load, written: str) -> None:
+    (output,) = problems(load, f"requires: {written}\nresources: [exec: [one]]")
+    assert output.startswith("web/manifest.yaml:1: requires")
+    assert "expected" in output

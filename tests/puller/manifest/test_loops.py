@@ -22,7 +22,7 @@ Load = Callable[..., Manifest]
 
 
 def declared(manifest: Manifest) -> list[tuple[str, dict[str, Any]]]:
-    return [(str(one), one.shown()) for one in manifest.declarations]
+    return [(str(declaration), declaration.shown()) for declaration in manifest.declarations]
 
 
 def names(manifest: Manifest) -> list[str]:
@@ -48,7 +48,7 @@ VHOSTS = """
 """
 
 
-def test_a_loop_over_a_list_has_one_name(load: Load) -> None:
+def test_list_loop_has_an_item_name(load: Load) -> None:
     manifest = load("""
         data: {packages: [nginx, curl]}
         resources:
@@ -57,7 +57,7 @@ def test_a_loop_over_a_list_has_one_name(load: Load) -> None:
                 "{{ name }}": {ensure: latest}
     """)
     assert names(manifest) == ["package#nginx", "package#curl"]
-    assert [one.item for one in manifest.declarations] == [
+    assert [declaration.item for declaration in manifest.declarations] == [
         "for name in data.packages: name is 'nginx'",
         "for name in data.packages: name is 'curl'",
     ]
@@ -76,7 +76,10 @@ def test_a_loop_over_a_mapping_has_two_names_in_its_order(load: Load) -> None:
     """
     )
     assert names(manifest) == ["exec#nc -z localhost 81", "exec#nc -z localhost 80"]
-    assert [one.shown()["environment"] for one in manifest.declarations] == [("NAME=shop",), ("NAME=blog",)]
+    assert [declaration.shown()["environment"] for declaration in manifest.declarations] == [
+        ("NAME=shop",),
+        ("NAME=blog",),
+    ]
     assert manifest.declarations[0].item == "for name, vhost in data.vhosts: name is 'shop'"
 
 
@@ -92,8 +95,10 @@ def test_loops_in_loops_see_the_names_before_them(load: Load) -> None:
               - for: [site in data.sites, alias in site.aliases]
                 "/etc/{{ alias }}": {content: "{{ site.name }}", owner: root, group: root, mode: "0644"}
     """)
-    found = [(one.properties.name, one.shown()["content"]) for one in manifest.declarations]
-    assert found == [("/etc/a", "shop"), ("/etc/b", "shop"), ("/etc/c", "blog")]
+    results = [
+        (declaration.properties.name, declaration.shown()["content"]) for declaration in manifest.declarations
+    ]
+    assert results == [("/etc/a", "shop"), ("/etc/b", "shop"), ("/etc/c", "blog")]
     assert manifest.declarations[2].item == (
         "for site in data.sites, alias in site.aliases: site is {'name': 'blog', 'aliases': ['c']}, alias is 'c'"
     )
@@ -116,8 +121,10 @@ def test_defaults_are_for_the_loops_of_their_list_too(load: Load) -> None:
               - defaults: {cwd: "/{{ x | default('no loop') }}", timeout: 9s}
               - echo: {}
     """)
-    found = [(one.shown()["cwd"], one.shown()["timeout"]) for one in manifest.declarations]
-    assert found == [("/a", "9.0"), ("/no loop", "9.0")]
+    results = [
+        (declaration.shown()["cwd"], declaration.shown()["timeout"]) for declaration in manifest.declarations
+    ]
+    assert results == [("/a", "9.0"), ("/no loop", "9.0")]
 
 
 def test_resources_before_and_after_a_loop_keep_their_places(load: Load) -> None:
@@ -165,7 +172,7 @@ def test_numbers_become_names(load: Load) -> None:
     ]
 
 
-def test_what_data_says_in_braces_is_text(load: Load) -> None:
+def test_braces_in_data_are_text(load: Load) -> None:
     text = """
         data: {raw: "{{ '{{ x }}' }}", names: [a]}
         resources:
@@ -256,7 +263,7 @@ FAILED = """
 """
 
 
-def test_a_loop_that_cannot_be_evaluated_here_is_one_failed_resource(load: Load) -> None:
+def test_unevaluated_loop_is_a_failed_resource(load: Load) -> None:
     loop, other = load(FAILED).declarations
     assert str(loop) == "file#/mnt/{{ disk }}"
     assert loop.failure == "for disk in facts.disks: {{ facts.disks }}: unknown key 'disks' in facts"
@@ -264,12 +271,12 @@ def test_a_loop_that_cannot_be_evaluated_here_is_one_failed_resource(load: Load)
     assert other.failure == ""
 
 
-def test_what_a_failed_loop_may_have_made_may_be_referred_to(load: Load) -> None:
+def test_resources_of_a_failed_loop_are_valid_references(load: Load) -> None:
     manifest = load(FAILED)
     assert manifest.requirements(1) == [("file#/mnt/sda", 0)]
     assert manifest.names_of("file") == []
-    (said,) = problems(load, FAILED.replace("file#/mnt/sda", "file#/opt/sda"))
-    assert said.startswith(
+    (output,) = problems(load, FAILED.replace("file#/mnt/sda", "file#/opt/sda"))
+    assert output.startswith(
         "web/manifest.yaml:7: resources[1] exec#mount: require names file#/opt/sda, which is not declared"
     )
 
@@ -285,7 +292,7 @@ def test_two_failed_loops_that_are_written_alike_are_two(load: Load) -> None:
     assert names(manifest) == ["package#{{ name }}", "package#{{ name }}", "package#x"]
 
 
-def test_a_later_manifest_may_refer_to_what_a_failed_loop_of_an_earlier_one_may_have_made(load: Load) -> None:
+def test_later_manifest_may_refer_to_a_failed_loop(load: Load) -> None:
     earlier = HostCatalog.of([load(FAILED)])
     later = load(
         """
@@ -324,9 +331,7 @@ def test_a_later_manifest_may_refer_to_what_a_failed_loop_of_an_earlier_one_may_
         (["a in range(400)", "x in range(400)"], f"more than {LOOP_LIMIT} items together"),
     ],
 )
-def test_what_cannot_be_gone_over_is_a_failure_that_says_what_it_is(
-    load: Load, loop: object, failure: str
-) -> None:
+def test_non_iterable_value_is_reported_by_type(load: Load, loop: object, failure: str) -> None:
     text = f"""
         data: {{text: abc, number: 7, none: null, list: [1], map: {{a: 1}}}}
         resources:
@@ -335,13 +340,16 @@ def test_what_cannot_be_gone_over_is_a_failure_that_says_what_it_is(
     assert failure in only(load, text, sources=({"secret": Secret("abcdef")},)).failure
 
 
-def test_a_list_that_cannot_be_gone_over_as_a_whole_hides_no_other_resource(load: Load) -> None:
+def test_failed_list_loop_hides_no_other_resource(load: Load) -> None:
     manifest = load("""
         data: {bad: 1}
         resources:
           - exec: [{a: {}}, {for: x in data.bad, "{{ x }}": {}}, {b: {}}]
     """)
-    assert [str(one) for one in manifest.declarations if not one.failure] == ["exec#a", "exec#b"]
+    assert [str(declaration) for declaration in manifest.declarations if not declaration.failure] == [
+        "exec#a",
+        "exec#b",
+    ]
 
 
 def test_without_data_a_loop_is_blamed_for_nothing(load: Load) -> None:
@@ -352,8 +360,8 @@ def test_without_data_a_loop_is_blamed_for_nothing(load: Load) -> None:
               - {for: x in data.a, "{{ x }}": {}}
               - "true": {require: ["exec#anything"]}
     """
-    (said,) = problems(load, text)
-    assert "data.a: {{ facts.nope }}" in said
+    (output,) = problems(load, text)
+    assert "data.a: {{ facts.nope }}" in output
 
 
 # -- source text ----------------------------------------------------------------------------------
@@ -458,28 +466,28 @@ resources:
         ("{a: {for: x in data.x}}", "; write the loop beside the name of its resource"),
     ],
 )
-def test_a_loop_stands_beside_one_name(load: Load, entry: str, sentence: str) -> None:
-    (said,) = problems(load, f"data: {{x: [1]}}\nresources: [{{exec: [{entry}]}}]\n")
-    assert said.startswith("web/manifest.yaml:2: resources[0] exec")
-    assert said.endswith(sentence)
+def test_loop_requires_a_single_name(load: Load, entry: str, sentence: str) -> None:
+    (output,) = problems(load, f"data: {{x: [1]}}\nresources: [{{exec: [{entry}]}}]\n")
+    assert output.startswith("web/manifest.yaml:2: resources[0] exec")
+    assert output.endswith(sentence)
 
 
 @pytest.mark.parametrize("loop", ["x in [1, 2]", "x in []", "x in facts.nope"])
-def test_what_is_wrong_with_all_items_is_said_once_and_for_none_of_them_too(load: Load, loop: str) -> None:
+def test_problem_of_all_items_is_reported_once(load: Load, loop: str) -> None:
     text = f"""
 resources:
   - file:
       - for: {loop}
         "/etc/{{{{ x }}}}": {{content: "{{{{ x }}}}", mode: "0888", ownr: root, group: root, require: [exec#no]}}
 """
-    said = problems(load, text)
+    output = problems(load, text)
     start = "web/manifest.yaml:5: resources[0] file#/etc/{{ x }}: "
-    assert all(one.startswith(start) for one in said)
-    found = [one.removeprefix(start).partition(" ")[0] for one in said]
-    assert sorted(found) == sorted(["mode", "ownr", "owner"] + ["require"] * (loop != "x in []"))
+    assert all(item.startswith(start) for item in output)
+    results = [item.removeprefix(start).partition(" ")[0] for item in output]
+    assert sorted(results) == sorted(["mode", "ownr", "owner"] + ["require"] * (loop != "x in []"))
 
 
-def test_what_is_wrong_with_one_item_names_it(load: Load) -> None:
+def test_problem_of_an_item_names_it(load: Load) -> None:
     text = (
         """
 resources:
@@ -506,7 +514,7 @@ resources:
     )
 
 
-def test_items_of_one_name_are_one_resource_where_they_say_the_same(load: Load) -> None:
+def test_equal_items_of_a_name_are_a_single_resource(load: Load) -> None:
     manifest = load("""
         data: {names: [shop, blog]}
         resources:
@@ -532,8 +540,8 @@ def test_a_resource_that_subscribes_to_no_items_is_not_there(load: Load) -> None
     assert names(load(text)) == []
 
 
-def test_two_items_of_one_name_that_do_not_agree_are_both_named(load: Load) -> None:
-    said = problems(
+def test_conflicting_items_of_a_name_are_both_named(load: Load) -> None:
+    output = problems(
         load,
         """
 resources:
@@ -541,7 +549,7 @@ resources:
 """,
     )
     loop = "for x in ['/a', '/b']: x is"
-    assert said == (
+    assert output == (
         f"web/manifest.yaml:3: resources[0] exec#same ({loop} '/b'): is declared twice, first at web/manifest.yaml:3 "
         f"({loop} '/a'), and the two differ: cwd is '/b' here and '/a' there "
         "(use the same values in both, or declare it once)",
@@ -558,24 +566,24 @@ resources:
         "/{{{{ {name} }}}}": {{content: "{{{{ {name} | upper }}}}", owner: root, group: root, mode: "0644"}}
 """
     )
-    assert [one.shown()["content"] for one in manifest.declarations] == ["A", "B"]
+    assert [declaration.shown()["content"] for declaration in manifest.declarations] == ["A", "B"]
 
 
-def test_an_item_that_is_declared_elsewhere_too_follows_the_rules_of_duplicates(load: Load) -> None:
+def test_item_declared_elsewhere_follows_duplicate_rules(load: Load) -> None:
     text = """
 resources:
   - exec: [{a: {}}, {"{{ x }}": {}, for: "x in ['a']"}]
 """
     assert [str(declaration) for declaration in load(text).declarations] == ["exec#a"]
-    (said,) = problems(load, text.replace('}}": {}', '}}": {cwd: /srv}'))
-    assert said == (
+    (output,) = problems(load, text.replace('}}": {}', '}}": {cwd: /srv}'))
+    assert output == (
         "web/manifest.yaml:3: resources[0] exec#a (for x in ['a']: x is 'a'): "
         "is declared twice, first at web/manifest.yaml:3, and the two differ: "
         "cwd is '/srv' here and '/' there (use the same values in both, or declare it once)"
     )
 
 
-def test_items_of_two_loops_whose_templates_see_other_values_are_no_one_resource(load: Load) -> None:
+def test_items_with_different_template_values_are_not_merged(load: Load) -> None:
     text = """
 resources:
   - file:
@@ -585,8 +593,8 @@ resources:
       - for: x in [2]
         "/same": {template: same.j2}
 """
-    (said,) = problems(load, text)
-    assert "first at web/manifest.yaml:6 (for x in [1]: x is 1)" in said
+    (output,) = problems(load, text)
+    assert "first at web/manifest.yaml:6 (for x in [1]: x is 1)" in output
     assert names(load(text.replace("[2]", "[1]"))) == ["file#/same"]
 
 
@@ -598,20 +606,20 @@ resources:
         ('"{{ v.n }}": {timeout: "{{ v.n }}s"}, for: "v in data.l"', ["exec#1"]),
     ],
 )
-def test_one_name_with_equal_properties_is_one_resource(load: Load, entry: str, names: list[str]) -> None:
+def test_name_with_equal_properties_is_a_single_resource(load: Load, entry: str, names: list[str]) -> None:
     data = "data: {m: {A: 1, a: 2}, l: [{n: 1, b: 2}, {n: 1, b: 3}]}\n"
     manifest = load(f"{data}resources: [{{exec: [{{{entry}}}]}}]\n")
-    assert [str(one.reference) for one in manifest.declarations] == names
+    assert [str(declaration.reference) for declaration in manifest.declarations] == names
 
 
-def test_one_name_with_other_properties_is_refused(load: Load) -> None:
+def test_name_with_other_properties_is_refused(load: Load) -> None:
     entry = '"{{ v.n }}": {timeout: "{{ v.b }}s"}, for: "v in data.l"'
-    (said,) = problems(
+    (output,) = problems(
         load, f"data: {{l: [{{n: 1, b: 2}}, {{n: 1, b: 3}}]}}\nresources: [{{exec: [{{{entry}}}]}}]\n"
     )
-    assert "is declared twice" in said
-    assert "timeout is 3.0 here and 2.0 there" in said
-    assert "v is {'n': 1, 'b': 2}" in said
+    assert "is declared twice" in output
+    assert "timeout is 3.0 here and 2.0 there" in output
+    assert "v is {'n': 1, 'b': 2}" in output
 
 
 CONDITIONS = """
@@ -638,7 +646,7 @@ resources:
 def test_a_loop_with_a_condition_leaves_items_out(load: Load, condition: str, names: list[str]) -> None:
     users = "[{name: a, shell: /bin/sh}, {name: b, shell: ''}, {name: c, shell: /bin/bash}]"
     manifest = load(CONDITIONS.replace("{USERS}", users).replace("CONDITION", condition))
-    assert [str(one.reference) for one in manifest.declarations] == names
+    assert [str(declaration.reference) for declaration in manifest.declarations] == names
 
 
 def test_a_condition_sees_the_names_of_all_clauses_before(load: Load) -> None:
@@ -649,12 +657,12 @@ def test_a_condition_sees_the_names_of_all_clauses_before(load: Load) -> None:
               - for: ["name, host in data.hosts if name != 'db'", port in host.ports if port > 100 and name]
                 "{{ name }} {{ port }}": {}
     """)
-    assert [str(one.reference) for one in manifest.declarations] == ["exec#web 8080"]
+    assert [str(declaration.reference) for declaration in manifest.declarations] == ["exec#web 8080"]
 
 
 def test_a_choice_in_a_loop_is_no_condition(load: Load) -> None:
     text = "resources: [{exec: [{for: \"x in [1] if facts.one else [2]\", '{{ x }}': {}}]}]"
-    assert [str(load(text, facts={"one": one}).declarations[0].reference) for one in (True, False)] == [
+    assert [str(load(text, facts={"one": item}).declarations[0].reference) for item in (True, False)] == [
         "exec#1",
         "exec#2",
     ]
@@ -692,10 +700,10 @@ resources:
 )
 def test_an_unresolved_property_fails_its_item_only(load: Load, kind: str, properties: str) -> None:
     manifest = load(ONE_FAILS.replace("TYPE", kind).replace("PROPERTIES", properties))
-    assert [bool(one.failures) for one in manifest.declarations] == [False, True, True]
+    assert [bool(declaration.failures) for declaration in manifest.declarations] == [False, True, True]
 
 
-def test_whoever_names_what_a_loop_without_items_would_have_applied_means_nothing(load: Load) -> None:
+def test_reference_to_an_empty_loop_is_valid(load: Load) -> None:
     text = """
 data: {vhosts: {}}
 resources:
@@ -705,10 +713,10 @@ resources:
       - after: {require: [exec#reload], after: [exec#reload], subscribe: [exec#reload]}
 """
     manifest = load(text)
-    assert [str(one) for one in manifest.declarations] == ["exec#after"]
+    assert [str(declaration) for declaration in manifest.declarations] == ["exec#after"]
     assert manifest.requirements(0) == []
-    (said,) = problems(load, text.replace("require: [exec#reload]", "require: [exec#relaod]"))
-    assert "names exec#relaod, which is not declared" in said
+    (output,) = problems(load, text.replace("require: [exec#reload]", "require: [exec#relaod]"))
+    assert "names exec#relaod, which is not declared" in output
     known = HostCatalog.of([manifest]).references()
     later = load("resources: [{exec: [{later: {require: [exec#reload]}}]}]", known=known)
     assert len(HostCatalog.of([manifest]).joined(later).declarations) == 2
@@ -719,17 +727,17 @@ resources:
 
 @pytest.mark.parametrize("secret", [Secret(["hunter22"]), [Secret("hunter22")]])
 def test_a_name_made_of_a_secret_item_is_refused_and_not_shown(load: Load, secret: object) -> None:
-    (said,) = problems(
+    (output,) = problems(
         load,
         "resources: [{exec: [{for: s in data.s, '{{ s }}': {}}]}]\n",
         sources=({"s": secret},),
     )
-    assert said.endswith("name contains a secret, and messages always show this property")
-    assert "hunter22" not in said
-    assert "s is Sensitive [value redacted]" in said
+    assert output.endswith("name contains a secret, and messages always show this property")
+    assert "hunter22" not in output
+    assert "s is Sensitive [value redacted]" in output
 
 
-def test_what_a_secret_item_goes_into_is_secret(load: Load) -> None:
+def test_secret_item_makes_its_values_secret(load: Load) -> None:
     manifest = load(
         """
         resources:
@@ -748,12 +756,12 @@ def test_what_a_secret_item_goes_into_is_secret(load: Load) -> None:
 
 
 def test_of_a_secret_mapping_the_keys_are_secret_too(load: Load) -> None:
-    (said,) = problems(
+    (output,) = problems(
         load,
         "resources: [{exec: [{for: 'k, v in data.s', 'echo {{ k }}': {}}]}]\n",
         sources=({"s": Secret({"hunter22": 1})},),
     )
-    assert "hunter22" not in said
+    assert "hunter22" not in output
 
 
 # -- laws -----------------------------------------------------------------------------------------
@@ -778,9 +786,9 @@ def by_hand(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
 
     def written(text: Any) -> Any:
         if isinstance(text, list):
-            return [written(one) for one in text]
+            return [written(item) for item in text]
         if isinstance(text, dict):
-            return {key: written(one) for key, one in text.items()}
+            return {key: written(item) for key, item in text.items()}
         for of, literal in (("value.text", value["text"]), ("value.mode", value["mode"]), (" name ", name)):
             text = text.replace(of, f" data.literals[{json.dumps(json.dumps(literal))}] ")
         return text
@@ -797,7 +805,7 @@ def test_a_loop_written_out_by_hand_declares_the_same(
         "items": items,
         "all": "a",
         "owner": "root",
-        "literals": {json.dumps(one): one for one in literals},
+        "literals": {json.dumps(item): item for item in literals},
     }
     first: dict[str, Any] = {"exec": [{"a": {}}]}
     loop = {"for": "name, value in data['items']", "/etc/{{ name }}": PROPERTIES}
@@ -809,8 +817,8 @@ def test_a_loop_written_out_by_hand_declares_the_same(
         source = DataSource(Origin.HOST, "data.yaml", data)
         manifest = load_manifest(path, "web/manifest.yaml", Inputs({}, {}, (source,)))
         return [
-            (str(one), one.properties, one.dynamic, one.unknown, one.failure.count(";"))
-            for one in manifest.declarations
+            (str(item), item.properties, item.dynamic, item.unknown, item.failure.count(";"))
+            for item in manifest.declarations
         ], manifest.order
 
     assert outcome([loop]) == outcome(entries)

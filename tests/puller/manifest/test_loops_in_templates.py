@@ -61,7 +61,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("call", "text"), CALLS)
-def test_a_template_of_a_library_sees_the_loop_what_it_is_handed_and_files_of_its_own(
+def test_library_template_sees_the_loop_its_data_and_files(
     apply_all: Apply, tmp_path: Path, call: str, text: str
 ) -> None:
     expected = [text.replace("NAME", name) for name in ("shop", "blog")]
@@ -84,7 +84,7 @@ def test_a_template_of_a_library_sees_the_loop_what_it_is_handed_and_files_of_it
         ("{{ template('common:last.j2') }} {{ template('bundle:mine.j2') }}", "NAME - of common NAME of web"),
     ],
 )
-def test_the_loop_of_the_manifest_and_those_of_a_template_are_seen_by_what_it_takes_from_a_library(
+def test_imported_template_sees_manifest_and_template_loops(
     apply_all: Apply, tmp_path: Path, template: str, text: str | None
 ) -> None:
     text = text or "NAME 2 of common example.org NAME 2 of common"
@@ -123,9 +123,7 @@ resources:
     assert (tmp_path / "shop/a").read_text() == "shop 1 80 of common shop 2 of common"
 
 
-def test_a_template_that_an_earlier_resource_makes_sees_the_loop_and_its_library(
-    apply_all: Apply, tmp_path: Path
-) -> None:
+def test_late_template_sees_the_loop_and_its_library(apply_all: Apply, tmp_path: Path) -> None:
     manifest = """
 libraries: {common: ../common}
 data: {domain: example.org, vhosts: [{name: shop}]}

@@ -43,7 +43,7 @@ def test_of_two_secrets_the_longer_is_masked_as_a_whole() -> None:
     assert Mask(["pass", "password1"])("password1 pass") == f"{VALUE_MASK} {VALUE_MASK}"
 
 
-def test_what_is_too_short_to_mean_anything_is_left_alone() -> None:
+def test_short_secrets_are_not_masked() -> None:
     assert Mask(["no", "", "80"])("no route to port 80") == "no route to port 80"
 
 
@@ -81,9 +81,9 @@ def test_of_a_large_secret_no_more_is_searched_for_than_is_there(monkeypatch: py
     searched: list[str] = []
     substitute = re.sub
 
-    def noted(pattern: str, *rest: Any, **flags: Any) -> str:
+    def noted(pattern: str, *remainder: Any, **flags: Any) -> str:
         searched.append(pattern)
-        return substitute(pattern, *rest, **flags)
+        return substitute(pattern, *remainder, **flags)
 
     monkeypatch.setattr(re, "sub", noted)
     masked = Mask(["\n".join(f"line-{number:05}" for number in range(20_000))])
@@ -111,7 +111,7 @@ def apply(load: "Load", text: str, *sources: Mapping[str, Any]) -> Event:
     return engine.apply()[-1]
 
 
-def test_a_command_that_prints_a_secret_of_the_data_is_quoted_without_it(load: "Load") -> None:
+def test_secret_in_command_output_is_masked(load: "Load") -> None:
     event = apply(
         load,
         """

@@ -38,7 +38,7 @@ def one(type_name: str, name: str, **properties: Any) -> dict[str, Any]:
     return {type_name: [{name: properties}]}
 
 
-def test_owner_group_and_the_manager_of_services_are_the_user_s_own(tmp_path: Path) -> None:
+def test_defaults_use_the_owner_and_manager_of_the_user(tmp_path: Path) -> None:
     manifest = load(tmp_path, one("file", "/tmp/x", mode="0644"), one("service", "x"), inputs=HERE)
     file, service = (declaration.properties for declaration in manifest.declarations)
     me = pwd.getpwuid(os.geteuid()).pw_name
@@ -46,22 +46,20 @@ def test_owner_group_and_the_manager_of_services_are_the_user_s_own(tmp_path: Pa
     assert file.group  # type: ignore[attr-defined]
 
 
-def test_a_file_that_is_not_made_gets_no_owner_that_nobody_asked_for(tmp_path: Path) -> None:
+def test_uncreated_file_gets_no_default_owner(tmp_path: Path) -> None:
     manifest = load(tmp_path, one("file", "/tmp/x", mode="0644", create=False), inputs=HERE)
     assert manifest.declarations[0].properties.owner is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("type_name", sorted(WANTS_ROOT))
-def test_a_type_that_manages_what_all_users_share_refuses_the_manifest(
-    tmp_path: Path, type_name: str
-) -> None:
+def test_system_wide_type_is_refused_for_users(tmp_path: Path, type_name: str) -> None:
     resource = one(type_name, "/x" if type_name == "mount" else "x", control={"if": False})
     (problem,) = refused(tmp_path, resource, one("file", "/tmp/x", mode="0644"))
     assert f"{type_name} resources require root ({WANTS_ROOT[type_name]})" in problem
     assert problem.startswith("resources[0]")
 
 
-def test_every_type_of_ours_is_said_to_want_root_or_is_known_not_to() -> None:
+def test_every_type_states_whether_it_requires_root() -> None:
     no_root = {"apply", "archive", "block", "checkout", "exec", "file", "line", "link", "scaffold", "service"}
     assert {*WANTS_ROOT, *no_root, "setting"} == set(type_names())
 
@@ -91,7 +89,7 @@ def test_a_property_that_wants_root_refuses_the_manifest(
     assert sentence in problem
 
 
-def test_what_an_expression_gives_is_held_to_the_same_rules(tmp_path: Path) -> None:
+def test_evaluated_values_follow_the_rules_for_users(tmp_path: Path) -> None:
     resource = one("file", "/tmp/x", mode="0644", owner="{{ data.who }}")
     manifest = load(tmp_path, resource, inputs=HERE, data={"who": OTHER})
     assert f"owner is '{OTHER}', and this agent runs as" in manifest.declarations[0].failure
@@ -103,7 +101,7 @@ def test_a_child_manifest_is_held_to_the_rules_of_its_parent(tmp_path: Path) -> 
     assert "package resources require root" in problem
 
 
-def test_a_manifest_for_users_is_refused_to_the_machine_s_own_agent(tmp_path: Path) -> None:
+def test_user_manifest_is_refused_by_the_system_agent(tmp_path: Path) -> None:
     resource = one("file", "/tmp/x", mode="0644", owner="root", group="root")
     (problem,) = refused(tmp_path, resource, inputs=MACHINE, as_user=True)
     assert (
@@ -112,7 +110,7 @@ def test_a_manifest_for_users_is_refused_to_the_machine_s_own_agent(tmp_path: Pa
     )
 
 
-def test_a_manifest_for_users_is_read_by_authors_as_that_of_any_user(tmp_path: Path) -> None:
+def test_authors_read_a_user_manifest_as_any_user(tmp_path: Path) -> None:
     of_somebody = one("file", "/tmp/x", mode="0644", owner=OTHER)
     load(tmp_path, one("file", "/tmp/y", mode="0644"), of_somebody, inputs=READER, as_user=True)
     (problem,) = refused(tmp_path, one("package", "curl"), inputs=READER, as_user=True)

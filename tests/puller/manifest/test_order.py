@@ -17,9 +17,7 @@ from puller.manifest.graph.implied_order import CycleError, ordered
         ({0: [3, 2]}, [3, 2, 0, 1]),
     ],
 )
-def test_a_prerequisite_comes_right_before_the_first_that_names_it(
-    edges: dict[int, list[int]], order: list[int]
-) -> None:
+def test_prerequisite_directly_precedes_its_first_user(edges: dict[int, list[int]], order: list[int]) -> None:
     assert ordered(4, lambda index: edges.get(index, [])) == order
 
 
@@ -27,7 +25,7 @@ def test_a_prerequisite_comes_right_before_the_first_that_names_it(
     ("edges", "cycle"),
     [({1: [1]}, (1, 1)), ({0: [1], 1: [0]}, (0, 1, 0)), ({0: [1], 1: [2], 2: [3], 3: [1]}, (1, 2, 3, 1))],
 )
-def test_a_cycle_is_named_from_one_member_back_to_itself(
+def test_cycle_is_listed_from_a_member_back_to_itself(
     edges: dict[int, list[int]], cycle: tuple[int, ...]
 ) -> None:
     with pytest.raises(CycleError) as error:

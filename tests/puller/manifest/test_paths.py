@@ -124,10 +124,10 @@ def test_a_path_that_leads_out_of_the_bundle_is_refused(
     templates = {f"roles/web/{name}": with_prefix(prefix, text) for name, text in TEMPLATES.items()}
     files = {**BUNDLE, **templates, "roles/web/main.yaml": with_prefix(prefix, DOORS[door])}
     try:
-        said = str(written(build(files), tmp_path))
+        output = str(written(build(files), tmp_path))
     except ManifestError as error:
-        said = str(error)
-    assert "is outside of the bundle" in said
+        output = str(error)
+    assert "is outside of the bundle" in output
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "made").exists()
 
@@ -184,5 +184,5 @@ def test_a_failure_in_a_template_names_it_from_the_bundle(build: Build, tmp_path
         "roles/main.yaml": FILE % "template: bundle:shared/bad.j2",
         "shared/bad.j2": "\n{{ nope }}",
     }
-    said = written(build(files), tmp_path)[0]
-    assert "bundle:shared/bad.j2:2:4: unknown name 'nope'" in said
+    output = written(build(files), tmp_path)[0]
+    assert "bundle:shared/bad.j2:2:4: unknown name 'nope'" in output

@@ -135,9 +135,9 @@ def test_all_that_is_wrong_with_a_resource_is_said_at_once(load: Load, text: str
     assert sorted(one(load, text)) == sorted(wanted)
 
 
-def test_what_another_spelling_contradicts_hides_nothing_else(load: Load) -> None:
-    said = one(load, "exec: [{a: {refreshonly: true, refresh_only: true, cwd: x}}]")
-    assert said == [
+def test_contradicting_spelling_hides_no_other_problem(load: Load) -> None:
+    output = one(load, "exec: [{a: {refreshonly: true, refresh_only: true, cwd: x}}]")
+    assert output == [
         "refresh_only cannot be given together with refreshonly",
         "cwd is 'x', expected an absolute path",
     ]
@@ -147,11 +147,11 @@ def test_what_another_spelling_contradicts_hides_nothing_else(load: Load) -> Non
     "open_one", ["content", "mode", "owner", "require", "noop", "health_checks", "alias", "encoding", "force"]
 )
 def test_an_expression_without_a_value_hides_no_other_problem(load: Load, open_one: str) -> None:
-    given = {"owner": "root", "group": "root", "mode": "'0644'"} | {open_one: "'{{ data.missing }}'"}
-    del given["group"]
-    properties = ", ".join(f"{key}: {value}" for key, value in given.items())
-    said = one(load, f"file: [{{/x: {{{properties}, checksum: x, forze: true}}}}]")
-    assert said == [
+    provided = {"owner": "root", "group": "root", "mode": "'0644'"} | {open_one: "'{{ data.missing }}'"}
+    del provided["group"]
+    properties = ", ".join(f"{key}: {value}" for key, value in provided.items())
+    output = one(load, f"file: [{{/x: {{{properties}, checksum: x, forze: true}}}}]")
+    assert output == [
         "forze is not a property of file (did you mean 'force'?)",
         "checksum is 'x', expected 64 lower-case hexadecimal digits (SHA-256)",
         "checksum is only for a source that is a URL",
@@ -172,16 +172,14 @@ def test_an_expression_without_a_value_hides_no_other_problem(load: Load, open_o
         ("archive: [{/x.zip: {url: '{{ data.x }}', owner: root, group: root}}]", "url: "),
     ],
 )
-def test_what_depends_on_an_expression_without_a_value_is_no_problem_of_the_manifest(
-    load: Load, text: str, failure: str
-) -> None:
+def test_unevaluated_expression_is_no_manifest_problem(load: Load, text: str, failure: str) -> None:
     """On another host the expression may have a valid value."""
     (declaration,) = load(f"resources:\n  - {text}\n").declarations
     assert declaration.failure.startswith(failure.split(".*")[0])
     assert failure.rpartition(".*")[2] in declaration.failure
 
 
-def test_what_depends_on_a_value_of_an_expression_is_the_failure_of_its_resource(load: Load) -> None:
+def test_problem_of_an_evaluated_value_fails_its_resource(load: Load) -> None:
     text = f"""
         resources:
           - file: [{{/x: {{{ATTRIBUTES}, source: "{{{{ facts.place }}}}", checksum: {SHA256}}}}}]
@@ -193,7 +191,7 @@ def test_what_depends_on_a_value_of_an_expression_is_the_failure_of_its_resource
 
 
 def test_a_resource_that_is_wrong_can_still_be_referred_to(load: Load) -> None:
-    said = problems(
+    output = problems(
         load,
         """
         resources:
@@ -202,12 +200,12 @@ def test_a_resource_that_is_wrong_can_still_be_referred_to(load: Load) -> None:
           - exec: [{a: {require: [file#/x, scaffold#/y, file#/z]}}]
         """,
     )
-    assert [sentence for sentence in said if "require" in sentence and "names" in sentence] == [
+    assert [sentence for sentence in output if "require" in sentence and "names" in sentence] == [
         "require names file#/z, which is not declared (known: file#/x, scaffold#/y)"
     ]
 
 
-def test_the_problems_of_children_are_said_with_those_of_their_parents(load: Load, tmp_path: Path) -> None:
+def test_problems_of_parents_and_children_are_listed_together(load: Load, tmp_path: Path) -> None:
     (tmp_path / "child.yaml").write_text(
         "resources:\n  - file: [{/y: {}}]\n  - apply: [{grandchild.yaml: {}}]\n"
     )
@@ -249,9 +247,7 @@ DATA = {"port": 80, "ratio": 1.5, "flag": True, "list": ["a", 80], "mapping": {"
         ("exec: [{a: {returns: ['{{ data.port }}'], command: '{{ data.port }}'}}]", "returns", (80,)),
     ],
 )
-def test_a_number_from_an_expression_is_its_decimal_text_where_text_is_wanted(
-    load: Load, text: str, name: str, value: object
-) -> None:
+def test_evaluated_number_becomes_decimal_text(load: Load, text: str, name: str, value: object) -> None:
     manifest = load(f"data: {DATA}\nresources:\n  - {text}\n")
     (declaration,) = manifest.declarations
     assert getattr(declaration.properties, name) == value
@@ -259,7 +255,7 @@ def test_a_number_from_an_expression_is_its_decimal_text_where_text_is_wanted(
         assert declaration.failure == ""
 
 
-def test_a_number_in_a_secret_and_in_a_health_check_is_its_decimal_text_too(load: Load) -> None:
+def test_number_in_a_secret_or_check_becomes_decimal_text(load: Load) -> None:
     manifest = load(f"""
         data: {DATA}
         resources:
@@ -308,16 +304,14 @@ def test_a_number_in_a_secret_and_in_a_health_check_is_its_decimal_text_too(load
         ),
     ],
 )
-def test_what_an_expression_gives_and_is_no_text_is_named_with_what_to_write(
-    load: Load, text: str, failure: str
-) -> None:
+def test_non_text_value_is_reported_with_the_fix(load: Load, text: str, failure: str) -> None:
     (declaration,) = load(f"data: {DATA}\nresources:\n  - {text}\n").declarations
     assert declaration.failure.startswith(failure)
 
 
 def test_a_text_that_is_quoted_is_not_asked_to_be_quoted(load: Load) -> None:
-    (said,) = one(load, f"file: [{{/x: {{{ATTRIBUTES}, content: yes}}}}]")
-    assert said == "content is true, expected text; quote it, as 'yes'"
+    (output,) = one(load, f"file: [{{/x: {{{ATTRIBUTES}, content: yes}}}}]")
+    assert output == "content is true, expected text; quote it, as 'yes'"
 
 
 # --- independent problems -------------------------------------------------------------------------------------
@@ -338,7 +332,7 @@ WITHOUT_ATTRIBUTES = [
     ],
     ids=["a value that cannot be resolved", "no data at all"],
 )
-def test_data_that_cannot_be_had_hides_nothing_and_is_blamed_once(
+def test_unavailable_data_are_reported_once_and_hide_nothing(
     load: Load, tmp_path: Path, data: str, problem: str
 ) -> None:
     """Consequences (in a name, a message, the data of a child, a rendered list) are not reported."""
@@ -354,15 +348,13 @@ resources:
   - file: [{{/x: {{}}}}, {{"/{{{{ lookup('data.a') }}}}": {{ensure: absent}}}}]
   - apply: [{{child.yaml: {{}}}}, {{other.yaml: {{}}}}]
 """
-    said = problems(load, text)
-    assert said[:3] == WITHOUT_ATTRIBUTES
-    assert said[3:-1] == ["mdoe is not a property of file (did you mean 'mode'?)", *WITHOUT_ATTRIBUTES]
-    assert problem in said[-1]
+    output = problems(load, text)
+    assert output[:3] == WITHOUT_ATTRIBUTES
+    assert output[3:-1] == ["mdoe is not a property of file (did you mean 'mode'?)", *WITHOUT_ATTRIBUTES]
+    assert problem in output[-1]
 
 
-def test_a_child_whose_data_cannot_be_had_on_this_machine_is_checked_and_does_not_refuse_the_manifest(
-    load: Load, tmp_path: Path
-) -> None:
+def test_child_with_unavailable_data_is_checked(load: Load, tmp_path: Path) -> None:
     child, text = (
         tmp_path / "child.yaml",
         "resources: [{apply: [{child.yaml: {data: {q: '{{ facts.no }}'}}}]}]",
@@ -379,9 +371,7 @@ def test_a_child_whose_data_cannot_be_had_on_this_machine_is_checked_and_does_no
 # --- one budget ---------------------------------------------------------------------------------------------
 
 
-def test_all_expressions_of_a_manifest_and_of_its_children_share_one_budget(
-    load: Load, tmp_path: Path
-) -> None:
+def test_manifest_and_children_share_an_expression_budget(load: Load, tmp_path: Path) -> None:
     large = f"{{{ATTRIBUTES}, content: \"{{{{ 'x' * 16000000 }}}}\"}}"
     (tmp_path / "child.yaml").write_text(
         "resources:\n" + "".join(f"  - file: [{{/c{n}: {large}}}]\n" for n in range(5))

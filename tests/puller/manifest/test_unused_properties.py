@@ -82,7 +82,7 @@ def test_the_name_of_a_left_out_resource_is_not_needed(load: Load) -> None:
       - file: [{"{{ data.dir }}/x": {alias: conf, ensure: absent, control: {if: "'dir' in data"}}}]
       - exec: [{"true": {subscribe: [file#conf], require: [file#conf]}}]
     """
-    assert [one.type.type_name for one in load(text).declarations] == ["exec"]
+    assert [declaration.type.type_name for declaration in load(text).declarations] == ["exec"]
     assert len(load(text, sources=({"dir": "/srv"},)).declarations) == 2
     with pytest.raises(ManifestError, match="unknown key 'dir' in data"):
         load(text.replace("'dir' in data", "true"))

@@ -63,5 +63,5 @@ def test_the_documented_statuses(error: Exception, status: int) -> None:
     assert status_of(error) == status
 
 
-def test_what_is_not_ours_is_a_bug() -> None:
+def test_unknown_exceptions_are_internal_errors() -> None:
     assert status_of(KeyError("x")) is None

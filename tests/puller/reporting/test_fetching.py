@@ -52,7 +52,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path, Terminal())
 
 
-def test_what_is_large_has_a_line_at_the_beginning_and_one_at_the_end(place: Place) -> None:
+def test_large_transfer_logs_begin_and_end(place: Place) -> None:
     moving = place.transfer(700 * MB)
     for _ in range(70):
         place.pass_on(moving, 0.5, 10 * MB)
@@ -63,7 +63,7 @@ def test_what_is_large_has_a_line_at_the_beginning_and_one_at_the_end(place: Pla
     ]
 
 
-def test_what_is_small_and_quick_is_not_told_and_what_is_slow_is(place: Place) -> None:
+def test_fast_transfer_is_silent_and_slow_transfer_is_logged(place: Place) -> None:
     moving = place.transfer(1000)
     place.pass_on(moving, 1, 1000)
     place.fetching.ended(moving, well=True)
@@ -76,14 +76,14 @@ def test_what_is_small_and_quick_is_not_told_and_what_is_slow_is(place: Place) -
     assert place.told() == ["web 1.5.0: fetching 1.0 kB", "web 1.5.0: fetched 1.0 kB in 6.0 s, 167 bytes/s"]
 
 
-def test_what_the_log_has_begun_to_tell_it_tells_to_the_end(place: Place) -> None:
+def test_logged_transfer_is_logged_to_its_end(place: Place) -> None:
     moving = place.transfer(1000, announced=True)
     place.pass_on(moving, 0.1, 1000)
     place.fetching.ended(moving, well=True)
     assert place.told() == ["web 1.5.0: fetched 1.0 kB in 0.1 s, 10.0 kB/s"]
 
 
-def test_of_what_failed_nothing_is_said_to_be_fetched(place: Place) -> None:
+def test_failed_transfer_is_not_logged_as_fetched(place: Place) -> None:
     moving = place.transfer(700 * MB)
     place.pass_on(moving, 0.5, 10 * MB)
     place.fetching.ended(moving, well=False)
@@ -92,7 +92,7 @@ def test_of_what_failed_nothing_is_said_to_be_fetched(place: Place) -> None:
     assert not place.directories.fetching.exists()
 
 
-def test_a_line_on_a_terminal_has_size_rate_and_time_left_and_is_gone_at_the_end(place: Place) -> None:
+def test_terminal_line_shows_rate_and_time_and_is_erased(place: Place) -> None:
     moving = place.transfer(700 * MB)
     place.pass_on(moving, 10, 300 * MB)
     line = place.terminal.getvalue()
@@ -123,7 +123,7 @@ def test_a_name_steers_no_terminal(place: Place) -> None:
     assert "\x07" not in place.terminal.getvalue() + place.lines.getvalue()
 
 
-def test_the_record_says_how_far_it_is_and_is_for_its_owner_alone(place: Place) -> None:
+def test_progress_record_is_private(place: Place) -> None:
     moving = place.transfer(700 * MB)
     place.pass_on(moving, 10, 300 * MB)
     assert place.directories.fetching.stat().st_mode & 0o777 == 0o600
@@ -136,7 +136,7 @@ def test_the_record_says_how_far_it_is_and_is_for_its_owner_alone(place: Place) 
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"format":2}', "another process"])
-def test_what_is_no_record_of_that_run_is_none(place: Place, text: str | None) -> None:
+def test_record_of_another_run_is_ignored(place: Place, text: str | None) -> None:
     moving = place.transfer(700 * MB)
     place.pass_on(moving, 10, 300 * MB)
     if text is None:

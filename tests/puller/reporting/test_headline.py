@@ -23,10 +23,10 @@ UNMET = Event(type="file", name="/x", state=State.SKIPPED, unmet_requirements=["
 
 def records(status: int = 0, *events: Event, report: dict[str, Any] | None = None, **fields: Any) -> Records:
     bundle = {"name": "web", "version": "1.5.0", "outcome": "applied", "events": list(events)}
-    parts = {"bundle": {}, **(report or {})}
-    bundles = [BundleReport(**(bundle | parts.pop("bundle")))]
+    pieces = {"bundle": {}, **(report or {})}
+    bundles = [BundleReport(**(bundle | pieces.pop("bundle")))]
     last = Report(
-        run="r", started="", finished="", host="", puller="", exit_status=status, bundles=bundles, **parts
+        run="r", started="", finished="", host="", puller="", exit_status=status, bundles=bundles, **pieces
     )
     return Records(**{"report": last, "timer": Timer(is_active=True, next_start=START), **fields})
 

@@ -39,8 +39,8 @@ def report(*events: Event, run: str = "20261122T000000.000000Z") -> Report:
     )
 
 
-def stable(name: str, **more: Any) -> Event:
-    return Event(type="file", name=name, state=State.STABLE, provider="posix", **more)
+def stable(name: str, **additional: Any) -> Event:
+    return Event(type="file", name=name, state=State.STABLE, provider="posix", **additional)
 
 
 def changed(name: str) -> Event:
@@ -70,20 +70,18 @@ TOLD = {
 
 
 @pytest.mark.parametrize("what", TOLD)
-def test_what_is_to_be_told_of_a_resource_is_in_the_report_itself(
-    what: str, directories: Directories
-) -> None:
+def test_report_contains_details_of_resources(what: str, directories: Directories) -> None:
     save(report(stable("/a"), TOLD[what], stable("/c")), directories)
-    kept = load_last_report(directories)
-    assert kept is not None
-    (bundle,) = kept.bundles
+    remaining = load_last_report(directories)
+    assert remaining is not None
+    (bundle,) = remaining.bundles
     assert bundle.events == [TOLD[what]]
     assert bundle.in_order is not None
     assert (bundle.in_order.resources, bundle.in_order.others_at) == (2, [1])
     assert bundle.summary.resources == 3, "the summary counts all"
 
 
-def test_a_hundred_thousand_resources_in_order_are_a_report_of_a_kilobyte_and_no_new_list(
+def test_report_of_100000_stable_resources_is_a_kilobyte(
     directories: Directories,
 ) -> None:
     for run in range(3):
@@ -91,9 +89,9 @@ def test_a_hundred_thousand_resources_in_order_are_a_report_of_a_kilobyte_and_no
         save(report(*events, run=f"20261122T00000{run}.000000Z"), directories)
     assert len(lists(directories)) == 1
     assert directories.last_run.stat().st_size < 1000
-    found = load_all_events(directories)
-    assert found is not None
-    assert [event.name for event in found.bundles[0].events] == [event.name for event in events]
+    all_events = load_all_events(directories)
+    assert all_events is not None
+    assert [event.name for event in all_events.bundles[0].events] == [event.name for event in events]
 
 
 @given(st.lists(st.sampled_from(["stable", "skipped", *TOLD]), max_size=12))
@@ -119,10 +117,10 @@ def test_a_list_is_forgotten_with_the_last_report_that_names_it(directories: Dir
     for number in range(4):
         run = f"2026112{number}T000000.000000Z"
         save(report(stable(f"/{number}"), run=run), directories, newest_two)
-        kept = load_last_report(directories)
-        assert kept is not None
-        assert kept.bundles[0].in_order is not None
-        names.append(f"{kept.bundles[0].in_order.sha256}.json.gz")
+        remaining = load_last_report(directories)
+        assert remaining is not None
+        assert remaining.bundles[0].in_order is not None
+        names.append(f"{remaining.bundles[0].in_order.sha256}.json.gz")
     assert lists(directories) == set(names[2:])
 
 
@@ -135,8 +133,8 @@ def test_lists_count_among_the_bytes_of_all_reports(directories: Directories) ->
             directories,
             bounded,
         )
-    kept = [path for path in directories.runs.rglob("*") if path.is_file()]
-    assert 15_000 < sum(path.stat().st_size for path in kept) <= 30_000
+    remaining = [path for path in directories.runs.rglob("*") if path.is_file()]
+    assert 15_000 < sum(path.stat().st_size for path in remaining) <= 30_000
     assert load_all_events(directories) is not None
 
 
@@ -162,9 +160,7 @@ def harm(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "garbage", "another list", "more", "empty", "missing", "a link"])
-def test_a_list_that_is_not_as_it_was_kept_is_an_error_and_the_next_run_mends_it(
-    how: str, directories: Directories
-) -> None:
+def test_changed_stable_list_is_an_error_and_repaired(how: str, directories: Directories) -> None:
     save(report(stable("/a")), directories)
     (path,) = directories.in_order.iterdir()
     if how in ("missing", "a link"):
@@ -181,15 +177,17 @@ def test_a_list_that_is_not_as_it_was_kept_is_an_error_and_the_next_run_mends_it
     assert load_all_events(directories) is not None
 
 
-def test_a_list_of_another_length_than_the_report_says_is_an_error(directories: Directories) -> None:
+def test_stable_list_of_another_length_is_an_error(directories: Directories) -> None:
     whole = report(stable("/a"), stable("/b"))
-    kept = shorten(whole, directories.in_order)
+    remaining = shorten(whole, directories.in_order)
     for wrong in ({"resources": 3}, {"others_at": [0]}, {"others_at": [0, 1]}):
-        in_order = kept.bundles[0].in_order
+        in_order = remaining.bundles[0].in_order
         assert in_order is not None
-        bundle = msgspec.structs.replace(kept.bundles[0], in_order=msgspec.structs.replace(in_order, **wrong))
+        bundle = msgspec.structs.replace(
+            remaining.bundles[0], in_order=msgspec.structs.replace(in_order, **wrong)
+        )
         with pytest.raises(ValueError, match="in-order/"):
-            complete(msgspec.structs.replace(kept, bundles=[bundle]), directories.in_order)
+            complete(msgspec.structs.replace(remaining, bundles=[bundle]), directories.in_order)
 
 
 def test_a_list_is_read_by_every_gunzip_and_named_by_its_hash(directories: Directories) -> None:

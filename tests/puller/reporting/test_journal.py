@@ -50,8 +50,8 @@ class Journald:
         self.lines = directory / "stdout"
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.stream = self.lines.open("w+")
-        found = os.fstat(self.stream.fileno())
-        self.name = f"{found.st_dev}:{found.st_ino}"
+        status = os.fstat(self.stream.fileno())
+        self.name = f"{status.st_dev}:{status.st_ino}"
 
     def listen(self) -> None:
         self.socket.bind(str(self.path))
@@ -61,7 +61,7 @@ class Journald:
 
     def entries(self) -> list[dict[str, str]]:
         """Return all received entries. A file descriptor must be sealed, as journald requires."""
-        found = []
+        results = []
         while select.select([self.socket], [], [], 0)[0]:
             data, ancillary, _, _ = self.socket.recvmsg(4 * 1024 * 1024, socket.CMSG_SPACE(4))
             for _, _, rights in ancillary:
@@ -71,8 +71,8 @@ class Journald:
                 os.close(descriptor)
             fields = parsed(data)
             assert len(dict(fields)) == len(fields), "each field once"
-            found.append({name: value.decode() for name, value in fields})
-        return found
+            results.append({name: value.decode() for name, value in fields})
+        return results
 
     def close(self) -> None:
         self.socket.close()
@@ -112,7 +112,7 @@ def test_a_failed_resource_is_found_by_its_fields(journald: Journald) -> None:
     assert journald.lines.read_text() == "", "one sink in the place of another"
 
 
-def test_what_is_less_urgent_than_asked_for_is_no_entry(journald: Journald) -> None:
+def test_entries_below_the_level_are_dropped(journald: Journald) -> None:
     log = journald.log(Level.NOTICE)
     log.info("stable")
     log.event(Event(type="file", name="/a", state=State.STABLE))
@@ -163,12 +163,12 @@ def msgspec_replaced(event: Event, field: str, value: str) -> Event:
 
 
 @given(st.dictionaries(st.sampled_from([*NAMES.values()]), st.text()))
-def test_what_is_framed_is_read_as_it_was(fields: dict[str, str]) -> None:
+def test_framed_values_round_trip(fields: dict[str, str]) -> None:
     read = {name: value.decode() for name, value in parsed(framed(fields))}
     assert read == {name: value.encode(errors="backslashreplace").decode() for name, value in fields.items()}
 
 
-def test_names_that_are_no_text_and_control_characters_are_written_out(journald: Journald) -> None:
+def test_invalid_names_and_control_characters_are_escaped(journald: Journald) -> None:
     event = Event(type="file", name="/\udcff\x1b[2J", state=State.FAILED)
     journald.log().event(event)
     (entry,) = journald.entries()
@@ -191,7 +191,7 @@ def test_a_field_of_any_length_ends_somewhere(journald: Journald) -> None:
     assert len(entry["PULLER_RESOURCE"]) == 64 * 1024
 
 
-def test_without_the_socket_entries_are_lines_with_priorities_and_that_is_said_once(
+def test_without_the_socket_entries_are_lines_with_priority(
     journald: Journald, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journald.path.unlink()
@@ -200,13 +200,13 @@ def test_without_the_socket_entries_are_lines_with_priorities_and_that_is_said_o
     log.info("third")
     log.at_once("fourth")
     assert journald.lines.read_text() == "<3>first\n<3>second\n<6>third\n<4>fourth\n"
-    said = capsys.readouterr().err
-    assert said == (
+    output = capsys.readouterr().err
+    assert output == (
         "puller: the journal takes no entries with fields: No such file or directory; they come as lines\n"
     )
 
 
-def test_a_journal_that_takes_nothing_now_holds_nobody_up_and_loses_nothing(
+def test_blocked_journal_delays_and_loses_nothing(
     journald: Journald, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log, sentences = journald.log(), [f"entry {number}" for number in range(2000)]
@@ -254,7 +254,7 @@ def test_the_page_has_every_message_id_and_every_field() -> None:
     assert len({kind.value for kind in MessageId}) == len(MessageId.__members__)
     named = re.findall(r"^\| `((?:PULLER_|MESSAGE_)\w+)` \| (?!kind)", PAGE.read_text(), re.MULTILINE)
     assert named == [*NAMES.values()]
-    asked = re.findall(r"^    journalctl (\w+)=(\S*)", PAGE.read_text(), re.MULTILINE)
+    requested = re.findall(r"^    journalctl (\w+)=(\S*)", PAGE.read_text(), re.MULTILINE)
     searched = {*NAMES.values()} - {"MESSAGE_ID", "PULLER_DIFFERENCES"}  # the JSON is not for searches
-    assert {name for name, _ in asked} == searched
-    assert {value for name, value in asked if name == "PULLER_STATE"} <= {*State}
+    assert {name for name, _ in requested} == searched
+    assert {value for name, value in requested if name == "PULLER_STATE"} <= {*State}

@@ -77,7 +77,7 @@ def test_the_level_of_a_resource(found: Event, level: str) -> None:
     assert stream.getvalue().split()[0] == level
 
 
-def test_what_is_less_urgent_than_asked_for_is_not_shown() -> None:
+def test_messages_below_the_level_are_hidden() -> None:
     stream = io.StringIO()
     log = Log(stream, level=Level.WARN)
     log.info("stable")
@@ -103,7 +103,7 @@ def test_a_terminal_gets_colours_unless_it_asks_not_to(monkeypatch: pytest.Monke
 
 
 @pytest.mark.attack("commands.terminal")
-def test_what_a_program_has_printed_moves_no_cursor() -> None:
+def test_program_output_moves_no_cursor() -> None:
     stream = io.StringIO()
     Log(stream, colour=False).error("it printed:\n\x1b[2J\x1b]0;x\x07a\rb\x9b1m\r\n\tend \u00fc")
     assert stream.getvalue() == (

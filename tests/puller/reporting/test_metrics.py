@@ -65,22 +65,22 @@ def sent(**fields: Any) -> SentReport:
 
 def parsed(text: str) -> Samples:
     """Return all samples by name and labels. Each family must have help and type, and each sample must be unique."""
-    found: Samples = {}
+    samples: Samples = {}
     for family in text_string_to_metric_families(text):
         assert family.documentation
         assert family.type == "gauge"
         for sample in family.samples:
             key = sample.name, frozenset(sample.labels.items())
-            assert key not in found
-            found[key] = sample.value
-    return found
+            assert key not in samples
+            samples[key] = sample.value
+    return samples
 
 
 def value(samples: Samples, name: str, **labels: str) -> float | None:
     return samples.get((f"puller_{name}", frozenset(labels.items())))
 
 
-def test_metrics_say_what_the_run_and_the_host_are_like() -> None:
+def test_metrics_describe_run_and_host() -> None:
     samples = parsed(metrics.text(sent()))
     assert value(samples, "last_run_timestamp_seconds") == pytest.approx(FINISHED, abs=1e9)
     assert value(samples, "last_run_duration_seconds") == 1.5
@@ -110,7 +110,7 @@ def test_times_are_those_of_the_events_in_seconds() -> None:
     assert ago == {"last_good_run": 1801.5, "metadata_expiry": -86398.5, "bundle_enforced_since": 144001.5}
 
 
-def test_every_state_has_a_count_and_types_have_those_that_there_are() -> None:
+def test_every_state_and_used_type_has_a_count() -> None:
     samples = parsed(metrics.text(sent()))
     states = {"stable": 1, "changed": 1, "refreshed": 0, "failed": 1, "skipped": 0, "would_change": 1}
     assert {state: value(samples, "resources", bundle="web", state=state) for state in states} == states
@@ -123,14 +123,14 @@ def test_every_state_has_a_count_and_types_have_those_that_there_are() -> None:
     }
 
 
-def test_what_holds_a_bundle_is_one_of_few_words() -> None:
+def test_hold_reason_comes_from_a_fixed_set() -> None:
     text = metrics.text(sent())
     held = {reason: value(parsed(text), "bundle_held", bundle="web", reason=reason) for reason in HeldBecause}
     assert held == {"rollout": 0, "quarantine": 1, "rejected": 0, "unavailable": 0}
     assert "why" not in text
 
 
-def test_what_is_not_known_is_not_said() -> None:
+def test_unknown_values_are_omitted() -> None:
     """A value of zero would mean 1970 for a host whose first run failed early."""
     document = sent(metadata_expire="", bundles=[PublishedBundle(name="web")])
     document.report.last_good = ""
@@ -169,7 +169,7 @@ def test_no_name_makes_another_sample(name: str) -> None:
     )
 
 
-def test_a_name_that_is_no_text_and_a_long_one_are_written_all_the_same(tmp_path: Path) -> None:
+def test_invalid_and_long_names_are_written(tmp_path: Path) -> None:
     restless = [RestlessResource(bundle="web", reference="file#\udcff" + "x" * 1000, runs=5, changes=5)]
     metrics.write(sent(restless=restless), tmp_path / "puller.prom")
     text = (tmp_path / "puller.prom").read_text()
@@ -194,7 +194,7 @@ def test_the_page_has_every_metric_with_its_labels() -> None:
 
 
 @pytest.mark.promtool
-def test_prometheus_itself_reads_the_file_and_has_nothing_to_remark() -> None:
+def test_prometheus_accepts_the_metrics_file() -> None:
     restless = [RestlessResource(bundle="web", reference='file#/\udcff\\n"\n\x1b', runs=5, changes=5)]
     program = shutil.which("promtool")
     assert program, "promtool is not installed (Debian: apt-get install prometheus)"

@@ -35,7 +35,7 @@ WARNING = {7, 13, 14, 16, 130, 143}
 
 
 @pytest.mark.parametrize("status", ExitStatus)
-def test_what_an_exit_status_comes_to(status: ExitStatus) -> None:
+def test_exit_status_maps_to_a_monitoring_state(status: ExitStatus) -> None:
     expected = "CRITICAL" if status in CRITICAL else "WARNING" if status in WARNING else "OK"
     verdict = judge(Records(report(status), enforced={"web": "1.0.0"}), NOW, OLDEST)
     assert verdict.health == expected
@@ -74,14 +74,14 @@ def test_what_an_exit_status_comes_to(status: ExitStatus) -> None:
         ),
     ],
 )
-def test_what_the_records_come_to(records: Records, health: str, said: str) -> None:
+def test_run_records_map_to_a_monitoring_state(records: Records, health: str, said: str) -> None:
     verdict = judge(records, NOW, OLDEST)
     assert verdict.health is Health(health)
     assert str(verdict).startswith(f"PULLER {health} - ")
     assert said in str(verdict)
 
 
-def test_the_line_has_the_most_serious_first_and_figures_after_one_bar() -> None:
+def test_most_serious_state_is_first_in_the_line() -> None:
     event = Event(
         type="exec", name="a | b", state=State.FAILED, problems=[failure("exit code 1,\nexpected 0")]
     )
@@ -100,16 +100,16 @@ def check(host: Host, *options: str) -> tuple[int, str]:
 
 
 def test_a_host_through_its_days(host: Host, publisher: Publisher, web: WebServer) -> None:
-    status, said = check(host)
-    assert (status, said) == (3, "PULLER UNKNOWN - no run has ended on this host yet\n")
+    status, output = check(host)
+    assert (status, output) == (3, "PULLER UNKNOWN - no run has ended on this host yet\n")
     publisher.publish("1.0.0")
     assert host.run().status == 0
-    status, said = check(host)
+    status, output = check(host)
     assert status == 0
     assert re.match(
         r"PULLER OK - the last run ended with exit status 0; web 1\.0\.0 is enforced \| "
         r"age=\d+s;;7200 exit_status=0 failed=0 changed=4\n$",
-        said,
+        output,
     )
     web.stop()
     assert host.run().status == 14
@@ -117,8 +117,8 @@ def test_a_host_through_its_days(host: Host, publisher: Publisher, web: WebServe
     web.start()
     publisher.publish("1.1.0", 'resources: [{exec: [{"false": {}}]}]')
     assert host.run().status == 4
-    status, said = check(host)
-    assert (status, "exec#false: exit code 1, expected 0" in said) == (2, True)
+    status, output = check(host)
+    assert (status, "exec#false: exit code 1, expected 0" in output) == (2, True)
     assert host.puller("status").status == 0
     assert "  on trial since " in host.puller("status").output
     assert ", resources failed in the last 1 run\n" in host.puller("status").output
@@ -131,8 +131,8 @@ def test_a_run_that_was_killed_is_told(settled: Host) -> None:
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     file.write_text(json.dumps(json.loads(file.read_text()) | {"process": gone.pid}))
-    status, said = check(settled)
-    assert (status, "the last run was cut short" in said) == (1, True)
+    status, output = check(settled)
+    assert (status, "the last run was cut short" in output) == (1, True)
     assert "did not finish" in settled.puller("status").output
 
 
@@ -161,12 +161,12 @@ def test_records_that_cannot_be_used_are_no_success(
 
 def test_programs_get_the_verdict_with_all_that_it_is_made_of(settled: Host) -> None:
     status, output = settled.puller("status", "--check", "--format", "json")
-    found = json.loads(output)
-    assert (status, found["health"], found["bundles"][0]["enforced"]) == (0, "OK", "1.0.0")
-    assert found["says"].startswith("PULLER OK - ")
+    result = json.loads(output)
+    assert (status, result["health"], result["bundles"][0]["enforced"]) == (0, "OK", "1.0.0")
+    assert result["says"].startswith("PULLER OK - ")
 
 
-def test_an_age_that_is_none_is_refused(settled: Host) -> None:
+def test_invalid_age_is_refused(settled: Host) -> None:
     refused = settled.puller("status", "--check", "--max-age", "soon")
     assert refused.status == 64
     assert "--max-age is 'soon', expected" in refused.output

@@ -59,7 +59,7 @@ def test_a_report_comes_back_as_it_was_kept(directories: Directories) -> None:
     assert load_all_events(directories) == report()
 
 
-def test_a_report_says_its_format_and_another_one_is_refused(directories: Directories) -> None:
+def test_report_with_another_format_is_refused(directories: Directories) -> None:
     save(report(), directories)
     text = directories.last_run.read_text()
     assert text.startswith('{"format":4,"run":')
@@ -72,8 +72,8 @@ def test_only_the_newest_reports_are_kept(directories: Directories) -> None:
     runs = [f"2026112{day}T000000.000000Z" for day in range(5)]
     for run in runs:
         save(report(run), directories)
-    kept = sorted(path.name for path in directories.runs.iterdir() if path != directories.in_order)
-    assert kept == [f"{run}-eventful.json" for run in runs[2:]]
+    remaining = sorted(path.name for path in directories.runs.iterdir() if path != directories.in_order)
+    assert remaining == [f"{run}-eventful.json" for run in runs[2:]]
 
 
 def test_files_that_are_no_reports_stay(directories: Directories) -> None:
@@ -102,7 +102,7 @@ def test_a_damaged_report_is_an_error_and_not_nothing(directories: Directories) 
         load_last_report(directories)
 
 
-def test_the_summary_counts_unmet_requirements_as_failures_of_the_run() -> None:
+def test_summary_counts_unmet_requirements_as_failures() -> None:
     summary = report().bundles[0].summary
     assert (summary.resources, summary.stable, summary.changed, summary.skipped, summary.unmet) == (
         3,
@@ -120,7 +120,7 @@ def test_changes_show_in_the_status_only_when_asked_for(detailed: bool, status: 
     assert Summary(resources=1, changed=1).exit_status(detailed=detailed) == status
 
 
-def test_a_running_agent_is_seen_and_a_dead_one_is_not(directories: Directories) -> None:
+def test_running_agent_is_recognised(directories: Directories) -> None:
     save_status(directories, "running")
     status = load_status(directories)
     assert status is not None
@@ -134,14 +134,14 @@ def test_files_set_aside_do_not_replace_each_other(tmp_path: Path) -> None:
     for content in ("one", "two", "three"):
         (tmp_path / "a").write_text(content)
         set_aside(tmp_path / "a")
-    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert found == {"a.unreadable": "one", "a.unreadable-2": "two", "a.unreadable-3": "three"}
+    result = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert result == {"a.unreadable": "one", "a.unreadable-2": "two", "a.unreadable-3": "three"}
 
 
 def test_end_of_a_long_output_begins_with_a_whole_word() -> None:
     output = "".join(f"word{number} " for number in range(100)).strip()
-    told = str(HealthResult("a", Health.CRITICAL, 1, "CRITICAL", output))
-    assert "…word" in told
+    reported = str(HealthResult("a", Health.CRITICAL, 1, "CRITICAL", output))
+    assert "…word" in reported
     assert from_a_word("abc def", 5) == "def"
     assert from_a_word("abc def", 3) == "def"
     assert from_a_word("a" * 50, 10) == "a" * 10

@@ -37,7 +37,7 @@ def found(runs: list[Report], known: list[RestlessResource] | None = None) -> li
     """Return restless resources after an update and these runs."""
     *earlier, last = [run(C, C), *runs]
     every = find_restless(last, reversed(earlier), known or [])
-    return [(one.reference, one.changes, one.runs) for one in every]
+    return [(item.reference, item.changes, item.runs) for item in every]
 
 
 KNOWN = RestlessResource(bundle="web", reference="file#/0", runs=5, changes=3)
@@ -73,7 +73,7 @@ def test_three_changes_in_five_runs_make_a_resource_restless(
         ([S, S, S, S, S], []),
     ],
 )
-def test_what_is_known_to_be_restless_stays_so_while_two_of_five_runs_change_it(
+def test_restless_resource_recovers_after_quiet_runs(
     states: list[State], expected: list[tuple[str, int, int]]
 ) -> None:
     assert found([run(state) for state in states], [KNOWN]) == expected
@@ -93,7 +93,7 @@ def test_the_run_that_brings_a_version_does_not_count() -> None:
     assert find_restless(runs[-1], reversed(runs[1:-1]), []) == [], "nor the first that there is a report of"
 
 
-def test_a_release_begins_anew_and_ends_what_was_restless() -> None:
+def test_release_resets_restless_resources() -> None:
     assert found([run(C), run(C), run(C), run(C, sha256="2")], [KNOWN]) == []
     assert found([run(C), run(C), run(C, sha256="2"), run(C)]) == []
 
@@ -108,7 +108,7 @@ def test_a_release_begins_anew_and_ends_what_was_restless() -> None:
         {"given_up": BundleReport(name="web", sha256="2")},
     ],
 )
-def test_a_run_that_is_no_whole_one_says_nothing(other: dict[str, Any]) -> None:
+def test_partial_run_does_not_count(other: dict[str, Any]) -> None:
     assert found([run(C), run(C), run(C, **other), run(C, **other)]) == []
     assert found([run(C), run(C), run(C, **other), run(C)]) == [("file#/0", 3, 3)]
     assert found([run(S, **other)], [KNOWN]) == [("file#/0", 3, 5)], "as it was before"
@@ -126,7 +126,7 @@ def test_a_bundle_that_has_left_takes_its_resources_along() -> None:
     assert find_restless(last, [], [KNOWN]) == []
 
 
-def test_a_command_that_is_declared_for_every_run_is_not_restless() -> None:
+def test_repeated_command_by_declaration_is_not_restless() -> None:
     runs = [run(C) for _ in range(5)]
     for one in runs:
         one.bundles[0].events[0].recurring = True
@@ -140,8 +140,8 @@ def test_differences_are_the_last_ones_each_once_and_bounded() -> None:
             changed("value", str(number % 2), str((number + 1) % 2)),
             changed("value", "x" * 1000, ""),
         ]
-    (one,) = find_restless(runs[-1], [*reversed(runs[:-1]), run(C)], [])
-    assert one.differences == [
+    (item,) = find_restless(runs[-1], [*reversed(runs[:-1]), run(C)], [])
+    assert item.differences == [
         changed("value", "0", "1"),
         changed("value", "x" * 200 + "…", ""),
         changed("value", "1", "0"),
@@ -149,17 +149,17 @@ def test_differences_are_the_last_ones_each_once_and_bounded() -> None:
     runs[-1].bundles[0].events[0].differences = [
         changed(f"property {number}", "", "") for number in range(20)
     ]
-    (one,) = find_restless(runs[-1], [*reversed(runs[:-1]), run(C)], [])
-    assert len(one.differences) == 6
+    (item,) = find_restless(runs[-1], [*reversed(runs[:-1]), run(C)], [])
+    assert len(item.differences) == 6
 
 
-def test_a_host_on_which_everything_is_fought_over_remembers_a_bounded_number() -> None:
+def test_number_of_remembered_resources_is_bounded() -> None:
     runs = [run(*[C] * 1500) for _ in range(4)]
     many = find_restless(runs[-1], reversed(runs[:-1]), [])
     assert len(many) == 1000
-    said = sentences(many)
-    assert len(said) == 21
-    assert said[-1] == "and 980 more restless resources"
+    output = sentences(many)
+    assert len(output) == 21
+    assert output[-1] == "and 980 more restless resources"
 
 
 def reading(reports: list[Report], read: list[Report]) -> Iterator[Report]:

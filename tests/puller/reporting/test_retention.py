@@ -22,30 +22,30 @@ def kept(days: float, *, eventful: bool = False, size: int = 10) -> Kept:
 
 def ages(gone: object) -> list[float]:
     assert isinstance(gone, list)
-    return [(NOW - one.began).total_seconds() / DAY for one in gone]
+    return [(NOW - item.began).total_seconds() / DAY for item in gone]
 
 
 def forgotten(*reports: Kept, retention: Retention = RETENTION) -> list[float]:
     return ages(list(outdated(reports, retention, NOW)))
 
 
-def test_quiet_runs_are_forgotten_after_days_and_eventful_ones_after_months() -> None:
+def test_quiet_runs_expire_in_days_and_eventful_in_months() -> None:
     quiet = [kept(days) for days in (0, 1, 1.9, 2.1, 5)]
     eventful = [kept(days, eventful=True) for days in (3, 89, 91)]
     assert sorted(forgotten(*quiet, *eventful)) == [2.1, 5, 91]
 
 
-def test_the_newest_are_kept_whatever_their_age() -> None:
+def test_newest_reports_are_kept_at_any_age() -> None:
     assert forgotten(kept(400), kept(500), kept(600)) == [600]
 
 
-def test_beyond_their_number_quiet_ones_go_first_and_the_newest_never() -> None:
+def test_over_the_count_quiet_reports_go_first() -> None:
     retention = Retention(keep=1, quiet_for=9 * DAY, eventful_for=90 * DAY, most=3, most_bytes=1000)
     reports = [kept(0), kept(1), kept(2), kept(3, eventful=True), kept(4, eventful=True)]
     assert forgotten(*reports, retention=retention) == [2, 1]
 
 
-def test_beyond_their_bytes_the_oldest_go_and_the_newest_stays_however_large_it_is() -> None:
+def test_over_the_size_old_reports_go_and_the_newest_stays() -> None:
     reports = [kept(0, size=5000), kept(1, eventful=True), kept(2, eventful=True)]
     assert forgotten(*reports) == [2, 1]
 
@@ -72,17 +72,17 @@ def test_a_clock_that_was_wrong_once_leaves_the_newest_reports() -> None:
 def test_the_bounds_hold_and_the_newest_stays(reports: list[Kept], retention: Retention) -> None:
     reports = list(set(reports))
     gone = set(outdated(reports, retention, NOW))
-    left = sorted(set(reports) - gone)
-    assert not reports or left[-1:] == sorted(reports)[-1:]
-    assert len(left) <= retention.most
-    assert sum(one.size for one in left[:-1]) <= retention.most_bytes
+    leftovers = sorted(set(reports) - gone)
+    assert not reports or leftovers[-1:] == sorted(reports)[-1:]
+    assert len(leftovers) <= retention.most
+    assert sum(item.size for item in leftovers[:-1]) <= retention.most_bytes
 
 
 def run(status: ExitStatus = ExitStatus.OK, problems: tuple[str, ...] = (), **bundle: object) -> Report:
-    found = BundleReport(name="web", **bundle)  # type: ignore[arg-type]
+    bundle_report = BundleReport(name="web", **bundle)  # type: ignore[arg-type]
     return Report(
         run="", started="", finished="", host="", puller="", exit_status=status,
-        problems=[*map(failure, problems)], bundles=[found],
+        problems=[*map(failure, problems)], bundles=[bundle_report],
     )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def run(status: ExitStatus = ExitStatus.OK, problems: tuple[str, ...] = (), **bu
         (run(not_undone=["package#nginx was upgraded"]), True),
     ],
 )
-def test_a_run_that_changed_failed_or_refused_something_is_eventful(report: Report, eventful: bool) -> None:
+def test_run_with_changes_or_failures_is_eventful(report: Report, eventful: bool) -> None:
     assert is_eventful(report) is eventful
 
 
@@ -115,5 +115,5 @@ def test_a_file_of_another_name_is_no_report(name: str) -> None:
 
 
 def test_the_name_of_a_report_is_read_as_it_was_written() -> None:
-    for one in (kept(1), kept(2, eventful=True)):
-        assert find_kept(one.name, 10) == one
+    for item in (kept(1), kept(2, eventful=True)):
+        assert find_kept(item.name, 10) == item

@@ -158,9 +158,9 @@ def test_wide_terminal_has_wider_columns() -> None:
 @given(st.text(min_size=1), st.text(), st.integers(40, 120))
 def test_rows_have_no_control_characters(name: str, value: str, width: int) -> None:
     rows = Rows(width=width)
-    found = event(name=name, differences=[changed("mode", value, name)], notes=[value])
+    result = event(name=name, differences=[changed("mode", value, name)], notes=[value])
     failed = event(State.FAILED, name=name, problems=[failure(value or "x")])
-    for line in [*rows.resource(found), *rows.resource(failed), *rows.line(Level.ERROR, value)]:
+    for line in [*rows.resource(result), *rows.resource(failed), *rows.line(Level.ERROR, value)]:
         assert not {*line} & {chr(code) for code in (*range(9), *range(10, 32), *range(127, 160))}
 
 
@@ -215,10 +215,10 @@ def test_new_version_without_changes_shows_both_versions() -> None:
 
 def test_heading_precedes_rows_of_each_bundle() -> None:
     log, screen = terminal()
-    one, other = event(name="/a", differences=[MODE]), event(name="/b", differences=[MODE])
+    first, other = event(name="/a", differences=[MODE]), event(name="/b", differences=[MODE])
     for name in ("web", "db"):
         log.begin(name, "1.5.0")
-    for found, name in ((one, "web"), (one, "web"), (other, "db"), (one, "web")):
+    for found, name in ((first, "web"), (first, "web"), (other, "db"), (first, "web")):
         log.event(found, name)
     row = ["~ file /a mode 0600 → 0644"]
     assert lines_of(screen) == [
@@ -235,10 +235,10 @@ def test_heading_precedes_rows_of_each_bundle() -> None:
 def test_dry_run_counts_the_changes_and_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["puller", "run", "--noop", "--only", "file#/a b", "-n"])
     log, screen = terminal(is_dry_run=True)
-    found = event(State.WOULD_CHANGE, differences=[MODE], noop=True)
+    result = event(State.WOULD_CHANGE, differences=[MODE], noop=True)
     log.begin("web", "1.5.0", before="1.4.0")
-    log.event(found, "web")
-    log.ended(0, [report(found, *STABLE)])
+    log.event(result, "web")
+    log.ended(0, [report(result, *STABLE)])
     assert lines_of(screen) == [
         "web 1.4.0 → 1.5.0, dry run: nothing is changed",
         "~ file /etc/motd mode 0600 → 0644",
@@ -249,11 +249,11 @@ def test_dry_run_counts_the_changes_and_names_the_command(monkeypatch: pytest.Mo
 def test_dry_run_of_two_bundles_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["puller", "run", "--noop"])
     log, screen = terminal(is_dry_run=True)
-    found = event(State.WOULD_CHANGE, differences=[MODE], noop=True)
+    result = event(State.WOULD_CHANGE, differences=[MODE], noop=True)
     for name in ("web", "db"):
         log.begin(name, "1.5.0", before="1.5.0")
-    log.event(found, "web")
-    log.ended(0, [report(found), report(*STABLE, name="db")])
+    log.event(result, "web")
+    log.ended(0, [report(result), report(*STABLE, name="db")])
     assert lines_of(screen)[2:] == [
         "web 1.5.0: would change 1 of 1",
         "db 1.5.0, dry run: in sync, 3 resources · 0.1 s exit 0",
@@ -282,8 +282,8 @@ def test_summary_counts_each_outcome() -> None:
 def test_resources_that_were_not_reached_share_a_row() -> None:
     log, screen = terminal()
     for number in range(100):
-        found = event(State.SKIPPED, f"/{number}", skip_reason="stopped by SIGTERM", reached=False)
-        log.event(found, "web")
+        result = event(State.SKIPPED, f"/{number}", skip_reason="stopped by SIGTERM", reached=False)
+        log.event(result, "web")
     log.warn("after")
     assert lines_of(screen) == ["- skipped 100 resources not reached: stopped by SIGTERM", "! after"]
 
@@ -331,9 +331,9 @@ def test_status_line_is_erased_before_other_output(monkeypatch: pytest.MonkeyPat
 
 
 def test_stored_report_is_shown_like_its_run() -> None:
-    found = event(differences=[MODE])
+    result = event(differences=[MODE])
     stored = Report(
-        run="r", started="", finished="", host="", puller="", exit_status=0, bundles=[report(found, *STABLE)]
+        run="r", started="", finished="", host="", puller="", exit_status=0, bundles=[report(result, *STABLE)]
     )
     assert report_lines(stored, PLAIN) == [
         "web 1.5.0",

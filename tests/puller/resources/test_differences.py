@@ -196,7 +196,7 @@ def words(
     import grp
     import pwd
 
-    found = {
+    result = {
         "DIR": str(tmp_path),
         "OWNER": pwd.getpwuid(os.geteuid()).pw_name,
         "GROUP": grp.getgrgid(os.getegid()).gr_name,
@@ -206,14 +206,14 @@ def words(
     }
     for number, data in archives.items():
         digest = hashlib.sha256(data).hexdigest()
-        found |= {f"SHA{number}": digest, f"SHORT{number}": digest[:8]}
+        result |= {f"SHA{number}": digest, f"SHORT{number}": digest[:8]}
     for number, key in (("1", "A" * 43), ("2", "B" * 43)):
-        found[f"KEY{number}"] = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{key}"
+        result[f"KEY{number}"] = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{key}"
     if type_name == "archive":
-        found["URL"] = request.getfixturevalue("server")
+        result["URL"] = request.getfixturevalue("server")
     if type_name == "checkout":
-        found |= make_remotes(tmp_path)
-    return dict(sorted(found.items(), key=lambda pair: -len(pair[0])))
+        result |= make_remotes(tmp_path)
+    return dict(sorted(result.items(), key=lambda pair: -len(pair[0])))
 
 
 def make_remotes(tmp_path: Path) -> dict[str, str]:
@@ -255,8 +255,8 @@ class Bench:
         (tmp_path / "child.yaml").write_text(yaml.safe_dump({"resources": [child]}))
 
     def run(self, name: str, properties: Entry, before: Entry, *, noop: bool = False) -> Event:
-        given = {key: value for key, value in properties.items() if value is not None}
-        entries = [{self.type_name: [{name: given}]}]
+        provided = {key: value for key, value in properties.items() if value is not None}
+        entries = [{self.type_name: [{name: provided}]}]
         for kind, declared in before.items():
             entries.insert(0, {kind: [{path: {**each, **ours()}} for path, each in declared.items()]})
         text = yaml.safe_dump({"resources": entries}, allow_unicode=True, sort_keys=False)
@@ -291,7 +291,7 @@ def test_every_property_has_a_case_or_a_reason(type_name: str) -> None:
 
 @pytest.mark.parametrize(("type_name", "case"), CASES)
 @pytest.mark.representatives(40)
-def test_dry_run_shows_what_the_real_run_changes(
+def test_dry_run_shows_changes_of_the_real_run(
     type_name: str,
     case: dict[str, Any],
     words: dict[str, str],

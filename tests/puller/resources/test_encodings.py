@@ -117,11 +117,11 @@ def keys_of_user(*, exclusive: bool) -> Wanted:
 @pytest.mark.parametrize("encoding", WIDE)
 def test_authorized_keys_in_utf_16_are_refused_or_replaced(encoding: str) -> None:
     content = f"{KEY}\n".encode(encoding)
-    wanted = keys_of_user(exclusive=False)
+    desired = keys_of_user(exclusive=False)
     with pytest.raises(ResourceError, match="authorized_keys is text in UTF-16 or UTF-32"):
-        merged(content, wanted)
+        merged(content, desired)
     new, _ = merged(content, keys_of_user(exclusive=True))
-    assert merged(new, wanted) == (new, KeysState())
+    assert merged(new, desired) == (new, KeysState())
     assert new == f"{KEY}\n".encode()
 
 

@@ -78,7 +78,7 @@ def test_a_refresh_that_a_guard_prevents_is_told(make: Make) -> None:
         ({"unless": "false"}, "ran, but `unless` still fails"),
     ],
 )
-def test_a_command_that_would_run_again_in_the_next_run_has_failed(
+def test_command_that_would_run_again_is_a_failure(
     make: Make, converge: Converge, guards: dict[str, Any], message: str
 ) -> None:
     for refresh_first in (False, True):
@@ -93,7 +93,7 @@ def test_a_command_that_would_run_again_in_the_next_run_has_failed(
     converge(make(Exec, {"name": "true", **guards, "recheck": False}))
 
 
-def test_what_a_command_makes_is_there_after_it(make: Make, converge: Converge, tmp_path: Path) -> None:
+def test_files_made_by_a_command_exist_after_it(make: Make, converge: Converge, tmp_path: Path) -> None:
     properties = {**shell("touch made"), "cwd": str(tmp_path), "creates": "made", "unless": "test -e made"}
     assert converge(make(Exec, properties)) == ["ran"]
     assert converge(make(Exec, properties)) == []
@@ -119,18 +119,18 @@ def test_an_onlyif_that_would_run_it_again_is_noted(
 
 
 @pytest.mark.parametrize("properties", [{}, {"onlyif": "true"}, {"provider": "shell"}])
-def test_a_directory_that_is_missing_is_named_and_not_taken_for_a_missing_program(
+def test_missing_directory_is_named_before_the_program(
     make: Make, converge: Converge, tmp_path: Path, properties: dict[str, Any]
 ) -> None:
-    wanted = {"name": "true", "cwd": f"{tmp_path}/missing", **properties}
+    desired = {"name": "true", "cwd": f"{tmp_path}/missing", **properties}
     with pytest.raises(ResourceError, match=f"^cwd {tmp_path}/missing does not exist$"):
-        converge(make(Exec, wanted))
-    dry = make(Exec, wanted, noop=True)
+        converge(make(Exec, desired))
+    dry = make(Exec, desired, noop=True)
     with pytest.raises(ResourceError, match=f"^cwd {tmp_path}/missing does not exist$"):
         dry.noop_message(dry.differences(dry.look()), dry.look())
 
 
-def test_in_noop_what_an_earlier_resource_would_bring_is_not_missed(make: Make, tmp_path: Path) -> None:
+def test_noop_assumes_results_of_earlier_resources(make: Make, tmp_path: Path) -> None:
     """A working directory, or the program of a guard."""
     expected = make(Exec, {"name": "true", "cwd": f"{tmp_path}/new", "onlyif": "true"}, noop=True)
     expected.context.system.expect(f"{tmp_path}/new", "directory")
@@ -142,7 +142,7 @@ def test_in_noop_what_an_earlier_resource_would_bring_is_not_missed(make: Make, 
         runs(make, {"unless": "/no/such/program"})
 
 
-def test_guards_after_the_one_that_decides_are_not_asked(make: Make, tmp_path: Path) -> None:
+def test_guards_after_the_deciding_guard_do_not_run(make: Make, tmp_path: Path) -> None:
     """The reference runs all guards, even after ``creates`` has decided."""
     assert not runs(make, {"creates": "/", "onlyif": f"touch {tmp_path}/asked"})
     assert not (tmp_path / "asked").exists()
@@ -168,7 +168,7 @@ def test_exit_codes_that_mean_success(make: Make, converge: Converge, returns: l
     converge(make(Exec, {**shell(f"exit {code}"), "returns": returns}))
 
 
-def test_another_exit_code_is_a_failure_with_what_was_printed(make: Make, converge: Converge) -> None:
+def test_unexpected_exit_code_is_a_failure_with_output(make: Make, converge: Converge) -> None:
     """The reference discards the output of a failed command."""
     with pytest.raises(ResourceError) as error:
         converge(make(Exec, {**shell("echo out; echo err >&2; exit 9"), "returns": [0, 2]}))
@@ -356,7 +356,7 @@ def test_in_noop_a_user_that_the_run_would_remove_is_missed(
 
 @pytest.mark.root
 @pytest.mark.attack("as-user.inherited")
-def test_a_command_of_a_user_has_nothing_of_puller_open_and_no_terminal(
+def test_command_of_a_user_inherits_no_descriptor_or_terminal(
     make: Make, converge: Converge, open_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret, report = open_directory / "secret", open_directory / "report"
@@ -364,24 +364,24 @@ def test_a_command_of_a_user_has_nothing_of_puller_open_and_no_terminal(
     secret.chmod(0o600)
     monkeypatch.setenv("CANARY", "canary")
     looking = "readlink /proc/self/fd/*; tr '\\0' '\\n' < /proc/self/environ; cut -d' ' -f7 /proc/self/stat"
-    asked = f"({looking}; cat /proc/$PPID/environ; echo seen) > {report} 2>/dev/null"
+    requested = f"({looking}; cat /proc/$PPID/environ; echo seen) > {report} 2>/dev/null"
     with secret.open() as stream:
         os.set_inheritable(stream.fileno(), True)
-        converge(make(Exec, {**shell(asked), "user": "nobody"}))
-    told = report.read_text()
-    assert "canary" not in told
-    assert str(secret) not in told
-    assert told.splitlines()[-2:] == ["0", "seen"]
+        converge(make(Exec, {**shell(requested), "user": "nobody"}))
+    reported = report.read_text()
+    assert "canary" not in reported
+    assert str(secret) not in reported
+    assert reported.splitlines()[-2:] == ["0", "seen"]
 
 
 @pytest.mark.root
 @pytest.mark.attack("secrets.arguments")
-def test_the_input_of_a_command_is_in_no_command_line_while_it_runs(
+def test_input_of_a_command_is_in_no_command_line(
     make: Make, converge: Converge, open_directory: Path
 ) -> None:
     report = open_directory / "report"
-    asked = f"cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ > {report} 2>/dev/null; cat > /dev/null"
-    converge(make(Exec, {**shell(asked), "user": "nobody", "stdin": "a-canary-of-input"}))
+    requested = f"cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ > {report} 2>/dev/null; cat > /dev/null"
+    converge(make(Exec, {**shell(requested), "user": "nobody", "stdin": "a-canary-of-input"}))
     assert b"/dev/null" in report.read_bytes()
     assert b"a-canary-of-input" not in report.read_bytes()
 
@@ -396,9 +396,9 @@ def test_a_directory_that_the_user_cannot_enter_is_a_failure(
     (open_directory / "closed/open").mkdir(parents=True)
     (open_directory / "closed").chmod(0o700)
     for cwd in ("closed", "closed/open"):
-        wanted = {"name": "true", "user": "nobody", "cwd": f"{open_directory}/{cwd}", **guards}
-        with pytest.raises(ResourceError, match=f"^cwd {wanted['cwd']} cannot be entered by user nobody$"):
-            converge(make(Exec, wanted))
+        desired = {"name": "true", "user": "nobody", "cwd": f"{open_directory}/{cwd}", **guards}
+        with pytest.raises(ResourceError, match=f"^cwd {desired['cwd']} cannot be entered by user nobody$"):
+            converge(make(Exec, desired))
     converge(make(Exec, {"name": "true", "user": "root", "cwd": f"{open_directory}/closed"}))
 
 

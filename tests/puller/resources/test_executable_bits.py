@@ -26,8 +26,8 @@ def file(target: Path, mode: str) -> dict[str, Any]:
 
 
 def tree(target: Path, mode: str) -> dict[str, Any]:
-    given = {**OURS, "ensure": "directory", "source": "tree", "recurse": True, "mode": mode}
-    return {"file": {str(target): given}}
+    provided = {**OURS, "ensure": "directory", "source": "tree", "recurse": True, "mode": mode}
+    return {"file": {str(target): provided}}
 
 
 def scaffold(target: Path, mode: str) -> dict[str, Any]:
@@ -135,7 +135,7 @@ CLAUSES = st.from_regex(r"[ugoa]{1,3}[-+=][rwxXst]{1,3}(,[ugoa]{1,3}[-+=][rwxXst
 
 
 @given(CLAUSES, st.integers(0, 0o7777), st.booleans())
-def test_a_copy_has_its_mode_after_one_run(changes: str, bits: int, is_program: bool) -> None:
+def test_copy_has_its_mode_after_a_single_run(changes: str, bits: int, is_program: bool) -> None:
     mode = FileMode.parse(changes)
     once = mode.over_copy(stat.S_IFREG | bits, is_program=is_program)
     assert mode.over_copy(stat.S_IFREG | once, is_program=is_program) == once

@@ -107,10 +107,10 @@ def make_owned(row: dict[str, Any], tmp_path: Path) -> list[str]:
 
 
 def context_of(manifest: Manifest, tmp_path: Path) -> Context:
-    parts = Parts(manifest, noop=False)
+    pieces = Parts(manifest, noop=False)
     files = BundleFiles.of(tmp_path / "web")
     return Context(
-        LocalSystem(), files, Scope({}, {}), lambda url: b"", {}, manifest.names_of, resources=parts.all
+        LocalSystem(), files, Scope({}, {}), lambda url: b"", {}, manifest.names_of, resources=pieces.all
     )
 
 
@@ -133,7 +133,9 @@ def test_purge_leaves_paths_of_the_type(
     purger = {purging: [{name: {**properties, "purge": True}}]}
     manifest = load(tmp_path, declared(type_name, tmp_path), purger)
     purge: Any = next(
-        one.properties for one in manifest.declarations if str(one.reference) == f"{purging}#{name}"
+        declaration.properties
+        for declaration in manifest.declarations
+        if str(declaration.reference) == f"{purging}#{name}"
     )
     resource: Resource[Any, Any] = kind(purge, context_of(manifest, tmp_path))
     actual = resource.look()
@@ -180,11 +182,15 @@ SPELLED = [(name, spelling) for name, row in ROWS.items() for spelling in row.ge
 
 
 def references(manifest: Manifest | HostCatalog, type_name: str) -> list[str]:
-    return [str(one.reference) for one in manifest.declarations if one.type.type_name == type_name]
+    return [
+        str(declaration.reference)
+        for declaration in manifest.declarations
+        if declaration.type.type_name == type_name
+    ]
 
 
 @pytest.mark.parametrize(("type_name", "spelling"), SPELLED)
-def test_two_spellings_are_one_resource(tmp_path: Path, type_name: str, spelling: str) -> None:
+def test_two_spellings_are_a_single_resource(tmp_path: Path, type_name: str, spelling: str) -> None:
     first, second = declared(type_name, tmp_path), declared(type_name, tmp_path, spelling)
     assert len(references(load(tmp_path, first, second), type_name)) == 1
     if type_name != "scaffold":  # A scaffold is rendered with the data of its bundle.
@@ -235,7 +241,7 @@ def is_same_object(row: dict[str, Any], name: str, other: str, path: str) -> boo
 
 @pytest.mark.parametrize(("type_name", "path", "other"), pairs())
 @pytest.mark.representatives(55)
-def test_resources_at_one_path_contradict_as_listed(
+def test_resources_at_a_path_contradict_as_listed(
     tmp_path: Path, type_name: str, path: str, other: str
 ) -> None:
     row = ROWS[type_name]

@@ -103,15 +103,15 @@ def file(**properties: Any) -> Declare:
 
 def tree(**properties: Any) -> Declare:
     def declare(place: Place, mode: str) -> dict[str, Any]:
-        given = {"ensure": "directory", "recurse": True, "owner": "root", "group": "root", "mode": mode}
-        return {"file": {str(place.path.parent): {**given, **properties}}}
+        provided = {"ensure": "directory", "recurse": True, "owner": "root", "group": "root", "mode": mode}
+        return {"file": {str(place.path.parent): {**provided, **properties}}}
 
     return declare
 
 
 def scaffold(place: Place, mode: str) -> dict[str, Any]:
-    given = {"source": "tree", "owner": "root", "group": "root", "mode": mode}
-    return {"scaffold": {str(place.path.parent): given}}
+    provided = {"source": "tree", "owner": "root", "group": "root", "mode": mode}
+    return {"scaffold": {str(place.path.parent): provided}}
 
 
 def scaffold_with_commands(place: Place, mode: str) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def held_open_any(path: Path) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.attack("races.held-open")
-def test_a_restored_file_is_not_written_by_its_owner_of_the_trial(place: Place) -> None:
+def test_trial_owner_cannot_write_a_restored_file(place: Place) -> None:
     """A trial release gave the program to a user. The rollback takes it back."""
     place.put(JOE, JOE, 0o755)
     copy = place.bundle / "copy"
@@ -314,7 +314,7 @@ def test_a_tree_gives_a_linked_file_a_new_inode(place: Place) -> None:
         ((0, 0, 0o700), (0, 0, 0o711), True),
     ],
 )
-def test_an_inode_is_kept_if_nobody_loses_the_right_to_write(
+def test_inode_stays_when_write_access_stays(
     before: tuple[int, int, int], after: tuple[int, int, int], is_new: bool, place: Place
 ) -> None:
     place.put(*before)
@@ -401,10 +401,10 @@ def test_the_attributes_of_an_unknown_owner_are_refused(place: Place) -> None:
     looked_at = system.lstat(path)
     assert looked_at is not None
     os.link(place.path, place.home / "second")
-    found = system.lstat(path)
-    assert found is not None
+    status = system.lstat(path)
+    assert status is not None
     with pytest.raises(ResourceError, match="has 2 names"):
-        system.set_attributes(path, Attributes(0, 0, 0o644), found)
+        system.set_attributes(path, Attributes(0, 0, 0o644), status)
 
 
 # Paths that a user can replace
@@ -436,9 +436,9 @@ def test_a_file_that_is_exchanged_is_not_kept_for_a_trial(place: Place) -> None:
     """A user moves a secret of root to a managed path, and would own its restored copy."""
     place.put(JOE, JOE, 0o644)
     system, path = LocalSystem(), str(place.path)
-    found = system.lstat(path)
+    status = system.lstat(path)
     secret = place.path.with_name("secret")
     secret.write_bytes(EVIL)
     os.replace(secret, place.path)
     with pytest.raises(ChangedMeanwhile):
-        b"".join(system.read_chunks(path, found))
+        b"".join(system.read_chunks(path, status))

@@ -87,9 +87,9 @@ def pack(path: Path, files: dict[str, bytes]) -> None:
 
 
 def picture(directory: Path) -> list[tuple[Any, ...]]:
-    found = [(path, path.lstat()) for path in [directory, *sorted(directory.rglob("*"))]]
+    status = [(path, path.lstat()) for path in [directory, *sorted(directory.rglob("*"))]]
     return [
-        (path, s.st_ino, s.st_mode, s.st_uid, s.st_gid, s.st_mtime_ns, s.st_ctime_ns) for path, s in found
+        (path, s.st_ino, s.st_mode, s.st_uid, s.st_gid, s.st_mtime_ns, s.st_ctime_ns) for path, s in status
     ]
 
 
@@ -163,7 +163,7 @@ EVERY: dict[str, Declare] = {
 @pytest.mark.attack("races.user-link")
 @pytest.mark.parametrize("declared", EVERY)
 @pytest.mark.representatives(11)
-def test_a_users_link_leads_nothing_to_a_directory_of_somebody_else(declared: str, place: Place) -> None:
+def test_user_link_into_a_foreign_directory_is_not_followed(declared: str, place: Place) -> None:
     place.joe("ln", "-s", place.victim, "site")
     assert_refused(
         place, EVERY[declared](place), "the link 'site' of user 65534 leads to a directory of user 0"
@@ -173,7 +173,7 @@ def test_a_users_link_leads_nothing_to_a_directory_of_somebody_else(declared: st
 @pytest.mark.attack("races.user-link")
 @pytest.mark.parametrize("declared", EVERY)
 @pytest.mark.representatives(11)
-def test_so_does_one_of_roots_that_the_user_has_moved_into_place(declared: str, place: Place) -> None:
+def test_root_link_moved_by_a_user_is_not_followed(declared: str, place: Place) -> None:
     """Only its parent directory distinguishes it from a link created by root."""
     (place.home / "mine").symlink_to(place.victim)
     place.joe("mv", "mine", "site")
@@ -185,15 +185,15 @@ def assert_refused(place: Place, resource: dict[str, Any], message: str) -> None
     """Check that the dry run and the real run fail with the same message and change nothing."""
     before = picture(place.home)
     dry, foretold = place.apply(resource, "--noop")
-    status, said = place.apply(resource)
-    assert f"{message}, so it is not followed" in said
+    status, output = place.apply(resource)
+    assert f"{message}, so it is not followed" in output
     assert (dry, status) == (4, 4)
     assert message in foretold
     assert picture(place.home) == before
 
 
 @pytest.mark.attack("races.user-link")
-def test_a_link_of_roots_with_a_second_name_is_that_of_who_has_given_it_the_name(place: Place) -> None:
+def test_root_link_with_a_second_name_belongs_to_the_linker(place: Place) -> None:
     """If hard links are not protected, any user can hard-link any symbolic link, even in a sticky directory."""
     place.home.chmod(0o1777)
     os.chown(place.home, 0, 0)
@@ -213,9 +213,7 @@ def test_a_link_of_roots_with_a_second_name_is_that_of_who_has_given_it_the_name
 
 @pytest.mark.attack("races.user-link")
 @pytest.mark.parametrize("mode", [0o775, 0o777, 0o757])
-def test_a_link_where_a_group_or_all_may_write_is_followed_only_to_what_they_may_write(
-    mode: int, place: Place
-) -> None:
+def test_link_in_a_writable_directory_leads_to_writable_paths(mode: int, place: Place) -> None:
     os.chown(place.home, 0, 50)
     place.home.chmod(mode)
     (place.home / "mine").symlink_to(place.victim)
@@ -242,21 +240,21 @@ def test_links_that_only_root_can_have_put_there_are_followed(place: Place) -> N
     assert resolve(str(place.directory / "site" / "new")) == str(place.directory / "real" / "new")
 
 
-def test_a_user_may_lead_to_what_is_theirs_and_to_all_that_is_below(place: Place) -> None:
+def test_user_link_to_own_directories_is_followed(place: Place) -> None:
     place.joe("mkdir", "data")
     place.joe("ln", "-s", "data", "site")
     (place.home / "data" / "conf").mkdir()
     assert place.apply(file("site/conf/app.conf", content="x")(place))[0] == 0
     assert (place.home / "data" / "conf" / "app.conf").read_text() == "x"
     (place.home / "data" / "foreign").write_text("x")
-    status, said = place.apply(scaffold("site", purge=True)(place))
-    assert (status, sorted(os.listdir(place.home / "data"))) == (0, ["app.conf"]), said
+    status, output = place.apply(scaffold("site", purge=True)(place))
+    assert (status, sorted(os.listdir(place.home / "data"))) == (0, ["app.conf"]), output
     assert (place.home / "site").is_symlink()
 
 
 @pytest.mark.attack("races.user-link")
 @pytest.mark.parametrize("key", ["source", "template"])
-def test_a_source_in_a_users_directory_leads_to_nothing_that_is_not_theirs(key: str, place: Place) -> None:
+def test_source_in_a_user_directory_stays_with_the_user(key: str, place: Place) -> None:
     """Root could read the target, and would copy it to a path that the user can read."""
     place.joe("ln", "-s", place.victim / "passwd", "motd")
     out = str(place.directory / "motd")
@@ -267,8 +265,8 @@ def test_a_source_in_a_users_directory_leads_to_nothing_that_is_not_theirs(key: 
 
 def assert_refused_as(place: Place, resource: dict[str, Any], message: str) -> None:
     for options in (("--noop",), ()):
-        status, said = place.apply(resource, *options)
-        assert message in said
+        status, output = place.apply(resource, *options)
+        assert message in output
         assert status == 4
 
 
@@ -320,7 +318,7 @@ WORK: dict[str, Declare] = {
 @pytest.mark.attack("races.swap")
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.representatives(5)
-def test_a_directory_that_a_user_replaces_by_a_link_at_any_step_leads_nothing_outside(
+def test_directory_swapped_at_any_step_leads_nothing_outside(
     work: str, place: Place, monkeypatch: pytest.MonkeyPatch, sweep: Sweep
 ) -> None:
     """The swap happens before each relevant system call, in one run after another."""
@@ -384,9 +382,7 @@ REAL_READLINK, REAL_RENAME = os.readlink, os.rename
 
 
 @pytest.mark.attack("races.swap")
-def test_a_new_directory_that_a_user_swaps_for_one_of_roots_is_not_given_away(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_swapped_new_directory_is_not_given_away(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Joe may rename root's directory in his home, but not read it."""
     secret = place.home / "secret"
     secret.mkdir(mode=0o700)
@@ -414,9 +410,7 @@ JOE_MAY_READ = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for e
 
 @pytest.mark.attack("modes.planted")
 @pytest.mark.parametrize(("owner", "is_kept"), [("root", False), ("nobody", True)])
-def test_the_access_control_list_of_a_file_of_somebody_else_is_not_kept(
-    owner: str, is_kept: bool, place: Place
-) -> None:
+def test_acl_of_a_foreign_file_is_not_kept(owner: str, is_kept: bool, place: Place) -> None:
     """Joe creates a file at the path of root's file, with an access control list that includes him."""
     place.joe("touch", "secret")
     os.setxattr(place.home / "secret", "system.posix_acl_access", JOE_MAY_READ)
@@ -426,7 +420,7 @@ def test_the_access_control_list_of_a_file_of_somebody_else_is_not_kept(
 
 
 @pytest.mark.attack("modes.planted")
-def test_nor_is_that_of_a_directory_of_theirs_given_to_what_is_made_in_it(place: Place) -> None:
+def test_default_acl_of_a_user_directory_is_not_inherited(place: Place) -> None:
     os.setxattr(place.home, "system.posix_acl_default", JOE_MAY_READ)
     for resource in (
         file("secret", content="for the group\n", mode="0640")(place),
@@ -457,8 +451,8 @@ def linked(place: Place) -> Iterator[Path]:
     (place.directory).chmod(0o755)
     os.link(shadow, place.home / "app.log")
     yield shadow
-    found = shadow.stat()
-    assert (found.st_uid, found.st_gid, found.st_mode & 0o7777) == (0, JOE, 0o660)
+    status = shadow.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (0, JOE, 0o660)
     assert shadow.read_text() == "root's secret\n"
 
 
@@ -481,19 +475,17 @@ def test_a_file_with_other_names_is_not_given_to_anybody(given: str, place: Plac
 
 @pytest.mark.attack("races.hard-link-given")
 @pytest.mark.parametrize("content", ["x\n", "root's secret\n"])
-def test_where_the_content_is_known_a_file_of_its_own_takes_its_place(
-    content: str, place: Place, linked: Path
-) -> None:
+def test_file_with_known_content_is_replaced_by_a_new_inode(content: str, place: Place, linked: Path) -> None:
     resource = file("app.log", owner="nobody", content=content)(place)
     assert "Would have updated the file" in place.apply(resource, "--noop")[1]
     assert place.apply(resource)[0] == 0
-    found = (place.home / "app.log").stat()
-    assert (found.st_uid, found.st_nlink) == (JOE, 1)
+    status = (place.home / "app.log").stat()
+    assert (status.st_uid, status.st_nlink) == (JOE, 1)
     assert place.apply(resource, "--detailed-exitcodes")[0] == 0
 
 
 @pytest.mark.attack("races.hard-link-given")
-def test_the_file_of_an_archive_with_other_names_is_not_given_to_anybody(place: Place, linked: Path) -> None:
+def test_archive_file_with_several_links_changes_no_owner(place: Place, linked: Path) -> None:
     os.link(linked, place.home / "app.tar")
     properties = {"url": "http://127.0.0.1:9/app.tar", "owner": "nobody", "group": "nogroup"}
     resource = {"archive": {str(place.home / "app.tar"): properties}}

@@ -35,7 +35,7 @@ CASES: dict[str, dict[str, object]] = {
 
 def codes(directory: Path, resource: dict[str, object]) -> set[ProblemCode]:
     (directory / MANIFEST).write_text(
-        json.dumps({"resources": [{kind: [one] for kind, one in resource.items()}]})
+        json.dumps({"resources": [{kind: [item] for kind, item in resource.items()}]})
     )
     linted = lint_bundle(ManifestSource(directory / MANIFEST, MANIFEST), Inputs({}, {}))
     return {problem.code for problem in linted.errors()}

@@ -39,8 +39,8 @@ def outside(tmp_path: Path) -> Iterator[Path]:
 
 
 def picture(directory: Path) -> list[tuple[Any, ...]]:
-    found = [directory, *sorted(directory.rglob("*"))]
-    states = [(path, path.lstat()) for path in found]
+    results = [directory, *sorted(directory.rglob("*"))]
+    states = [(path, path.lstat()) for path in results]
     return [
         (
             path,
@@ -79,23 +79,23 @@ CHANGES: dict[str, Callable[[LocalSystem, str, os.stat_result], None]] = {
 
 
 def look(system: LocalSystem, path: str) -> os.stat_result:
-    found = system.lstat(path)
-    assert found is not None
-    return found
+    status = system.lstat(path)
+    assert status is not None
+    return status
 
 
 @pytest.mark.attack("races.parent")
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_parent_that_becomes_a_link_after_the_look_leads_nothing_outside(
+def test_parent_swapped_after_the_check_leads_nothing_outside(
     change: str, tmp_path: Path, outside: Path
 ) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "x").write_text("old")
     system, path = LocalSystem(), str(tmp_path / "here" / "x")
-    found = look(system, path)
+    result = look(system, path)
     swap(tmp_path / "here", outside)
     with pytest.raises(ChangedMeanwhile):
-        CHANGES[change](system, path, found)
+        CHANGES[change](system, path, result)
     assert (tmp_path / "moved" / "x").read_text() == "old"
 
 
@@ -108,7 +108,7 @@ def test_a_parent_that_becomes_a_link_after_the_look_leads_nothing_outside(
     ],
     ids=["file", "directory"],
 )
-def test_what_is_new_is_made_in_the_directory_in_which_it_was_missed(
+def test_new_file_is_made_in_the_checked_directory(
     make: Callable[[LocalSystem, str], None], tmp_path: Path, outside: Path
 ) -> None:
     (tmp_path / "here").mkdir()
@@ -122,14 +122,14 @@ def test_what_is_new_is_made_in_the_directory_in_which_it_was_missed(
 
 @pytest.mark.attack("races.parent")
 @pytest.mark.parametrize("step", ["open", "fchown", "fchmod", "write", "fsync", "rename"])
-def test_a_parent_that_becomes_a_link_at_any_step_of_writing_leads_nothing_outside(
+def test_parent_swapped_while_writing_leads_nothing_outside(
     step: str, tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file is written in the open directory, whatever its path leads to by then."""
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "x").write_text("old")
     system, path = LocalSystem(), str(tmp_path / "here" / "x")
-    found = system.lstat(path)
+    status = system.lstat(path)
     real = getattr(os, step)
     opened: list[tuple[Any, ...]] = []
 
@@ -141,7 +141,7 @@ def test_a_parent_that_becomes_a_link_at_any_step_of_writing_leads_nothing_outsi
         return real(*arguments, **named)
 
     monkeypatch.setattr(os, step, swapping)
-    system.replace_file(path, [b"new"], OURS, found)
+    system.replace_file(path, [b"new"], OURS, status)
     assert opened
     assert (tmp_path / "moved" / "x").read_text() == "new"
 
@@ -150,19 +150,17 @@ def test_a_parent_that_becomes_a_link_at_any_step_of_writing_leads_nothing_outsi
 def test_a_target_that_becomes_a_link_is_not_written_through(tmp_path: Path, outside: Path) -> None:
     system, path = LocalSystem(), str(tmp_path / "x")
     (tmp_path / "x").write_text("old")
-    found = look(system, path)
+    result = look(system, path)
     (tmp_path / "x").unlink()
     (tmp_path / "x").symlink_to(outside / "x")
     for change in CHANGES.values():
         with pytest.raises(ChangedMeanwhile, match="was replaced by somebody else"):
-            change(system, path, found)
+            change(system, path, result)
     assert (tmp_path / "x").is_symlink()
 
 
 @pytest.mark.attack("races.link")
-def test_a_link_that_was_looked_at_is_replaced_and_what_it_leads_to_stays(
-    tmp_path: Path, outside: Path
-) -> None:
+def test_checked_link_is_replaced_and_its_target_stays(tmp_path: Path, outside: Path) -> None:
     system, path = LocalSystem(), str(tmp_path / "x")
     (tmp_path / "x").symlink_to(outside / "x")
     system.replace_file(path, [b"new"], OURS, system.lstat(path))
@@ -182,12 +180,12 @@ def test_another_name_of_the_file_keeps_the_old_content_and_mode(tmp_path: Path)
 
 
 @pytest.mark.attack("races.writer")
-def test_readers_and_another_writer_see_old_or_new_and_never_a_part(tmp_path: Path) -> None:
+def test_readers_and_writers_see_old_or_new_content(tmp_path: Path) -> None:
     """Another process replaces the file concurrently. Readers see the content of one of both writers."""
     path = tmp_path / "x"
     contents = {bytes([letter]) * 300_000 for letter in b"ab"}
     path.write_bytes(min(contents))
-    seen: set[bytes] = set()
+    visited: set[bytes] = set()
     done = threading.Event()
 
     def write(content: bytes) -> None:
@@ -196,7 +194,7 @@ def test_readers_and_another_writer_see_old_or_new_and_never_a_part(tmp_path: Pa
 
     def read() -> None:
         while not done.is_set():
-            seen.add(path.read_bytes())
+            visited.add(path.read_bytes())
 
     writers = [threading.Thread(target=write, args=(content,)) for content in contents]
     reader = threading.Thread(target=read)
@@ -206,19 +204,19 @@ def test_readers_and_another_writer_see_old_or_new_and_never_a_part(tmp_path: Pa
         thread.join()
     done.set()
     reader.join()
-    assert seen <= contents
+    assert visited <= contents
     assert [name.name for name in tmp_path.iterdir()] == ["x"]
 
 
 @pytest.mark.attack("races.writer")
-def test_what_another_writer_has_put_there_after_the_look_is_not_lost(tmp_path: Path) -> None:
+def test_file_of_another_writer_after_the_check_is_kept(tmp_path: Path) -> None:
     system, path = LocalSystem(), str(tmp_path / "x")
     (tmp_path / "x").write_text("old")
-    found = system.lstat(path)
+    status = system.lstat(path)
     with open(path, "a") as stream:
         stream.write(" and more")
     with pytest.raises(ChangedMeanwhile):
-        system.replace_file(path, [b"new"], OURS, found)
+        system.replace_file(path, [b"new"], OURS, status)
     assert (tmp_path / "x").read_text() == "old and more"
 
 
@@ -228,9 +226,7 @@ def test_what_another_writer_has_put_there_after_the_look_is_not_lost(tmp_path: 
 @pytest.mark.attack("races.parent")
 @pytest.mark.root
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_link_of_a_user_leads_nothing_to_a_directory_of_somebody_else(
-    change: str, tmp_path: Path, outside: Path
-) -> None:
+def test_user_link_into_a_foreign_directory_is_refused(change: str, tmp_path: Path, outside: Path) -> None:
     """The link exists before the check. Only its owner distinguishes it from a link of the administrator."""
     link = tmp_path / "home"
     link.symlink_to(outside)
@@ -241,7 +237,7 @@ def test_a_link_of_a_user_leads_nothing_to_a_directory_of_somebody_else(
 
 
 @pytest.mark.root
-def test_a_link_of_a_user_to_a_directory_of_their_own_is_followed(tmp_path: Path) -> None:
+def test_user_link_to_an_own_directory_is_followed(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "home").symlink_to("data")
     for path in ("data", "home"):
@@ -253,7 +249,7 @@ def test_a_link_of_a_user_to_a_directory_of_their_own_is_followed(tmp_path: Path
 @pytest.mark.attack("races.parent")
 @pytest.mark.root
 @pytest.mark.parametrize("chain", [["a", "b"], ["b", "a"]])
-def test_one_link_of_a_user_among_others_is_enough(chain: list[str], tmp_path: Path, outside: Path) -> None:
+def test_single_user_link_in_a_chain_is_enough(chain: list[str], tmp_path: Path, outside: Path) -> None:
     first, second = (tmp_path / name for name in chain)
     first.symlink_to(second)
     second.symlink_to(outside)
@@ -275,7 +271,7 @@ def test_every_other_path_leads_where_the_kernel_says(path: str, tmp_path: Path)
         assert os.path.samestat(os.fstat(descriptor), os.stat(os.path.join(tmp_path, path)))
 
 
-def test_links_in_a_circle_and_what_is_no_directory_are_errors_with_the_path(tmp_path: Path) -> None:
+def test_link_cycles_and_non_directories_are_errors_by_path(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to("circle")
     (tmp_path / "file").touch()
     for name, message in {
@@ -362,7 +358,7 @@ def test_a_file_is_never_wider_than_its_final_mode(
 
 @pytest.mark.attack("modes.managed")
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
-def test_the_access_control_list_of_the_old_file_opens_the_new_one_to_nobody(
+def test_acl_of_the_old_file_is_not_transferred(
     mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, system = tmp_path / "x", LocalSystem()
@@ -383,8 +379,8 @@ def test_the_access_control_list_of_the_old_file_opens_the_new_one_to_nobody(
     new = [(call, stat.S_IMODE(found.st_mode)) for call, _, found in seen if found.st_ino != inode]
     assert [(call, oct(wider)) for call, wider in new if wider & ~mode] == []
     assert stat.S_IMODE(path.stat().st_mode) == mode
-    kept = os.getxattr(path, "system.posix_acl_access")
-    assert struct.pack("<HHi", 2, 6, SOMEBODY) in kept, (
+    remaining = os.getxattr(path, "system.posix_acl_access")
+    assert struct.pack("<HHi", 2, 6, SOMEBODY) in remaining, (
         "who was named is still named, as far as the mode allows"
     )
 
@@ -410,17 +406,17 @@ def test_a_directory_is_never_wider_than_its_final_mode(
 @pytest.mark.root
 @pytest.mark.parametrize("mode", [0o4755, 0o600, 0o640])
 @pytest.mark.parametrize("old", [0o4755, 0o644, 0o666])
-def test_between_two_owners_nobody_may_do_more_than_under_either(
+def test_change_of_owner_never_widens_permissions(
     mode: int, old: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, system = tmp_path / "x", LocalSystem()
     path.write_text("content")
     path.chmod(old)
-    found = system.lstat(str(path))
-    assert found is not None
+    status = system.lstat(str(path))
+    assert status is not None
     attributes = Attributes(SOMEBODY, SOMEBODY, mode)
-    seen = watched(tmp_path, monkeypatch, lambda: system.set_attributes(str(path), attributes, found))
+    visited = watched(tmp_path, monkeypatch, lambda: system.set_attributes(str(path), attributes, status))
     assert stat.S_IMODE(path.stat().st_mode) == mode
-    for call, _, state in seen:
+    for call, _, state in visited:
         allowed = old if state.st_uid == 0 else mode
         assert not stat.S_IMODE(state.st_mode) & ~allowed, (call, oct(state.st_mode))

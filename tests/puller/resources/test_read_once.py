@@ -35,7 +35,7 @@ def passwd(tmp_path: Path) -> Path:
     return path
 
 
-def test_many_looks_are_one_reading_while_nothing_is_changed(passwd: Path) -> None:
+def test_repeated_reads_share_a_reading_without_changes(passwd: Path) -> None:
     readings = Readings(passwd)
     assert [readings.now() for _ in range(1000)] == [[b"root"]] * 1000
     assert len(readings.parsed) == 1
@@ -49,7 +49,7 @@ def test_a_change_of_something_else_reads_nothing_again(passwd: Path) -> None:
     assert len(readings.parsed) == 1
 
 
-def test_after_a_change_a_file_that_is_another_one_is_read_again(passwd: Path) -> None:
+def test_changed_file_is_read_again(passwd: Path) -> None:
     readings = Readings(passwd)
     readings.now()
     passwd.write_bytes(b"root alice")
@@ -57,7 +57,7 @@ def test_after_a_change_a_file_that_is_another_one_is_read_again(passwd: Path) -
     assert readings.now() == [b"root alice"]
 
 
-def test_a_file_that_is_not_there_is_not_among_the_contents_until_it_is(passwd: Path) -> None:
+def test_missing_file_is_not_among_the_contents(passwd: Path) -> None:
     shadow = passwd.with_name("shadow")
     readings = Readings(passwd, shadow)
     assert readings.now() == [b"root"]
@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there_is_not_among_the_contents_until_it_is(passwd: 
     assert readings.now() == [b"root", b"hash"]
 
 
-def test_what_cannot_be_read_is_an_error_and_not_absent(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error_and_not_absent(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         Readings(tmp_path).now()
 

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher
 
 
-def test_a_bundle_for_a_newer_agent_is_rejected_before_anything_is_changed(
-    settled: Host, publisher: Publisher
-) -> None:
+def test_bundle_for_a_newer_agent_is_refused_at_once(settled: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", f'requires: {{puller: ">=999"}}\n{STORY}')
     for _ in range(2):
         outcome = settled.run()
@@ -35,7 +33,7 @@ def test_a_bundle_for_a_newer_agent_is_rejected_before_anything_is_changed(
     settled.assert_enforces("1.2.0")
 
 
-def test_a_run_in_the_place_of_a_version_that_does_not_start_says_so_and_does_the_work(
+def test_fallback_for_a_broken_agent_version_is_reported(
     settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentence = "version 2.0 does not start: ImportError: gone; 1.0 is used in its place"
@@ -52,7 +50,7 @@ def test_a_run_in_the_place_of_a_version_that_does_not_start_says_so_and_does_th
     assert settled.run().status == 0
 
 
-def test_a_run_takes_the_launchers_note_away_when_it_has_come_to_its_end(
+def test_completed_run_removes_the_launcher_note(
     settled: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only a bug leaves the note. Child processes do not get ``PULLER_BEGUN``."""

@@ -69,10 +69,10 @@ def server() -> Iterator[FileServer]:
 @pytest.fixture(params=STYLES)
 def release(request: pytest.FixtureRequest, server: FileServer, publisher: Publisher) -> Callable[..., None]:
     """Return a function that publishes a version whose health check exits with ``code``."""
-    name, more = STYLES[request.param]
+    name, additional = STYLES[request.param]
 
     def publish(version: str, code: int = 0) -> None:
-        own = "\n          ".join(more.strip("{}").split(", "))
+        own = "\n          ".join(additional.strip("{}").split(", "))
         text = DECLARED.replace("MORE", own).replace("NAME", name).replace("URL", server.url)
         publisher.publish(version, text.replace("SHA256", SHA256[version]).replace("CODE", str(code)))
 
@@ -127,9 +127,7 @@ def test_a_rollback_brings_the_archive_of_the_release_before(
 
 
 @pytest.mark.representatives(1)
-def test_a_release_that_fails_its_check_is_undone_with_its_archive(
-    host: Host, release: Callable[..., None]
-) -> None:
+def test_failed_release_is_undone_with_its_archive(host: Host, release: Callable[..., None]) -> None:
     release("1.0.0")
     assert host.run().status == 0
     release("1.1.0", code=2)
@@ -138,7 +136,7 @@ def test_a_release_that_fails_its_check_is_undone_with_its_archive(
 
 
 @pytest.mark.parametrize("release", ["by name, cleaned up"], indirect=True)
-def test_explain_says_what_the_directory_holds(
+def test_explain_shows_the_content_of_the_directory(
     host: Host, execute: Execute, release: Callable[..., None]
 ) -> None:
     release("1.0.0")

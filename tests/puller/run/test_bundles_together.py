@@ -61,8 +61,8 @@ class Fleet:
 
     def events(self, name: str) -> dict[str, str]:
         """Return states of the resources of one bundle, by alias or name."""
-        (found,) = (bundle for bundle in self.host.report()["bundles"] if bundle["name"] == name)
-        return {event.get("alias") or event["name"]: event["state"] for event in found.get("events", ())}
+        (result,) = (bundle for bundle in self.host.report()["bundles"] if bundle["name"] == name)
+        return {event.get("alias") or event["name"]: event["state"] for event in result.get("events", ())}
 
     def read(self, name: str) -> str:
         return (self.host.machine / name).read_text()
@@ -93,9 +93,7 @@ def fleet(host: Host, publisher: Publisher) -> Fleet:
 
 @pytest.mark.parametrize("order", list(permutations(["a", "b", "c"])), ids=" ".join)
 @pytest.mark.representatives(1)
-def test_what_bundles_declare_alike_is_one_resource_of_the_first(
-    fleet: Fleet, order: tuple[str, ...]
-) -> None:
+def test_equal_declarations_belong_to_the_first_bundle(fleet: Fleet, order: tuple[str, ...]) -> None:
     for name in order:
         own = file(f"of {name}", name)
         fleet.publish(name, "1.0.0", file("motd", "hello"), own, reload(f"tell {name}", "file#motd"))
@@ -109,7 +107,7 @@ def test_what_bundles_declare_alike_is_one_resource_of_the_first(
     fleet.assert_in_order()
 
 
-def test_requirements_of_every_bundle_count_for_what_they_share(fleet: Fleet) -> None:
+def test_shared_resource_has_requirements_of_all_bundles(fleet: Fleet) -> None:
     """The second bundle requires a command before a file that both bundles declare."""
     fleet.publish("a", "1.0.0", file("motd", "hello"))
     fleet.publish("b", "1.0.0", execute("before"), file("motd", "hello", require=["exec#before"]))
@@ -125,15 +123,17 @@ def test_requirements_of_every_bundle_count_for_what_they_share(fleet: Fleet) ->
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
-def test_what_contradicts_is_found_before_anything_is_changed(fleet: Fleet, first: str) -> None:
+def test_contradictions_are_found_before_any_change(fleet: Fleet, first: str) -> None:
     fleet.publish("a", "1.0.0", file("motd", "of a"))
     fleet.publish("b", "1.0.0", file("other", "of b"), file("motd", "of b"))
     second = "b" if first == "a" else "a"
     fleet.follow(first, second)
     outcome = fleet.host.run()
     assert outcome.status == 13
-    what = rf"{second}-1\.0\.0/manifest\.yaml:1: .*declared twice, first at {first}-1\.0\.0/manifest\.yaml:1"
-    assert re.search(rf"{what}.*content is 'of {second}' here and 'of {first}' there", outcome.output)
+    detail = (
+        rf"{second}-1\.0\.0/manifest\.yaml:1: .*declared twice, first at {first}-1\.0\.0/manifest\.yaml:1"
+    )
+    assert re.search(rf"{detail}.*content is 'of {second}' here and 'of {first}' there", outcome.output)
     assert fleet.enforced() == {first: "1.0.0", second: None}
     assert fleet.read("motd") == f"of {first}"
     assert (fleet.host.machine / "other").exists() is (first == "b")
@@ -141,7 +141,7 @@ def test_what_contradicts_is_found_before_anything_is_changed(fleet: Fleet, firs
     assert fleet.read("motd") == f"of {first}"
 
 
-def test_the_last_good_version_takes_the_place_of_a_release_that_contradicts(fleet: Fleet) -> None:
+def test_last_good_version_replaces_a_contradicting_release(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("motd", "of a"))
     fleet.publish("b", "1.0.0", file("other", "one"))
     fleet.follow("a", "b")
@@ -156,7 +156,7 @@ def test_the_last_good_version_takes_the_place_of_a_release_that_contradicts(fle
     assert fleet.read("other") == "three"
 
 
-def test_a_release_of_the_first_bundle_does_not_take_the_second_out_of_force(fleet: Fleet) -> None:
+def test_release_of_a_bundle_keeps_other_bundles_enforced(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("other", "one"))
     fleet.publish("b", "1.0.0", file("motd", "of b"))
     fleet.follow("a", "b")
@@ -192,7 +192,7 @@ def test_a_bundle_follows_the_resources_of_those_before_it(fleet: Fleet) -> None
     fleet.assert_in_order()
 
 
-def test_a_name_of_its_own_comes_before_one_of_another_bundle(fleet: Fleet) -> None:
+def test_own_name_precedes_a_name_of_another_bundle(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("one", "1", alias="conf"))
     fleet.publish("b", "1.0.0", file("two", "2", alias="conf"), reload("reload", "file#conf"))
     fleet.follow("a", "b")
@@ -217,7 +217,7 @@ def test_a_reference_to_a_bundle_that_is_not_before_is_refused(fleet: Fleet, ord
     assert fleet.enforced()["b"] is None
 
 
-def test_a_bundle_that_leaves_takes_what_others_refer_to_with_it(fleet: Fleet) -> None:
+def test_removed_bundle_removes_references_to_it(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("conf", "one"))
     fleet.publish("b", "1.0.0", reload("reload", "file#conf"), file("other", "1"))
     fleet.follow("a", "b")
@@ -231,7 +231,7 @@ def test_a_bundle_that_leaves_takes_what_others_refer_to_with_it(fleet: Fleet) -
     assert fleet.read("other") == "2"
 
 
-def test_what_left_with_its_bundle_belongs_to_the_next_that_declares_it(fleet: Fleet) -> None:
+def test_leftover_belongs_to_the_next_declaring_bundle(fleet: Fleet) -> None:
     for name in ("a", "b"):
         fleet.publish(name, "1.0.0", file("motd", "hello"), reload("tell", "file#motd", command="false"))
     fleet.follow("a", "b")
@@ -267,7 +267,7 @@ def checked(name: str, path: str, **more: Any) -> dict[str, Any]:
     return execute(name, creates="/", health_checks=[check], **more)
 
 
-def test_a_release_that_breaks_the_health_of_another_bundle_is_given_up(fleet: Fleet) -> None:
+def test_release_that_breaks_another_bundle_is_abandoned(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("conf", "good"))
     fleet.publish("b", "1.0.0", reload("web", "file#conf", health_checks=[
         {"command": wants("conf")}
@@ -285,7 +285,7 @@ def test_a_release_that_breaks_the_health_of_another_bundle_is_given_up(fleet: F
     fleet.assert_held()
 
 
-def test_of_two_releases_the_one_that_fails_goes_and_the_other_stays(fleet: Fleet) -> None:
+def test_failed_release_goes_and_the_other_stays(fleet: Fleet) -> None:
     for name in ("a", "b"):
         fleet.publish(name, "1.0.0", file(f"of {name}", "good"), checked(f"check {name}", f"of\\ {name}"))
     fleet.follow("a", "b")
@@ -301,7 +301,7 @@ def test_of_two_releases_the_one_that_fails_goes_and_the_other_stays(fleet: Flee
     fleet.assert_held()
 
 
-def test_a_release_that_needs_what_was_given_up_waits_for_it(fleet: Fleet) -> None:
+def test_release_waits_for_an_abandoned_dependency(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("conf", "good"), checked("check", "conf"))
     fleet.publish("b", "1.0.0", file("other", "1"))
     fleet.follow("a", "b")
@@ -317,7 +317,7 @@ def test_a_release_that_needs_what_was_given_up_waits_for_it(fleet: Fleet) -> No
     assert fleet.read("other") == "2"
 
 
-def test_a_rollback_by_hand_of_one_of_two_leaves_the_other(fleet: Fleet) -> None:
+def test_manual_rollback_of_a_bundle_leaves_the_other(fleet: Fleet) -> None:
     for version in ("1.0.0", "1.1.0"):
         for name in ("a", "b"):
             fleet.publish(name, version, file(f"of {name}", version), file("shared", "same"))
@@ -329,7 +329,7 @@ def test_a_rollback_by_hand_of_one_of_two_leaves_the_other(fleet: Fleet) -> None
     assert (fleet.read("of a"), fleet.read("of b")) == ("1.0.0", "1.1.0")
 
 
-def test_a_dry_run_foretells_what_bundles_do_together(fleet: Fleet) -> None:
+def test_noop_predicts_bundles_together(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("conf", "one"))
     fleet.publish("b", "1.0.0", reload("reload", "file#conf"), file("conf", "one"))
     fleet.follow("a", "b")
@@ -342,9 +342,7 @@ def test_a_dry_run_foretells_what_bundles_do_together(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("killer", ["a", "b"])
 @pytest.mark.representatives(1)
-def test_of_two_on_trial_only_the_one_that_was_reached_is_given_up_for_runs_that_were_killed(
-    fleet: Fleet, killer: str
-) -> None:
+def test_killed_runs_count_for_the_reached_trial_only(fleet: Fleet, killer: str) -> None:
     for name in ("a", "b"):
         fleet.publish(name, "1.0.0", file(f"of {name}", "1"))
     fleet.follow("a", "b")
@@ -364,7 +362,7 @@ def test_of_two_on_trial_only_the_one_that_was_reached_is_given_up_for_runs_that
 
 
 @pytest.mark.everything
-def test_a_release_that_kills_by_what_it_shares_is_given_up_as_well(fleet: Fleet) -> None:
+def test_release_that_kills_by_a_shared_resource_is_abandoned(fleet: Fleet) -> None:
     """All resources of bundle b also belong to bundle a, which comes first."""
     fleet.publish("a", "1.0.0", execute("shared", unless="true"))
     fleet.publish("b", "1.0.0", execute("shared", unless="true"))
@@ -394,7 +392,7 @@ def test_a_contradiction_shows_no_credentials_of_a_url(fleet: Fleet) -> None:
 # Output for authors and operators
 
 
-def test_explain_tells_a_shared_resource_once_with_all_its_places_and_links(fleet: Fleet) -> None:
+def test_explain_lists_a_shared_resource_once(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("motd", "hello"))
     fleet.publish("b", "1.0.0", file("motd", "hello"), reload("tell", "file#motd"))
     fleet.follow("a", "b")
@@ -416,26 +414,24 @@ def test_lint_checks_a_bundle_with_those_that_come_before_it(tmp_path: Path, exe
         (tmp_path / name / "manifest.yaml").write_text(manifest(*resources))
     base = str(tmp_path / "base")
     facts = ("--fact", "machine=/srv")
-    status, said = execute("lint", str(tmp_path / "fits"), *facts)
+    status, output = execute("lint", str(tmp_path / "fits"), *facts)
     assert status == 1
-    assert "are known by --with BUNDLE" in said
+    assert "are known by --with BUNDLE" in output
     assert execute("lint", str(tmp_path / "fits"), "--with", base, *facts)[0] == 0
     assert execute("lint", str(tmp_path / "contradicts"), *facts)[0] == 0
-    status, said = execute("lint", str(tmp_path / "contradicts"), "--with", base, *facts)
+    status, output = execute("lint", str(tmp_path / "contradicts"), "--with", base, *facts)
     assert status == 1
-    assert "content is 'of another' here and 'of base' there" in said
+    assert "content is 'of another' here and 'of base' there" in output
     assert execute("render", str(tmp_path / "fits"), *facts)[0] == 13
     status, shown = execute("render", str(tmp_path / "fits"), "--with", base, "--format", "json", *facts)
-    assert (status, [list(one) for one in json.loads(shown)["resources"]]) == (0, [["exec"]])
+    assert (status, [list(load) for load in json.loads(shown)["resources"]]) == (0, [["exec"]])
     for subject in ("exec#tell", "file#/srv/motd"):
         assert execute("explain", subject, str(tmp_path / "fits"), "--with", base, *facts)[0] == 0
-    status, said = execute("explain", "exec#tell", "--with", base)
-    assert (status, "--with is for a SOURCE" in said) == (64, True)
+    status, output = execute("explain", "exec#tell", "--with", base)
+    assert (status, "--with is for a SOURCE" in output) == (64, True)
 
 
-def test_what_is_applied_by_hand_may_be_applied_with_what_comes_before_it(
-    tmp_path: Path, execute: Execute
-) -> None:
+def test_manual_apply_may_include_prerequisites(tmp_path: Path, execute: Execute) -> None:
     (tmp_path / "machine").mkdir()
     for name, resources in {
         "base": [file("motd", "of base")],
@@ -447,17 +443,17 @@ def test_what_is_applied_by_hand_may_be_applied_with_what_comes_before_it(
         )
     words = (str(tmp_path / "shop"), "--fact", f"machine={tmp_path}/machine")
     assert execute("apply", *words)[0] == 13
-    status, said = execute("apply", *words, "--with", str(tmp_path / "base"))
+    status, output = execute("apply", *words, "--with", str(tmp_path / "base"))
     assert status == 0
-    assert [word for word in said.split("\n") if word[:5] in ("begin", "end b", "end s")] == [
+    assert [word for word in output.split("\n") if word[:5] in ("begin", "end b", "end s")] == [
         "begin base", "begin shop", "end base", "end shop",
     ]  # fmt: skip
-    assert "2 resources, 0 stable, 1 changed, 1 refreshed" in said
+    assert "2 resources, 0 stable, 1 changed, 1 refreshed" in output
     assert (tmp_path / "machine/said").read_text() == "tell\n"
     assert "2 stable" in execute("apply", *words, "--with", str(tmp_path / "base"))[1]
 
 
-def test_a_bundle_is_judged_by_what_it_undoes(fleet: Fleet) -> None:
+def test_bundle_is_judged_by_its_undone_changes(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("conf", "one"))
     fleet.publish("b", "1.0.0", file("other", "one"))
     fleet.follow("a", "b")

@@ -60,9 +60,7 @@ def test_while_the_site_is_away_the_bundle_before_it_is_enforced(updated: Host, 
     updated.assert_enforces("1.1.0")
 
 
-def test_without_another_bundle_nothing_is_applied_that_was_not_published(
-    settled: Host, web: WebServer
-) -> None:
+def test_without_another_bundle_only_published_files_apply(settled: Host, web: WebServer) -> None:
     garble(settled)
     web.stop()
     (settled.machine / "motd").unlink()
@@ -85,9 +83,7 @@ def test_status_tells_it_and_looking_changes_nothing(updated: Host) -> None:
     assert sorted((path, path.lstat().st_mtime_ns) for path in updated.state.rglob("*")) == before
 
 
-def test_while_nothing_is_applied_no_other_bundle_is_said_to_be_enforced(
-    updated: Host, web: WebServer, execute: Execute
-) -> None:
+def test_unapplied_run_reports_no_enforced_bundle(updated: Host, web: WebServer, execute: Execute) -> None:
     garble(updated)
     web.stop()
     execute("disable", "--reason", "an audit", "--config", str(updated.configuration))
@@ -95,8 +91,8 @@ def test_while_nothing_is_applied_no_other_bundle_is_said_to_be_enforced(
     updated.assert_told(TOLD, outcome)
     assert (updated.machine / "motd").read_text() == "Hello from 1.1.0\n"
     assert updated.enforced is None
-    _, said = execute("status", "--config", str(updated.configuration))
-    assert "\nweb: the enforced version cannot be used\n" in said
+    _, output = execute("status", "--config", str(updated.configuration))
+    assert "\nweb: the enforced version cannot be used\n" in output
 
 
 def test_damage_never_leads_to_a_bundle_in_quarantine(
@@ -119,7 +115,7 @@ def test_damage_never_leads_to_a_bundle_in_quarantine(
     updated.assert_enforces("1.0.0")
 
 
-def test_a_damaged_link_on_a_full_disk_is_no_reason_to_enforce_nothing(
+def test_damaged_link_on_a_full_disk_still_enforces(
     settled: Host, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (settled.state / "bundles/web/current").unlink()

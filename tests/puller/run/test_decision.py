@@ -44,8 +44,8 @@ ROWS = table("result")
 def fallback_of(situation: Situation, version: Version | None) -> Version | None:
     """Return the version to return to, as the documentation defines it."""
     sha256 = version.sha256 if version else ""
-    others = [one for one in (situation.good, situation.previous) if one and one.sha256 != sha256]
-    return next((one for one in others if not one.quarantined), None)
+    others = [other for other in (situation.good, situation.previous) if other and other.sha256 != sha256]
+    return next((other for other in others if not other.quarantined), None)
 
 
 def candidate_of(situation: Situation) -> Version | None:
@@ -137,7 +137,7 @@ def test_decision_after_applying_is_that_of_the_table(result: Result) -> None:
             assert decide(situation) == decision_of_table(situation), situation
 
 
-def test_every_value_of_a_version_is_one_of_the_states() -> None:
+def test_every_value_of_a_version_is_a_state() -> None:
     good = Version("good", Usability.FITS)
     for usability, quarantined, interruptions in product(Usability, (False, True), range(4)):
         version = Version("new", usability, quarantined, interruptions)

@@ -65,11 +65,11 @@ def apply(manifest: Path) -> list[str]:
 
 def sizes(directory: Path) -> set[int]:
     """Return the sizes of all files outside of the server's directory."""
-    found = set()
+    results = set()
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):  # a temporary file has its final name
-            found.add(0 if directory / "www" in path.parents else path.stat().st_size)
-    return found
+            results.add(0 if directory / "www" in path.parents else path.stat().st_size)
+    return results
 
 
 def silent_at(server: MoodyServer, number: int) -> None:
@@ -80,7 +80,7 @@ def silent_at(server: MoodyServer, number: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.representatives(1)
-def test_ctrl_c_ends_the_download_of_an_archive_at_once_and_says_how_far_it_came(
+def test_interrupt_ends_an_archive_download_with_progress(
     manifest: Path, server: MoodyServer, number: signal.Signals
 ) -> None:
     silent_at(server, 8)

@@ -39,8 +39,8 @@ def exported(arrived: Path, bundle: str = "web") -> dict[str, Any]:
     """Return the exports of a bundle in the newest report."""
     newest = max(arrived.rglob("*.json.gz"), key=lambda path: path.stat().st_mtime_ns)
     sent = msgspec.json.decode(unpack(newest.read_bytes()), type=SentReport)
-    (found,) = (one.exports for one in sent.bundles if one.name == bundle)
-    return dict(found)
+    (result,) = (one.exports for one in sent.bundles if one.name == bundle)
+    return dict(result)
 
 
 def test_values_follow_data_through_releases_and_back(
@@ -57,9 +57,7 @@ def test_values_follow_data_through_releases_and_back(
     assert not (host.state / "exports.json").exists()
 
 
-def test_a_host_on_which_nothing_is_applied_exports_what_it_did(
-    host: Host, publisher: Publisher, arrived: Path
-) -> None:
+def test_host_without_a_run_keeps_its_exports(host: Host, publisher: Publisher, arrived: Path) -> None:
     publisher.publish("1.0.0", EXPORTS, files={})
     assert host.run().status == 0
     before = exported(arrived)
@@ -108,7 +106,7 @@ def test_noop_and_a_bundle_that_is_configured_no_more(
         ('"a\\nb"', "expected one line without control characters"),
     ],
 )
-def test_what_cannot_be_exported_is_told_by_each_run_and_the_rest_is(
+def test_invalid_export_is_reported_and_others_are_sent(
     host: Host, publisher: Publisher, arrived: Path, written: str, said: str
 ) -> None:
     text = EXPORTS.replace('name: "{{ facts.machine }}"', f"name: {written}")
@@ -152,7 +150,7 @@ def test_a_secret_is_not_exported(host: Host, publisher: Publisher, arrived: Pat
     ],
 )
 @pytest.mark.representatives(5)
-def test_what_is_no_declaration_refuses_the_manifest(
+def test_invalid_export_declaration_refuses_the_manifest(
     host: Host, publisher: Publisher, written: str, said: str
 ) -> None:
     publisher.publish("1.0.0", f"exports: {written}\nresources: []\n", files={})
@@ -175,7 +173,7 @@ def test_a_child_manifest_says_that_it_exports_nothing(
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"web": 1}'])
-def test_damage_to_what_is_kept_is_made_good(
+def test_damaged_export_state_is_repaired(
     host: Host, publisher: Publisher, arrived: Path, damage: bytes
 ) -> None:
     publisher.publish("1.0.0", EXPORTS, files={})
@@ -188,7 +186,7 @@ def test_damage_to_what_is_kept_is_made_good(
     assert host.run().status == 0
 
 
-def test_a_document_that_is_too_large_exports_nothing_rather_than_parts() -> None:
+def test_oversized_exports_are_omitted_completely() -> None:
     from puller.delivery.report_document import pack
     from puller.reporting.sent_report import PublishedBundle
     from tests.simulators import fleet
@@ -196,5 +194,5 @@ def test_a_document_that_is_too_large_exports_nothing_rather_than_parts() -> Non
     sent = fleet.sent("a", fleet.now())
     many = [PublishedBundle(name=f"b{n}", exports={"x": "y" * 900}) for n in range(2000)]
     packed = msgspec.json.decode(unpack(pack(msgspec.structs.replace(sent, bundles=many))), type=SentReport)
-    assert all(not one.exports for one in packed.bundles)
+    assert all(not bundle.exports for bundle in packed.bundles)
     assert "exports" in packed.left_out

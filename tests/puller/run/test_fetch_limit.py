@@ -29,24 +29,22 @@ def server(settled: Host, publisher: Publisher) -> Iterator[MoodyServer]:
 
 
 @pytest.mark.attack("slow.body")
-def test_a_slow_server_holds_a_run_up_to_the_limit_and_the_next_one_goes_on(
-    settled: Host, server: MoodyServer
-) -> None:
+def test_slow_server_delays_a_run_up_to_the_limit(settled: Host, server: MoodyServer) -> None:
     server.mood = lambda: "slow"
     (settled.machine / "motd").unlink()
     settled.configure(http={"retries": 3, "total_timeout": 4})
     outcome = settled.run()
     assert outcome.status == 14
-    told = r"took longer than the \S+ s that it may take; \S+ kB of 80\d\.\d kB are here"
-    settled.assert_told(f"{told}, and the next attempt goes on from there", outcome)
+    reported = r"took longer than the \S+ s that it may take; \S+ kB of 80\d\.\d kB are here"
+    settled.assert_told(f"{reported}, and the next attempt goes on from there", outcome)
     settled.assert_enforces("1.0.0")
 
     server.mood = lambda: ""
     assert settled.run().status == 0
     settled.assert_enforces("1.1.0")
-    wanted = [part for path, part in server.asked if "web-1.1.0" in path]
-    assert wanted[0] == ""
-    assert all(part.startswith("bytes=") for part in wanted[1:])
+    desired = [part for path, part in server.asked if "web-1.1.0" in path]
+    assert desired[0] == ""
+    assert all(part.startswith("bytes=") for part in desired[1:])
 
 
 @pytest.mark.attack("slow.body")
@@ -78,5 +76,5 @@ def test_a_slow_mirror_leaves_time_for_the_others(
     assert re.search(f"{server.url}/targets/web/.*: took longer than the", outcome.output)
     settled.assert_enforces("1.1.0")
     assert [part for path, part in server.asked if "web-1.1.0" in path] == [""]
-    ((_, wanted),) = [each for each in other.asked if "web-1.1.0" in each[0]]
-    assert wanted.startswith("bytes=")
+    ((_, expected),) = [each for each in other.asked if "web-1.1.0" in each[0]]
+    assert expected.startswith("bytes=")

@@ -27,19 +27,19 @@ def left(host: Host, publisher: Publisher) -> Host:
     return host
 
 
-def test_status_lists_what_is_kept_of_it_and_says_how_it_goes(left: Host) -> None:
+def test_status_lists_forgettable_bundles_with_the_command(left: Host) -> None:
     for _ in range(2):  # runs do not remove it
         assert left.run().status == 0
     directory = left.state / "bundles" / "base"
-    (found,) = left.status()["left"]
-    assert (found["name"], found["version"], found["directory"]) == ("base", "2.0.0", str(directory))
-    assert found["bytes"] > 100
-    said = left.puller("status").output
-    assert "base 2.0.0 is not in the configuration any more, and is not applied; " in said
-    assert f"are kept in {directory} until `puller forget base`" in said
+    (result,) = left.status()["left"]
+    assert (result["name"], result["version"], result["directory"]) == ("base", "2.0.0", str(directory))
+    assert result["bytes"] > 100
+    output = left.puller("status").output
+    assert "base 2.0.0 is no longer in the configuration, and is not applied; " in output
+    assert f"are kept in {directory} until `puller forget base`" in output
 
 
-def test_it_is_enforced_at_once_when_it_comes_back_also_without_the_site(left: Host, web: WebServer) -> None:
+def test_returning_bundle_is_enforced_without_the_site(left: Host, web: WebServer) -> None:
     (left.machine / "base").unlink()
     left.configure(bundles=BOTH)
     web.stop()
@@ -47,13 +47,13 @@ def test_it_is_enforced_at_once_when_it_comes_back_also_without_the_site(left: H
     assert (left.machine / "base").read_text() == "2.0.0"
 
 
-def test_forgetting_it_frees_the_disk_and_leaves_what_it_made(left: Host) -> None:
+def test_forgetting_frees_the_disk_and_keeps_resources(left: Host) -> None:
     pins = {"format": 1, "bundles": {"base": "2.0.0"}}
     (left.state / "pins.json").write_text(json.dumps(pins))
     (left.state / "pins.json").chmod(0o600)
-    said = left.puller("forget", "base")
-    assert said.status == 0
-    assert said.output.startswith("base 2.0.0 is forgotten, ")
+    output = left.puller("forget", "base")
+    assert output.status == 0
+    assert output.output.startswith("base 2.0.0 is forgotten, ")
     assert not (left.state / "bundles" / "base").exists()
     assert (left.machine / "base").read_text() == "2.0.0"
     assert left.status()["left"] == []
@@ -73,14 +73,14 @@ def test_forgetting_it_frees_the_disk_and_leaves_what_it_made(left: Host) -> Non
         (".seals", "the bundle is unknown on this host"),
     ],
 )
-def test_what_is_followed_or_not_there_is_not_forgotten(left: Host, name: str, said: str) -> None:
+def test_followed_or_unknown_bundle_is_not_forgotten(left: Host, name: str, said: str) -> None:
     refused = left.puller("forget", name)
     assert refused.status == 64
     assert re.search(said, refused.output)
     assert left.run().status == 0
 
 
-def test_what_is_in_quarantine_stays_there(left: Host, publisher: Publisher) -> None:
+def test_quarantine_survives_forgetting(left: Host, publisher: Publisher) -> None:
     left.configure(bundles=BOTH)
     publisher.publish("2.1.0", BASE, name="base")
     assert left.run().status == 0

@@ -61,9 +61,7 @@ def bundle_report(host: Host) -> dict[str, Any]:
     return dict(host.report()["bundles"][0])
 
 
-def test_a_bundle_that_breaks_a_check_is_given_up_for_the_last_good_one(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_bundle_that_breaks_a_check_is_rolled_back(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", checked(2))
     outcome = healthy.run()
     assert outcome.status == 7
@@ -80,9 +78,7 @@ def test_a_bundle_that_breaks_a_check_is_given_up_for_the_last_good_one(
     assert report["summary"]["failed"] == 0
 
 
-def test_what_was_given_up_is_not_tried_again_and_the_next_version_is(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_abandoned_version_is_skipped_until_the_next(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", checked(2))
     assert healthy.run().status == 7
     outcome = healthy.run()
@@ -106,9 +102,7 @@ def test_a_warning_gives_nothing_up(healthy: Host, publisher: Publisher) -> None
     assert healthy.status()["bundles"][0]["good"] == "1.0.0"
 
 
-def test_what_was_in_order_with_a_remark_and_is_so_no_more_gives_a_bundle_up(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_new_failure_after_a_warning_abandons_the_bundle(healthy: Host, publisher: Publisher) -> None:
     manifest = checked(0).replace('      - "{{ facts.machine }}/health": {content: "0\\n"}\n', "")
     (healthy.machine / "health").write_text("1\n")
     spoil = "  - exec:\n      - spoil: {command: \"sh -c 'echo 3 > {{ facts.machine }}/health'\"}\n"
@@ -117,11 +111,11 @@ def test_what_was_in_order_with_a_remark_and_is_so_no_more_gives_a_bundle_up(
     assert quarantined(healthy) == ["1.1.0"]
 
 
-def with_command(command: str, more: str = "") -> str:
+def with_command(command: str, additional: str = "") -> str:
     """Return a manifest with another command in its check."""
     usual = """command: "sh -c 'echo it is so; exit $(cat {{ facts.machine }}/health)'\""""
     assert usual in CHECKED
-    return checked(0).replace(usual, f"command: {json.dumps(command)}{more}")
+    return checked(0).replace(usual, f"command: {json.dumps(command)}{additional}")
 
 
 ANY_OTHER = {
@@ -141,7 +135,7 @@ ANY_OTHER = {
 
 
 @pytest.mark.parametrize(("said", "command", "more"), [(said, *how) for said, how in ANY_OTHER.items()])
-def test_a_check_that_ends_in_anything_but_ok_or_a_warning_gives_a_bundle_up(
+def test_any_state_but_ok_or_warning_abandons_the_bundle(
     healthy: Host, publisher: Publisher, said: str, command: str, more: str
 ) -> None:
     publisher.publish("1.1.0", with_command(command, more) + '  - exec:\n      - "false": {}\n')
@@ -158,9 +152,7 @@ def test_a_check_that_ends_in_anything_but_ok_or_a_warning_gives_a_bundle_up(
     assert (status, "  failed: exec#false: exit code 1" in listed) == (0, True)
 
 
-def test_a_check_that_could_not_be_run_before_the_change_does_not_count_against_it(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_check_unavailable_before_the_change_is_ignored(healthy: Host, publisher: Publisher) -> None:
     manifest = with_command("{{ facts.machine }}/check")
     publisher.publish("1.1.0", manifest)
     program = healthy.machine / "check"
@@ -174,9 +166,7 @@ def test_a_check_that_could_not_be_run_before_the_change_does_not_count_against_
     assert quarantined(healthy) == []
 
 
-def test_a_check_that_failed_before_the_change_does_not_count_against_it(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_check_failing_before_the_change_is_ignored(healthy: Host, publisher: Publisher) -> None:
     manifest = checked(0).replace('      - "{{ facts.machine }}/health": {content: "0\\n"}\n', "")
     publisher.publish("1.1.0", manifest)
     assert healthy.run().status == 0
@@ -191,9 +181,7 @@ def test_a_check_that_failed_before_the_change_does_not_count_against_it(
     assert healthy.status()["bundles"][0]["good"] == "1.2.0"
 
 
-def test_a_check_that_breaks_while_a_bundle_is_still_on_trial_gives_it_up(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_check_that_breaks_during_the_trial_abandons_it(healthy: Host, publisher: Publisher) -> None:
     broken = (
         checked(0)
         .replace('motd": {', 'no-such/motd": {')
@@ -207,9 +195,7 @@ def test_a_check_that_breaks_while_a_bundle_is_still_on_trial_gives_it_up(
     healthy.assert_enforces("1.0.0")
 
 
-def test_what_breaks_on_the_way_is_found_although_its_resource_was_not_reached(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_breakage_is_found_without_reaching_the_resource(healthy: Host, publisher: Publisher) -> None:
     manifest = checked(2).replace(
         "          source: files/app.conf\n",
         '          source: files/app.conf\n          require: ["exec#fails"]\n',
@@ -229,7 +215,7 @@ def test_a_failed_resource_alone_gives_nothing_up(healthy: Host, publisher: Publ
     assert trials(healthy) == {}
 
 
-def test_the_first_bundle_of_a_host_stays_whatever_its_checks_say(host: Host, publisher: Publisher) -> None:
+def test_first_bundle_of_a_host_stays_despite_its_checks(host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0", checked(2))
     outcome = host.run()
     assert outcome.status == 6
@@ -306,11 +292,11 @@ def test_a_run_that_was_killed_is_told_and_tried_again(healthy: Host, publisher:
     assert outcome.status == 0
     healthy.assert_told(r"the run that began \S+ did not finish", outcome)
     assert ProblemCode.RUN_WARNING in healthy.problem_codes()
-    told = (
+    reported = (
         r"web 1\.1\.0: the last run was interrupted while it applied this version "
         r"\(the process was killed\), trying again"
     )
-    healthy.assert_told(told, outcome)
+    healthy.assert_told(reported, outcome)
     healthy.assert_enforces("1.1.0")
     assert trials(healthy) == {}
     assert healthy.status()["bundles"][0]["good"] == "1.1.0"
@@ -354,9 +340,7 @@ def test_a_run_that_was_asked_to_stop_was_not_cut_short(healthy: Host, publisher
 
 
 @pytest.mark.everything
-def test_without_a_bundle_to_return_to_a_run_that_was_cut_short_is_tried_for_ever(
-    host: Host, publisher: Publisher
-) -> None:
+def test_first_bundle_is_retried_after_interrupted_runs(host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0", checked(0) + SLOW)
     host.machine.mkdir(parents=True)
     for _ in range(3):
@@ -380,7 +364,7 @@ def test_a_rollback_that_was_cut_short_is_gone_by_the_next_run(healthy: Host, pu
 
 
 @pytest.mark.parametrize("fails", ["puller.run.catalog.apply_catalog", "os.symlink"])
-def test_what_could_not_even_begin_was_not_cut_short(
+def test_unstarted_run_does_not_count_as_interrupted(
     host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     publisher.publish("1.0.0", checked(1))  # never passes, so it does not end the trial of another version
@@ -417,9 +401,7 @@ def test_a_rollback_that_was_stopped_proves_nothing(host: Host, publisher: Publi
 
 
 @pytest.mark.everything
-def test_when_rolling_back_after_killed_runs_helps_nothing_the_exit_status_says_so(
-    host: Host, publisher: Publisher
-) -> None:
+def test_useless_rollback_after_killed_runs_is_reported(host: Host, publisher: Publisher) -> None:
     doomed = '  - exec:\n      - doomed: {command: "test ! -e {{ facts.machine }}/doom"}\n'
     publisher.publish("1.0.0", checked(0) + doomed)
     assert host.run().status == 0
@@ -432,15 +414,13 @@ def test_when_rolling_back_after_killed_runs_helps_nothing_the_exit_status_says_
     host.assert_told("web: rolled back to 1.0.0, but resources or health checks still fail", outcome)
 
 
-def test_the_reason_of_a_quarantine_is_short_whatever_checks_print(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_quarantine_reason_is_short_for_any_output(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", checked(2).replace("echo it is so", "seq 100000"))
     assert healthy.run().status == 7
     (entry,) = json.loads((healthy.state / "quarantine.json").read_bytes())["bundles"]
     assert re.search(r"CRITICAL\): 99998 99999 100000$", entry["reason"])
-    said = bundle_report(healthy)["given_up"]["events"][-1]["health_checks"][0]["output"]
-    assert said.endswith("100000")
+    output = bundle_report(healthy)["given_up"]["events"][-1]["health_checks"][0]["output"]
+    assert output.endswith("100000")
 
 
 # --- resources that fail in every run -----------------------------------------------------------------------------
@@ -448,14 +428,12 @@ def test_the_reason_of_a_quarantine_is_short_whatever_checks_print(
 DOOMED = '  - exec:\n      - doomed: {command: "test -e {{ facts.machine }}/cure"}\n'
 
 
-def doomed(runs: int | None, more: str = "") -> str:
+def doomed(runs: int | None, additional: str = "") -> str:
     """Return a manifest with a resource that fails until ``cure`` exists, and with ``give_up_after: runs``."""
-    return ("" if runs is None else f"give_up_after: {runs}\n") + checked(0) + DOOMED + more
+    return ("" if runs is None else f"give_up_after: {runs}\n") + checked(0) + DOOMED + additional
 
 
-def test_a_bundle_whose_resources_fail_as_often_as_it_says_is_given_up(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_bundle_is_abandoned_after_its_number_of_failures(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", doomed(3))
     for run, runs in ((1, "1 consecutive run"), (2, "2 consecutive runs")):
         outcome = healthy.run()
@@ -481,9 +459,7 @@ def test_a_bundle_whose_resources_fail_as_often_as_it_says_is_given_up(
 
 
 @pytest.mark.parametrize("said", [None, 0])
-def test_nobody_gives_up_unless_somebody_says_so(
-    healthy: Host, publisher: Publisher, said: int | None
-) -> None:
+def test_bundles_are_not_abandoned_by_default(healthy: Host, publisher: Publisher, said: int | None) -> None:
     publisher.publish("1.1.0", doomed(said))
     for _ in range(4):
         assert healthy.run().status in (4, 6)
@@ -500,9 +476,7 @@ def test_the_operator_s_word_counts_before_the_author_s(
     assert healthy.run().status == last
 
 
-def test_a_bundle_that_passes_in_between_is_the_last_good_one_and_not_given_up_later(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_passing_bundle_becomes_the_last_good_version(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", doomed(2))
     assert healthy.run().status == 6
     (healthy.machine / "cure").touch()
@@ -515,9 +489,7 @@ def test_a_bundle_that_passes_in_between_is_the_last_good_one_and_not_given_up_l
 
 
 @pytest.mark.everything
-def test_runs_that_were_killed_or_stopped_or_dry_neither_count_nor_begin_anew(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_killed_stopped_and_dry_runs_do_not_count(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", doomed(2, SLOW))
     assert healthy.run().status == 6
     assert healthy.run("--noop").status == 0
@@ -543,7 +515,7 @@ def test_every_version_has_a_count_of_its_own(healthy: Host, publisher: Publishe
     assert quarantined(healthy) == ["1.2.0"]
 
 
-def test_what_is_let_out_of_quarantine_is_counted_anew(healthy: Host, publisher: Publisher) -> None:
+def test_cleared_version_is_counted_from_zero(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", doomed(2))
     assert [healthy.run().status for _ in range(2)] == [6, 7]
     assert healthy.puller("quarantine", "clear", "web").status == 0
@@ -551,9 +523,7 @@ def test_what_is_let_out_of_quarantine_is_counted_anew(healthy: Host, publisher:
     healthy.assert_enforces("1.0.0")
 
 
-def test_without_a_bundle_that_has_passed_here_nothing_is_given_up_for_failed_resources(
-    host: Host, publisher: Publisher
-) -> None:
+def test_failures_abandon_nothing_without_a_good_bundle(host: Host, publisher: Publisher) -> None:
     for version in ("1.0.0", "1.1.0"):
         publisher.publish(version, doomed(1))
         for _ in range(2):
@@ -572,9 +542,7 @@ def test_an_operator_who_rolls_back_ends_the_count(healthy: Host, publisher: Pub
     assert trials(healthy) == {}
 
 
-def test_a_pinned_version_is_given_up_like_any_other_and_the_pin_says_so(
-    healthy: Host, publisher: Publisher
-) -> None:
+def test_pinned_version_is_abandoned_and_reported(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", doomed(1))
     publisher.publish("1.2.0", checked(0))
     assert healthy.puller("pin", "web", "1.1.0").status == 0
@@ -586,7 +554,7 @@ def test_a_pinned_version_is_given_up_like_any_other_and_the_pin_says_so(
     healthy.assert_enforces("1.2.0")
 
 
-def test_when_what_fails_is_the_machine_the_exit_status_says_so(healthy: Host, publisher: Publisher) -> None:
+def test_failure_of_the_machine_has_its_exit_status(healthy: Host, publisher: Publisher) -> None:
     (healthy.machine / "cure").touch()
     publisher.publish("1.1.0", doomed(1))
     assert healthy.run().status == 0

@@ -26,7 +26,7 @@ def operate(host: Host, execute: Execute, *words: str) -> str:
     return output
 
 
-def test_a_disabled_host_fetches_and_verifies_and_applies_nothing(
+def test_disabled_host_fetches_and_applies_nothing(
     settled: Host, publisher: Publisher, web: WebServer, execute: Execute
 ) -> None:
     operate(settled, execute, "disable", "--reason", "an audit", "--until", "2d")
@@ -57,7 +57,7 @@ def test_while_nothing_is_applied_an_attack_is_still_found(
     assert settled.run().status == 10
 
 
-def test_however_long_a_host_is_disabled_it_keeps_no_more_than_it_needs(
+def test_disabled_host_keeps_bounded_bundles(
     settled: Host, publisher: Publisher, web: WebServer, execute: Execute
 ) -> None:
     operate(settled, execute, "disable", "--reason", "an audit")
@@ -97,7 +97,7 @@ def test_a_pin_of_the_operator_wins_over_the_channel(
     settled.assert_enforces("1.1.0")
 
 
-def test_a_pin_to_what_is_not_published_is_a_mistake_on_this_host(settled: Host, execute: Execute) -> None:
+def test_pin_to_an_unpublished_version_is_a_local_error(settled: Host, execute: Execute) -> None:
     operate(settled, execute, "pin", "web", "9.9.9")
     outcome = settled.run()
     assert outcome.status == 78
@@ -105,7 +105,7 @@ def test_a_pin_to_what_is_not_published_is_a_mistake_on_this_host(settled: Host,
     settled.assert_enforces("1.0.0")
 
 
-def test_a_host_goes_on_with_the_version_of_its_pin_when_the_site_offers_it_no_more(
+def test_host_keeps_its_pinned_version_without_the_site(
     settled: Host, publisher: Publisher, execute: Execute
 ) -> None:
     operate(settled, execute, "pin", "web")
@@ -120,7 +120,7 @@ def test_a_host_goes_on_with_the_version_of_its_pin_when_the_site_offers_it_no_m
     settled.assert_enforces("1.0.0")
 
 
-def test_a_rollback_applies_the_version_before_and_holds_the_newer_one_off(
+def test_rollback_applies_the_previous_version_and_holds(
     settled: Host, publisher: Publisher, execute: Execute
 ) -> None:
     publisher.publish("1.1.0")
@@ -139,7 +139,7 @@ def test_a_rollback_applies_the_version_before_and_holds_the_newer_one_off(
     settled.assert_enforces("1.1.0")
 
 
-def test_a_rollout_reaches_this_host_at_its_place_and_status_says_when(
+def test_status_states_when_a_rollout_reaches_the_host(
     settled: Host, publisher: Publisher, execute: Execute
 ) -> None:
     here = place(str(settled.settings["host_name"]), "web", "1.1.0")
@@ -157,18 +157,14 @@ def test_a_rollout_reaches_this_host_at_its_place_and_status_says_when(
     settled.assert_enforces("1.1.0")
 
 
-def test_a_new_host_that_a_rollout_has_not_reached_runs_the_release_before(
-    host: Host, publisher: Publisher
-) -> None:
+def test_new_host_outside_a_rollout_runs_the_old_release(host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0")
     publisher.publish("1.1.0", request=RolloutRequest(percent=0))
     assert host.run().status == 20
     host.assert_enforces("1.0.0")
 
 
-def test_a_halted_rollout_takes_nobody_else_and_moves_nobody_back(
-    settled: Host, publisher: Publisher
-) -> None:
+def test_halted_rollout_moves_no_host(settled: Host, publisher: Publisher) -> None:
     here = place(str(settled.settings["host_name"]), "web", "1.1.0")
     publisher.publish("1.1.0", request=RolloutRequest(percent=int(here) + 1))
     publisher.say(lambda channels: channels.halt("web", "stable"))
@@ -185,9 +181,7 @@ def test_a_halted_rollout_takes_nobody_else_and_moves_nobody_back(
     settled.assert_enforces("1.1.0")
 
 
-def test_offline_what_is_here_is_enforced_without_asking_the_site(
-    settled: Host, publisher: Publisher
-) -> None:
+def test_offline_run_enforces_local_bundles(settled: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0")
     publisher.served.rename(publisher.served.with_name("away"))
     (settled.machine / "motd").unlink()

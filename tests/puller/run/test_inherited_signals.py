@@ -22,7 +22,7 @@ os.execv(sys.executable, [sys.executable, "-m", "puller", "apply", *sys.argv[1:]
 """
 
 
-def test_under_a_parent_that_ignores_and_blocks_signals_all_ends_as_it_should(tmp_path: Path) -> None:
+def test_inherited_signal_masks_do_not_matter(tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text(MANIFEST)
     finished = subprocess.run(

@@ -37,9 +37,7 @@ def publish(publisher: Publisher, repository: Path, version: str) -> None:
     publisher.deploy()
 
 
-def test_a_host_applies_the_library_that_its_bundle_was_published_with(
-    host: Host, publisher: Publisher, tmp_path: Path
-) -> None:
+def test_host_applies_the_published_library(host: Host, publisher: Publisher, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     texts = {
         "web/manifest.yaml": MANIFEST,

@@ -66,7 +66,7 @@ def data_wrong(host: "Host") -> None:
     Path(host.settings["host_data"]).write_text("a: [\n")
 
 
-def test_a_good_run_is_the_last_good_one_and_knows_when_trust_ends(measured: Measured) -> None:
+def test_good_run_records_time_and_expiry_of_trust(measured: Measured) -> None:
     assert measured["last_good_run_timestamp_seconds"] == measured["last_run_timestamp_seconds"]
     expiry, now = measured["metadata_expiry_timestamp_seconds"], datetime.now(UTC)
     assert expiry is not None
@@ -88,7 +88,7 @@ def test_a_run_has_its_phases_with_next_to_nothing_beside_them(measured: Measure
 
 
 @pytest.mark.parametrize(("harm", "status"), [(site_away, 14), (data_wrong, 78)])
-def test_what_is_true_without_a_good_run_lives_on_when_runs_fail(
+def test_metrics_of_the_good_run_survive_failures(
     measured: Measured, harm: Callable[["Host"], None], status: int
 ) -> None:
     lasting = (
@@ -137,9 +137,7 @@ def test_a_host_that_never_had_a_good_run_has_no_time_of_one(host: "Host", tmp_p
     assert measured["last_run_exit_status"] == 15
 
 
-def test_a_release_whose_turn_has_not_come_is_held_by_its_rollout(
-    measured: Measured, publisher: "Publisher"
-) -> None:
+def test_release_outside_its_turn_is_held_by_the_rollout(measured: Measured, publisher: "Publisher") -> None:
     publisher.publish("2.0.0", request=RolloutRequest(percent=0.0))
     measured.run(status=20)
     assert measured.held() == ["rollout"]
@@ -162,9 +160,7 @@ def test_a_release_that_does_not_arrive_is_held_as_unavailable(
     assert measured.run(status=10).held() == ["unavailable"]
 
 
-def test_a_release_that_was_given_up_is_held_by_the_quarantine_from_then_on(
-    measured: Measured, publisher: "Publisher"
-) -> None:
+def test_abandoned_release_is_held_by_the_quarantine(measured: Measured, publisher: "Publisher") -> None:
     publisher.publish("2.0.0", BREAKS)
     measured.run(status=7)
     assert (measured["bundle_given_up"], measured["bundle_quarantined"]) == (1, 1)

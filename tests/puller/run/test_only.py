@@ -61,42 +61,40 @@ def made(machine: Path) -> set[str]:
         (["file#l*t"], {"last"}),
         (["*"], {"needed", "also needed", "wanted", "other", "last", "of base", "said"}),
     ],
-    ids=lambda found: " ".join(sorted(found)),
+    ids=lambda result: " ".join(sorted(result)),
 )
-def test_what_is_named_and_what_it_requires_is_applied_and_nothing_else(
+def test_named_resources_and_requirements_are_applied_only(
     bundle: Path, tmp_path: Path, execute: Execute, only: list[str], expected: set[str]
 ) -> None:
     machine = tmp_path / "machine"
-    words = [word for one in only for word in ("--only", one)]
-    status, said = execute("apply", str(bundle), "--fact", f"machine={machine}", *words)
-    assert status == 0, said
+    words = [word for item in only for word in ("--only", item)]
+    status, output = execute("apply", str(bundle), "--fact", f"machine={machine}", *words)
+    assert status == 0, output
     assert made(machine) == expected
-    assert "this was a partial run, of " in said
+    assert "this was a partial run, of " in output
 
 
-def test_the_refresh_of_what_was_left_out_is_pending_for_the_next_whole_run(
-    bundle: Path, tmp_path: Path, execute: Execute
-) -> None:
+def test_refresh_of_an_omitted_resource_stays_pending(bundle: Path, tmp_path: Path, execute: Execute) -> None:
     machine = tmp_path / "machine"
     facts = ("--fact", f"machine={machine}", "--state-directory", str(tmp_path / "state"))
-    status, said = execute("apply", str(bundle), *facts, "--only", "file#wanted")
+    status, output = execute("apply", str(bundle), *facts, "--only", "file#wanted")
     assert status == 0
-    assert "this was a partial run, of 4 of 8 resources: it says nothing of the others" in said
+    assert "this was a partial run, of 4 of 8 resources: it says nothing of the others" in output
     assert "said" not in made(machine)
     assert execute("apply", str(bundle), *facts)[0] == 0
     assert (machine / "said").read_text() == "reload\n"
 
 
 @pytest.mark.parametrize("only", ["file#wante", "file#/etc/*", "nothing"])
-def test_a_reference_that_names_nothing_is_refused_before_anything_is_changed(
+def test_unknown_reference_is_refused_before_any_change(
     bundle: Path, tmp_path: Path, execute: Execute, only: str
 ) -> None:
     machine = tmp_path / "machine"
-    status, said = execute(
+    status, output = execute(
         "apply", str(bundle), "--fact", f"machine={machine}", "--only", "file#wanted", "--only", only
     )
     assert status == 64
-    assert f"--only {only}: matches no resource" in said
+    assert f"--only {only}: matches no resource" in output
     assert made(machine) == set()
 
 
@@ -117,9 +115,7 @@ def test_a_partial_run_makes_no_bundle_good(host: Host, publisher: Publisher) ->
     assert host.puller("status", "--check").status == 0
 
 
-def test_a_partial_run_takes_up_no_release_of_which_nothing_was_asked_for(
-    host: Host, publisher: Publisher
-) -> None:
+def test_partial_run_adopts_no_unrelated_release(host: Host, publisher: Publisher) -> None:
     host.machine.mkdir()
     for name in ("web", "db"):
         publisher.publish("1.0.0", json.dumps({"resources": [{"file": [file(name)]}]}), name=name, files={})
@@ -131,9 +127,7 @@ def test_a_partial_run_takes_up_no_release_of_which_nothing_was_asked_for(
     assert made(host.machine) == {"web", "db"}
 
 
-def test_a_run_that_is_asked_for_nothing_says_so_and_is_no_run_that_was_cut_short(
-    host: Host, publisher: Publisher
-) -> None:
+def test_run_without_selected_resources_is_complete(host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0")
     outcome = host.run("--only", "file#none")
     assert outcome.status == 64
@@ -142,7 +136,7 @@ def test_a_run_that_is_asked_for_nothing_says_so_and_is_no_run_that_was_cut_shor
     assert host.enforced is None
 
 
-def test_what_fails_its_trial_in_part_is_rolled_back_as_a_whole(host: Host, publisher: Publisher) -> None:
+def test_failed_partial_trial_is_rolled_back_completely(host: Host, publisher: Publisher) -> None:
     host.machine.mkdir()
     check = {"command": "sh -c 'grep -q good {{ facts.machine }}/a || exit 2'"}
 

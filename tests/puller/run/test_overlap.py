@@ -36,7 +36,7 @@ def run(host: Host) -> tuple[int, str]:
 @pytest.mark.attack("overlap.child")
 @pytest.mark.parametrize("how", LEAVES)
 @pytest.mark.representatives(1)
-def test_what_a_command_leaves_behind_does_not_keep_the_lock(
+def test_background_process_does_not_keep_the_lock(
     how: str, settled: Host, publisher: Publisher, tmp_path: Path
 ) -> None:
     (tmp_path / "leave").write_text(
@@ -49,16 +49,16 @@ def test_what_a_command_leaves_behind_does_not_keep_the_lock(
 """
     publisher.publish("1.1.0", publisher.story.replace("  - exec:\n", f"  - exec:\n{leave}"))
     assert run(settled)[0] == 0
-    left = int((settled.machine / "left").read_text())
+    remaining = int((settled.machine / "left").read_text())
     try:
-        assert not [fd for fd in Path(f"/proc/{left}/fd").iterdir() if os.readlink(fd).endswith("/lock")]
+        assert not [fd for fd in Path(f"/proc/{remaining}/fd").iterdir() if os.readlink(fd).endswith("/lock")]
         assert run(settled)[0] == 0, "and not 75"
     finally:
-        os.kill(left, signal.SIGKILL)
+        os.kill(remaining, signal.SIGKILL)
 
 
 @pytest.mark.attack("commands.hang", "commands.children")
-def test_a_command_that_hangs_is_ended_with_all_that_it_has_started_and_the_next_run_is_in_order(
+def test_hanging_command_is_killed_and_the_next_run_works(
     settled: Host, publisher: Publisher, tmp_path: Path
 ) -> None:
     (tmp_path / "hang").write_text(

@@ -51,9 +51,7 @@ def archives(web: WebServer) -> list[str]:
     return [path for path in web.requests if path.endswith(".tar.gz")]
 
 
-def test_an_update_fetches_the_description_and_the_files_that_are_not_here(
-    most_is_here: Host, web: WebServer
-) -> None:
+def test_update_fetches_the_description_and_missing_files(most_is_here: Host, web: WebServer) -> None:
     outcome = most_is_here.run()
     assert outcome.status == 0
     most_is_here.assert_enforces("1.1.0")
@@ -67,7 +65,7 @@ def test_an_update_fetches_the_description_and_the_files_that_are_not_here(
     assert (current.path / "noise/07").read_bytes() == OTHER
 
 
-def test_the_bundle_is_the_one_that_its_archive_has(most_is_here: Host, web: WebServer) -> None:
+def test_assembled_bundle_equals_its_archive(most_is_here: Host, web: WebServer) -> None:
     most_is_here.run()
     store = Store(most_is_here.state / "bundles")
     current = store.current("web")
@@ -161,7 +159,7 @@ LIES: dict[str, tuple[Break, str]] = {
     [pytest.param(*row, id=case, marks=pytest.mark.attack(f"files.{case}")) for case, row in LIES.items()],
 )
 @pytest.mark.representatives(1)
-def test_a_file_that_is_not_what_was_signed_for_costs_the_archive_and_nothing_else(
+def test_file_with_wrong_content_causes_an_archive_download(
     most_is_here: Host, web: WebServer, lie: Break, message: str
 ) -> None:
     lie(web.root / site_path(OTHER)[1:])
@@ -178,7 +176,7 @@ def test_a_file_that_is_not_what_was_signed_for_costs_the_archive_and_nothing_el
 @pytest.mark.attack("files.description")
 @pytest.mark.parametrize("lie", [flipped, Path.unlink, holding(b"{}")])
 @pytest.mark.representatives(1)
-def test_a_description_that_is_not_what_was_signed_for_costs_the_archive_and_nothing_else(
+def test_wrong_description_causes_an_archive_download(
     most_is_here: Host, publisher: Publisher, web: WebServer, lie: Break
 ) -> None:
     description = publisher.site.indexes().of["web"].releases["1.1.0"].description
@@ -189,7 +187,7 @@ def test_a_description_that_is_not_what_was_signed_for_costs_the_archive_and_not
 
 
 @pytest.mark.attack("files.both")
-def test_when_the_archive_lies_as_well_the_last_good_bundle_stays(most_is_here: Host, web: WebServer) -> None:
+def test_wrong_archive_keeps_the_last_good_bundle(most_is_here: Host, web: WebServer) -> None:
     flipped(web.root / site_path(OTHER)[1:])
     (archive,) = web.root.glob("targets/web/*.web-1.1.0.tar.gz")
     flipped(archive)
@@ -199,7 +197,7 @@ def test_when_the_archive_lies_as_well_the_last_good_bundle_stays(most_is_here: 
 
 
 @pytest.mark.attack("files.next-mirror")
-def test_a_file_that_one_mirror_lies_about_comes_from_the_next_one(
+def test_wrong_file_of_a_mirror_comes_from_the_next(
     most_is_here: Host, publisher: Publisher, web: WebServer, tmp_path: Path
 ) -> None:
     other = shutil.copytree(publisher.served, tmp_path / "other")
@@ -223,9 +221,9 @@ def test_a_file_here_that_was_changed_is_not_taken(most_is_here: Host, web: WebS
     most_is_here.assert_enforces("1.1.0")
     store = Store(most_is_here.state / "bundles")
     assert store.verify("web") == []
-    found = store.current("web")
-    assert found is not None
-    assert (found.path / "noise/03").read_bytes() == NOISE["noise/03"]
+    result = store.current("web")
+    assert result is not None
+    assert (result.path / "noise/03").read_bytes() == NOISE["noise/03"]
 
 
 # --- Interrupted runs -----------------------------------------------------------------------------------------
@@ -234,17 +232,17 @@ def test_a_file_here_that_was_changed_is_not_taken(most_is_here: Host, web: WebS
 def test_a_run_that_was_killed_has_its_files_for_the_next_one(
     most_is_here: Host, publisher: Publisher, web: WebServer
 ) -> None:
-    more = {f"more/{number}": random.Random(200 + number).randbytes(5000) for number in range(3)}
-    publish(publisher, "1.2.0", {**CHANGED, **more})
+    suffix = {f"more/{number}": random.Random(200 + number).randbytes(5000) for number in range(3)}
+    publish(publisher, "1.2.0", {**CHANGED, **suffix})
     (archive,) = web.root.glob("targets/web/*.web-1.2.0.tar.gz")
     # Simulate a killed run: one file is complete, one is partial, and one is damaged.
-    left = most_is_here.state / f"downloads/{archive.name[:64]}.files"
-    left.mkdir(parents=True, mode=0o700)
-    whole, begun, damaged = (hashlib.sha256(data).hexdigest() for data in more.values())
+    leftovers = most_is_here.state / f"downloads/{archive.name[:64]}.files"
+    leftovers.mkdir(parents=True, mode=0o700)
+    whole, begun, damaged = (hashlib.sha256(data).hexdigest() for data in suffix.values())
     sources = {digest: web.root / "targets" / file_path(digest) for digest in (whole, begun, damaged)}
-    shutil.copyfile(sources[whole], left / f"{whole}.gz")
-    (left / f".{begun}.part").write_bytes(sources[begun].read_bytes()[:1000])
-    (left / f"{damaged}.gz").write_bytes(b"half of it")
+    shutil.copyfile(sources[whole], leftovers / f"{whole}.gz")
+    (leftovers / f".{begun}.part").write_bytes(sources[begun].read_bytes()[:1000])
+    (leftovers / f"{damaged}.gz").write_bytes(b"half of it")
     assert most_is_here.run().status == 0
     most_is_here.assert_enforces("1.2.0")
     assert f"/targets/{file_path(whole)}" not in web.requests
@@ -255,11 +253,11 @@ def test_a_run_that_was_killed_has_its_files_for_the_next_one(
 
 
 def test_files_of_a_release_that_is_no_more_are_removed(most_is_here: Host) -> None:
-    left = most_is_here.state / f"downloads/{'0' * 64}.files"
-    left.mkdir(parents=True, mode=0o700)
-    (left / f"{'1' * 64}.gz").write_bytes(b"of another time")
+    leftovers = most_is_here.state / f"downloads/{'0' * 64}.files"
+    leftovers.mkdir(parents=True, mode=0o700)
+    (leftovers / f"{'1' * 64}.gz").write_bytes(b"of another time")
     most_is_here.run()
-    assert not left.exists()
+    assert not leftovers.exists()
 
 
 def test_a_dry_run_takes_the_same_way_and_leaves_nothing(most_is_here: Host, web: WebServer) -> None:

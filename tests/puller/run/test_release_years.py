@@ -88,9 +88,7 @@ def test_a_bundle_is_followed_through_all_that_a_publisher_does(
 
 
 @pytest.mark.everything
-def test_a_publisher_that_is_killed_while_it_packs_leaves_hosts_what_they_had(
-    host: Host, publisher: Publisher, tmp_path: Path
-) -> None:
+def test_killed_packing_leaves_hosts_their_files(host: Host, publisher: Publisher, tmp_path: Path) -> None:
     publish(publisher, "1.0.0")
     assert host.run().status == 0
     source = tmp_path / "web"

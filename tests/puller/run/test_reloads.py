@@ -68,7 +68,7 @@ class Daemon(Resource[DaemonProperties, None]):
 
     @classmethod
     def agree(cls, first: DaemonProperties, second: DaemonProperties) -> DaemonProperties:
-        return agree(first, second, rules={"reload": lambda one, other: (*one, *other)})
+        return agree(first, second, rules={"reload": lambda left_side, other: (*left_side, *other)})
 
 
 @pytest.fixture(autouse=True)
@@ -82,9 +82,9 @@ def daemons(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def told() -> list[str]:
     """Return the restarts and reloads since the last call."""
-    found = LOG.copy()
+    result = LOG.copy()
     LOG.clear()
-    return found
+    return result
 
 
 IDS = "owner: '{{ facts.uid }}', group: '{{ facts.gid }}', mode: '0644'"
@@ -119,7 +119,7 @@ def test_a_resource_of_another_bundle_is_reloaded_for(host: Host, publisher: Pub
     assert told() == []
 
 
-def test_of_two_bundles_the_one_that_wants_a_restart_gets_it(host: Host, publisher: Publisher) -> None:
+def test_restart_of_a_bundle_beats_reload_of_another(host: Host, publisher: Publisher) -> None:
     host.configure(bundles=[{"name": "web"}, {"name": "base"}])
     publish(publisher, "1.0.0", DIRECTORY, file("conf", "1"), daemon("reload", "conf"))
     publish(publisher, "1.0.0", daemon("subscribe", "conf"), name="base")
@@ -127,7 +127,7 @@ def test_of_two_bundles_the_one_that_wants_a_restart_gets_it(host: Host, publish
     assert told() == ["restarted"]
 
 
-def test_what_was_left_behind_and_goes_is_reloaded_for(host: Host, publisher: Publisher) -> None:
+def test_removed_leftover_causes_a_reload(host: Host, publisher: Publisher) -> None:
     publish(publisher, "1.0.0", DIRECTORY, file("a", "1"), file("b", "1"), daemon("reload", "a", "b"))
     assert host.run().status == 0
     told()
@@ -140,7 +140,7 @@ def test_what_was_left_behind_and_goes_is_reloaded_for(host: Host, publisher: Pu
     assert told() == []
 
 
-def test_what_is_undone_is_reloaded_for(host: Host, publisher: Publisher) -> None:
+def test_undone_change_causes_a_reload(host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0", story(0, daemon("reload", "health")))
     assert host.run().status == 0
     told()
@@ -180,22 +180,20 @@ def test_explain_tells_who_reloads_for_what(host: Host, publisher: Publisher) ->
     assert f"  reloads for file#{host.machine}/conf\n" in host.puller("explain", "daemon#app").output
 
 
-def test_a_reference_that_names_nothing_is_found_when_the_manifest_is_read(
-    host: Host, publisher: Publisher
-) -> None:
+def test_unknown_reference_is_found_at_load(host: Host, publisher: Publisher) -> None:
     publish(publisher, "1.0.0", DIRECTORY, daemon("reload", "conf"))
     assert f"reload names file#{host.machine}/conf, which is not declared" in host.run().output
 
 
-def test_a_session_knows_what_is_reloaded_for(tmp_path: Path) -> None:
+def test_session_knows_reload_references(tmp_path: Path) -> None:
     session = Session.create(tmp_path / "session")
 
     def record(name: str) -> None:
         session.record(Event(type="file", name=name, state=State.CHANGED))
 
     def run(**references: Any) -> State:
-        wanted = Wanted("daemon", {"name": "app", **references})
-        return ensure(wanted, Inputs({}, {}), Settings(), StopRequests(), session)[-1].state
+        desired = Wanted("daemon", {"name": "app", **references})
+        return ensure(desired, Inputs({}, {}), Settings(), StopRequests(), session)[-1].state
 
     record("/a")
     record("/b")
@@ -210,6 +208,6 @@ def test_a_session_knows_what_is_reloaded_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reference", ["service#nginx", "exec#reload nginx", "exec#reload service#nginx"])
-def test_a_listed_subscriber_says_what_is_asked_of_it(reference: str) -> None:
+def test_listed_subscriber_states_its_action(reference: str) -> None:
     assert subscriber_of(reference) == (reference, Refresh.WHOLE)
     assert subscriber_of(reload_of(reference)) == (reference, Refresh.RELOAD)

@@ -17,8 +17,8 @@ Explain = Callable[[str], str]
 
 
 def last_run(host: "Host") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((host.state / "last-run.json").read_bytes())
-    return found
+    result: dict[str, Any] = json.loads((host.state / "last-run.json").read_bytes())
+    return result
 
 
 def kept(host: "Host") -> list[str]:
@@ -27,7 +27,7 @@ def kept(host: "Host") -> list[str]:
     return [name.partition("-")[2] for name in names]
 
 
-def test_a_run_with_nothing_to_do_reports_how_many_were_in_order_of_which_bundle(settled: "Host") -> None:
+def test_idle_run_reports_stable_counts_by_bundle(settled: "Host") -> None:
     assert settled.run().status == 0
     report = last_run(settled)
     (bundle,) = report["bundles"]
@@ -51,13 +51,13 @@ def test_status_metrics_and_explanations_say_as_much_as_ever(settled: "Host", tm
     assert settled.run().status == 0
     assert settled.status()["last_run"]["summaries"]["web"].startswith("4 resources, 4 stable, 0 changed")
     assert 'puller_resources{bundle="web",state="stable"} 4\n' in (tmp_path / "puller.prom").read_text()
-    _, said = settled.puller("explain", f"file#{settled.machine}/motd")
-    assert "stable" in said
-    assert "in sync" in said
+    _, output = settled.puller("explain", f"file#{settled.machine}/motd")
+    assert "stable" in output
+    assert "in sync" in output
     assert settled.puller("status", "--check").status == 0
 
 
-def test_what_is_not_in_order_is_listed_and_judged(settled: "Host") -> None:
+def test_failed_and_changed_resources_are_listed(settled: "Host") -> None:
     assert settled.run().status == 0
     (settled.machine / "motd").unlink()
     (settled.machine / "motd").mkdir()
@@ -67,28 +67,28 @@ def test_what_is_not_in_order_is_listed_and_judged(settled: "Host") -> None:
     (event,) = (event for event in bundle["events"] if event["state"] == "failed")
     assert event["name"] == f"{settled.machine}/motd"
     assert kept(settled)[-1] == "eventful.json"
-    status, said = settled.puller("status", "--check")
-    assert (status, said.startswith("PULLER CRITICAL")) == (2, True)
+    status, output = settled.puller("status", "--check")
+    assert (status, output.startswith("PULLER CRITICAL")) == (2, True)
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"")])
-def test_where_the_list_is_lost_nobody_is_told_that_a_resource_was_not_in_the_run(
+def test_lost_list_is_not_reported_as_missing_resources(
     settled: "Host", harm: Callable[[Path], object]
 ) -> None:
     assert settled.run().status == 0
     for path in (settled.state / "runs" / "in-order").iterdir():
         harm(path)
-    _, said = settled.puller("explain", f"file#{settled.machine}/motd")
-    assert "so what was in order is not known" in said
-    assert "not in that run" not in said
-    assert "in sync" not in said
+    _, output = settled.puller("explain", f"file#{settled.machine}/motd")
+    assert "so what was in order is not known" in output
+    assert "not in that run" not in output
+    assert "in sync" not in output
     assert settled.status()["last_run"]["summaries"]["web"].startswith("4 resources, 4 stable")
     assert settled.run().status == 0
-    _, said = settled.puller("explain", f"file#{settled.machine}/motd")
-    assert "in sync" in said
+    _, output = settled.puller("explain", f"file#{settled.machine}/motd")
+    assert "in sync" in output
 
 
-def test_old_reports_go_and_those_of_runs_that_did_something_stay_longer(settled: "Host") -> None:
+def test_reports_of_eventful_runs_are_kept_longer(settled: "Host") -> None:
     settled.configure(reports={"keep": 1, "quiet_for": "1h", "eventful_for": "3d"})
     data = (settled.state / "last-run.json").read_bytes()
     now = datetime.now(UTC)
@@ -107,9 +107,7 @@ def test_a_refused_release_is_an_event(settled: "Host", publisher: "Publisher") 
     assert settled.puller("status", "--check").status == 1
 
 
-def test_a_run_has_one_report_also_when_its_metrics_cannot_be_written(
-    settled: "Host", tmp_path: Path
-) -> None:
+def test_run_has_a_report_despite_unwritable_metrics(settled: "Host", tmp_path: Path) -> None:
     settled.configure(reports={"textfile": str(tmp_path / "missing" / "puller.prom")})
     assert settled.run().status == 78
     assert kept(settled) == ["eventful.json", "eventful.json"]

@@ -54,11 +54,11 @@ class Machine:
         return self.run(*options)
 
     def restless(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.host.status()["restless"]
-        return found
+        results: list[dict[str, Any]] = self.host.status()["restless"]
+        return results
 
     def names(self) -> set[str]:
-        return {os.path.basename(one["reference"]) for one in self.restless()}
+        return {os.path.basename(item["reference"]) for item in self.restless()}
 
 
 @pytest.fixture
@@ -67,16 +67,16 @@ def machine(settled: "Host") -> Machine:
     return Machine(settled)
 
 
-def test_what_another_tool_puts_back_is_restless_after_three_runs_and_told_once(machine: Machine) -> None:
-    said = [machine.fought_over() for _ in range(5)]
-    assert ["is restless" in output for output in said] == [False, False, True, False, False]
+def test_contested_resource_is_restless_after_three_runs(machine: Machine) -> None:
+    printed = [machine.fought_over() for _ in range(5)]
+    assert ["is restless" in output for output in printed] == [False, False, True, False, False]
     sentence = f"file#{machine.motd} is restless: changed in 3 of the last 3 runs of web: content: "
-    assert f"WARN   {sentence}" in said[2]
+    assert f"WARN   {sentence}" in printed[2]
 
-    (one,) = machine.restless()
-    assert (one["bundle"], one["reference"]) == ("web", f"file#{machine.motd}")
-    assert (one["changes"], one["runs"]) == (5, 5)
-    assert len(one["differences"]) == 1, "the same each time"
+    (item,) = machine.restless()
+    assert (item["bundle"], item["reference"]) == ("web", f"file#{machine.motd}")
+    assert (item["changes"], item["runs"]) == (5, 5)
+    assert len(item["differences"]) == 1, "the same each time"
     assert (
         sentence.replace("in 3 of the last 3", "in 5 of the last 5") in machine.host.puller("status").output
     )
@@ -93,8 +93,8 @@ def test_many_at_once_are_told_in_few_lines(machine: Machine, publisher: "Publis
     output = [machine.run() for _ in range(4)][-1]
     assert output.count(" is restless: ") == 20
     assert "and 6 more restless resources" in output
-    said = machine.host.puller("status").output
-    assert (said.count(" is restless: "), said.count("and 6 more restless resources")) == (20, 1)
+    printed = machine.host.puller("status").output
+    assert (printed.count(" is restless: "), printed.count("and 6 more restless resources")) == (20, 1)
     assert len(machine.restless()) == 26
     assert machine.host.puller("status", "--check").output.count(" is restless: ") == 3
 
@@ -111,15 +111,13 @@ def test_it_is_forgotten_when_the_other_tool_is_gone(machine: Machine) -> None:
     assert machine.host.puller("status", "--check").status == 0
 
 
-def test_a_template_that_is_never_stable_and_a_guard_that_guards_nothing_are_restless(
-    machine: Machine, publisher: "Publisher"
-) -> None:
+def test_unstable_template_and_useless_guard_are_restless(machine: Machine, publisher: "Publisher") -> None:
     """Subscribers of a restless resource are not restless, and neither is a command without a guard."""
     publisher.publish("2.0.0", RESTLESS)
     for _ in range(4):
         machine.run()
     assert machine.names() == {"stamp", "exec#never-done"}
-    stamp = next(one for one in machine.restless() if "stamp" in one["reference"])
+    stamp = next(item for item in machine.restless() if "stamp" in item["reference"])
     assert (stamp["changes"], stamp["runs"]) == (3, 3)
     assert len(stamp["differences"]) == 3, "what it changed from and to, each time"
 

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 # --- updates --------------------------------------------------------------------------------------------------
 
 
-def test_the_first_run_changes_the_second_does_not_and_an_update_changes_the_difference(
-    host: Host, publisher: Publisher
-) -> None:
+def test_run_changes_once_and_an_update_changes_the_rest(host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0")
     first = host.run()
     assert first.status == 0
@@ -56,9 +54,7 @@ def test_the_first_run_changes_the_second_does_not_and_an_update_changes_the_dif
     assert (host.machine / "reloads").read_text() == "1.0.0\n1.1.0\n"
 
 
-def test_a_publisher_rolls_back_by_publishing_the_older_version_again(
-    settled: Host, publisher: Publisher
-) -> None:
+def test_republished_older_version_is_a_rollback(settled: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0")
     settled.run()
     publisher.publish("1.0.0")
@@ -66,7 +62,7 @@ def test_a_publisher_rolls_back_by_publishing_the_older_version_again(
     settled.assert_enforces("1.0.0")
 
 
-def test_a_pinned_version_stays_whatever_the_channel_says(settled: Host, publisher: Publisher) -> None:
+def test_pinned_version_ignores_the_channel(settled: Host, publisher: Publisher) -> None:
     settled.configure(bundles=[{"name": "web", "version": "1.0.0"}])
     publisher.publish("1.1.0")
     assert settled.run().status == 0
@@ -90,9 +86,7 @@ def test_bundles_are_applied_in_the_order_of_the_configuration(settled: Host, pu
     assert [bundle["name"] for bundle in settled.report()["bundles"]] == ["base", "web"]
 
 
-def test_a_bundle_that_is_configured_later_is_fetched_though_nothing_was_published_since(
-    host: Host, publisher: Publisher, web: WebServer
-) -> None:
+def test_later_configured_bundle_is_fetched(host: Host, publisher: Publisher, web: WebServer) -> None:
     publisher.publish("1.0.0")
     publisher.publish("2.0.0", name="base", manifest="resources: []\n")
     for _ in range(2):
@@ -103,7 +97,7 @@ def test_a_bundle_that_is_configured_later_is_fetched_though_nothing_was_publish
     assert [bundle["version"] for bundle in host.report()["bundles"]] == ["2.0.0", "1.0.0"]
 
 
-def test_the_release_of_another_bundle_costs_a_host_two_small_files(
+def test_release_of_another_bundle_costs_two_small_files(
     settled: Host, publisher: Publisher, web: WebServer
 ) -> None:
     settled.run()
@@ -245,7 +239,7 @@ CASES = {
     ],
 )
 @pytest.mark.representatives(5)
-def test_a_problem_with_the_site_stops_an_update_and_nothing_else(
+def test_site_problem_stops_only_the_update(
     settled: Host, publisher: Publisher, web: WebServer, break_it: Break, status: int, message: str
 ) -> None:
     publisher.publish("1.1.0")
@@ -268,7 +262,7 @@ def test_a_problem_with_the_site_stops_an_update_and_nothing_else(
     [(lambda web, publisher: web.stop(), 15), (flipped("targets/web/*.tar.gz"), 10), (answering(404), 15)],
     ids=["away", "tampered", "404"],
 )
-def test_without_a_bundle_yet_problem_is_told_and_nothing_is_done(
+def test_problem_without_a_bundle_is_reported(
     host: Host, publisher: Publisher, web: WebServer, break_it: Break, status: int
 ) -> None:
     publisher.publish("1.0.0")
@@ -394,9 +388,7 @@ def test_a_rejected_bundle_is_not_downloaded_again(
     assert len(settled.unpacked("web")) == 2, "one that is rejected goes with the next, whatever that is"
 
 
-def test_a_fact_that_is_missing_here_fails_its_resource_and_what_requires_it(
-    settled: Host, publisher: Publisher
-) -> None:
+def test_missing_fact_fails_its_resource_and_dependents(settled: Host, publisher: Publisher) -> None:
     """The rest of the new version is applied, and the last good version stays on record."""
     manifest = publisher.story + (
         "      - tune:\n          command: tune {{ facts.nowhere.speed }}\n"
@@ -423,15 +415,15 @@ def test_a_fact_that_is_missing_here_fails_its_resource_and_what_requires_it(
 
 def fingerprint(*roots: Path) -> dict[str, tuple[int, ...]]:
     """Return identity, mode, size and times of all files and directories, which show any change."""
-    found: dict[str, tuple[int, ...]] = {}
+    result: dict[str, tuple[int, ...]] = {}
     for root in roots:
         for path in (root, *root.rglob("*")):
             status = path.lstat()
-            found[str(path)] = (status.st_ino, status.st_mode, status.st_size, status.st_ctime_ns)
-    return found
+            result[str(path)] = (status.st_ino, status.st_mode, status.st_size, status.st_ctime_ns)
+    return result
 
 
-def test_a_dry_run_predicts_what_the_next_run_does_and_leaves_every_file_as_it_is(
+def test_noop_predicts_the_next_run_and_writes_nothing(
     settled: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "scratch").mkdir()
@@ -458,7 +450,7 @@ def test_a_dry_run_on_a_new_host_makes_nothing(host: Host, publisher: Publisher,
     assert fingerprint(tmp_path / "host") == before
 
 
-def test_a_run_does_not_care_whether_its_working_directory_is_still_there(
+def test_removed_working_directory_does_not_matter(
     settled: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "gone").mkdir()

@@ -46,7 +46,7 @@ MIRRORS: dict[str, Break] = {
     "break_it",
     [pytest.param(row, id=case, marks=pytest.mark.attack(f"mirror.{case}")) for case, row in MIRRORS.items()],
 )
-def test_when_the_first_mirror_is_of_no_use_the_next_one_is_asked(
+def test_useless_first_mirror_leads_to_the_next(
     settled: Host, publisher: Publisher, web: WebServer, tmp_path: Path, break_it: Break
 ) -> None:
     publisher.publish("1.1.0")
@@ -85,7 +85,7 @@ class Later(datetime):
 
 @pytest.mark.attack("freeze.enforced")
 @pytest.mark.parametrize("role", ROLES)
-def test_when_anything_has_expired_the_last_good_bundle_stays_in_force(
+def test_expired_metadata_keep_the_last_good_bundle(
     host: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
     lifetimes = {each: "2h" if each == role else "1w" for each in ROLES}
@@ -120,7 +120,7 @@ SPELLINGS = (CANARY, base64.b64encode(f"me:{CANARY}".encode()).decode())
         pytest.param(lambda web: web.stop(), 14, id="away"),
     ],
 )
-def test_credentials_are_in_no_output_and_in_no_file_but_the_configuration(
+def test_credentials_are_in_the_configuration_only(
     settled: Host, publisher: Publisher, web: WebServer, tmp_path: Path, break_it: Break, status: int
 ) -> None:
     publisher.publish("1.1.0")
@@ -128,9 +128,9 @@ def test_credentials_are_in_no_output_and_in_no_file_but_the_configuration(
     break_it(web)
     outcome = settled.run("--verbose", "--verbose")
     assert outcome.status == status
-    told = [outcome.output, str(settled.status()), *map(str, files_with(SPELLINGS, tmp_path))]
-    assert told[2:] == [str(settled.configuration)]
-    assert not any(spelling in text for spelling in SPELLINGS for text in told)
+    reported = [outcome.output, str(settled.status()), *map(str, files_with(SPELLINGS, tmp_path))]
+    assert reported[2:] == [str(settled.configuration)]
+    assert not any(spelling in text for spelling in SPELLINGS for text in reported)
 
 
 def files_with(texts: tuple[str, ...], directory: Path) -> Iterator[Path]:

@@ -27,9 +27,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     real = Network.open
 
-    def noted(self: Network, operation: str, *rest: Any) -> Any:
+    def noted(self: Network, operation: str, *remainder: Any) -> Any:
         seen.append(operation.rpartition(":")[2])
-        return real(self, operation, *rest)
+        return real(self, operation, *remainder)
 
     monkeypatch.setattr(Network, "open", noted)
     return seen
@@ -41,9 +41,9 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     instead: dict[str, str] = {}
     real = Network.open
 
-    def replaced(self: Network, operation: str, *rest: Any) -> Any:
+    def replaced(self: Network, operation: str, *remainder: Any) -> Any:
         name = operation.rpartition(":")[2]
-        return real(self, f"{_HOSTILE}:{instead[name]}" if name in instead else operation, *rest)
+        return real(self, f"{_HOSTILE}:{instead[name]}" if name in instead else operation, *remainder)
 
     monkeypatch.setattr(Network, "open", replaced)
     yield instead
@@ -146,7 +146,7 @@ def test_all_that_a_run_fetches_and_sends_goes_by_workers(
         ("open_mirror", "death", ExitStatus.FETCH_FAILED),
     ],
 )
-def test_a_worker_of_somebody_else_can_withhold_and_nothing_else(
+def test_hostile_worker_can_only_withhold(
     settled: "Host",
     publisher: "Publisher",
     hostile: dict[str, str],
@@ -169,7 +169,7 @@ def test_a_worker_of_somebody_else_can_withhold_and_nothing_else(
 @pytest.mark.attack("worker.ends")
 @pytest.mark.parametrize(("operation", "total_timeout"), [("open_glance", "100s"), ("open_mirror", "2s")])
 @pytest.mark.representatives(1)
-def test_a_worker_that_never_ends_ends_with_the_time_for_fetching(
+def test_endless_worker_ends_with_the_fetch_limit(
     settled: "Host", publisher: "Publisher", hostile: dict[str, str], operation: str, total_timeout: str
 ) -> None:
     """Revalidation has a shorter limit, after which the run fetches everything."""

@@ -83,7 +83,7 @@ def test_a_release_is_taken_back_by_way_of_a_copy(follow: Follow, host: Host, pu
     host.assert_enforces("1.2.0")
 
 
-def test_what_a_host_trusts_is_newer_than_a_copy_that_stands_still(
+def test_host_trust_is_newer_than_a_stale_copy(
     follow: Follow, host: Host, publisher: Publisher, tmp_path: Path
 ) -> None:
     """A host that switches to the site and back to an outdated mirror keeps the newer release."""

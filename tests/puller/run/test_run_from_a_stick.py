@@ -120,8 +120,8 @@ def test_a_stick_helps_while_the_web_server_is_away(
     plug(stick, publisher)
     outcome = mixed.run()
     assert outcome.status == 0
-    said = f"{web.url}: failed once since .*, next tried at .*: .*the connection failed"
-    assert re.search(said, outcome.output)
+    output = f"{web.url}: failed once since .*, next tried at .*: .*the connection failed"
+    assert re.search(output, outcome.output)
     mixed.assert_enforces("1.1.0")
 
 
@@ -131,8 +131,8 @@ def test_without_the_stick_the_web_server_goes_on(mixed: Host, publisher: Publis
     for _ in range(2):
         outcome = mixed.run()
         assert outcome.status == 0
-        said = f"{stick}: failed once since .*: no such directory; is the medium mounted"
-        assert re.search(said, outcome.output)
+        output = f"{stick}: failed once since .*: no such directory; is the medium mounted"
+        assert re.search(output, outcome.output)
         mixed.assert_enforces("1.1.0")
 
 
@@ -230,7 +230,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], int, str]] = {
 
 
 @pytest.mark.parametrize(("where", "put", "status", "sentence"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_hostile_stick_is_refused_and_what_is_outside_is_not_read(
+def test_hostile_usb_drive_is_refused_and_confined(
     offline: Host,
     publisher: Publisher,
     stick: Stick,

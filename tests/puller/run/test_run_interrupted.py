@@ -92,7 +92,7 @@ def test_a_second_run_at_the_same_time_is_busy_and_does_nothing(settled: Host, p
     ],
 )
 @pytest.mark.representatives(1)
-def test_a_signal_lets_the_resource_at_work_finish_and_skips_the_rest(
+def test_signal_finishes_the_current_resource_only(
     settled: Host, publisher: Publisher, number: signal.Signals, status: int
 ) -> None:
     publisher.publish("1.1.0", slow(publisher))
@@ -134,9 +134,7 @@ def test_a_signal_while_the_site_is_silent_ends_the_run_at_once(settled: Host, w
 
 
 @pytest.mark.attack("crash.command")
-def test_a_run_killed_between_a_change_and_its_refresh_is_made_good_by_the_next(
-    settled: Host, publisher: Publisher
-) -> None:
+def test_run_killed_before_a_refresh_is_completed(settled: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", slow(publisher))
     with running(settled) as run:
         wait_for(settled.machine / "begun", run)
@@ -154,7 +152,7 @@ def test_a_run_killed_between_a_change_and_its_refresh_is_made_good_by_the_next(
     assert "0 changed" in settled.run().output
 
 
-def test_without_permission_on_the_state_the_run_says_so_and_leaves_it_alone(settled: Host) -> None:
+def test_unreadable_state_is_reported_and_kept(settled: Host) -> None:
     """Root is also denied if it lacks the capabilities that bypass permissions."""
     unprivileged: tuple[str, ...] = ()
     if os.geteuid() == 0:
@@ -170,9 +168,7 @@ def test_without_permission_on_the_state_the_run_says_so_and_leaves_it_alone(set
     settled.assert_enforces("1.0.0")
 
 
-def test_a_file_too_large_for_this_host_is_refused_while_it_is_downloaded(
-    settled: Host, publisher: Publisher
-) -> None:
+def test_oversized_file_is_refused_during_the_download(settled: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", files={**publisher.story_files, "files/large": os.urandom(1_000_000)})
     (settled.machine / "motd").unlink()
     with running(settled, "prlimit", "--fsize=500000", "--") as run:
@@ -186,9 +182,7 @@ def test_a_file_too_large_for_this_host_is_refused_while_it_is_downloaded(
     settled.assert_enforces("1.1.0")
 
 
-def test_nothing_is_applied_of_a_bundle_after_the_one_that_was_stopped(
-    host: Host, publisher: Publisher
-) -> None:
+def test_stopped_bundle_stops_later_bundles(host: Host, publisher: Publisher) -> None:
     stop = "  - exec:\n      - stop: {command: \"sh -c 'kill -TERM $PPID'\"}\n"
     publisher.publish("1.0.0", publisher.story + stop)
     publisher.publish("1.0.0", "resources: [{exec: [{of base: {command: 'true'}}]}]\n", name="base")

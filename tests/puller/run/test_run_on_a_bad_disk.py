@@ -148,7 +148,7 @@ def test_state_without_an_inode_stops_updates_and_little_else(
 
 
 @pytest.mark.attack("disk.read-only")
-def test_a_place_that_is_read_only_fails_what_is_to_change_there(settled: Host, disk: Disk) -> None:
+def test_read_only_path_fails_its_changes(settled: Host, disk: Disk) -> None:
     settled.machine = disk.holds(settled.machine)
     story = settled.configuration.parent / "facts.d" / "story.json"
     story.write_text(story.read_text().replace(str(settled.state.parent / "machine"), str(settled.machine)))

@@ -52,8 +52,8 @@ def run_within(host: Host, limit: int) -> tuple[int, str, int]:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
         env={**os.environ, "MALLOC_ARENA_MAX": "1"},
     )  # fmt: skip
-    *said, peak = done.stdout.splitlines()
-    return done.returncode, "\n".join(said), int(peak) * 1024
+    *output, peak = done.stdout.splitlines()
+    return done.returncode, "\n".join(output), int(peak) * 1024
 
 
 BIN = bin_of("web/index.json")
@@ -73,30 +73,26 @@ def fill(publisher: Publisher, count: int) -> None:
 
 
 @pytest.mark.attack("machine.memory")
-def test_with_too_little_memory_for_what_is_published_the_last_good_bundle_is_enforced(
-    settled: Host, publisher: Publisher
-) -> None:
+def test_low_memory_keeps_the_last_good_bundle(settled: Host, publisher: Publisher) -> None:
     fill(publisher, 10)
     status, _, usual = run_within(settled, sys.maxsize)
     assert status == 0
     fill(publisher, 25_000)
     (settled.machine / "motd").unlink()
-    status, said, _ = run_within(settled, usual + 24 * MIB)
-    assert status == 14, said
-    assert "there is not enough memory for it" in said
-    assert "Traceback" not in said
+    status, output, _ = run_within(settled, usual + 24 * MIB)
+    assert status == 14, output
+    assert "there is not enough memory for it" in output
+    assert "Traceback" not in output
     settled.assert_enforces("1.0.0")
 
 
-def test_a_run_needs_memory_for_what_its_files_have_and_not_for_what_they_may_have(
-    settled: Host, publisher: Publisher
-) -> None:
+def test_memory_depends_on_actual_file_sizes(settled: Host, publisher: Publisher) -> None:
     """The limit for manifests is 64 MiB, and this manifest has a thousand bytes."""
     publisher.publish("1.1.0")
     _, _, usual = run_within(settled, sys.maxsize)
     assert usual < 2048 * MIB
-    status, said, _ = run_within(settled, usual + 4 * MIB)
-    assert status == 0, said
+    status, output, _ = run_within(settled, usual + 4 * MIB)
+    assert status == 0, output
     settled.assert_enforces("1.1.0")
 
 
@@ -113,7 +109,7 @@ PLACES = {
     "error", [ZeroDivisionError("https://user:secret@www"), MemoryError(), RecursionError()]
 )
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-def test_a_bug_while_fetching_is_told_and_keeps_nothing_from_being_enforced(
+def test_bug_while_fetching_does_not_stop_enforcement(
     settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, place: str, error: Exception
 ) -> None:
     def broken(*_arguments: object, **_options: object) -> NoReturn:
@@ -125,12 +121,12 @@ def test_a_bug_while_fetching_is_told_and_keeps_nothing_from_being_enforced(
     outcome = settled.run()
     is_bug = not isinstance(error, MemoryError)
     assert outcome.status == (1 if is_bug else 14)
-    said = (
+    output = (
         f"{type(error).__name__}: .*this is a bug in Puller"
         if is_bug
         else "there is not enough memory for it"
     )
-    settled.assert_told(said, outcome)
+    settled.assert_told(output, outcome)
     assert ("Traceback" in outcome.output) is is_bug
     assert "secret" not in outcome.output
     settled.assert_enforces("1.0.0")
@@ -139,7 +135,7 @@ def test_a_bug_while_fetching_is_told_and_keeps_nothing_from_being_enforced(
     settled.assert_enforces("1.1.0")
 
 
-def test_a_bug_while_reading_a_new_bundle_keeps_the_last_good_one_enforced(
+def test_bug_while_loading_keeps_the_last_good_bundle(
     settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(path: Path, name: str, inputs: Inputs, known: Collection[Reference]) -> Manifest:
@@ -156,9 +152,7 @@ def test_a_bug_while_reading_a_new_bundle_keeps_the_last_good_one_enforced(
     settled.assert_enforces("1.0.0")
 
 
-def test_a_bug_while_site_data_is_fetched_keeps_nothing_from_being_enforced(
-    settled: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bug_in_site_data_does_not_stop_enforcement(settled: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> NoReturn:
         raise ZeroDivisionError
 

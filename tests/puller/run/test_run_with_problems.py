@@ -72,7 +72,7 @@ OTHER_SITE = "another site"
         ),
     ],
 )
-def test_with_a_wrong_trust_anchor_the_last_good_bundle_is_enforced(
+def test_wrong_trust_anchor_keeps_the_last_good_bundle(
     settled: Host, tmp_path: Path, anchor: str | None, status: int, message: str
 ) -> None:
     place = Path(settled.settings["trust_anchor"])
@@ -100,9 +100,7 @@ def test_with_a_wrong_trust_anchor_the_last_good_bundle_is_enforced(
         ("dato: {a: 1}\n", "data.yaml:1:1: dato: unknown key 'dato', expected data, hierarchy, overrides"),
     ],
 )
-def test_host_data_that_is_not_valid_is_told_and_nothing_is_changed(
-    settled: Host, text: str, message: str
-) -> None:
+def test_invalid_host_data_are_reported_and_change_nothing(settled: Host, text: str, message: str) -> None:
     """Without an override, a run could undo its purpose."""
     Path(settled.settings["host_data"]).write_text(text)
     (settled.machine / "motd").unlink()
@@ -116,7 +114,7 @@ def test_host_data_that_is_not_valid_is_told_and_nothing_is_changed(
     settled.assert_enforces("1.0.0")
 
 
-def test_a_channel_without_the_bundle_is_told_and_the_last_good_one_enforced(settled: Host) -> None:
+def test_channel_without_the_bundle_keeps_the_last_good(settled: Host) -> None:
     settled.configure(bundles=[{"name": "web", "channel": "canary"}])
     (settled.machine / "motd").unlink()
     outcome = settled.run()
@@ -178,7 +176,7 @@ def test_damaged_state_is_told_set_aside_and_made_good(
 
 @pytest.mark.attack("disk.full", "disk.readable")
 @pytest.mark.root
-def test_a_disk_that_is_full_is_told_and_the_last_good_bundle_is_enforced(
+def test_full_disk_is_reported_and_the_bundle_enforced(
     settled: Host, publisher: Publisher, small_disk: Path
 ) -> None:
     shutil.copytree(settled.state, small_disk / "state", symlinks=True)
@@ -199,9 +197,7 @@ def test_a_disk_that_is_full_is_told_and_the_last_good_bundle_is_enforced(
 
 @pytest.mark.attack("disk.full", "disk.readable")
 @pytest.mark.root
-def test_even_on_a_disk_without_a_free_byte_the_last_good_bundle_is_enforced(
-    settled: Host, small_disk: Path
-) -> None:
+def test_last_good_bundle_is_enforced_without_a_free_byte(settled: Host, small_disk: Path) -> None:
     """Resources with subscribers fail, because a full disk cannot record the pending refresh."""
     shutil.copytree(settled.state, small_disk / "state", symlinks=True)
     settled.state = small_disk / "state"
@@ -211,8 +207,9 @@ def test_even_on_a_disk_without_a_free_byte_the_last_good_bundle_is_enforced(
     assert os.statvfs(small_disk).f_bavail == 0
     outcome = settled.run()
     assert outcome.status == 78
-    kept = rf"ERROR  the report cannot be kept: {settled.state}/runs/\S+\.json\S*: no space left on the file system\n"
-    assert re.search(kept, outcome.output), outcome.output
+    place = rf"{settled.state}/runs/\S+\.json\S*"
+    expected = rf"ERROR  the report cannot be kept: {place}: no space left on the file system\n"
+    assert re.search(expected, outcome.output), outcome.output
     settled.assert_enforces("1.0.0")
 
 
@@ -233,9 +230,7 @@ def test_metrics_that_cannot_be_written_are_told_in_the_report(settled: Host) ->
     settled.assert_told(r"the metrics cannot be kept: \S+: no such file or directory", outcome)
 
 
-def test_a_run_whose_report_cannot_be_kept_has_come_to_its_end_all_the_same(
-    settled: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsaved_report_does_not_fail_the_run(settled: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = settled.machine / "puller.prom"
     settled.configure(reports={"textfile": str(metrics)})
 

@@ -61,8 +61,8 @@ class Sender:
         return sorted(path.name.partition("-")[0] for path in self.host.state.glob("spool/*/*.json.gz"))
 
     def report(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.host.state / "last-run.json").read_text())
-        return found
+        result: dict[str, Any] = json.loads((self.host.state / "last-run.json").read_text())
+        return result
 
 
 def read(data: bytes) -> SentReport:
@@ -98,15 +98,15 @@ def test_a_run_with_nothing_to_do_is_heard_of(sender: Sender) -> None:
     outcome = sender.run()
     assert warnings(outcome) == []
     ((path, data),) = sender.server.documents.items()
-    kept = sender.report()
-    assert path == f"/reports/{NAME}/{kept['run']}.json.gz"
+    remaining = sender.report()
+    assert path == f"/reports/{NAME}/{remaining['run']}.json.gz"
     ((method, _, headers),) = sender.server.requests
     assert (method, headers["Content-Type"]) == ("PUT", "application/gzip")
-    found = read(data)
-    assert json.loads(msgspec.json.encode(found.report)) == kept
-    assert (found.host, found.facts) == (NAME, {"os": {"family": "Debian"}})
-    assert datetime.fromisoformat(found.metadata_expire) > datetime.now(UTC)
-    (bundle,) = found.bundles
+    result = read(data)
+    assert json.loads(msgspec.json.encode(result.report)) == remaining
+    assert (result.host, result.facts) == (NAME, {"os": {"family": "Debian"}})
+    assert datetime.fromisoformat(result.metadata_expire) > datetime.now(UTC)
+    (bundle,) = result.bundles
     assert (bundle.name, bundle.channel, bundle.published) == ("web", "stable", "1.0.0")
     assert (bundle.enforced, bundle.good, bundle.held) == ("1.0.0", "1.0.0", "")
     assert sender.waiting() == []
@@ -121,26 +121,26 @@ def test_a_dry_run_sends_nothing_and_writes_nothing(sender: Sender) -> None:
 def test_a_run_that_fails_early_is_sent(sender: Sender, web: "WebServer") -> None:
     web.stop()
     outcome = sender.run(status=14)
-    (found,) = sender.documents()
-    assert found.report.exit_status == 14
-    assert found.report.problems
-    assert (found.bundles[0].published, found.bundles[0].enforced) == ("", "1.0.0")
+    (result,) = sender.documents()
+    assert result.report.exit_status == 14
+    assert result.report.problems
+    assert (result.bundles[0].published, result.bundles[0].enforced) == ("", "1.0.0")
     assert len(warnings(outcome)) == len([w for w in warnings(outcome) if "reports to" not in w])
 
 
-def test_data_of_the_host_that_are_broken_are_sent_as_the_failure_that_they_are(sender: Sender) -> None:
+def test_broken_host_data_are_sent_as_the_failure(sender: Sender) -> None:
     Path(sender.host.settings["host_data"]).write_text("data: [")
     sender.run(status=78)
-    (found,) = sender.documents()
-    assert found.report.exit_status == 78
-    assert found.bundles[0].enforced == "1.0.0"
+    (result,) = sender.documents()
+    assert result.report.exit_status == 78
+    assert result.bundles[0].enforced == "1.0.0"
 
 
 def test_a_host_that_is_disabled_is_heard_of(sender: Sender) -> None:
     sender.host.puller("disable", "--reason", "for a while")
     sender.run(status=20)
-    (found,) = sender.documents()
-    assert "for a while" in found.report.paused
+    (result,) = sender.documents()
+    assert "for a while" in result.report.paused
 
 
 def test_a_wave_that_has_not_come_says_when_it_will(sender: Sender, publisher: "Publisher") -> None:
@@ -157,7 +157,7 @@ def test_a_wave_that_has_not_come_says_when_it_will(sender: Sender, publisher: "
     assert (bundle.published, bundle.waits_until) == ("1.2.0", "")
 
 
-def test_a_pin_and_what_was_given_up_are_told(sender: Sender, publisher: "Publisher") -> None:
+def test_pin_and_abandoned_version_are_sent(sender: Sender, publisher: "Publisher") -> None:
     sender.host.puller("pin", "web", "1.0.0")
     publisher.publish("1.1.0")
     sender.run()
@@ -165,11 +165,11 @@ def test_a_pin_and_what_was_given_up_are_told(sender: Sender, publisher: "Publis
     assert (bundle.pin, bundle.published, bundle.enforced) == ("1.0.0", "1.1.0", "1.0.0")
 
 
-def test_what_is_sent_has_the_problem_with_the_metrics(sender: Sender, tmp_path: Path) -> None:
+def test_sent_document_has_problem_and_metrics(sender: Sender, tmp_path: Path) -> None:
     sender.to(f"{sender.server.url}/reports/", textfile=str(tmp_path / "none/puller.prom"))
     sender.run(status=78)
-    (found,) = sender.documents()
-    assert found.report.exit_status == sender.report()["exit_status"] == 78
+    (result,) = sender.documents()
+    assert result.report.exit_status == sender.report()["exit_status"] == 78
 
 
 def test_a_post_goes_to_the_url_as_it_is(sender: Sender) -> None:
@@ -205,9 +205,7 @@ def test_credentials_of_the_site_go_to_the_site_only(sender: Sender, tmp_path: P
     assert "secret" not in outcome.output
 
 
-def test_a_destination_at_the_origin_of_the_site_has_its_credentials(
-    sender: Sender, web: "WebServer"
-) -> None:
+def test_destination_at_the_site_uses_its_credentials(sender: Sender, web: "WebServer") -> None:
     sender.host.configure(http={"retries": 0, "headers": {"X-Site": "s"}})
     sender.to(f"{web.url}/reports/")
     outcome = sender.run()  # the server of the site accepts no documents
@@ -242,9 +240,7 @@ def test_a_proxy_is_asked(sender: Sender) -> None:
 # --- failures -----------------------------------------------------------------------------------------------------
 
 
-def test_what_a_server_that_is_away_misses_is_sent_later_the_newest_first(
-    sender: Sender, publisher: "Publisher"
-) -> None:
+def test_missed_reports_are_sent_later_newest_first(sender: Sender, publisher: "Publisher") -> None:
     url = f"http://127.0.0.1:{(port := free_port())}/reports/"
     sender.to(url)
     sent: list[str] = []
@@ -278,15 +274,15 @@ def test_monitoring_hears_of_reports_that_wait_for_long(sender: Sender) -> None:
     sender.run()
     assert "to be sent" not in sender.host.puller("status", "--check").output
     (waiting,) = sender.host.state.glob("spool/*/*.json.gz")
-    run, rest = waiting.name[:4], waiting.name[4:]
-    waiting.rename(waiting.with_name(f"{int(run) - 1}{rest}"))
+    run, remainder = waiting.name[:4], waiting.name[4:]
+    waiting.rename(waiting.with_name(f"{int(run) - 1}{remainder}"))
     judged = sender.host.puller("status", "--check")
     assert judged.output.startswith("PULLER WARNING - "), judged.output
     assert "1 report waits to be sent" in judged.output
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 401, 403, 404, 408, 429, 500, 503, 507])
-def test_what_may_be_over_keeps_the_report(sender: Sender, status: int) -> None:
+def test_possibly_temporary_error_keeps_the_report(sender: Sender, status: int) -> None:
     sender.server.answer = lambda path: status
     sender.server.headers = {"Location": f"{sender.server.url}/elsewhere"}
     (warning,) = warnings(sender.run())
@@ -307,7 +303,7 @@ def test_a_document_that_is_refused_is_dropped_and_said(sender: Sender, status: 
     assert sender.waiting() == []
 
 
-def test_a_bad_request_drops_a_document_only_where_others_are_taken(sender: Sender) -> None:
+def test_bad_request_drops_a_document_if_others_pass(sender: Sender) -> None:
     """nginx answers 400 if a client certificate has expired, and then the document itself is valid."""
     sender.server.answer = lambda path: 400
     for count in (1, 2):
@@ -335,9 +331,7 @@ def test_a_server_that_wastes_time_gets_no_more_than_its_part(sender: Sender, mo
     assert sender.report().keys() == before.keys()
 
 
-def test_a_name_that_does_not_resolve_and_one_that_takes_for_ever(
-    sender: Sender, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_and_slow_names_are_handled(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     sender.to("http://nowhere.invalid/reports/", send_timeout="1s")
     assert len(warnings(sender.run())) == 1
     over = threading.Event()
@@ -350,7 +344,7 @@ def test_a_name_that_does_not_resolve_and_one_that_takes_for_ever(
     assert len(sender.waiting()) == 2
 
 
-def test_one_of_two_is_dead_and_the_other_gets_all(sender: Sender, tmp_path: Path) -> None:
+def test_dead_destination_does_not_affect_the_other(sender: Sender, tmp_path: Path) -> None:
     """Working destinations get everything, in any order. This includes a directory."""
     (tmp_path / "there").mkdir()
     with reportserver.receiving() as silent:
@@ -366,9 +360,9 @@ def test_one_of_two_is_dead_and_the_other_gets_all(sender: Sender, tmp_path: Pat
     assert len(warnings(outcome)) == 2
     assert "1 report waits for the next run" in warnings(outcome)[0]
     assert "missing" in warnings(outcome)[1]
-    (found,) = sender.documents()
+    (result,) = sender.documents()
     (file,) = (tmp_path / "there").rglob("*.json.gz")
-    assert file.relative_to(tmp_path / "there") == Path(NAME, f"{found.report.run}.json.gz")
+    assert file.relative_to(tmp_path / "there") == Path(NAME, f"{result.report.run}.json.gz")
     assert file.read_bytes() == next(iter(sender.server.documents.values()))
     assert file.stat().st_mode & 0o777 == 0o644
     assert file.parent.stat().st_mode & 0o777 == 0o755
@@ -385,14 +379,14 @@ def test_a_name_that_is_no_name_of_a_directory_is_not_sent(sender: Sender, execu
     assert sender.server.requests == []
 
 
-def test_an_authority_that_cannot_be_read_is_one_warning(sender: Sender) -> None:
+def test_unreadable_authority_is_a_single_warning(sender: Sender) -> None:
     sender.to({"url": f"{sender.server.url}/r/", "password_file": "/nonexistent", "username": "u"})
     (warning,) = warnings(sender.run())
     assert "/nonexistent: cannot be read" in warning
     assert len(sender.waiting()) == 1
 
 
-def test_a_full_disk_costs_the_spool_and_the_host_is_heard_of_all_the_same(
+def test_full_disk_costs_the_spool_but_sends_the_report(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> None:
@@ -402,26 +396,24 @@ def test_a_full_disk_costs_the_spool_and_the_host_is_heard_of_all_the_same(
     (warning,) = warnings(sender.run())
     assert "this report is sent now, and not again" in warning
     assert "no space left on the file system" in warning
-    (found,) = sender.documents()
-    assert found.report.run == sender.report()["run"]
+    (result,) = sender.documents()
+    assert result.report.run == sender.report()["run"]
     sender.server.answer = lambda path: 500
     assert len(warnings(sender.run())) == 2
     assert sender.waiting() == []
 
 
-def test_a_report_that_waits_is_sent_under_the_name_that_the_host_had(sender: Sender) -> None:
+def test_waiting_report_keeps_its_host_name(sender: Sender) -> None:
     sender.server.answer = lambda path: 500
     sender.run()
     sender.server.answer = lambda path: 201
     sender.host.configure(host_name="renamed.example.com")
     assert warnings(sender.run()) == []
     hosts = [path.split("/")[2] for path in sender.server.documents]
-    assert hosts == [found.host for found in sender.documents()] == ["renamed.example.com", NAME]
+    assert hosts == [document.host for document in sender.documents()] == ["renamed.example.com", NAME]
 
 
-def test_a_bug_in_sending_is_told_and_the_run_has_ended_as_it_has(
-    sender: Sender, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bug_in_sending_does_not_change_the_result(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("puller.delivery.web.WebDestination.send", lambda *_: 1 / 0)
     outcome = sender.host.run()
     assert outcome.status == 0
@@ -449,7 +441,7 @@ class Killed(BaseException):
     """An exception that no code handles."""
 
 
-def test_killed_between_the_spool_and_the_end_of_sending_nothing_is_lost(
+def test_kill_between_spooling_and_sending_loses_nothing(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove = Spool.remove
@@ -483,9 +475,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.representatives(1)
-def test_a_signal_ends_sending_at_once_and_changes_nothing_of_the_run(
-    sender: Sender, number: signal.Signals
-) -> None:
+def test_signal_ends_sending_and_keeps_the_result(sender: Sender, number: signal.Signals) -> None:
     sender.server.mood = "silent"
     sender.to(f"{sender.server.url}/reports/", send_timeout="30s")
     process = started(sender)
@@ -499,7 +489,7 @@ def test_a_signal_ends_sending_at_once_and_changes_nothing_of_the_run(
     assert len(sender.waiting()) == 1
 
 
-def test_another_run_is_not_kept_waiting_by_one_that_sends(sender: Sender) -> None:
+def test_sending_run_does_not_block_another(sender: Sender) -> None:
     sender.server.mood = "silent"
     sender.to(f"{sender.server.url}/reports/", send_timeout="30s")
     process = started(sender)
@@ -552,16 +542,14 @@ def imported(sender: Sender) -> set[str]:
     return set(output.splitlines()[-1].split())
 
 
-def test_a_run_imports_what_its_destinations_need_and_nothing_for_none(
-    sender: Sender, tmp_path: Path
-) -> None:
+def test_run_imports_only_required_destinations(sender: Sender, tmp_path: Path) -> None:
     sender.to()
     assert imported(sender) == set()
     sender.to(str(tmp_path))
-    found = imported(sender)
-    assert "puller.delivery.directory" in found
-    assert {"requests", "boto3", "puller.delivery.web"}.isdisjoint(found)
+    result = imported(sender)
+    assert "puller.delivery.directory" in result
+    assert {"requests", "boto3", "puller.delivery.web"}.isdisjoint(result)
     sender.to(f"{sender.server.url}/r/")
-    found = imported(sender)
-    assert "puller.delivery.web" in found
-    assert {"requests", "boto3"}.isdisjoint(found)  # importing either takes longer than the run
+    result = imported(sender)
+    assert "puller.delivery.web" in result
+    assert {"requests", "boto3"}.isdisjoint(result)  # importing either takes longer than the run

@@ -65,10 +65,10 @@ def forget(host: Host) -> None:
     shutil.rmtree(host.machine, ignore_errors=True)
 
 
-def stopped_run(host: Host, at: int, number: signal.Signals) -> tuple[Outcome, bool]:
+def stopped_run(host: Host, position: int, number: signal.Signals) -> tuple[Outcome, bool]:
     """Run after a reset with a signal at call ``at``. Return whether Puller listened at that moment."""
     forget(host)
-    calls = Calls(at, number)
+    calls = Calls(position, number)
     with ignored(number) as noted, calls.counted():
         outcome = host.run()
     return outcome, not noted
@@ -89,7 +89,7 @@ def stopped_run(host: Host, at: int, number: signal.Signals) -> tuple[Outcome, b
     ],
 )
 @pytest.mark.representatives(1)
-def test_a_run_stops_cleanly_at_any_moment_and_the_next_is_in_order(
+def test_run_stops_cleanly_at_any_moment(
     settled: Host, number: signal.Signals, status: int, moments: list[float]
 ) -> None:
     """A plain test run tries every fourth moment."""

@@ -162,7 +162,7 @@ def busy(processes: int) -> Iterator[None]:
 
 @pytest.mark.crash
 @pytest.mark.attack("signals.sigterm", "signals.sigint")
-def test_hundreds_of_signals_each_end_a_run_in_two_seconds_on_a_busy_machine(
+def test_hundreds_of_signals_end_runs_in_two_seconds(
     host: Host, server: MoodyServer, capsys: pytest.CaptureFixture[str], thorough: bool
 ) -> None:
     """Half of the signals are during HTTP downloads, the other half during TLS downloads."""
@@ -176,7 +176,7 @@ def test_hundreds_of_signals_each_end_a_run_in_two_seconds_on_a_busy_machine(
     assert lasted[-1] < AT_MOST
 
 
-def test_a_signal_while_a_lock_of_the_http_library_is_taken_leaves_no_lock_behind(
+def test_signal_inside_an_http_lock_leaves_no_lock(
     host: Host, server: MoodyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A handler's exception between acquiring a lock and entering its block would leave the lock acquired."""
@@ -213,17 +213,17 @@ def test_a_signal_while_the_server_is_silent_ends_the_run(
 def test_a_signal_while_a_name_is_resolved_ends_the_run(
     host: Host, server: MoodyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, answered = threading.Event(), threading.Event()
+    requested, answered = threading.Event(), threading.Event()
     resolve = socket.getaddrinfo
 
     def slow(*arguments: Any, **options: Any) -> Any:
-        asked.set()
+        requested.set()
         answered.wait(60)
         return resolve(*arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(socket, "getaddrinfo", slow)
-        signalled = Signalled(host, signal.SIGINT, lambda: asked.wait(60))
+        signalled = Signalled(host, signal.SIGINT, lambda: requested.wait(60))
     assert signalled.outcome == (130, "ERROR  stopped by SIGINT\n")
     assert not answered.is_set()
     answered.set()
@@ -232,7 +232,7 @@ def test_a_signal_while_a_name_is_resolved_ends_the_run(
 
 def test_a_signal_while_a_connection_is_made_ends_the_run(host: Host, server: MoodyServer) -> None:
     """The queue of the server is full, so it does not answer new connections."""
-    asked = threading.Event()
+    requested = threading.Event()
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as clients:
         for _ in range(2):
             client = clients.enter_context(socket.socket())
@@ -242,18 +242,16 @@ def test_a_signal_while_a_connection_is_made_ends_the_run(host: Host, server: Mo
         before = socket.socket.connect
 
         def connect(sock: socket.socket, address: Any) -> None:
-            asked.set()
+            requested.set()
             before(sock, address)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(socket.socket, "connect", connect)
-            signalled = Signalled(host, signal.SIGTERM, lambda: asked.wait(60))
+            signalled = Signalled(host, signal.SIGTERM, lambda: requested.wait(60))
     assert signalled.outcome == (143, "ERROR  stopped by SIGTERM\n")
 
 
-def test_a_signal_during_the_pause_before_another_attempt_ends_the_run(
-    host: Host, server: MoodyServer
-) -> None:
+def test_signal_during_a_retry_pause_ends_the_run(host: Host, server: MoodyServer) -> None:
     refused = threading.Event()
 
     def refuse(handler: Any) -> None:

@@ -80,9 +80,7 @@ def followed(host: Host, publisher: Publisher) -> Iterator[None]:
 pytestmark = pytest.mark.usefixtures("followed")
 
 
-def test_what_is_published_reaches_the_host_and_so_does_what_was_published_before(
-    host: Host, publisher: Publisher
-) -> None:
+def test_published_site_data_reach_the_host_and_back(host: Host, publisher: Publisher) -> None:
     for text, wanted in ((TWO, "w1 w2"), (ONE, "w1"), (TWO, "w1 w2")):
         publish(publisher, text)
         assert host.run().status == 0
@@ -98,7 +96,7 @@ def test_a_run_that_finds_the_same_asks_for_two_small_files(host: Host, web: Web
     assert len(web.requests) == 2, web.requests
 
 
-def test_a_document_of_a_bundle_that_is_published_anew_is_not_fetched_again(
+def test_document_of_a_new_release_is_not_fetched_again(
     host: Host, publisher: Publisher, web: WebServer
 ) -> None:
     publisher.publish("1.1.0", MANIFEST, files={})
@@ -159,7 +157,7 @@ def test_offline_and_without_the_site_the_last_good_copy_is_used(
     assert backends(host) == "w1 w2"
 
 
-def test_a_first_run_without_the_site_goes_on_without_the_document(host: Host, web: WebServer) -> None:
+def test_first_run_without_the_site_omits_the_document(host: Host, web: WebServer) -> None:
     shutil.rmtree(host.state / "data")
     web.stop()
     outcome = host.run()
@@ -233,10 +231,10 @@ def test_metadata_of_the_document_count_for_when_trust_expires(host: Host, publi
     assert first_expiry(trust, ["web"]) != metadata.signed.expires
 
 
-def test_damage_to_what_is_kept_is_made_good(host: Host, publisher: Publisher) -> None:
+def test_damaged_site_data_copy_is_repaired(host: Host, publisher: Publisher) -> None:
     for place in ("trust/indexes/_exports.yaml", "trust", "data"):
-        found = host.state / place
-        files = [found] if found.is_file() else [path for path in found.rglob("*") if path.is_file()]
+        result = host.state / place
+        files = [result] if result.is_file() else [path for path in result.rglob("*") if path.is_file()]
         for path in files:
             path.write_bytes(b"damaged")
         publish(publisher, TWO)
@@ -286,7 +284,7 @@ def test_a_document_under_expired_metadata_is_not_used(host: Host, publisher: Pu
 
 @pytest.mark.attack("site-data.withheld")
 @pytest.mark.parametrize("what", ["document", "bin"])
-def test_what_is_withheld_is_told(host: Host, publisher: Publisher, what: str) -> None:
+def test_withheld_site_data_are_reported(host: Host, publisher: Publisher, what: str) -> None:
     publish(publisher, TWO)
     name = bin_of(data_path("exports"))
     (document(publisher) if what == "document" else publisher.newest(f"metadata/*.{name}.json")).unlink()
@@ -305,7 +303,7 @@ def test_bytes_that_were_not_signed_are_refused(host: Host, publisher: Publisher
 
 
 @pytest.mark.attack("site-data.mixed")
-def test_one_document_under_the_name_of_another_is_refused(host: Host, publisher: Publisher) -> None:
+def test_swapped_site_data_are_refused(host: Host, publisher: Publisher) -> None:
     publish(publisher, TWO, "other")
     publish(publisher, "data: {exports: {web: {w5: {}}}}")
     shutil.copyfile(document(publisher, "other"), document(publisher))

@@ -216,10 +216,10 @@ def refuse_templates(monkeypatch: pytest.MonkeyPatch) -> None:
     generate = jinja2.Environment._generate
 
     def refuse(
-        self: jinja2.Environment, source: jinja2.nodes.Template, name: str | None, *rest: object
+        self: jinja2.Environment, source: jinja2.nodes.Template, name: str | None, *remainder: object
     ) -> str:
         assert name is None, f"{name} is compiled"
-        return generate(self, source, name, *rest)  # type: ignore[arg-type]
+        return generate(self, source, name, *remainder)  # type: ignore[arg-type]
 
     monkeypatch.setattr(jinja2.Environment, "_generate", refuse)
 

@@ -27,7 +27,7 @@ def run_directories(host: "Host") -> Directories:
     return Directories(host.state, host.state.parent / "run")
 
 
-def test_a_run_says_what_it_fetches_and_status_how_far_it_is(settled: "Host", publisher: "Publisher") -> None:
+def test_run_logs_transfers_and_status_shows_progress(settled: "Host", publisher: "Publisher") -> None:
     publisher.publish("1.1.0", files={**publisher.story_files, "files/noise": NOISE})
     directories, over = run_directories(settled), threading.Event()
     seen: list[Record] = []
@@ -56,7 +56,7 @@ def test_a_run_says_what_it_fetches_and_status_how_far_it_is(settled: "Host", pu
     assert not directories.fetching.exists()
 
 
-def test_status_tells_what_is_being_fetched_by_the_run_at_work(settled: "Host") -> None:
+def test_status_shows_the_transfer_of_a_running_agent(settled: "Host") -> None:
     directories = run_directories(settled)
     save_status(directories, "running")
     record = Record(
@@ -69,15 +69,15 @@ def test_status_tells_what_is_being_fetched_by_the_run_at_work(settled: "Host") 
         left=15.2,
     )
     write_state(directories.fetching, msgspec.json.encode(record))
-    found = settled.status()["fetching"]
-    assert (found["what"], found["have"], found["size"], found["left"]) == (
+    results = settled.status()["fetching"]
+    assert (results["what"], results["have"], results["size"], results["left"]) == (
         "web 1.5.0",
         312_400_000,
         701_200_000,
         15.2,
     )
-    _, said = settled.puller("status")
-    assert "\n  fetching web 1.5.0: 312.4 MB of 701.2 MB, 24.1 MB/s, 16 s left\n" in said
+    _, output = settled.puller("status")
+    assert "\n  fetching web 1.5.0: 312.4 MB of 701.2 MB, 24.1 MB/s, 16 s left\n" in output
     save_status(directories, "idle")
     assert settled.status()["fetching"] is None
 
@@ -89,7 +89,7 @@ def test_a_dry_run_records_nothing(settled: "Host", publisher: "Publisher") -> N
     assert not run_directories(settled).fetching.exists()
 
 
-def test_several_bundles_come_over_one_connection(host: "Host", publisher: "Publisher") -> None:
+def test_several_bundles_share_a_connection(host: "Host", publisher: "Publisher") -> None:
     names = ["web", "db", "cache"]
     for number, name in enumerate(names):
         noise = NOISE[100_000 * number :][:100_000]  # a host would reuse a shared file
@@ -105,7 +105,7 @@ def test_several_bundles_come_over_one_connection(host: "Host", publisher: "Publ
         server.mood = note
         host.configure(site=server.url, bundles=[{"name": name} for name in names])
         assert host.run().status == 0
-        asked = [path for path, _ in server.asked if path.endswith(".tar.gz")]
-    assert len(asked) == 3
+        requested = [path for path, _ in server.asked if path.endswith(".tar.gz")]
+    assert len(requested) == 3
     # The server has a thread for each connection. The revalidation at the start has its own connection.
     assert len(set(connections)) <= 2

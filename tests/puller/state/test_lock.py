@@ -26,7 +26,7 @@ def hold(directory: Path, then: str) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.attack("overlap.two-runs")
-def test_a_second_run_is_refused_at_once_and_told_who_holds_the_lock(tmp_path: Path) -> None:
+def test_second_run_is_refused_with_the_lock_holder(tmp_path: Path) -> None:
     with hold(tmp_path, "print('held', flush=True); time.sleep(60)") as holder:
         with (
             pytest.raises(
@@ -87,7 +87,7 @@ def make_hard_link(path: Path) -> None:
         (lambda path: path.symlink_to(path.parent / "other"), "lock: cannot be opened: too many levels of"),
     ],
 )
-def test_something_else_in_the_place_of_the_lock_is_told_and_not_written_to(
+def test_special_file_at_the_lock_path_is_reported(
     tmp_path: Path, make: Callable[[Path], None], message: str
 ) -> None:
     make(tmp_path / "lock")

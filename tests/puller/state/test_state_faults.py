@@ -275,25 +275,27 @@ def marks(damage: Damage) -> list[pytest.MarkDecorator]:
 def test_a_host_gets_over_damage_to_anything_that_it_keeps(
     full: Host, tmp_path: Path, damage: Damage
 ) -> None:
-    kept = Kept(full, tmp_path / "elsewhere")
-    names = kept.paths(DAMAGE[damage])
+    remaining = Kept(full, tmp_path / "elsewhere")
+    names = remaining.paths(DAMAGE[damage])
     assert len(names) > 3
-    wrong = [f"{name}: {problem}" for name in names if (problem := problem_with(full, kept, name, damage))]
+    wrong = [
+        f"{name}: {problem}" for name in names if (problem := problem_with(full, remaining, name, damage))
+    ]
     assert not wrong, "\n".join(wrong)
 
 
-def problem_with(host: Host, kept: Kept, name: str, damage: Damage) -> str:
+def problem_with(host: Host, remaining: Kept, name: str, damage: Damage) -> str:
     """Return the problem after this damage, or an empty text."""
-    kept.restore()
+    remaining.restore()
     (host.machine / "motd").unlink()
-    (kept.directory / name).parent.chmod(0o755)
-    damage(kept.directory / name, kept.victim)
-    before = kept.victim.stat()
+    (remaining.directory / name).parent.chmod(0o755)
+    damage(remaining.directory / name, remaining.victim)
+    before = remaining.victim.stat()
     try:
         with bounded(20):
-            check(host, kept, name, damage)
-        after = kept.victim.stat()
-        assert kept.victim.read_bytes() == VICTIM
+            check(host, remaining, name, damage)
+        after = remaining.victim.stat()
+        assert remaining.victim.read_bytes() == VICTIM
         assert (after.st_mode, after.st_uid, after.st_mtime_ns) == (
             before.st_mode,
             before.st_uid,

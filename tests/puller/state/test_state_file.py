@@ -22,7 +22,7 @@ def document(path: Path) -> StateFile[Document]:
     return StateFile(path, dict[str, int], "things are forgotten")
 
 
-def test_what_was_saved_is_loaded(path: Path) -> None:
+def test_saved_state_is_loaded(path: Path) -> None:
     document(path).save({"a": 1})
     assert document(path).load(pytest.fail) == {"a": 1}
     assert path.stat().st_mode & 0o777 == 0o600
@@ -74,7 +74,7 @@ CASES = {
         for name, row in DAMAGE.items()
     ],
 )
-def test_what_is_not_a_document_of_ours_is_set_aside_and_told(
+def test_foreign_document_is_set_aside_and_reported(
     path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     path.parent.mkdir()
@@ -107,7 +107,7 @@ def test_what_is_not_a_document_of_ours_is_set_aside_and_told(
         pytest.param(lambda path: path.chmod(0o622), "its mode is 0622", id="writable by others"),
     ],
 )
-def test_what_others_could_have_written_is_not_believed(
+def test_state_writable_by_others_is_not_trusted(
     path: Path, change: Callable[[Path], object], message: str
 ) -> None:
     document(path).save({"a": 1})
@@ -117,23 +117,23 @@ def test_what_others_could_have_written_is_not_believed(
     assert message in notes[0]
 
 
-def test_a_disk_that_cannot_be_read_says_nothing_about_the_document(tmp_path: Path) -> None:
+def test_unreadable_disk_is_not_an_absent_document(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"")
     with pytest.raises(NotADirectoryError):
         document(tmp_path / "state" / "things.json").load(pytest.fail)
 
 
-def test_a_directory_in_the_place_of_a_document_is_set_aside_when_it_is_saved(path: Path) -> None:
+def test_directory_at_the_state_path_is_set_aside(path: Path) -> None:
     (path / "in it").mkdir(parents=True)
     document(path).save({"a": 1})
     assert document(path).load(pytest.fail) == {"a": 1}
     assert (path.with_name("things.json.unreadable") / "in it").is_dir()
 
 
-def test_of_what_is_damaged_again_and_again_the_last_few_are_kept(path: Path) -> None:
+def test_few_damaged_copies_are_kept(path: Path) -> None:
     path.parent.mkdir()
     for times in range(7):
         path.write_text(f"damaged {times}")
         assert document(path).load(lambda _: None) is None
-    kept = {aside.read_text() for aside in path.parent.iterdir()}
-    assert kept == {"damaged 4", "damaged 5", "damaged 6"}
+    remaining = {aside.read_text() for aside in path.parent.iterdir()}
+    assert remaining == {"damaged 4", "damaged 5", "damaged 6"}

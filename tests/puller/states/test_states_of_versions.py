@@ -58,8 +58,8 @@ def test_a_state_is_read_in_full(host: Host, state: Path) -> None:
 
     assert host.run("--offline").status == 0
     assert set(host.states().values()) == {"stable"}
-    status, said = host.puller("explain", f"file#{host.machine}/motd")
-    assert (status, "1.1.0" in said) == (0, True), said
+    status, output = host.puller("explain", f"file#{host.machine}/motd")
+    assert (status, "1.1.0" in output) == (0, True), output
 
 
 def read(path: Path) -> Any:
@@ -90,12 +90,12 @@ PASSED_ON = {"spool", "runs"}
 
 def versioned(host: Host) -> dict[str, list[Path]]:
     """Every document that Puller itself has written, by its name, or that of the directory at the top."""
-    found: dict[str, list[Path]] = {}
+    result: dict[str, list[Path]] = {}
     for path in sorted(host.state.rglob("*.json*")):
         top = path.relative_to(host.state).parts[0]
         if top not in _VERIFIED:
-            found.setdefault(top, []).append(path)
-    return found
+            result.setdefault(top, []).append(path)
+    return result
 
 
 def later(path: Path) -> None:
@@ -105,9 +105,9 @@ def later(path: Path) -> None:
 
 
 def test_every_document_of_a_state_says_its_format(host: Host) -> None:
-    found = versioned(given(host, OF_THIS_VERSION))
-    assert set(found) == {*REFUSALS, *PASSED_ON}
-    assert {type(read(path)["format"]) for paths in found.values() for path in paths} == {int}
+    result = versioned(given(host, OF_THIS_VERSION))
+    assert set(result) == {*REFUSALS, *PASSED_ON}
+    assert {type(read(path)["format"]) for paths in result.values() for path in paths} == {int}
 
 
 @pytest.mark.parametrize("name", REFUSALS)
@@ -120,19 +120,19 @@ def test_a_later_format_is_refused_in_words_and_stops_nothing(host: Host, name: 
         host.puller(*words)
         for words in (("status",), ("run", "--offline"), ("status",), ("quarantine", "list"))
     ]
-    said = "\n".join(outcome.output for outcome in outcomes)
-    assert "Traceback" not in said
-    assert "a bug in Puller" not in said
+    output = "\n".join(outcome.output for outcome in outcomes)
+    assert "Traceback" not in output
+    assert "a bug in Puller" not in output
     assert re.search(
-        f"{path}: .*has format {number}, which Puller {re.escape(__version__)} cannot read", said
+        f"{path}: .*has format {number}, which Puller {re.escape(__version__)} cannot read", output
     )
-    assert re.search(REFUSALS[name], said)
+    assert re.search(REFUSALS[name], output)
     assert (host.machine / "motd").read_text() == "Hello from 1.1.0\n", "what can be gone on with is enforced"
 
 
-def test_what_is_only_kept_or_passed_on_may_be_of_any_format(host: Host) -> None:
-    found = versioned(given(host, OF_THIS_VERSION))
-    for path in (path for top in PASSED_ON for path in found[top]):
+def test_opaque_state_may_have_any_format(host: Host) -> None:
+    result = versioned(given(host, OF_THIS_VERSION))
+    for path in (path for top in PASSED_ON for path in result[top]):
         later(path)
     for words in (
         ("status",),

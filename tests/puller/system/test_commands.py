@@ -66,7 +66,7 @@ def test_a_signal_is_named_where_it_has_a_name(number: int, name: str) -> None:
 
 
 @pytest.mark.attack("commands.hang", "commands.children")
-def test_a_command_over_its_time_limit_is_killed_with_its_children(tmp_path: Path) -> None:
+def test_command_over_its_limit_is_killed_with_children(tmp_path: Path) -> None:
     completed = run(shell(f"sleep 60 & echo $! > {tmp_path}/child; sleep 60", timeout=0.2))
     assert completed.timed_out
     assert "its time limit" in completed.outcome
@@ -116,14 +116,14 @@ def test_a_command_that_is_done_leaves_its_daemon_alone(tmp_path: Path) -> None:
     os.kill(daemon, signal.SIGKILL)
 
 
-def test_a_script_that_waits_for_an_earlier_daemon_to_go_sees_it_go(tmp_path: Path) -> None:
+def test_script_sees_the_end_of_an_earlier_daemon(tmp_path: Path) -> None:
     run(shell("(setsid sh -c 'echo $$ > child; exec sleep 60' >&- 2>&- &)", directory=str(tmp_path)))
     daemon = pid_in(tmp_path / "child")
     stop = f"kill {daemon}; while kill -0 {daemon} 2>&-; do sleep 0.05; done; echo gone"
     assert run(shell(stop, timeout=30)).stdout == "gone\n"
 
 
-def test_processes_of_somebody_else_in_this_process_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_child_processes_are_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as running, subprocess.Popen(["false"]) as ended:
         assert run(shell("sleep 60", timeout=0.2)).timed_out
         assert (running.poll(), ended.wait()) == (None, 1)
@@ -195,7 +195,7 @@ def test_output_that_is_not_text_is_decoded_with_replacements() -> None:
     assert run(shell("printf 'a\\377b'")).stdout == "a�b"
 
 
-def test_the_environment_is_the_documented_one_and_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_commands_is_the_documented_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULLER_PASSPHRASE", "secret")
     completed = run(Command(["env"], {"EXTRA": "1"}))
     names = {line.partition("=")[0] for line in completed.stdout.splitlines()}
@@ -219,27 +219,27 @@ def test_a_command_reads_nothing_from_our_terminal() -> None:
     assert run(Command(["cat"])).stdout == ""
 
 
-def test_a_command_reads_its_input_to_the_end_whatever_its_size() -> None:
+def test_command_reads_its_complete_input() -> None:
     data = bytes(range(256)) * 4096  # more than the buffer of a pipe
     assert run(Command(["sha256sum"], input=data)).stdout.split()[0] == hashlib.sha256(data).hexdigest()
     assert run(Command(["cat"])).stdout == ""
 
 
-def test_the_input_is_no_part_of_what_a_command_shows_of_itself() -> None:
+def test_input_is_not_part_of_a_shown_command() -> None:
     assert "s3cret" not in repr(Command(["chpasswd"], input=b"alice:s3cret"))
 
 
 @pytest.mark.root
-def test_a_command_runs_as_another_user_with_their_groups_and_home() -> None:
+def test_command_of_another_user_has_groups_and_home() -> None:
     nobody = Identity.find("nobody")
     shown = run(shell("id -u; id -g; id -G; echo $HOME $USER $LOGNAME; cat", identity=nobody, input=b"in"))
-    uid, gid, groups, names, rest = shown.stdout.split("\n")
+    uid, gid, groups, names, remainder = shown.stdout.split("\n")
     assert (int(uid), int(gid)) == (nobody.uid, nobody.gid)
     assert {*map(int, groups.split())} == {nobody.gid, *nobody.groups}
-    assert (names, rest) == (f"{nobody.home} nobody nobody", "in")
+    assert (names, remainder) == (f"{nobody.home} nobody nobody", "in")
 
 
-def test_a_user_is_found_by_name_and_by_id_and_may_get_another_group() -> None:
+def test_user_is_found_by_name_and_id() -> None:
     assert Identity.find("65534") == Identity.find("nobody")
     root_group = Identity.find("nobody", "root")
     assert root_group.gid == 0

@@ -33,12 +33,12 @@ def test_a_directory_moved_during_a_removal_is_left(tmp_path: Path) -> None:
     system, top = LocalSystem(), tmp_path / "top"
     make_deep(top, 2)
     inner, outer = top / "d/d/f", top / "d/f"
-    found = outer.lstat()
+    status = outer.lstat()
     with system.removing(str(top)):
         system.remove(str(inner), inner.lstat(), within=str(top))
         (top / "d/d").rename(tmp_path / "elsewhere")
         with pytest.raises(ChangedMeanwhile, match="another process moved"):
-            system.remove(str(outer), found, within=str(top))
+            system.remove(str(outer), status, within=str(top))
     assert outer.exists()
 
 

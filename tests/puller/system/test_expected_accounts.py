@@ -17,7 +17,7 @@ def test_an_account_that_is_expected_has_the_id_that_is_expected() -> None:
         assert find("nobody-here") == UNKNOWN_ID
 
 
-def test_an_account_that_is_expected_to_go_is_gone_and_only_of_its_kind() -> None:
+def test_expected_removal_covers_its_account_kind_only() -> None:
     system = NoopSystem()
     system.expect_account("user", "root", None)
     assert system.user_id("root") is None
@@ -26,7 +26,7 @@ def test_an_account_that_is_expected_to_go_is_gone_and_only_of_its_kind() -> Non
     assert system.expected_accounts("group") == {}
 
 
-def test_a_real_run_expects_nothing_and_sees_what_is_there() -> None:
+def test_real_run_expects_nothing() -> None:
     system = LocalSystem()
     system.expect_account("user", "root", None)
     assert system.user_id("root") == pwd.getpwnam("root").pw_uid

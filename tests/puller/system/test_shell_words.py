@@ -40,7 +40,7 @@ def test_words(text: str, words: list[str]) -> None:
         ("a\\", "ends in a backslash"),
     ],
 )
-def test_what_is_not_ended_is_an_error(text: str, message: str) -> None:
+def test_unterminated_quote_is_an_error(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         split_words(text)
 

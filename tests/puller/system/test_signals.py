@@ -21,7 +21,7 @@ from puller.system.signals import Stopped, StopRequests
     ("number", "status"),
     [(signal.SIGTERM, ExitStatus.TERMINATED), (signal.SIGINT, ExitStatus.INTERRUPTED)],
 )
-def test_a_signal_stops_what_changes_nothing_when_it_asks(number: signal.Signals, status: ExitStatus) -> None:
+def test_signal_stops_waiting_steps_at_checkpoints(number: signal.Signals, status: ExitStatus) -> None:
     stops = StopRequests()
     with stops.handled():
         stops.check()
@@ -41,11 +41,11 @@ def test_while_something_is_changed_a_signal_is_only_noted() -> None:
     assert stops.exit_status is ExitStatus.TERMINATED
 
 
-def test_while_something_is_changed_a_signal_ends_downloads_and_the_second_one_commands(
+def test_first_signal_ends_downloads_and_second_commands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said: list[str] = []
-    stops = StopRequests(said.append)
+    output: list[str] = []
+    stops = StopRequests(output.append)
     with stops.handled(), stops.deferred():
         stops.attend("exec#build")
         signals.check_download()
@@ -59,7 +59,7 @@ def test_while_something_is_changed_a_signal_ends_downloads_and_the_second_one_c
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(StoppedCommand, match="stopped by SIGINT, and by a second signal"):
             run(Command(["sleep", "60"]))
-    assert said == [
+    assert output == [
         "stopped by SIGINT: finishing exec#build. A second signal ends its commands",
         "stopped by SIGINT, and by a second signal: ending the commands of exec#build",
     ]
@@ -99,7 +99,7 @@ def test_the_handlers_before_come_back() -> None:
     assert StopRequests.listening is None
 
 
-def test_what_a_handler_says_needs_no_lock_and_no_room() -> None:
+def test_signal_handler_needs_no_lock_and_no_memory() -> None:
     """The stream may hold half a line, or its reader may be blocked."""
     reader, writer = os.pipe()
     with open(reader, "rb", buffering=0) as read, open(writer, "w", encoding="utf-8") as stream:

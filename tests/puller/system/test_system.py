@@ -36,7 +36,7 @@ def test_permission_denied_is_not_absent(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo"])
-def test_what_is_no_regular_file_is_not_read(tmp_path: Path, kind: str) -> None:
+def test_special_file_is_not_read(tmp_path: Path, kind: str) -> None:
     (tmp_path / "target").write_text("secret")
     if kind == "link":
         (tmp_path / "x").symlink_to("target")
@@ -47,9 +47,7 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.attack("disk.full")
-def test_a_full_disk_in_the_middle_leaves_the_old_file_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_leaves_the_old_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x").write_text("old")
 
     def full(descriptor: int, data: object) -> int:
@@ -100,7 +98,7 @@ def test_reading_is_limited_and_never_waits_for_a_fifo(tmp_path: Path) -> None:
     assert read_limited(tmp_path / "fifo", 5) == b""
 
 
-def test_users_are_looked_up_again_after_a_command_that_may_have_changed_them() -> None:
+def test_users_are_looked_up_again_after_a_command() -> None:
     system = LocalSystem()
     assert system.user_id("root") == 0
     system._users["root"] = 12345
@@ -110,7 +108,7 @@ def test_users_are_looked_up_again_after_a_command_that_may_have_changed_them() 
     assert system.user_id("no-such-user") is None
 
 
-def test_what_a_dry_run_expects_is_there_for_what_follows(tmp_path: Path) -> None:
+def test_noop_expectations_hold_for_later_resources(tmp_path: Path) -> None:
     (tmp_path / "gone" / "below").mkdir(parents=True)
     system = NoopSystem()
     system.expect(str(tmp_path / "made"), "directory")
@@ -133,19 +131,19 @@ def test_what_a_dry_run_expects_is_there_for_what_follows(tmp_path: Path) -> Non
 def test_every_change_is_refused_in_noop(tmp_path: Path) -> None:
     path = str(tmp_path / "x")
     Path(path).touch()
-    found = os.lstat(path)
+    status = os.lstat(path)
     system = NoopSystem()
     for change in (
-        lambda: system.replace_file(path, [b"a"], OURS, found),
+        lambda: system.replace_file(path, [b"a"], OURS, status),
         lambda: system.make_directory(path, OURS),
-        lambda: system.set_attributes(path, OURS, found),
-        lambda: system.remove(path, found),
-        lambda: system.remove_tree(path, found),
+        lambda: system.set_attributes(path, OURS, status),
+        lambda: system.remove(path, status),
+        lambda: system.remove_tree(path, status),
         lambda: system.execute(Command(["true"])),
     ):
         with pytest.raises(MutationInNoop):
             change()
-    assert os.lstat(path) == found
+    assert os.lstat(path) == status
 
 
 @pytest.mark.parametrize("size", [0, 1, 32 * 1024 - 1, 32 * 1024, 100_000])
@@ -157,7 +155,7 @@ def test_a_file_holds_its_content_and_no_other(tmp_path: Path, size: int) -> Non
         assert LocalSystem().holds(str(path), other) == (other == content)
 
 
-def test_what_took_the_place_of_a_file_does_not_hold_its_content(tmp_path: Path) -> None:
+def test_replacement_of_a_file_has_its_own_content(tmp_path: Path) -> None:
     """Between check and read, Puller neither blocks, follows a link, nor reads endless content."""
     (tmp_path / "file").write_bytes(b"content")
     os.mkfifo(fifo := tmp_path / "fifo")

@@ -14,12 +14,12 @@ from puller.system.protocol import Attributes
 OURS = Attributes(os.geteuid(), os.getegid(), 0o750)
 
 
-def test_children_are_named_with_what_they_are_and_links_are_not_followed(tmp_path: Path) -> None:
+def test_children_are_listed_with_kinds_without_links(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "directory").mkdir()
     (tmp_path / "link").symlink_to("directory")
-    found = dict(LocalSystem().children(str(tmp_path)))
-    assert found == {name: os.lstat(tmp_path / name) for name in ("file", "directory", "link")}
+    result = dict(LocalSystem().children(str(tmp_path)))
+    assert result == {name: os.lstat(tmp_path / name) for name in ("file", "directory", "link")}
     with pytest.raises(NotADirectoryError):
         LocalSystem().children(str(tmp_path / "link"))
     with pytest.raises(FileNotFoundError):
@@ -48,12 +48,12 @@ def test_steps_below_a_directory_work_at_any_depth(tmp_path: Path, within: str) 
     system.make_directory(f"{root}/a/b/c", OURS, within=below)
     assert (root / "a/b/c").stat().st_mode & 0o777 == 0o750
     system.replace_file(f"{root}/a/b/c/x", [b"x"], OURS, None, within=below)
-    found = system.lstat(f"{root}/a/b/c/x")
-    assert found is not None
+    status = system.lstat(f"{root}/a/b/c/x")
+    assert status is not None
     system.set_note(f"{root}/a/b/c/x", "key", "note", within=below)
-    found = system.lstat(f"{root}/a/b/c/x")
-    assert found is not None
-    system.remove(f"{root}/a/b/c/x", found, within=below)
+    status = system.lstat(f"{root}/a/b/c/x")
+    assert status is not None
+    system.remove(f"{root}/a/b/c/x", status, within=below)
     assert os.listdir(root / "a/b/c") == []
 
 
@@ -84,17 +84,17 @@ def test_a_directory_appears_as_it_should_be_or_not_at_all(
     assert os.listdir(tmp_path) == ["d"]
 
 
-def test_what_changes_is_refused_in_noop(tmp_path: Path) -> None:
+def test_changing_call_is_refused_in_noop(tmp_path: Path) -> None:
     path = str(tmp_path / "x")
     Path(path).touch()
-    found, system = os.lstat(path), NoopSystem()
+    status, system = os.lstat(path), NoopSystem()
     changes: list[Callable[[], None]] = [
         lambda: system.set_note(path, "key", "text"),
-        lambda: system.replace_file(path, [b""], OURS, found, within=str(tmp_path)),
+        lambda: system.replace_file(path, [b""], OURS, status, within=str(tmp_path)),
         lambda: system.make_directory(f"{path}.d", OURS, within=str(tmp_path)),
-        lambda: system.remove(path, found, within=str(tmp_path)),
+        lambda: system.remove(path, status, within=str(tmp_path)),
     ]
     for change in changes:
         with pytest.raises(MutationInNoop):
             change()
-    assert os.lstat(path) == found
+    assert os.lstat(path) == status

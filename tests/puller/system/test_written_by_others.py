@@ -67,9 +67,7 @@ def test_a_configuration_is_refused(settled: Host, hand: Hand) -> None:
 
 
 @by_every_hand
-def test_a_trust_anchor_is_refused_and_the_last_good_bundle_stays_in_force(
-    settled: Host, publisher: Publisher, hand: Hand
-) -> None:
+def test_writable_trust_anchor_is_refused(settled: Host, publisher: Publisher, hand: Hand) -> None:
     publisher.publish("1.1.0")
     (settled.machine / "motd").unlink()
     anchor = settled.configuration.with_name("root.json")
@@ -93,9 +91,7 @@ def test_a_trust_anchor_is_refused_and_the_last_good_bundle_stays_in_force(
         ("data.d/10.yaml", behind_a_link_of_theirs),
     ],
 )
-def test_data_of_the_host_is_refused_and_nothing_is_applied_without_it(
-    settled: Host, name: str, hand: Hand
-) -> None:
+def test_writable_host_data_are_refused(settled: Host, name: str, hand: Hand) -> None:
     path = settled.configuration.parent / name
     path.parent.mkdir(exist_ok=True)
     if name == "data.d":
@@ -111,7 +107,7 @@ def test_data_of_the_host_is_refused_and_nothing_is_applied_without_it(
 
 
 @by_every_hand
-def test_site_data_in_a_file_is_refused_and_its_last_good_copy_is_used(settled: Host, hand: Hand) -> None:
+def test_writable_site_data_file_uses_the_last_good_copy(settled: Host, hand: Hand) -> None:
     shared = settled.configuration.with_name("shared.yaml")
     shared.write_text("data: {port: 1}\n")
     settled.configure(data=str(shared))
@@ -129,7 +125,7 @@ def test_site_data_in_a_file_is_refused_and_its_last_good_copy_is_used(settled: 
     ("key", "hand"),
     [("token_file", writable), ("password_file", behind_a_link_of_theirs), ("ca_bundle", owned)],
 )
-def test_what_says_how_the_site_is_reached_is_refused(settled: Host, key: str, hand: Hand) -> None:
+def test_writable_site_settings_are_refused(settled: Host, key: str, hand: Hand) -> None:
     path = settled.configuration.with_name(key)
     path.write_text("secret\n")
     reason = hand(path)
@@ -158,7 +154,7 @@ def test_a_link_of_roots_to_a_file_of_roots_is_followed(settled: Host) -> None:
     settled.assert_enforces("1.0.0")
 
 
-def test_what_somebody_names_on_the_command_line_is_read(execute: Execute, tmp_path: Path) -> None:
+def test_paths_of_the_command_line_are_read(execute: Execute, tmp_path: Path) -> None:
     """The caller has named these files and the manifest explicitly."""
     for name, text in {
         "data.yaml": "data: {port: 1}\n",
@@ -168,11 +164,11 @@ def test_what_somebody_names_on_the_command_line_is_read(execute: Execute, tmp_p
         (tmp_path / name).write_text(text)
         owned(tmp_path / name)
     options = ["--data", f"{tmp_path}/data.yaml", "--facts", f"{tmp_path}/facts.yaml"]
-    status, said = execute("render", f"{tmp_path}/manifest.yaml", *options)
-    assert status == 0, said
+    status, output = execute("render", f"{tmp_path}/manifest.yaml", *options)
+    assert status == 0, output
 
 
-def test_an_ordinary_user_is_not_asked_whether_their_group_may_write(tmp_path: Path) -> None:
+def test_group_of_an_ordinary_user_is_not_checked(tmp_path: Path) -> None:
     """``umask 002`` lets a user's own group write. The user is its only member."""
     path = tmp_path / "config.yaml"
     path.write_text("site: /nowhere\nbundles: [{name: web}]\n")

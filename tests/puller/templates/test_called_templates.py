@@ -60,7 +60,7 @@ def render(text: str, scope: Scope, directory: Path, engine: str = "jinja") -> R
         ("{{ template('{{ template(\"x.j2\") }}', x=1) }}", "1-web"),
     ],
 )
-def test_a_called_template_sees_what_its_caller_sees_and_what_it_is_handed(
+def test_called_template_sees_caller_scope_and_arguments(
     text: str, expected: str, scope: Scope, tmp_path: Path
 ) -> None:
     assert render(text, scope, tmp_path).text == expected
@@ -90,7 +90,7 @@ def test_a_secret_that_is_handed_on_stays_one(file: str, scope: Scope, tmp_path:
         ("{{ template('no.j2') }}", "no.j2 cannot be read: no such file or directory"),
     ],
 )
-def test_what_cannot_be_called_says_why(text: str, sentence: str, scope: Scope, tmp_path: Path) -> None:
+def test_impossible_call_states_the_reason(text: str, sentence: str, scope: Scope, tmp_path: Path) -> None:
     with pytest.raises(ResourceError) as caught:
         render(text, scope, tmp_path)
     assert sentence in str(caught.value)
@@ -108,13 +108,11 @@ def test_what_cannot_be_called_says_why(text: str, sentence: str, scope: Scope, 
         ("go", "{{ .vhost.name }} {{ if .vhost }}true{{ end }}"),
     ],
 )
-def test_plain_values_of_the_scope_are_names_at_the_top_of_every_engine(
-    engine: str, text: str, scope: Scope, tmp_path: Path
-) -> None:
+def test_plain_scope_values_are_top_level_names(engine: str, text: str, scope: Scope, tmp_path: Path) -> None:
     assert render(text, scope, tmp_path, engine).text.lower() == "shop true"
 
 
-def test_they_come_before_functions_of_the_engine_and_behind_variables(scope: Scope, tmp_path: Path) -> None:
+def test_scope_values_precede_functions_after_variables(scope: Scope, tmp_path: Path) -> None:
     named = scope.with_names({"upper": "U", "len": 3})
     assert render("[[ upper ]][[ len ]][[ len := 4 ]][[ len ]]", named, tmp_path, "jet").text == "U34"
 
@@ -143,7 +141,7 @@ def test_a_scaffold_sees_them_too(engine: str, top: str, partial: str, scope: Sc
     assert rendered == {"a": "shopshop1"}
 
 
-def test_a_partial_of_jinja_sees_facts_data_and_the_loop_of_its_caller(scope: Scope, tmp_path: Path) -> None:
+def test_jinja_partial_sees_facts_data_and_the_loop(scope: Scope, tmp_path: Path) -> None:
     from puller.templates.rendering import load
 
     partial = "{{ facts.h | default('-') }}{{ data.n | default('-') }}{{ x | default('-') }}{{ y }}"

@@ -97,20 +97,18 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("resource", REFUSED)
-def test_a_name_that_says_one_engine_and_a_property_that_says_another_are_refused(
-    load: Load, resource: str
-) -> None:
+def test_engine_of_name_and_property_must_agree(load: Load, resource: str) -> None:
     with pytest.raises(ManifestError) as error:
         load(f"resources: [{{{resource}}}]")
     assert REFUSED[resource] in str(error.value)
 
 
-def test_an_expression_that_gives_such_a_name_fails_its_resource_alone(load: Load) -> None:
-    (found,) = load(
+def test_evaluated_engine_name_fails_its_resource_alone(load: Load) -> None:
+    (result,) = load(
         "data: {t: page.jet}\nresources: [{file: {name: /a, template: '{{ data.t }}', engine: go, owner: r, group: r, "
         "mode: '0644'}}]"
     ).declarations
-    assert "template is 'page.jet', a template of 'jet' by its name" in found.failure
+    assert "template is 'page.jet', a template of 'jet' by its name" in result.failure
 
 
 def test_render_refuses_an_engine_that_the_name_denies(load: Load, execute: Execute, tmp_path: Path) -> None:
@@ -119,7 +117,7 @@ def test_render_refuses_an_engine_that_the_name_denies(load: Load, execute: Exec
     assert (status, "by its name, but engine is 'jinja'" in output) == (64, True)
 
 
-def test_the_list_of_resources_of_the_reference_is_jet_whatever_its_name(load: Load, tmp_path: Path) -> None:
+def test_resource_list_of_the_reference_uses_jet(load: Load, tmp_path: Path) -> None:
     text = "- exec: {name: 'echo [[ data.port ]]'}\n"
     (tmp_path / "list.txt").write_text(text)
     (tmp_path / "list.j2").write_text(text)

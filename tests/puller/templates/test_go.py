@@ -87,19 +87,19 @@ def test_an_address_is_not_printed(value: str) -> None:
         render(f'{{{{ printf "%p" {value} }}}}', TemplateScope(data={"list": [1]}))
 
 
-def test_a_duration_prints_as_a_number_where_one_is_asked_for() -> None:
+def test_duration_is_printed_as_a_number_on_request() -> None:
     text = (
         '{{ $d := (toDate "2006" "2021").Sub (toDate "2006" "2020") }}{{ printf "%v %d %x %t" $d $d 255 $d }}'
     )
     assert render(text) == "8784h0m0s 31622400000000000 ff %!t(time.Duration=31622400000000000)"
 
 
-def test_a_template_is_parsed_once_and_keeps_nothing_between_renderings() -> None:
+def test_template_is_parsed_once_and_keeps_no_state() -> None:
     template = GoEngine().compile("t", "{{ $n := .data.n }}{{ $n = add $n 1 }}{{ $n }}")
     assert [template.render(TemplateScope(data={"n": n})) for n in (1, 2, 1)] == ["2", "3", "2"]
 
 
-def test_the_environment_is_what_was_given_also_in_a_partial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_the_given_one_in_partials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "of the process")
     files = {
         "a": '{{ env "SECRET" }}|{{ env "TIER" }}|{{ render "_partials/p" 5 }}',
@@ -114,7 +114,7 @@ def test_a_file_can_call_itself_by_its_own_name() -> None:
     assert render_tree(files, GoEngine(), TemplateScope()) == {"etc/a.conf": "<2>"}
 
 
-def test_functions_of_the_host_are_called_with_what_the_template_gives() -> None:
+def test_host_functions_receive_template_arguments() -> None:
     def lookup(path: str, *default: Any) -> Any:
         return [path, *default]
 
@@ -122,7 +122,7 @@ def test_functions_of_the_host_are_called_with_what_the_template_gives() -> None
     assert render('{{ readFile "x" }}{{ file "y" }}', readFile=str.upper) == "XY"
 
 
-def test_a_function_of_the_host_that_is_not_there_is_an_error_when_it_is_called() -> None:
+def test_missing_host_function_is_an_error_when_called() -> None:
     assert render('{{ if false }}{{ write "x" "y" }}{{ end }}ok') == "ok"
     with pytest.raises(
         TemplateError, match=r"^case.txt:1:4: error calling write: write is not available here$"
@@ -130,7 +130,7 @@ def test_a_function_of_the_host_that_is_not_there_is_an_error_when_it_is_called(
         render('{{ write "x" "y" }}')
 
 
-def test_what_the_host_says_is_reported_with_the_place() -> None:
+def test_errors_of_host_functions_name_the_location() -> None:
     def lookup(path: str) -> Any:
         raise FunctionError(f"there is no {path}")
 
@@ -155,7 +155,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_rendering_is_deterministic_and_ranging_a_map_follows_its_keys(value: Any) -> None:
+def test_rendering_is_deterministic_and_maps_are_sorted(value: Any) -> None:
     text = "{{ .data.v }} {{ toJson .data.v }} {{ range $k, $v := .data.m }}{{ $k }}{{ $v }}{{ end }}"
     template = GoEngine().compile("t", text)
     forwards = {"v": value, "m": {"a": value, "b": 2}}
@@ -197,7 +197,7 @@ FRAGMENTS = st.sampled_from(
 
 @given(st.lists(FRAGMENTS, max_size=30).map("".join), VALUES)
 @settings(max_examples=2 * settings().max_examples)
-def test_a_broken_template_ends_soon_and_raises_nothing_but_a_template_error(text: str, value: Any) -> None:
+def test_broken_template_ends_soon_with_a_template_error(text: str, value: Any) -> None:
     budget = Budget(Limits(seconds=2))
     try:
         GoEngine().compile("t", text).render(TemplateScope(data={"a": value}), budget=budget)

@@ -162,7 +162,7 @@ def test_gigantic_text_stops_before_it_is_built(text: str) -> None:
     assert error.message == "the template makes more than 1000000 characters of text"
 
 
-def test_text_that_is_known_already_is_counted_before_it_is_joined() -> None:
+def test_known_text_is_counted_before_it_is_joined() -> None:
     text = "x" * 1_000_000
     template = GoEngine().compile("t", "{{ range 1000000 }}{{ $.data.text }}{{ end }}")
     tracemalloc.start()
@@ -183,7 +183,7 @@ def test_text_that_is_known_already_is_counted_before_it_is_joined() -> None:
         ("{{ deepEqual $l $l }}", 10_000),
     ],
 )
-def test_a_value_that_is_small_to_hold_and_too_large_to_walk_is_no_problem(
+def test_small_value_with_a_huge_walk_is_no_problem(
     show: str, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(types, "MAX_ITEMS", limit)

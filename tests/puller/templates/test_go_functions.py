@@ -109,7 +109,7 @@ DATA = {
 @pytest.mark.parametrize("name", sorted({*GROUP_OF, *BUILTINS} - SLOW))
 @given(st.lists(ARGUMENTS, max_size=4), ARGUMENTS, st.booleans())
 @settings(max_examples=settings().max_examples // 5)  # there are hundreds of functions
-def test_a_function_takes_anything_and_raises_nothing_but_a_template_error(
+def test_functions_raise_template_errors_only(
     name: str, arguments: list[str], last: str, is_piped: bool
 ) -> None:
     call = f"{last} | {name} {' '.join(arguments)}" if is_piped else f"{name} {' '.join([*arguments, last])}"
@@ -154,7 +154,7 @@ def test_two_random_results_differ() -> None:
     assert first != second
 
 
-def test_what_is_encrypted_decrypts_with_the_same_password_only() -> None:
+def test_encrypted_text_decrypts_with_its_password_only() -> None:
     encrypted = render('{{ encryptAES "secret" "text: é" }}')
     assert render('{{ decryptAES "secret" .data.e }}', e=encrypted) == "text: é"
     assert len(base64.b64decode(encrypted)) == 32

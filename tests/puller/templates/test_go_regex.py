@@ -30,8 +30,8 @@ def by_machine(pattern: str, text: str) -> Match | None:
 
 
 def by_python(pattern: str, text: str) -> Match | None:
-    found = re.compile(pattern.replace("(?m:$)", r"(?=\n|\Z)").replace("$", r"\Z"), re.ASCII).search(text)
-    return None if found is None else [span if span[0] >= 0 else None for span in found.regs]
+    match = re.compile(pattern.replace("(?m:$)", r"(?=\n|\Z)").replace("$", r"\Z"), re.ASCII).search(text)
+    return None if match is None else [span if span[0] >= 0 else None for span in match.regs]
 
 
 def repeated(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -60,15 +60,13 @@ def test_python_and_the_machine_find_the_same(pattern: str, text: str) -> None:
 
 
 @given(NESTED | CHOICES, TEXTS)
-def test_the_machine_finds_what_a_backtracking_matcher_finds(pattern: str, text: str) -> None:
-    found, expected = by_machine(pattern, text), by_python(pattern, text)
-    assert text_of(found, text) == text_of(expected, text)
+def test_matcher_equals_a_backtracking_matcher(pattern: str, text: str) -> None:
+    result, expected = by_machine(pattern, text), by_python(pattern, text)
+    assert text_of(result, text) == text_of(expected, text)
 
 
 @given(FLAT, TEXTS)
-def test_the_machine_remembers_the_groups_that_a_backtracking_matcher_remembers(
-    pattern: str, text: str
-) -> None:
+def test_groups_equal_those_of_a_backtracking_matcher(pattern: str, text: str) -> None:
     assert by_machine(pattern, text) == by_python(pattern, text)
 
 
@@ -84,9 +82,9 @@ def test_quoted_text_matches_itself(text: str) -> None:
 
 
 @given(CHOICES, TEXTS)
-def test_what_is_split_and_what_is_found_make_up_the_text(pattern: str, text: str) -> None:
+def test_split_and_matched_parts_make_up_the_text(pattern: str, text: str) -> None:
     regexp = compile_pattern(pattern)
-    assert regexp.replace_all(text, lambda found: text_of(found, text) or "", look) == text
+    assert regexp.replace_all(text, lambda result: text_of(result, text) or "", look) == text
     assert sum(map(len, regexp.split(text, -1, look))) + sum(
         map(len, regexp.find_all(text, -1, look))
     ) <= len(text)
@@ -112,7 +110,7 @@ def test_any_pattern_is_read_or_refused(pattern: str) -> None:
         (r"a*a*a*a*a*a*b", "a" * 5_000),
     ],
 )
-def test_patterns_that_take_a_backtracking_matcher_for_ever_are_answered(pattern: str, text: str) -> None:
+def test_catastrophic_patterns_are_answered(pattern: str, text: str) -> None:
     assert compile_pattern(pattern).find(text, look) is None
 
 

@@ -52,7 +52,7 @@ def test_a_time_that_is_written_reads_back(seconds: int, nanoseconds: int, zone:
 
 
 @given(MOMENTS.filter(lambda seconds: abs(seconds) < 2**36))
-def test_every_layout_that_says_all_reads_what_it_wrote(seconds: int) -> None:
+def test_complete_layouts_round_trip(seconds: int) -> None:
     for layout in (
         "Mon Jan _2 15:04:05 2006",
         "Monday, 02-Jan-2006 03:04:05PM",
@@ -89,7 +89,7 @@ def test_durations_are_written_as_go_writes_them(nanoseconds: int, text: str) ->
 
 
 @pytest.mark.parametrize("text", ["", "5", "1x", "h", "1h ", "--1h", "1h-1m", ".h", "3000000h"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(FunctionError, match="invalid duration"):
         parse_duration(text)
 
@@ -120,7 +120,7 @@ def test_a_duration_rounds_half_away_from_zero() -> None:
         ("2006", "2006 ", "extra text ' '"),
     ],
 )
-def test_what_is_no_time_in_this_form_is_refused(layout: str, text: str, why: str) -> None:
+def test_invalid_time_is_refused(layout: str, text: str, why: str) -> None:
     with pytest.raises(FunctionError) as failed:
         parse_time(layout, text, UTC_ZONE)
     assert why in str(failed.value)
@@ -168,7 +168,7 @@ def test_the_local_zone_has_its_summer_time(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["No/Such", "../../etc/passwd", "/etc/localtime", "Europe", "é"])
-def test_a_zone_that_is_none_is_not_found(name: str) -> None:
+def test_unknown_time_zone_is_not_found(name: str) -> None:
     assert find_zone(name) is None
 
 

@@ -62,12 +62,12 @@ def test_a_template_comes_out_as_the_rules_of_jet_say(case: Case) -> None:
         JetEngine().compile("out.txt", template).render(scope)
 
 
-def test_a_template_is_parsed_once_and_keeps_nothing_between_renderings() -> None:
+def test_template_is_parsed_once_and_keeps_no_state() -> None:
     template = JetEngine().compile("t", "[[ n := data.n ]][[ n = n + 1 ]][[ n ]]")
     assert [template.render(TemplateScope(data={"n": n})) for n in (1, 2, 1)] == ["2", "3", "2"]
 
 
-def test_what_a_template_changes_stays_in_its_scope() -> None:
+def test_changes_of_a_template_stay_in_its_scope() -> None:
     data = {"list": [{"n": 1}], "map": {}}
     text = (
         JetEngine()
@@ -78,7 +78,7 @@ def test_what_a_template_changes_stays_in_its_scope() -> None:
     assert data == {"list": [{"n": 1}], "map": {}}
 
 
-def test_what_was_one_value_in_the_data_is_one_value_in_the_scope() -> None:
+def test_shared_value_stays_shared_in_the_scope() -> None:
     shared: dict[str, Any] = {}
     assert render("[[ data.a.k = 1 ]][[ data.b.k ]]", a=shared, b=shared) == "1"
 
@@ -89,7 +89,7 @@ def test_a_scope_may_hold_a_value_that_holds_itself() -> None:
     assert render("[[ data.loop.self.self.name ]]", loop=loop) == "x"
 
 
-def test_a_partial_sees_only_what_it_is_given() -> None:
+def test_partial_sees_only_its_arguments() -> None:
     template = JetEngine().compile("p", "[[ .port ]] [[ isset(data) ]]")
     assert template.render({"port": 80}) == "80 false"
     assert JetEngine().compile("p", "<[[ . ]]>").render(None) == "<>"

@@ -122,7 +122,7 @@ def failure(text: str, **functions: Any) -> TemplateError:
         ('[[ "a".b ]]', '1:7: "a" has no fields'),
     ],
 )
-def test_a_failure_names_the_place_and_what_is_wrong(text: str, message: str) -> None:
+def test_failure_names_location_and_cause(text: str, message: str) -> None:
     assert str(failure(text)) == f"a.conf:{message}"
 
 
@@ -141,9 +141,10 @@ def test_an_error_in_a_function_of_the_caller_names_the_function() -> None:
     )
 
 
-def test_a_wrong_number_of_arguments_for_a_function_of_the_caller() -> None:
+def test_wrong_argument_count_of_a_host_function() -> None:
     assert (
-        str(failure("[[ f(1, 2) ]]", f=lambda one: one)) == "a.conf:1:4: f: cannot be called with 2 arguments"
+        str(failure("[[ f(1, 2) ]]", f=lambda item: item))
+        == "a.conf:1:4: f: cannot be called with 2 arguments"
     )
 
 
@@ -229,7 +230,7 @@ def test_gigantic_text_is_refused_before_it_is_built(text: str) -> None:
         "[[ block a() ]][[ yield c() ]][[ end ]][[ block c() ]][[ yield a() ]][[ end ]]",
     ],
 )
-def test_blocks_that_call_one_another_without_end_stop_at_the_depth_limit(text: str) -> None:
+def test_endless_mutual_blocks_stop_at_the_depth_limit(text: str) -> None:
     error = limited(text, Limits(seconds=10_000_000, depth=20))
     assert error.message == "templates and blocks call one another more than 20 levels deep"
 
@@ -272,14 +273,14 @@ def test_compiling_takes_no_longer_for_each_level_of_nesting(opening: str, closi
 @pytest.mark.parametrize(
     "text", ["[[ data.n ]]", "[[ n := data.n ]][[ n ]]", "[[ range data.l ]][[ .n ]][[ end ]]"]
 )
-def test_a_number_with_too_many_digits_is_an_error_with_its_place(text: str) -> None:
+def test_number_with_too_many_digits_is_an_error(text: str) -> None:
     numbers = {"n": 10**5000}
     with pytest.raises(TemplateError, match=r"^t:1:\d+: .*digits"):
         JetEngine().compile("t", text).render(TemplateScope(data={**numbers, "l": [numbers]}))
 
 
 @pytest.mark.parametrize("number", [2**30, 2**31, 2**62, 2**63 - 1, -(2**63), -(2**40)])
-def test_a_number_is_printed_whatever_it_takes(number: int) -> None:
+def test_any_number_is_printed(number: int) -> None:
     text = "[[ data.n ]] [[ n := data.n ]][[ n ]] [[ range data.l ]][[ .n ]] [[ . ]][[ end ]]"
     scope = TemplateScope(data={"n": number, "l": [{"n": number}]})
     assert JetEngine().compile("t", text).render(scope) == f"{number} {number} {number} map[n:{number}]"

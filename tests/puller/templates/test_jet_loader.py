@@ -80,7 +80,7 @@ def test_import_brings_blocks_and_prints_nothing() -> None:
     assert render(files, n=5) == "<5>"
 
 
-def test_own_blocks_win_over_imported_ones_and_those_over_extended_ones() -> None:
+def test_own_blocks_override_imported_and_extended_blocks() -> None:
     files = {
         "main.jet": '[[ extends "e.jet" ]][[ import "i.jet" ]][[ block a() ]]own[[ end ]]',
         "e.jet": "[[ block a() ]]e[[ end ]],[[ block b() ]]e[[ end ]],[[ block c() ]]e[[ end ]]",
@@ -89,7 +89,7 @@ def test_own_blocks_win_over_imported_ones_and_those_over_extended_ones() -> Non
     assert render(files) == "own,i,e"
 
 
-def test_exec_gives_what_the_other_template_returns() -> None:
+def test_exec_returns_the_value_of_the_other_template() -> None:
     files = {
         "main.jet": '[[ x := exec("sum.jet", data.l) ]]sum=[[ x ]] [[ isset(exec("none.jet")) ]]',
         "sum.jet": "noise [[ s := 0 ]][[ range i, v := . ]][[ s = s + v ]][[ end ]][[ return s ]] more noise",
@@ -116,7 +116,7 @@ def test_an_included_template_leaves_everything_as_it_was() -> None:
     assert render(files, l=["a", "b"], m={"k": "v"}) == "main|abxxv|main2falsefalse"
 
 
-def test_a_template_that_fails_below_an_include_leaves_everything_as_it_was() -> None:
+def test_failure_below_an_include_changes_nothing() -> None:
     files = {
         "main.jet": "[[ block b() ]]main[[ end ]][[ range data.l ]]"
         '[[ try ]][[ include "x.jet" data.m ]][[ catch e ]]<[[ . ]]>[[ end ]][[ . ]][[ yield b() ]];[[ end ]]',
@@ -199,13 +199,13 @@ def test_a_template_that_includes_itself_stops() -> None:
 
 
 def test_a_path_outside_is_never_asked_for() -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def loader(path: str) -> None:
-        asked.append(path)
+        requested.append(path)
 
     for path in ("../../etc/passwd", "/../x", "a/../../x", "//x"):
         with pytest.raises(TemplateError):
             JetEngine(loader=loader).compile("d/main.jet", f'[[ include "{path}" ]]').render(TemplateScope())
-    assert asked
-    assert not [path for path in asked if path.startswith(("/", ".."))]
+    assert requested
+    assert not [path for path in requested if path.startswith(("/", ".."))]

@@ -204,9 +204,7 @@ def test_a_failure_in_an_included_file_names_that_file(source: Path) -> None:
     ],
 )
 @pytest.mark.representatives(6)
-def test_a_template_that_would_make_too_much_is_stopped_in_little_memory(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_excessive_template_is_stopped_in_little_memory(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TIME_LIMIT", 1.0)
     template = JinjaEngine().compile("main.j2", text)
     tracemalloc.start()
@@ -258,7 +256,7 @@ def test_a_constant_is_calculated_with_as_any_number(operator: str, value: Any) 
         ("{{ data.pw.upper() }}", "S3CRET"),
     ],
 )
-def test_a_secret_is_rendered_where_it_is_used_and_the_engine_knows(text: str, rendered: str) -> None:
+def test_secret_is_rendered_and_tracked(text: str, rendered: str) -> None:
     engine = JinjaEngine()
     scope = Scope({}, {"pw": Secret("s3cret"), "users": [{"pw": Secret("s3cret")}], "x": 1})
     assert engine.render("main.j2", text, scope) == rendered
@@ -309,7 +307,7 @@ def test_wherever_a_collection_is_used_its_secrets_are_revealed(text: str, rende
         "{{ data.site.name == 'a' }}{{ data.list[0]['name'] }}",
     ],
 )
-def test_what_stands_beside_the_way_was_not_looked_at(text: str) -> None:
+def test_unvisited_siblings_are_not_evaluated(text: str) -> None:
     site = {"name": "a", "pw": Secret("s3cret")}
     engine = JinjaEngine()
     assert "s3cret" not in engine.render("main.j2", text, Scope({}, {"site": site, "list": [site]}))
@@ -338,7 +336,7 @@ def test_a_tree_is_rendered_with_its_functions() -> None:
     assert render_tree(files, load_engine("jinja"), scope) == {"a.conf": "11 d [2 2]", "b": "B"}
 
 
-def test_what_a_function_says_is_the_message() -> None:
+def test_message_of_a_function_is_the_error() -> None:
     def fail() -> str:
         raise FunctionError("no such thing")
 
@@ -388,7 +386,7 @@ def test_any_text_renders_or_is_a_template_error(text: str) -> None:
         ("{{ cycler(1, 2) }}", "an object of Jinja2"),
     ],
 )
-def test_what_has_no_text_of_its_own_is_not_written(template: str, said: str) -> None:
+def test_value_without_text_is_not_written(template: str, said: str) -> None:
     """Python would write the object's address, which differs in each run, so the file would never be in sync."""
     with pytest.raises(TemplateError, match=said):
         render(template, Scope({}, {"m": {"a": 1}, "n": [1, 2]}))

@@ -25,7 +25,7 @@ def failure(files: Mapping[str, str], *, skip_empty: bool = False) -> str:
 # The walk
 
 
-def test_files_come_in_the_order_of_their_names_directory_by_directory() -> None:
+def test_files_are_sorted_by_directory_and_name() -> None:
     assert list(walk(["b", "a/z", "a.txt", "a/b/c", "a-b"])) == [
         ("a", False),
         ("a/b", False),
@@ -51,13 +51,11 @@ def test_files_come_in_the_order_of_their_names_directory_by_directory() -> None
         (["d/_partials", "d2/x"], ["d", "d2", "d2/x"]),
     ],
 )
-def test_partials_are_left_out_and_a_file_of_that_name_ends_its_directory(
-    paths: list[str], walked: list[str]
-) -> None:
+def test_partials_are_omitted_up_to_a_file_of_that_name(paths: list[str], walked: list[str]) -> None:
     assert [path for path, _ in walk(paths)] == walked
 
 
-def test_a_broken_partial_that_nobody_renders_does_not_matter() -> None:
+def test_broken_unused_partial_does_not_matter() -> None:
     assert rendered({"a": "A", "_partials/broken": "[[ if ]]"}) == {"a": "A"}
 
 
@@ -102,13 +100,13 @@ def test_a_render_that_fails_fails_the_file_that_calls_it(call: str, message: st
     assert failure(files) == f"a:1:6: {message}"
 
 
-def test_partials_that_render_one_another_without_end_stop() -> None:
+def test_endless_mutual_partials_stop() -> None:
     files = {"a": '[[ render("_partials/p", .) ]]', "_partials/p": '[[ render("_partials/p", .) ]]'}
     with pytest.raises(LimitError, match="more than 10 levels deep"):
         render_tree(files, load_engine("jet"), TemplateScope(), limits=Limits(depth=10))
 
 
-def test_limits_are_those_of_one_file() -> None:
+def test_limits_apply_to_each_file() -> None:
     files = {f"f{n}": '[[ repeat("x", 6000) ]]' for n in range(5)}
     assert len(render_tree(files, load_engine("jet"), TemplateScope(), limits=Limits(characters=20_000))) == 5
 
@@ -121,7 +119,7 @@ def test_write_makes_a_further_file() -> None:
     assert rendered(files) == {"d/a": "A", "d/b": "B", "top": "T", "e": "E"}
 
 
-def test_what_is_written_later_wins() -> None:
+def test_last_written_file_wins() -> None:
     assert rendered({"a": '[[ write("b", "from a") ]][[ write("a", "x") ]]A', "b": "B"}) == {
         "a": "A",
         "b": "B",
@@ -170,7 +168,7 @@ def test_blank_files_are_left_out_when_that_is_asked_for() -> None:
     assert rendered(files, skip_empty=True, on=False) == {"b": "B"}
 
 
-def test_a_blank_partial_fails_a_jet_file_when_blank_files_are_left_out() -> None:
+def test_blank_partial_fails_a_jet_file() -> None:
     files = {"a": 'x[[ render("_partials/p", .) ]]', "_partials/p": " \n"}
     assert rendered(files) == {"a": "x"}
     assert (
@@ -179,7 +177,7 @@ def test_a_blank_partial_fails_a_jet_file_when_blank_files_are_left_out() -> Non
     )
 
 
-def test_files_share_what_templates_assign_to_data_but_not_their_variables() -> None:
+def test_files_share_data_assignments_but_no_variables() -> None:
     files = {"a": "[[ data.n = 2 ]][[ v := 1 ]]", "b": "[[ data.n ]][[ isset(v) ]]"}
     assert rendered(files, n=1) == {"a": "", "b": "2false"}
 
@@ -201,7 +199,7 @@ def test_functions_of_the_caller_reach_partials_too() -> None:
     }
 
 
-def test_a_scope_knows_its_names_with_capitals_but_does_not_list_them() -> None:
+def test_scope_hides_capitalised_names() -> None:
     scope = TemplateScope({"h": 1}, {"d": 2}, {"e": 3})
     assert (scope["Facts"], scope["Data"], scope["Environ"]) == ({"h": 1}, {"d": 2}, {"e": 3})
     assert list(scope) == ["facts", "data", "environ"]
@@ -231,6 +229,6 @@ def test_keys_of_a_scope_are_strings_and_its_integers_fit() -> None:
 # Engines
 
 
-def test_an_unknown_engine_is_refused_with_the_names_of_those_there_are() -> None:
+def test_unknown_engine_is_refused_with_the_known_names() -> None:
     with pytest.raises(ValueError, match="engine is 'mako', expected one of go, jet, jinja"):
         load_engine("mako")

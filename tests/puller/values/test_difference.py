@@ -70,7 +70,7 @@ def test_a_value_cannot_forge_another_difference(value: str) -> None:
 
 
 @pytest.mark.parametrize(("locale", "arrow"), [("C", "->"), ("C.UTF-8", "→")])
-def test_the_arrow_is_one_that_the_locale_shows(locale: str, arrow: str) -> None:
+def test_arrow_is_displayable_in_the_locale(locale: str, arrow: str) -> None:
     program = (
         "from foundation import differences, formatting;"
         "print(formatting.people([differences.changed('mode', '1', '2')]))"

@@ -46,9 +46,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_anything_else_is_refused_with_what_is_wanted(text: str) -> None:
-    wanted = "octal digits such as '0644' or '2775', a mask such as 'x00', or changes such as 'u=rwX,go-w'"
-    with pytest.raises(ValueError, match=re.escape(f"is {text!r}, expected {wanted}")):
+def test_invalid_mode_is_refused_with_the_expected_form(text: str) -> None:
+    expected = "octal digits such as '0644' or '2775', a mask such as 'x00', or changes such as 'u=rwX,go-w'"
+    with pytest.raises(ValueError, match=re.escape(f"is {text!r}, expected {expected}")):
         FileMode.parse(text)
 
 
@@ -93,9 +93,7 @@ def test_a_mask_leaves_the_x_digits_as_they_are(mask: str, actual: int, wanted: 
         ("o=", 0o6770, 0o6770),
     ],
 )
-def test_special_bits_that_a_mode_does_not_name_stay_on_a_directory(
-    mode: str, file: int, directory: int
-) -> None:
+def test_unnamed_special_bits_stay_on_a_directory(mode: str, file: int, directory: int) -> None:
     assert oct(FileMode.parse(mode).over(stat.S_IFREG | 0o7777)) == oct(file)
     assert oct(FileMode.parse(mode).over(stat.S_IFDIR | 0o7777)) == oct(directory)
 
@@ -108,7 +106,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("changes", CHANGES)
 @pytest.mark.parametrize("kind", [stat.S_IFREG, stat.S_IFDIR])
-def test_changes_come_to_what_chmod_makes_of_them(changes: str, kind: int, tmp_path: Path) -> None:
+def test_symbolic_changes_equal_chmod(changes: str, kind: int, tmp_path: Path) -> None:
     """Repeat each change until it changes nothing, because otherwise the next run would be out of sync."""
     path = tmp_path / "path"
     path.mkdir() if kind == stat.S_IFDIR else path.touch()
@@ -139,7 +137,7 @@ def test_a_mode_is_stable_once_it_is_reached(text: str) -> None:
     ("mode", "is_set_id"),
     [("4755", True), ("2755", True), ("u+s", True), ("a-s", False), ("1777", False), ("0755", False)],
 )
-def test_a_mode_tells_whether_it_makes_a_program_run_as_its_owner(mode: str, *, is_set_id: bool) -> None:
+def test_mode_knows_set_id_bits(mode: str, *, is_set_id: bool) -> None:
     assert FileMode.parse(mode).gives_set_id == is_set_id
 
 
@@ -153,18 +151,16 @@ def test_a_mode_tells_whether_it_makes_a_program_run_as_its_owner(mode: str, *, 
         ("a=r", False, False),
     ],
 )
-def test_a_mode_tells_whether_anything_is_left_of_the_one_before(
-    mode: str, *, file: bool, directory: bool
-) -> None:
+def test_mode_knows_dependence_on_the_old_mode(mode: str, *, file: bool, directory: bool) -> None:
     assert FileMode.parse(mode).says_all(directory=False) == file
     assert FileMode.parse(mode).says_all(directory=True) == directory
 
 
-def test_what_two_declarations_say_is_one_mode_or_a_contradiction() -> None:
+def test_two_modes_merge_or_contradict() -> None:
     assert str(FileMode.parse("go-w").merged(FileMode.parse("go-w"))) == "go-w"
-    for one, other in (("go-w", "0755"), ("2755", "0755"), ("go-w", "o-w"), ("00755", "0755")):
-        with pytest.raises(ValueError, match=f"{one} and {other} require different permissions"):
-            FileMode.parse(one).merged(FileMode.parse(other))
+    for item, other in (("go-w", "0755"), ("2755", "0755"), ("go-w", "o-w"), ("00755", "0755")):
+        with pytest.raises(ValueError, match=f"{item} and {other} require different permissions"):
+            FileMode.parse(item).merged(FileMode.parse(other))
 
 
 def test_masks_that_align_merge() -> None:
@@ -179,18 +175,18 @@ def test_masks_that_want_different_digits_do_not_merge() -> None:
 @pytest.mark.parametrize(
     ("mode", "directory"), [("0644", "0755"), ("0600", "0700"), ("0640", "0750"), ("0222", "0222")]
 )
-def test_a_directory_can_be_searched_by_whoever_can_read_it(mode: str, directory: str) -> None:
+def test_readable_directory_is_searchable(mode: str, directory: str) -> None:
     assert str(FileMode.parse(mode).searchable()) == directory
 
 
 @given(MASKS, st.integers(0, 0o777))
-def test_what_a_mask_gives_is_not_changed_by_it_again(mask: str, actual: int) -> None:
+def test_masked_mode_is_stable_under_its_mask(mask: str, actual: int) -> None:
     mode = FileMode.parse(mask)
     assert mode.over(mode.over(actual)) == mode.over(actual)
 
 
 @given(MASKS, MASKS, st.integers(0, 0o777))
-def test_a_merged_mask_does_what_both_do(first: str, second: str, actual: int) -> None:
+def test_merged_mask_satisfies_both(first: str, second: str, actual: int) -> None:
     one, other = FileMode.parse(first), FileMode.parse(second)
     try:
         merged = one.merged(other)

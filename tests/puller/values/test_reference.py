@@ -11,6 +11,6 @@ def test_references(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "file", "#a", "file#", 5, None])
-def test_what_is_no_reference_is_refused(text: object) -> None:
+def test_invalid_reference_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="expected a reference such as 'file#/etc/motd'"):
         Reference.parse(text)

@@ -12,7 +12,7 @@ CLAUSES = st.tuples(st.sampled_from([">=", "<=", "==", "!=", ">", "<"]), VERSION
 
 
 @given(st.lists(CLAUSES, min_size=1, max_size=3).map(", ".join), VERSIONS)
-def test_it_is_what_packaging_says(text: str, version: str) -> None:
+def test_range_agrees_with_packaging(text: str, version: str) -> None:
     assert (version in VersionRange.parse(text)) == (version in SpecifierSet(text))
 
 

@@ -32,7 +32,7 @@ def test_nothing_is_left_that_a_terminal_acts_on(text: str) -> None:
     assert visible(visible(text)) == visible(text)
 
 
-def test_whatever_is_printed_for_people_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_text_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     text = "a\x1b[2J\x9b2Jb"
     say(text)
     warn(text)

@@ -217,7 +217,7 @@ def test_kept_report_has_no_invisible_character(tmp_path: Path) -> None:
 
 
 @pytest.mark.attack("shown.told")
-def test_tell_command_gets_one_visible_line(tmp_path: Path) -> None:
+def test_tell_command_gets_a_visible_line(tmp_path: Path) -> None:
     out = tmp_path / "out"
     sentence = f"first\nSubject: {HOSTILE}\0"
     assert tell_command(["sh", "-c", f'printf %s "$1" > {out}', "sh"], sentence) == ""
@@ -246,8 +246,8 @@ def test_tell_url_gets_visible_texts() -> None:
             tell_url(f"http://127.0.0.1:{server.server_port}/", {"text": HOSTILE, "reasons": [HOSTILE]}) == ""
         )
         thread.join()
-    told = json.loads(bodies[0])
-    assert not BAD & {*told["text"]} | BAD & {*told["reasons"][0]}
+    reported = json.loads(bodies[0])
+    assert not BAD & {*reported["text"]} | BAD & {*reported["reasons"][0]}
 
 
 def test_escaped_documents_say_the_same() -> None:

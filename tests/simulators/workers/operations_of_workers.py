@@ -21,8 +21,8 @@ class Session:
     readable: tuple[str, ...] = ()
 
     def __call__(self, arguments: Any, into: Any) -> tuple[bytes, ...]:
-        name, *rest = arguments
-        answer: tuple[bytes, ...] = globals()[name](into, *rest)
+        name, *remainder = arguments
+        answer: tuple[bytes, ...] = globals()[name](into, *remainder)
         return answer
 
 
@@ -65,8 +65,8 @@ def environment(_into: Any) -> tuple[bytes, ...]:
 
 def name(_into: Any) -> tuple[bytes, ...]:
     """Return the address of this machine."""
-    found = aside(lambda: socket.getaddrinfo("localhost", 80, socket.AF_INET)[0][4][0], Deadline(10))
-    return (str(found).encode(),)
+    result = aside(lambda: socket.getaddrinfo("localhost", 80, socket.AF_INET)[0][4][0], Deadline(10))
+    return (str(result).encode(),)
 
 
 def write(into: Any, count: int) -> tuple[bytes, ...]:

@@ -90,9 +90,9 @@ def _commands(entry: Entry) -> Iterator[tuple[tuple[str | int, ...], str, bool]]
             if isinstance(written, str):
                 yield (name,), written, provider != "posix"
     checks = properties.get("health_checks")
-    for index, one in enumerate(checks if isinstance(checks, list) else ()):
-        if isinstance(one, Mapping) and isinstance(one.get("command"), str):
-            yield ("health_checks", index, "command"), one["command"], False
+    for index, item in enumerate(checks if isinstance(checks, list) else ()):
+        if isinstance(item, Mapping) and isinstance(item.get("command"), str):
+            yield ("health_checks", index, "command"), item["command"], False
 
 
 def place_of(manifest: ManifestFile, entry: Entry, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
@@ -118,12 +118,12 @@ def _mistakes(written: str, *, is_shell: bool, has_cwd: bool) -> Iterator[_Mista
     raw = _raw_words(text)
     program = words[0].rpartition("/")[2] if words else ""
     if words and words[0] in _BUILT_IN:
-        what = f"{words[0]} is a word of the shell, and no program that can be started{_BY_SHELL}"
-        yield ProblemCode.SHELL_OPERATOR, Severity.ERROR, what
+        detail = f"{words[0]} is a word of the shell, and no program that can be started{_BY_SHELL}"
+        yield ProblemCode.SHELL_OPERATOR, Severity.ERROR, detail
         return
     if words and not has_cwd and _is_relative(written, words[0]):
-        what = f"{words[0]} is looked for below /, as it is relative and no cwd is given: name it by its whole path"
-        yield ProblemCode.RELATIVE_PROGRAM, Severity.WARNING, what
+        detail = f"{words[0]} is looked for below /, as it is relative and no cwd is given: name it by its whole path"
+        yield ProblemCode.RELATIVE_PROGRAM, Severity.WARNING, detail
     yield from _of_words(raw, program)
 
 
@@ -139,13 +139,13 @@ def _of_words(raw: list[str], program: str) -> Iterator[_Mistake]:
         if _OPERATOR.fullmatch(word) or _REDIRECTION.match(word):
             if word == ";" and program == "find":
                 continue
-            what = f"{word} goes to {program} as an argument, since no shell runs the command{_BY_SHELL}"
-            yield ProblemCode.SHELL_OPERATOR, Severity.ERROR, what
+            detail = f"{word} goes to {program} as an argument, since no shell runs the command{_BY_SHELL}"
+            yield ProblemCode.SHELL_OPERATOR, Severity.ERROR, detail
             return
     for word in raw:
-        if program not in _LITERAL and (found := _EXPANDED.search(word)):
-            what = f"{found[0]} in {word} stays as it is, since no shell runs the command: quote it, or say"
-            yield ProblemCode.SHELL_SYNTAX, Severity.WARNING, f"{what} provider: shell"
+        if program not in _LITERAL and (match := _EXPANDED.search(word)):
+            detail = f"{match[0]} in {word} stays as it is, since no shell runs the command: quote it, or say"
+            yield ProblemCode.SHELL_SYNTAX, Severity.WARNING, f"{detail} provider: shell"
             return
 
 
@@ -162,8 +162,8 @@ def without_expressions(written: str) -> str | None:
 
 def _raw_words(text: str) -> list[str]:
     """Return the words without their quoted parts, which a shell would not expand."""
-    kept = re.sub(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", _STAND_IN, text, flags=re.DOTALL)
-    return kept.split()
+    remaining = re.sub(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", _STAND_IN, text, flags=re.DOTALL)
+    return remaining.split()
 
 
 def _secret(subject: Subject) -> Iterator[Finding]:
@@ -172,10 +172,10 @@ def _secret(subject: Subject) -> Iterator[Finding]:
         for name in sorted(declaration.secret & declaration.type.command_lines):
             if name == "health_checks" and not _has_commands(declaration.properties.health_checks):
                 continue
-            what = f"{name} is made of a secret, which the process list shows while the command runs"
+            detail = f"{name} is made of a secret, which the process list shows while the command runs"
             advice = "hand it over in the environment, or in a file"
             code = ProblemCode.SECRET_ON_COMMAND_LINE
-            problem = Problem(code=code, message=what, property=name, hint=advice)
+            problem = Problem(code=code, message=detail, property=name, hint=advice)
             yield of_resource(declaration, problem, subject)
 
 

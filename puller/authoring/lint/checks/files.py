@@ -94,12 +94,12 @@ def named_files(bundle: Bundle) -> Iterator[NamedFile]:
 
 def _of_entry(entry: Entry, manifest: ManifestFile, bundle: Bundle) -> Iterator[NamedFile]:
     try:
-        found = find_type(entry.type_name)
+        result = find_type(entry.type_name)
     except PullerError:  # a type of another distribution that cannot be used here
         return
-    if found is None or entry.properties.get("ensure") == "absent":
+    if result is None or entry.properties.get("ensure") == "absent":
         return
-    for name in sorted(found.relative_paths):
+    for name in sorted(result.relative_paths):
         written = entry.properties.get(name)
         if isinstance(written, str) and written and "\n" not in written and not written.startswith(ELSEWHERE):
             yield _named(written, (*entry.path, name), name, entry, manifest, bundle)
@@ -153,7 +153,7 @@ def _of_scaffold(directory: str, properties: dict[str, Any], files: BundleFiles)
             directory
         )  # with a directory for each engine, the directory has the engine's name
     chosen = _engine(directory, engine, "jet")
-    if chosen is None or any("{{" in one and "}}" in one for one in delimiters):
+    if chosen is None or any("{{" in delimiter and "}}" in delimiter for delimiter in delimiters):
         return
     try:
         source = read_source(directory, directory, LocalSystem(), ())
@@ -186,32 +186,32 @@ def _named_and_unused(subject: Subject) -> Iterator[Finding]:
     """Yield a finding for each path without a file, and for each file without a path."""
     bundle = bundle_of(subject)
     named = list(named_files(bundle))
-    for one in named:
-        message, similar = _problem(one, bundle)
+    for item in named:
+        message, similar = _problem(item, bundle)
         if message:
-            yield one.manifest.yaml.part(one.path).finding(
-                _MISSING, Severity.ERROR, message, name=one.written, property=one.key, suggestions=similar
+            yield item.manifest.yaml.part(item.path).finding(
+                _MISSING, Severity.ERROR, message, name=item.written, property=item.key, suggestions=similar
             )
     yield from _given(subject)
-    if subject.is_bundle and subject.manifest is not None and not any(one.is_open for one in named):
+    if subject.is_bundle and subject.manifest is not None and not any(item.is_open for item in named):
         yield from _unused(bundle, named)
 
 
 # -- missing --------------------------------------------------------------------------------------
 
 
-def _problem(one: NamedFile, bundle: Bundle) -> tuple[str, tuple[str, ...]]:
+def _problem(item: NamedFile, bundle: Bundle) -> tuple[str, tuple[str, ...]]:
     """Return the message about a path without a file, and similar paths. Empty for an existing file."""
-    if not one.is_constant:
-        return ("" if one.meant or one.is_open else _none_fits(one)), ()
+    if not item.is_constant:
+        return ("" if item.meant or item.is_open else _none_fits(item)), ()
     try:
-        real = one.manifest.files.find(one.written)
+        real = item.manifest.files.find(item.written)
     except HieraError as error:
-        return f"{one.key} {error}", ()
+        return f"{item.key} {error}", ()
     if not os.path.lexists(real):
-        known = (os.path.relpath(path, one.manifest.files.directory) for path in _paths(bundle))
-        return f"{one.key} {one.written} is not in the bundle", nearest(one.written.rstrip("/"), known)
-    return _wrong_kind(one, real), ()
+        known = (os.path.relpath(path, item.manifest.files.directory) for path in _paths(bundle))
+        return f"{item.key} {item.written} is not in the bundle", nearest(item.written.rstrip("/"), known)
+    return _wrong_kind(item, real), ()
 
 
 def _given(subject: Subject) -> Iterator[Finding]:
@@ -236,8 +236,8 @@ def _why_missing(written: str, files: BundleFiles) -> str:
         return str(error)
 
 
-def _none_fits(one: NamedFile) -> str:
-    return f"{one.key} {one.written} can lead to no file of the bundle, whatever its expressions give"
+def _none_fits(item: NamedFile) -> str:
+    return f"{item.key} {item.written} can lead to no file of the bundle, whatever its expressions give"
 
 
 def _paths(bundle: Bundle) -> set[str]:
@@ -245,16 +245,16 @@ def _paths(bundle: Bundle) -> set[str]:
     return files | {os.path.dirname(path) for path in files}
 
 
-def _wrong_kind(one: NamedFile, real: str) -> str:
-    entry = one.entry
+def _wrong_kind(item: NamedFile, real: str) -> str:
+    entry = item.entry
     is_scaffold = entry is not None and entry.type_name == "scaffold"
     ensure = "present" if entry is None else entry.properties.get("ensure", "present")
     if is_scaffold or (entry is not None and entry.type_name == "file" and ensure == "directory"):
         if not os.path.isdir(real):
-            return f"{one.key} {one.written} is a file, expected a directory"
-        return "" if _has_files(real) else f"{one.key} {one.written} holds no files"
+            return f"{item.key} {item.written} is a file, expected a directory"
+        return "" if _has_files(real) else f"{item.key} {item.written} holds no files"
     if not os.path.isfile(real):
-        return f"{one.key} {one.written} is not a regular file"
+        return f"{item.key} {item.written} is not a regular file"
     return ""
 
 
@@ -267,14 +267,14 @@ def _has_files(directory: str) -> bool:
 
 def _unused(bundle: Bundle, named: list[NamedFile]) -> Iterator[Finding]:
     used = _used(bundle, named)
-    left = [
+    leftovers = [
         path
         for path in bundle.listed[bundle.root]
         if path not in used and not _is_apart(os.path.relpath(path, bundle.root))
     ]
     # Expressions and templates may build paths, so a file name in any text counts as a use.
-    written = _written(bundle, {os.path.basename(path) for path in left})
-    for path in left:
+    written = _written(bundle, {os.path.basename(path) for path in leftovers})
+    for path in leftovers:
         if os.path.basename(path) not in written:
             place, message = Location(bundle.name_of(path)), "nothing in the bundle uses this file"
             yield Finding.of(ProblemCode.UNUSED_FILE, Severity.WARNING, place, message)
@@ -283,8 +283,8 @@ def _unused(bundle: Bundle, named: list[NamedFile]) -> Iterator[Finding]:
 def _used(bundle: Bundle, named: list[NamedFile]) -> set[str]:
     used = {os.path.join(bundle.root, name) for name in (MANIFEST, LIBRARY)} | {*bundle.manifests}
     used |= {*tree_files(bundle.root)} | {*map(os.path.realpath, bundle.subject.data_files)}
-    for one in named:
-        for path in one.meant:
+    for item in named:
+        for path in item.meant:
             used.add(path)
             if os.path.isdir(path):
                 used |= {
@@ -294,9 +294,9 @@ def _used(bundle: Bundle, named: list[NamedFile]) -> set[str]:
 
 
 def _is_apart(path: str) -> bool:
-    first, *rest = path.split("/")
+    first, *remainder = path.split("/")
     name = os.path.basename(path)
-    if name.startswith(".") or (first.startswith(".") and rest) or (first in _APART and rest):
+    if name.startswith(".") or (first.startswith(".") and remainder) or (first in _APART and remainder):
         return True
     return any(fnmatchcase(name, pattern) for pattern in _ANYWAY)
 
@@ -306,9 +306,9 @@ def _written(bundle: Bundle, names: set[str]) -> set[str]:
 
     The search looks for their suffixes, then for the word before. Extracting all words of 100 MB would take seconds.
     """
-    found: set[str] = set()
+    results: set[str] = set()
     if not names:
-        return found
+        return results
     endings = "|".join(
         re.escape(ending) for ending in sorted({os.path.splitext(name)[1] or name for name in names})
     )
@@ -316,12 +316,12 @@ def _written(bundle: Bundle, names: set[str]) -> set[str]:
     longest = max(map(len, names))
     for path in bundle.listed[bundle.root]:
         text = read_text(path) or ""
-        for one in ending.finditer(text):
+        for item in ending.finditer(text):
             # One more character than the longest name, because longer words do not match.
-            word = _LAST_WORD.search(text, max(one.end() - longest - 1, 0), one.end())
+            word = _LAST_WORD.search(text, max(item.end() - longest - 1, 0), item.end())
             if word and word[0] in names:
-                found.add(word[0])
-    return found
+                results.add(word[0])
+    return results
 
 
 _MOST: Final = 20_000  # maximum files to check, because a path may point to a whole machine
@@ -334,8 +334,10 @@ def _unpackable(subject: Subject) -> Iterator[Finding]:
     try:
         for number, (path, status) in enumerate(walk(subject.directory, is_left_out)):
             if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-                what = f"is {kind_of(status.st_mode)}, expected a regular file or a directory"
-                yield Finding.of(UNPACKABLE, Severity.ERROR, Location(os.path.join(subject.name, path)), what)
+                detail = f"is {kind_of(status.st_mode)}, expected a regular file or a directory"
+                yield Finding.of(
+                    UNPACKABLE, Severity.ERROR, Location(os.path.join(subject.name, path)), detail
+                )
             if number > _MOST:
                 return
     except OSError:

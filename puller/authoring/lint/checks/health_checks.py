@@ -47,10 +47,10 @@ def check(subject: Subject) -> Iterator[Finding]:
     for manifest in bundle.manifests.values():
         for entry in manifest.resources:
             checks = entry.properties.get("health_checks")
-            for index, one in enumerate(checks if isinstance(checks, list) else ()):
-                if isinstance(one, Mapping) and isinstance(path := one.get("goss"), str):
+            for index, item in enumerate(checks if isinstance(checks, list) else ()):
+                if isinstance(item, Mapping) and isinstance(path := item.get("goss"), str):
                     yield from _of_goss(bundle, manifest, entry, index, path)
-                if isinstance(one, Mapping) and (what := _trouble(one)):
+                if isinstance(item, Mapping) and (what := _trouble(item)):
                     place = place_of(manifest, entry, ("health_checks", index, "command"))
                     code = ProblemCode.HEALTH_CHECK_LIMIT
                     yield manifest.yaml.part(place).finding(code, Severity.WARNING, what)
@@ -70,9 +70,9 @@ def _of_goss(
         yield part.finding(ProblemCode.MISSING_FILE, Severity.ERROR, error.problems[0].message, name=path)
         return
     if (text := read_text(file)) is None:
-        what = f"goss: {path} is no text file of the bundle"
+        detail = f"goss: {path} is no text file of the bundle"
         part = manifest.yaml.part(place)
-        yield part.finding(ProblemCode.MISSING_FILE, Severity.ERROR, what, name=path)
+        yield part.finding(ProblemCode.MISSING_FILE, Severity.ERROR, detail, name=path)
         return
     yaml = YamlText(bundle.name_of(file), text)
     for problem in read(text, path)[1]:
@@ -80,15 +80,15 @@ def _of_goss(
         yield part.finding(ProblemCode.GOSS_FILE, Severity.ERROR, str(problem))
 
 
-def _trouble(one: Mapping[str, Any]) -> str:
-    command = one.get("command")
-    if one.get("timeout") is not None or not isinstance(command, str):
+def _trouble(item: Mapping[str, Any]) -> str:
+    command = item.get("command")
+    if item.get("timeout") is not None or not isinstance(command, str):
         return ""
     text = without_expressions(command) or ""
     waiting = next((word for word in _programs(text) if word in _LIMITS), "")
     if not waiting or _LIMITS[waiting].search(text):
         return ""
-    tries = one.get("tries", 1)
+    tries = item.get("tries", 1)
     each = "" if tries == 1 else f" in each of {tries} tries" if isinstance(tries, int) else " in each try"
     return f"{waiting} may wait for the 60s that a check has by default{each}: say a timeout, such as 10s"
 
@@ -102,5 +102,5 @@ def _programs(text: str) -> list[str]:
     first = words[0].rpartition("/")[2] if words else ""
     if first not in _SHELLS:
         return [first]
-    found = [word.rpartition("/")[2] for word in _SCRIPT.findall(text)]
-    return [] if "timeout" in found else found
+    matches = [word.rpartition("/")[2] for word in _SCRIPT.findall(text)]
+    return [] if "timeout" in matches else matches

@@ -52,9 +52,9 @@ def _unknown(declaration: Declaration) -> Iterator[Problem]:
     of = declaration.type
     names = [field.encode_name for field in msgspec.structs.fields(of.properties_type)]
     for name in sorted(declaration.unknown - {*names}):
-        what = f"{name} is not a property of {of.type_name}"
+        detail = f"{name} is not a property of {of.type_name}"
         code = ProblemCode.UNKNOWN_PROPERTY
-        problem = Problem(code=code, message=what, property=name, **meant(name, names))
+        problem = Problem(code=code, message=detail, property=name, **meant(name, names))
         yield declaration.located(name, problem)
 
 

@@ -38,16 +38,17 @@ Path = tuple[str | int, ...]
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Yield the findings without duplicates, by file and line."""
-    found = sorted(
-        dict.fromkeys(_Checking(bundle_of(subject)).findings()), key=lambda one: (one.place.order, one.rule)
+    result = sorted(
+        dict.fromkeys(_Checking(bundle_of(subject)).findings()),
+        key=lambda item: (item.place.order, item.rule),
     )
     # A fact of hosts is reported once per file.
-    said: set[object] = set()
-    for one in found:
-        key = (one.place.file, one.problem.name) if one.severity is Severity.UNCHECKED else one
-        if key not in said:
-            said.add(key)
-            yield one
+    text: set[object] = set()
+    for item in result:
+        key = (item.place.file, item.problem.name) if item.severity is Severity.UNCHECKED else item
+        if key not in text:
+            text.add(key)
+            yield item
 
 
 class _Checking:
@@ -228,7 +229,7 @@ class _Checking:
         data = mappings(bundle.data_of(manifest) for manifest in manifests)
         # A template with its own data may be one of these.
         if data is None or any(
-            "data" in one.properties for manifest in manifests for one in manifest.resources
+            "data" in resource.properties for manifest in manifests for resource in manifest.resources
         ):
             return
         known = Known.of(data, bundle.facts, bundle.at_hand, ())
@@ -264,8 +265,8 @@ def _guards_of(entry: Entry) -> Guards:
                     guards = guards.over(parse_condition(condition).guards)
         elif key not in _KEPT:
             for _, text in _all_texts(value):
-                if (found := parse_text(text).guards).paths or found.kinds:
-                    guards = guards.over(found)
+                if (result := parse_text(text).guards).paths or result.kinds:
+                    guards = guards.over(result)
     return guards
 
 

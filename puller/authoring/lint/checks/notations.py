@@ -18,8 +18,8 @@ _MAYBE_OCTAL: Final = re.compile(r"(?<![\w.'\"])0[0-7_]+\b")
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Yield the findings in all texts, and in the given data documents."""
-    given = (Problems.of_text(str(path), path.read_text()) for path in subject.data_files)
-    for text in (*subject.texts, *given):
+    provided = (Problems.of_text(str(path), path.read_text()) for path in subject.data_files)
+    for text in (*subject.texts, *provided):
         yield from _foreign(text)
         yield from _octal(text)
 
@@ -29,12 +29,12 @@ def _foreign(text: Problems) -> Iterator[Finding]:
 
     ``puller apply`` evaluates them in a manifest of CCM. A published bundle has one notation.
     """
-    for found in find_foreign(text.text):
-        severity = Severity.ERROR if found.is_evaluated else Severity.WARNING
-        what = "is an expression of CCM" if found.is_evaluated else "is ordinary text here"
-        column = text.line(found.line).find(found.text) + 1
-        message = text.mask(f"{found.text} {what}: write {found.replacement}")
-        place = Location(text.source, found.line, column)
+    for match in find_foreign(text.text):
+        severity = Severity.ERROR if match.is_evaluated else Severity.WARNING
+        detail = "is an expression of CCM" if match.is_evaluated else "is ordinary text here"
+        column = text.line(match.line).find(match.text) + 1
+        message = text.mask(f"{match.text} {detail}: write {match.replacement}")
+        place = Location(text.source, match.line, column)
         yield Finding.of(ProblemCode.FOREIGN_EXPRESSION, severity, place, message)
 
 
@@ -46,16 +46,16 @@ def _octal(text: Problems) -> Iterator[Finding]:
         for event in yaml.parse(text.text, yaml.CSafeLoader):
             if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _OCTAL.fullmatch(event.value):
                 mark: Any = event.start_mark  # the types allow events without one
-                what = f"{event.value} is the number {int(event.value, 8)}: quote it, '{event.value}', for a mode"
+                detail = f"{event.value} is the number {int(event.value, 8)}: quote it, '{event.value}', for a mode"
                 yield _warning(
                     ProblemCode.UNQUOTED_OCTAL,
                     text,
                     Location(text.source, mark.line + 1, mark.column + 1),
-                    what,
+                    detail,
                 )
     except yaml.YAMLError:
         return  # already reported
 
 
-def _warning(code: ProblemCode, text: Problems, place: Location, what: str) -> Finding:
-    return Finding.of(code, Severity.WARNING, place, text.mask(what))
+def _warning(code: ProblemCode, text: Problems, place: Location, description: str) -> Finding:
+    return Finding.of(code, Severity.WARNING, place, text.mask(description))

@@ -60,9 +60,9 @@ class Called(NamedTuple):
 
 def of_jinja(tree: nodes.Node) -> Iterator[Called]:
     """Yield the calls in a template or expression of Jinja2, except calls of names that the template sets."""
-    found = [tree] if isinstance(tree, nodes.Call) else []
+    results = [tree] if isinstance(tree, nodes.Call) else []
     own = {node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"} | {*_imported(tree)}
-    for call in (*found, *tree.find_all(nodes.Call)):
+    for call in (*results, *tree.find_all(nodes.Call)):
         if not isinstance(call.node, nodes.Name) or call.node.name in own or not call.args:
             continue
         name, first = call.node.name, call.args[0]
@@ -85,9 +85,9 @@ def of_go(value: Any) -> Iterator[Called]:
         if isinstance(node, go.Command):
             yield from _of_words(node.words)
         elif isinstance(node, go.Pipeline):
-            for one, following in zip(node.commands, node.commands[1:], strict=False):
+            for item, following in zip(node.commands, node.commands[1:], strict=False):
                 if len(following.words) == 1:
-                    yield from _of_words((following.words[0], one.words[-1]))
+                    yield from _of_words((following.words[0], item.words[-1]))
 
 
 def _of_words(words: tuple[go.Operand, ...]) -> Iterator[Called]:
@@ -189,10 +189,10 @@ def _in_go(use: TemplateUse, text: str, part: TextPart) -> Iterator[Finding]:
         yield from _missing(called, use.files, use.tree, part)
     root = os.path.basename(use.path)
     for name, offset in undefined_in_go(bodies):
-        defined = [one for one in bodies if one != root]
-        what = f"the template {name!r} is not defined in this file"
+        defined = [body for body in bodies if body != root]
+        detail = f"the template {name!r} is not defined in this file"
         names = meant(name, defined)
-        yield part.finding(UNKNOWN_NAME, Severity.ERROR, what, (name,), offset=offset, **names)
+        yield part.finding(UNKNOWN_NAME, Severity.ERROR, detail, (name,), offset=offset, **names)
 
 
 def _missing(called: Called, files: BundleFiles, tree: str, part: TextPart) -> Iterator[Finding]:
@@ -271,15 +271,15 @@ _MISSING: Final = ProblemCode.MISSING_FILE
 def _unreadable(subject: Subject) -> Iterator[Finding]:
     """Yield the findings in all templates."""
     bundle = bundle_of(subject)
-    seen: set[tuple[str, str, tuple[str, str]]] = set()
+    visited: set[tuple[str, str, tuple[str, str]]] = set()
     waiting = [use for named in named_files(bundle) for use in template_uses(named)]
     waiting += _by_name(bundle, {use.path for use in waiting})
     while waiting:
         use = waiting.pop(0)
         key = (use.path, use.engine, use.delimiters)
-        if key in seen:
+        if key in visited:
             continue
-        seen.add(key)
+        visited.add(key)
         if (text := read_text(use.path)) is not None:
             yield from _check(use, text, bundle, waiting)
         elif problem := problem_of_text(use.path):
@@ -317,10 +317,12 @@ def _check(use: TemplateUse, text: str, bundle: Bundle, waiting: list[TemplateUs
 def _foreign(name: str, text: str) -> Iterator[Finding]:
     """Yield expressions in the notation of another tool, which would be printed literally."""
     for line, column, expression in find_foreign_in_template(text):
-        what = (
+        detail = (
             f"{expression} is ordinary text here; an expression stands between the delimiters of the engine"
         )
-        yield Finding.of(ProblemCode.FOREIGN_EXPRESSION, Severity.WARNING, Location(name, line, column), what)
+        yield Finding.of(
+            ProblemCode.FOREIGN_EXPRESSION, Severity.WARNING, Location(name, line, column), detail
+        )
 
 
 def _includes(
@@ -332,9 +334,9 @@ def _includes(
         written = getattr(node, "template", None)
         if not isinstance(written, nodes.Const) or not isinstance(written.value, str):
             continue
-        found, problem = _meant(use, written.value)
-        if found is not None:
-            waiting.append(TemplateUse(found, "jinja", use.files.within(found), use.delimiters))
+        result, problem = _meant(use, written.value)
+        if result is not None:
+            waiting.append(TemplateUse(result, "jinja", use.files.within(result), use.delimiters))
         elif not getattr(node, "ignore_missing", False):
             place = Location(name, node.lineno + skipped)
             yield Finding.of(_MISSING, Severity.ERROR, place, problem, name=written.value)

@@ -61,12 +61,12 @@ def _overrides(manifest: ManifestFile) -> Iterator[Finding]:
         if any(pattern.fullmatch(str(section)) for pattern in patterns):
             continue
         constants = [entry for entry in order if isinstance(entry, str) and "{{" not in entry]
-        what = f"no entry of the hierarchy's order can come to {section!r}, so it counts on no host"
+        detail = f"no entry of the hierarchy's order can come to {section!r}, so it counts on no host"
         name = str(section)
         yield manifest.yaml.part(("overrides", section)).finding(
             ProblemCode.UNREACHABLE_OVERRIDE,
             Severity.ERROR,
-            what,
+            detail,
             name=name,
             suggestions=nearest(name, constants),
         )
@@ -145,12 +145,12 @@ def _unreachable_files(subject: Subject) -> Iterator[Finding]:
     trees = list(levels_of(bundle.root))
     patterns = [pattern for levels, _ in trees for level in levels for pattern in _patterns(level)]
     for _, files in trees:
-        unused = [one for one in files if not any(pattern.fullmatch(one) for pattern in patterns)]
-        for one in unused:
-            if not _is_named(one, bundle):
-                what = "no level of the Hiera tree can lead to this file"
+        unused = [file for file in files if not any(pattern.fullmatch(file) for pattern in patterns)]
+        for file in unused:
+            if not _is_named(file, bundle):
+                detail = "no level of the Hiera tree can lead to this file"
                 yield Finding.of(
-                    ProblemCode.UNUSED_FILE, Severity.WARNING, Location(bundle.name_of(one)), what
+                    ProblemCode.UNUSED_FILE, Severity.WARNING, Location(bundle.name_of(file)), detail
                 )
 
 

@@ -110,7 +110,9 @@ class Bundle:
         base = value_shapes.built_in()
         self.facts = Shape({**base.keys, **value_shapes.of_bundle(places)})
         self.data_files = [*self._data_files()]
-        self.libraries = mappings(one.document() for one in self.data_files if not one.is_given)
+        self.libraries = mappings(
+            data_file.document() for data_file in self.data_files if not data_file.is_given
+        )
         self.outside = mappings(
             of_value(source.data, "\0") for source in subject.inputs.sources if source.data
         )
@@ -173,8 +175,8 @@ class Bundle:
             written = constants_of(parsed)
         else:
             return self._matching(pieces, files, directories=directories, all_below=all_below)
-        found = (_found(files, one) for one in written)
-        return [path for path in found if path and os.path.exists(path)]
+        result = (_found(files, item) for item in written)
+        return [path for path in result if path and os.path.exists(path)]
 
     def _matching(
         self, pieces: list[Any], files: BundleFiles, *, directories: bool, all_below: bool
@@ -190,10 +192,10 @@ class Bundle:
             paths = sorted({os.path.dirname(path) for path in paths})
         # Few expressions produce a slash. Deeper paths match only if nothing else does.
         for anything in ("[^/]*", ".*") if not all_below else (".*",):
-            pattern = "".join(re.escape(one) if isinstance(one, str) else anything for one in pieces)
-            wanted = re.compile(pattern.removeprefix(re.escape(f"{prefix}:")).rstrip("/"))
-            if found := [path for path in paths if wanted.fullmatch(os.path.relpath(path, base))]:
-                return found
+            pattern = "".join(re.escape(piece) if isinstance(piece, str) else anything for piece in pieces)
+            desired = re.compile(pattern.removeprefix(re.escape(f"{prefix}:")).rstrip("/"))
+            if match := [path for path in paths if desired.fullmatch(os.path.relpath(path, base))]:
+                return match
         return []
 
     # -- children ---------------------------------------------------------------------------------
@@ -210,12 +212,12 @@ class Bundle:
 
     def _applied(self, entry: Entry, parent: ManifestFile, known: Known) -> Iterator[ManifestFile]:
         """Yield the children of an entry whose visible data has grown."""
-        given = self._given(entry, parent, known)
+        provided = self._given(entry, parent, known)
         for path in self.meant_by(entry.properties.get("name"), parent.files, all_below=True):
             child = self.manifests.get(path) or self._read(path, parent.files.at(os.path.dirname(path)))
             if child is None:
                 continue
-            above = given if child.above is None else mappings((child.above, given)) or ANY
+            above = provided if child.above is None else mappings((child.above, provided)) or ANY
             if child.times > _MOST_TIMES:
                 above = ANY  # manifests that apply each other could pass more data without end
             if child.above is None or above != child.above:
@@ -265,20 +267,20 @@ class Bundle:
         except HieraError:
             value = None
         ignored = Problems("", lambda _: (0, 0), lambda _: None)
-        found = ManifestFile(of.path, RenderedText(text), {}, of.files)
-        found.above = self.data_of(of)
-        found.rendered = value if isinstance(value, list) else []
-        found.resources = read_entries(found.rendered, (), ignored)
-        self.manifests[text.source] = found
-        return found
+        manifest_file = ManifestFile(of.path, RenderedText(text), {}, of.files)
+        manifest_file.above = self.data_of(of)
+        manifest_file.rendered = value if isinstance(value, list) else []
+        manifest_file.resources = read_entries(manifest_file.rendered, (), ignored)
+        self.manifests[text.source] = manifest_file
+        return manifest_file
 
     def _data_files(self) -> Iterator[DataFile]:
         """Yield the documents of libraries, and the given data documents."""
         for library in self.files.libraries.values():
             path = os.path.join(library.root, DATA)
             yield from _data_file(path, self.name_of(path), is_given=False)
-        for given in self.subject.data_files:
-            yield from _data_file(str(given), str(given), is_given=True)
+        for data_file in self.subject.data_files:
+            yield from _data_file(str(data_file), str(data_file), is_given=True)
 
 
 def _data_file(path: str, name: str, *, is_given: bool) -> Iterator[DataFile]:
@@ -294,8 +296,8 @@ def _data_file(path: str, name: str, *, is_given: bool) -> Iterator[DataFile]:
 def _document(value: Mapping[str, Any]) -> Shape | None:
     overrides = value.get("overrides")
     sections = list(overrides.values()) if isinstance(overrides, Mapping) else []
-    found = [section for section in (value.get("data"), *sections) if isinstance(section, Mapping)]
-    return mappings(of_value(section) for section in found if section)
+    results = [section for section in (value.get("data"), *sections) if isinstance(section, Mapping)]
+    return mappings(of_value(section) for section in results if section)
 
 
 def bundle_of(subject: Subject) -> Bundle:
@@ -321,8 +323,8 @@ def shape_of(value: Any, known: Known) -> Shape:
 
 def mappings(shapes: Iterable[Shape | None]) -> Shape | None:
     """Return the union of the given shapes, or ``None`` without any."""
-    found = [shape for shape in shapes if shape is not None]
-    return union(found) if found else None
+    results = [shape for shape in shapes if shape is not None]
+    return union(results) if results else None
 
 
 def _files_of(directory: Path) -> BundleFiles:
@@ -334,13 +336,13 @@ def _files_of(directory: Path) -> BundleFiles:
 
 def _listed(root: str) -> list[str]:
     """Return all files below a directory, except files that are never packed."""
-    found: list[str] = []
+    results: list[str] = []
     for directory, names, files in walk_directories(root):
         names[:] = sorted(name for name in names if name not in _LEFT_OUT)
-        found += (os.path.join(directory, name) for name in sorted(files))
-        if len(found) > _MOST_FILES:
+        results += (os.path.join(directory, name) for name in sorted(files))
+        if len(results) > _MOST_FILES:
             break
-    return found
+    return results
 
 
 def _found(files: BundleFiles, path: str) -> str | None:

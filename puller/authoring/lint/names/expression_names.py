@@ -51,11 +51,11 @@ def follow(
         return ANY, [part.finding(ProblemCode.EXPRESSION_SYNTAX, Severity.ERROR, parsed.problem.message)]
     judge = Judge(guards.over(parsed.guards), known.facts, part)
     trees = iter(parsed.trees)
-    found = ANY
+    result = ANY
     for piece in parsed.expressions:
-        found = _value(piece, known, judge) or _of_tree(*next(trees), known, judge, used)
+        result = _value(piece, known, judge) or _of_tree(*next(trees), known, judge, used)
     is_one = len(parsed.pieces) == 1 and not isinstance(parsed.pieces[0], str)
-    return (found if is_one else SCALAR), judge.findings
+    return (result if is_one else SCALAR), judge.findings
 
 
 @functools.lru_cache(maxsize=20_000)
@@ -85,23 +85,25 @@ def parse_condition(source: str, *, is_check: bool = False) -> Parsed:
 
 def constants_of(parsed: Parsed) -> list[str]:
     """Return all constant texts in the expressions of a text."""
-    found = [piece.constant for piece in parsed.expressions if isinstance(piece, Constant)]
+    results = [piece.constant for piece in parsed.expressions if isinstance(piece, Constant)]
     for tree, _ in parsed.trees:
-        found += [node.value for node in (tree, *tree.find_all(nodes.Const)) if isinstance(node, nodes.Const)]
-    return [value for value in found if isinstance(value, str)]
+        results += [
+            node.value for node in (tree, *tree.find_all(nodes.Const)) if isinstance(node, nodes.Const)
+        ]
+    return [value for value in results if isinstance(value, str)]
 
 
 def _parsed(pieces: Iterable[str | Expression], *, is_check: bool = False) -> Parsed:
-    found = tuple(pieces)
+    results = tuple(pieces)
     guards, trees = Guards(), []
-    for piece in found:
+    for piece in results:
         if isinstance(piece, Lookup) and piece.default is not MISSING:
             guards.add(_steps(piece.path))
         elif type(piece) is Expression:
             tree, environment = _tree(piece, is_check=is_check)
             trees.append((tree, environment))
             guards = guards.over(note(tree).guards)
-    return Parsed(found, tuple(trees), guards)
+    return Parsed(results, tuple(trees), guards)
 
 
 def _tree(piece: Expression, *, is_check: bool) -> tuple[nodes.Expr, Environment]:
@@ -116,8 +118,8 @@ def _value(piece: Expression, known: Known, judge: Judge) -> Shape | None:
     if isinstance(piece, Constant):
         return ANY if piece.constant is None else SCALAR
     if isinstance(piece, Lookup):
-        found = looked_up(judge, dict(known.names), _steps(piece.path) or ("",), False, 0)
-        return found if piece.default is MISSING else ANY
+        result = looked_up(judge, dict(known.names), _steps(piece.path) or ("",), False, 0)
+        return result if piece.default is MISSING else ANY
     if not isinstance(piece, Name):
         return None
     if piece.steps[0] not in known.names and not known.is_lenient:

@@ -64,9 +64,9 @@ Render = Callable[[str, Shape], None]
 @functools.lru_cache(maxsize=5000)
 def parse_go(name: str, text: str, delimiters: tuple[str, str]) -> dict[str, Body] | None:
     """Return the trees of a file by name, or ``None`` if it does not parse."""
-    left, right = delimiters
+    leftovers, right = delimiters
     try:
-        return parse(TemplateSource(name, text), complaint_about, left or "{{", right or "}}", root=name)
+        return parse(TemplateSource(name, text), complaint_about, leftovers or "{{", right or "}}", root=name)
     except (TemplateError, RecursionError):
         return None
 
@@ -108,16 +108,16 @@ class GoNames:
     def _branch(self, node: Branch, dot: Shape, at: Path, names: dict[str, tuple[Shape, Path]]) -> None:
         inner = dict(names)
         for pipeline, body in node.arms:
-            found, path = (dot, at) if pipeline is None else self._pipeline(pipeline, dot, at, inner)
+            result, path = (dot, at) if pipeline is None else self._pipeline(pipeline, dot, at, inner)
             sets_dot = node.sets_dot and pipeline is not None
             self.branches += 1
-            self._body(body, found if sets_dot else dot, path if sets_dot else at, inner)
+            self._body(body, result if sets_dot else dot, path if sets_dot else at, inner)
             self.branches -= 1
 
     def _range(self, node: Range, dot: Shape, at: Path, names: dict[str, tuple[Shape, Path]]) -> None:
         inner = dict(names)
-        found, path = self._pipeline(node.pipeline, dot, at, inner)
-        item, place = found.each(), (*path, "*")
+        result, path = self._pipeline(node.pipeline, dot, at, inner)
+        item, place = result.each(), (*path, "*")
         declared = node.pipeline.declared
         for name in declared:
             inner[name] = SCALAR, ()
@@ -139,22 +139,22 @@ class GoNames:
     def _pipeline(
         self, node: Pipeline, dot: Shape, at: Path, names: dict[str, tuple[Shape, Path]]
     ) -> tuple[Shape, Path]:
-        found: tuple[Shape, Path] = (ANY, ())
+        results: tuple[Shape, Path] = (ANY, ())
         for command in node.commands:
-            found = self._command(command, dot, at, names)
+            results = self._command(command, dot, at, names)
         if len(node.commands) > 1:
-            found = ANY, ()
+            results = ANY, ()
         for name in node.declared:
-            names[name] = found
-        return found
+            names[name] = results
+        return results
 
     def _command(
         self, node: Command, dot: Shape, at: Path, names: dict[str, tuple[Shape, Path]]
     ) -> tuple[Shape, Path]:
-        found = [self._operand(word, dot, at, names) for word in node.words]
+        results = [self._operand(word, dot, at, names) for word in node.words]
         if isinstance(first := node.words[0], Identifier):
-            return self._function(first.name, node.words[1:], found[1:])
-        return found[0] if len(found) == 1 else (ANY, ())
+            return self._function(first.name, node.words[1:], results[1:])
+        return results[0] if len(results) == 1 else (ANY, ())
 
     def _function(
         self, name: str, words: Sequence[Operand], found: Sequence[tuple[Shape, Path]]

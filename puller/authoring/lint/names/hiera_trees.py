@@ -45,21 +45,21 @@ def tree_shape(root: str) -> Shape | None:
     shapes: list[Shape] = []
     for config in _configs(root):
         directories = _directories(config)
-        if directories is None or not all(_is_within(one, root) for one in directories):
+        if directories is None or not all(_is_within(directory, root) for directory in directories):
             return ANY
-        shapes += (_shape(path) for one in directories for path in _files(one))
+        shapes += (_shape(path) for directory in directories for path in _files(directory))
     return union(shapes) if shapes else ANY
 
 
 def tree_files(root: str) -> list[str]:
     """Return the ``hiera.yaml`` files and the data files of the tree in a directory."""
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     for config in _configs(root):
         if config.path is not None:
-            found[config.path] = None
+            result[config.path] = None
         for directory in _directories(config) or ():
-            found.update(dict.fromkeys(_files(directory)))
-    return [path for path in found if _is_within(path, root)]
+            result.update(dict.fromkeys(_files(directory)))
+    return [path for path in result if _is_within(path, root)]
 
 
 def levels_of(root: str) -> Iterator[tuple[list[LevelConfig], list[str]]]:
@@ -72,11 +72,11 @@ def levels_of(root: str) -> Iterator[tuple[list[LevelConfig], list[str]]]:
         if directories is None:
             continue
         if all(
-            _is_within(one, root) and not os.path.samefile(one, root)
-            for one in directories
-            if os.path.isdir(one)
+            _is_within(directory, root) and not os.path.samefile(directory, root)
+            for directory in directories
+            if os.path.isdir(directory)
         ):
-            files = dict.fromkeys(path for one in directories for path in _files(one))
+            files = dict.fromkeys(path for directory in directories for path in _files(directory))
             yield [*config.levels, *(config.default_levels or ())], list(files)
 
 
@@ -84,10 +84,10 @@ def follow_interpolations(
     yaml: YamlText, facts: Shape, tree: Shape, at_hand: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """Yield the findings in all interpolations of a file."""
-    for found in _INTERPOLATION.finditer(yaml.text):
-        line = yaml.text.count("\n", 0, found.start()) + 1
+    for match in _INTERPOLATION.finditer(yaml.text):
+        line = yaml.text.count("\n", 0, match.start()) + 1
         judge = Judge(Guards(), at_hand, yaml.line_part(line))
-        _interpolation(found[1].strip(), facts, tree, judge)
+        _interpolation(match[1].strip(), facts, tree, judge)
         yield from judge.findings
 
 
@@ -118,7 +118,7 @@ def _configs(root: str) -> Iterator[Config]:
     files, places = Files(), [(os.path.join(root, TREE), ENVIRONMENT)]
     try:
         for path in module_path(root, files):
-            places += ((os.path.join(path, one.name, TREE), MODULE) for one in files.entries(path))
+            places += ((os.path.join(path, entry.name, TREE), MODULE) for entry in files.entries(path))
     except HieraError:
         pass
     for path, place in places:
@@ -132,14 +132,14 @@ def _configs(root: str) -> Iterator[Config]:
 
 def _directories(config: Config) -> list[str] | None:
     """Return the data directories of its levels, or ``None`` for other sources of data."""
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     for level in (*config.levels, *(config.default_levels or ())):
         if level.function not in _READ or any(place.startswith("/") for place in level.places):
             return None
-        found[
+        result[
             level.datadir.partition(_MARK)[0].rpartition("/")[0] if _MARK in level.datadir else level.datadir
         ] = None
-    return list(found)
+    return list(result)
 
 
 def _files(directory: str) -> Iterator[str]:

@@ -62,9 +62,9 @@ _NOTHING: Final[Value] = (ANY, ())
 @functools.lru_cache(maxsize=5000)
 def parse_jet(name: str, text: str, delimiters: tuple[str, str]) -> Tree | None:
     """Return the tree of a file, or ``None`` if it does not parse."""
-    left, right = delimiters
+    leftovers, right = delimiters
     try:
-        return parse(TemplateSource(name, text), left or "[[", right or "]]")
+        return parse(TemplateSource(name, text), leftovers or "[[", right or "]]")
     except TemplateError:
         return None
 
@@ -95,7 +95,7 @@ class JetNames:
         is_scope = dot is None or "environ" in dot.keys
         names: dict[str, Value] = {}
         if is_scope:
-            names.update((name, (one, (name,))) for name, one in top.keys.items())
+            names.update((name, (item, (name,))) for name, item in top.keys.items())
         self._body(tree.body, (top, ()), names)
 
     # -- statements -------------------------------------------------------------------------------
@@ -125,11 +125,13 @@ class JetNames:
             case Block():
                 self._block(node, dot, names)
             case Yield():
-                values = (one.value for one in node.arguments)
+                values = (argument.value for argument in node.arguments)
                 self._values((*values, node.context), dot, names)
                 self._body(node.content, _NOTHING if node.context else dot, names)
             case YieldContent() | Return() | Include():
-                self._values([one for one in node if isinstance(one, _EXPRESSIONS)], dot, names)
+                self._values(
+                    [argument for argument in node if isinstance(argument, _EXPRESSIONS)], dot, names
+                )
             case Try():
                 self.branches += 1
                 self._body(node.body, dot, names)
@@ -138,8 +140,8 @@ class JetNames:
                 self.branches -= 1
 
     def _range(self, node: Range, dot: Value, names: dict[str, Value]) -> None:
-        found, path = self._value(node.expression, dot, names)
-        item: Value = (found.each(), (*path, "*"))
+        result, path = self._value(node.expression, dot, names)
+        item: Value = (result.each(), (*path, "*"))
         inner = dict(names)
         for target in node.targets:
             if isinstance(target, Name):
@@ -151,16 +153,16 @@ class JetNames:
         self._body(node.otherwise, dot, names)
 
     def _block(self, node: Block, dot: Value, names: dict[str, Value]) -> None:
-        self._values((*(one.value for one in node.parameters), node.context), dot, names)
-        inner = {**names, **{one.name: _NOTHING for one in node.parameters}}
+        self._values((*(parameter.value for parameter in node.parameters), node.context), dot, names)
+        inner = {**names, **{parameter.name: _NOTHING for parameter in node.parameters}}
         self._body(node.body, _NOTHING, inner)
         self._body(node.content, _NOTHING, inner)
 
     def _assign(self, node: Assignment, dot: Value, names: dict[str, Value]) -> None:
-        found = [self._value(value, dot, names) for value in node.values]
-        for target, value in zip(node.targets, found, strict=False):
+        results = [self._value(value, dot, names) for value in node.values]
+        for target, value in zip(node.targets, results, strict=False):
             if isinstance(target, Name):
-                names[target.name] = value if len(node.targets) == len(found) else _NOTHING
+                names[target.name] = value if len(node.targets) == len(results) else _NOTHING
 
     # -- values -----------------------------------------------------------------------------------
 
@@ -194,10 +196,10 @@ class JetNames:
             case Ternary():
                 self._value(node.condition, dot, names)
                 self.branches += 1
-                found = [self._value(one, dot, names)[0] for one in (node.yes, node.no)]
+                results = [self._value(item, dot, names)[0] for item in (node.yes, node.no)]
                 self.branches -= 1
-                return union(found), ()
-        self._values([one for one in node if isinstance(one, _EXPRESSIONS)], dot, names)
+                return union(results), ()
+        self._values([item for item in node if isinstance(item, _EXPRESSIONS)], dot, names)
         return _NOTHING
 
     def _name(self, node: Name, names: dict[str, Value], rule: ProblemCode) -> Value:
@@ -225,19 +227,19 @@ class JetNames:
         self._value(node.position, dot, names)
         if isinstance(node.position, Literal) and isinstance(key := node.position.value, str):
             place = node.position.offset
-            found = self.judge.field(shape, path, key, in_branch=self.branches > 0, offset=place)
-            return found, (*path, key)
+            result = self.judge.field(shape, path, key, in_branch=self.branches > 0, offset=place)
+            return result, (*path, key)
         return shape.each(), (*path, "*")
 
     def _call(self, node: Call, dot: Value, names: dict[str, Value]) -> Value:
         arguments = node.arguments.expressions
-        found = [self._value(one, dot, names) for one in arguments]
+        results = [self._value(argument, dot, names) for argument in arguments]
         if not isinstance(node.base, Name):
             self._value(node.base, dot, names)
             return _NOTHING
         self._name(node.base, names, UNKNOWN_FUNCTION)
         if node.base.name == "render" and len(arguments) == 2 and isinstance(arguments[0], Literal):
-            self.render(str(arguments[0].value), found[1][0])
+            self.render(str(arguments[0].value), results[1][0])
         return _NOTHING
 
 
@@ -271,7 +273,7 @@ def _note(node: Any, guards: Guards, names: set[str]) -> None:
         case Range():
             names.update(target.name for target in node.targets if isinstance(target, Name))
         case Block():
-            names.update(one.name for one in node.parameters)
+            names.update(parameter.name for parameter in node.parameters)
     if isinstance(node, Assignment) and node.looks_up:
         _guard_all(node.values, guards)
 

@@ -74,7 +74,7 @@ def _of_test(node: Any, guards: Guards) -> None:
 
 def _of_comparison(node: Any, guards: Guards) -> None:
     if isinstance(node.expr, nodes.Const):
-        for operand in (one.expr for one in node.ops if one.op in ("in", "notin")):
+        for operand in (item.expr for item in node.ops if item.op in ("in", "notin")):
             guards.add(_with(path_of(operand), node.expr.value))
 
 
@@ -120,7 +120,7 @@ def _with(path: Path | None, value: object) -> Path | None:
 
 
 def _has_default(node: nodes.Call) -> bool:
-    return len(node.args) > 1 or any(one.key == "default" for one in node.kwargs)
+    return len(node.args) > 1 or any(kwarg.key == "default" for kwarg in node.kwargs)
 
 
 def _looked_up(node: nodes.Call) -> Path | None:

@@ -79,10 +79,10 @@ class JinjaValues:
             case nodes.CondExpr():
                 return self._choice(node, names)
             case nodes.And() | nodes.Or():
-                left = self._value(node.left, names)
+                leftovers = self._value(node.left, names)
                 with self._branch():
                     right = self._value(node.right, names)
-                return union([left, right])
+                return union([leftovers, right])
             case nodes.Const():
                 return ANY if node.value is None else SCALAR
             case nodes.List() | nodes.Tuple():
@@ -102,7 +102,7 @@ class JinjaValues:
             return names[name]
         is_known = name in self.environment.globals or name in self.stored or name in OWN
         if not is_known and not self.known.is_lenient and not self.judge.guards.cover_name(name):
-            known = [one for one in {*names, *self.stored, *self.environment.globals} if one.islower()]
+            known = [item for item in {*names, *self.stored, *self.environment.globals} if item.islower()]
             self.judge.unknown(rule, name, "", known, line=node.lineno)
         return ANY
 
@@ -154,36 +154,36 @@ class JinjaValues:
         if why := refused(name, is_filter=kind == "filter"):
             self.judge.refuse(UNKNOWN_FUNCTION, name, why, line=node.lineno)
             return
-        simple = [one for one in known if "." not in one]
+        simple = [item for item in known if "." not in item]
         self.judge.unknown(UNKNOWN_FUNCTION, name, f"{kind} ", simple, line=node.lineno)
 
     def _named_function(self, name: str, node: nodes.Filter) -> None:
         """Check the filter or test that ``map('upper')`` or ``select('match', …)`` names."""
         position = _NAMED.get(name, -1)
-        if not 0 <= position < len(node.args) or not isinstance(given := node.args[position], nodes.Const):
+        if not 0 <= position < len(node.args) or not isinstance(provided := node.args[position], nodes.Const):
             return
         kind, table = ("filter", "filters") if name == "map" else ("test", "tests")
         known: Mapping[str, Any] = getattr(self.environment, table)
-        if str(given.value) not in known:
-            self._no_function(kind, str(given.value), node, known)
+        if str(provided.value) not in known:
+            self._no_function(kind, str(provided.value), node, known)
 
     def _filter_keywords(self, node: nodes.Filter) -> None:
         if not node.kwargs or (node.name == "map" and node.args):
             return  # further arguments belong to the filter that map names
-        wanted = _OF_MAP if node.name == "map" else _arguments_of(self.environment.filters[node.name])
-        for keyword in node.kwargs if wanted else ():
-            if keyword.key not in wanted:
+        expected = _OF_MAP if node.name == "map" else _arguments_of(self.environment.filters[node.name])
+        for keyword in node.kwargs if expected else ():
+            if keyword.key not in expected:
                 message, names = (
                     f"{node.name} has no argument {keyword.key!r}",
-                    meant(str(keyword.key), wanted),
+                    meant(str(keyword.key), expected),
                 )
                 self.judge.refuse(UNKNOWN_NAME, str(keyword.key), message, line=node.lineno, **names)
 
     def _choice(self, node: nodes.CondExpr, names: dict[str, Shape]) -> Shape:
         self._value(node.test, names)
         with self._branch():
-            found = [self._value(one, names) for one in (node.expr1, node.expr2) if one is not None]
-        return union(found)
+            results = [self._value(item, names) for item in (node.expr1, node.expr2) if item is not None]
+        return union(results)
 
     def _mapping(self, node: nodes.Dict, names: dict[str, Shape]) -> Shape:
         keys: dict[str, Shape] = {}
@@ -217,16 +217,19 @@ class JinjaValues:
         return self._answer(name, node, names)
 
     def _keywords(self, name: str, node: nodes.Call, names: dict[str, Shape]) -> None:
-        wanted = _KEYWORDS.get(name)
-        for keyword in node.kwargs if wanted and name in names else ():
-            if keyword.key not in (wanted or ()):
-                message, similar = f"{name} has no argument {keyword.key!r}", meant(keyword.key, wanted or ())
+        desired = _KEYWORDS.get(name)
+        for keyword in node.kwargs if desired and name in names else ():
+            if keyword.key not in (desired or ()):
+                message, similar = (
+                    f"{name} has no argument {keyword.key!r}",
+                    meant(keyword.key, desired or ()),
+                )
                 self.judge.refuse(UNKNOWN_NAME, keyword.key, message, line=node.lineno, **similar)
 
     def _answer(self, name: str, node: nodes.Call, names: dict[str, Shape]) -> Shape:
         first = getattr(node.args[0], "value", None) if node.args else None
         if name == "template" and name in names and isinstance(first, str):
-            self.used(first, {one.key: self._value(one.value, names) for one in node.kwargs}, False)
+            self.used(first, {kwarg.key: self._value(kwarg.value, names) for kwarg in node.kwargs}, False)
         if name == "render" and name in names and isinstance(first, str) and len(node.args) > 1:
             value = self._value(node.args[1], names)
             self.used(first, {**value.keys, "value": value}, value.is_open)
@@ -242,8 +245,8 @@ class JinjaValues:
         except HieraError:
             return ANY
         has_default = len(node.args) > 1 or bool(node.kwargs)
-        found = looked_up(self.judge, names, steps, self.branches > 0, node.lineno)
-        return ANY if has_default else found
+        result = looked_up(self.judge, names, steps, self.branches > 0, node.lineno)
+        return ANY if has_default else result
 
     def _method(self, node: nodes.Call, method: nodes.Getattr, names: dict[str, Shape]) -> Shape:
         inner = self._value(method.node, names)

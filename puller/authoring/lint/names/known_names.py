@@ -118,21 +118,21 @@ class Judge:
     ) -> Shape:
         """Return the value at a key of the value at ``path``, and note a key that no host has."""
         missing = (*(path or ("…",)), str(key))
-        found = shape.child(key)
-        if found is value_shapes.RUN:
+        result = shape.child(key)
+        if result is value_shapes.RUN:
             return self._printed(missing, line, offset)
-        if found is not None:
-            return found
+        if result is not None:
+            return result
         if self._is_of_host(missing):
             return ANY
         if self.guards.cover(missing):
             self._doubt(shape, missing, line, offset)
             return ANY
         if missing[0] in ("facts", "Facts") and missing[1] in self.printed:
-            what = (
+            detail = (
                 f"{'.'.join(missing)} is not what a program of the bundle prints here, and may be elsewhere"
             )
-            self._unchecked(what, missing, line, offset, missing[1])
+            self._unchecked(detail, missing, line, offset, missing[1])
             return ANY
         if missing[0] in ("facts", "Facts") and len(missing) == 2:
             self._own_fact(shape, missing, line, offset)
@@ -146,9 +146,9 @@ class Judge:
         """Return the value at a key of dot or of the value at ``path``, and note a key that no host has."""
         if path:
             return self.step(shape, path, key, in_branch=in_branch, line=0, offset=offset)
-        found = shape.child(key)
-        if found is not None or self.guards.cover((key,)) or self._may_be_of_others(shape, key, in_branch):
-            return found or ANY
+        result = shape.child(key)
+        if result is not None or self.guards.cover((key,)) or self._may_be_of_others(shape, key, in_branch):
+            return result or ANY
         known = [name for name in shape.keys if name not in CAPITALS]
         self.unknown(UNKNOWN_NAME, key, "", known, line=0, offset=offset)
         return ANY
@@ -194,18 +194,18 @@ class Judge:
         value = _at(self.facts, path[1:])
         if value is not MISSING:
             return of_value(value, "\0")
-        what = f"{'.'.join(path)} is what a program of the bundle prints"
-        self._unchecked(what, path, line, offset, path[1])
+        detail = f"{'.'.join(path)} is what a program of the bundle prints"
+        self._unchecked(detail, path, line, offset, path[1])
         return ANY
 
     def _own_fact(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
         """Note an unknown top-level fact: a host's own, or a misspelt one."""
-        what = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own"
+        detail = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own"
         if near := nearest(missing[1], shape.keys, 1, similarity=VERY_SIMILAR):
             code, severity = ProblemCode.MISSPELT_FACT, Severity.WARNING
-            self._note(code, severity, what, missing, line, offset, suggestions=near)
+            self._note(code, severity, detail, missing, line, offset, suggestions=near)
         else:
-            self._unchecked(what, missing, line, offset)
+            self._unchecked(detail, missing, line, offset)
 
     def _is_of_host(self, missing: Path) -> bool:
         if missing[0] not in ("facts", "Facts"):
@@ -217,8 +217,8 @@ class Judge:
     def _doubt(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
         """Note a guarded missing name that is very similar to an existing name."""
         if near := nearest(missing[-1], shape.keys, 1, similarity=ALMOST_EQUAL):
-            what = f"{'.'.join(missing)} is nowhere, and may be missing"
-            self._unchecked(what, missing, line, offset, suggestions=near)
+            detail = f"{'.'.join(missing)} is nowhere, and may be missing"
+            self._unchecked(detail, missing, line, offset, suggestions=near)
 
     def _unchecked(
         self, message: str, missing: Path, line: int, offset: int, name: str = "", **fields: Any

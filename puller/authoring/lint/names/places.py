@@ -69,10 +69,10 @@ class _RenderedPart(TextPart):
         """Return the finding of a mistake. An error becomes a warning about the available facts."""
         if severity is not Severity.ERROR:
             return super().finding(code, severity, self.mask(message), *more, **fields)
-        found = super().finding(
+        result = super().finding(
             code, Severity.WARNING, f"{self.mask(message)}, for the facts at hand", *more, **fields
         )
-        return msgspec.structs.replace(found, switched_by=ProblemCode.RESOURCE_FAILS)
+        return msgspec.structs.replace(result, switched_by=ProblemCode.RESOURCE_FAILS)
 
 
 class TemplatePart(TextPart):
@@ -150,8 +150,8 @@ def template_part(name: str, text: str, *, skipped: int = 0) -> TextPart:
 def _found(text: str, needle: Path, start: int, end: int, *, otherwise: int | None = None) -> int:
     """Return the offset of the last step of a name between ``start`` and ``end``."""
     for steps in (needle, needle[-1:]):
-        if steps and (found := _pattern(steps).search(text, start, end)):
-            return found.start(1)
+        if steps and (match := _pattern(steps).search(text, start, end)):
+            return match.start(1)
     return start if otherwise is None else otherwise
 
 

@@ -109,7 +109,7 @@ class JinjaNames(JinjaValues):
             self._value(node.call, names)
         # At the time of a call, names that are set below this place may exist.
         own = {name: ANY for name in self.stored if name not in self.known.names}
-        self._body(node.body, {**names, **own, **dict.fromkeys((one.name for one in node.args), ANY)})
+        self._body(node.body, {**names, **own, **dict.fromkeys((arg.name for arg in node.args), ANY)})
 
     def _included(
         self, node: nodes.Include | nodes.Import | nodes.FromImport | nodes.Extends, names: dict[str, Shape]
@@ -118,8 +118,8 @@ class JinjaNames(JinjaValues):
         own = {name: ANY for name in (*self.stored, *OWN) if name not in self.known.names}
         further = {name: shape for name, shape in names.items() if self.known.names.get(name) is not shape}
         written = node.template
-        for one in written.items if isinstance(written, nodes.List | nodes.Tuple) else [written]:
-            if isinstance(path := getattr(one, "value", None), str):
+        for item in written.items if isinstance(written, nodes.List | nodes.Tuple) else [written]:
+            if isinstance(path := getattr(item, "value", None), str):
                 self.used(path, {**own, **further}, False)
 
 
@@ -207,15 +207,15 @@ def _jinja(use: Use, text: str, tell: Tell, find: Find, name: str) -> list[Findi
     guards = parsed.noted.guards.over(use.guards)
 
     def used(path: str, names: Mapping[str, Shape], is_open: bool) -> None:
-        if found := find(use, path):
+        if result := find(use, path):
             known = use.known.with_names(names)
             inner = msgspec.structs.replace(
                 use,
-                path=found,
-                engine=named_engine(found) or "jinja",
+                path=result,
+                engine=named_engine(result) or "jinja",
                 known=msgspec.structs.replace(known, is_lenient=known.is_lenient or is_open),
                 guards=guards,
-                files=use.files.within(found),
+                files=use.files.within(result),
             )
             tell(path, inner)
 
@@ -277,8 +277,8 @@ def _rendered(use: Use, tell: Tell, find: Find, judge: Judge) -> Callable[[str, 
     """Return a function that receives the path and the argument of a partial."""
 
     def render(path: str, dot: Shape) -> None:
-        if use.tree and (found := find(use, path)):
-            tell(path, msgspec.structs.replace(use, path=found, dot=dot, guards=judge.guards))
+        if use.tree and (result := find(use, path)):
+            tell(path, msgspec.structs.replace(use, path=result, dot=dot, guards=judge.guards))
 
     return render
 

@@ -63,8 +63,8 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
 
 def find(text: str, setting: Setting) -> Found:
     """Return the value and line of the key. Raises ``FormatError`` for an invalid document or a conflicting value."""
-    document, way = _document(text), way_of(setting)
-    return find_in(document.tree, way, lambda: line_at(text, _deepest(document.root, way)[0].start))
+    document, key_path = _document(text), way_of(setting)
+    return find_in(document.tree, key_path, lambda: line_at(text, _deepest(document.root, key_path)[0].start))
 
 
 def with_value(text: str, setting: Setting) -> str:
@@ -77,17 +77,17 @@ def without(text: str, setting: Setting) -> str:
     return edited_tree(text, setting, MISSING, _tree, _set)
 
 
-def _set(text: str, way: Way, value: Any) -> str:
+def _set(text: str, key_path: Way, value: Any) -> str:
     document = _document(text)
     if value is MISSING:
-        return _removed(text, _deepest(document.root, way[:-1])[0], way[-1])
-    node, depth = _deepest(document.root, way)
-    if depth == len(way) or node.members is None:
-        container = _deepest(document.root, way[: depth - 1])[0]
-        is_long = depth > 0 and _has_lines(text, container, way[depth - 1])
-        written = _written(text, document, node.start, nested(way[depth:], value), is_long=is_long)
+        return _removed(text, _deepest(document.root, key_path[:-1])[0], key_path[-1])
+    node, depth = _deepest(document.root, key_path)
+    if depth == len(key_path) or node.members is None:
+        container = _deepest(document.root, key_path[: depth - 1])[0]
+        is_long = depth > 0 and _has_lines(text, container, key_path[depth - 1])
+        written = _written(text, document, node.start, nested(key_path[depth:], value), is_long=is_long)
         return f"{text[: node.start]}{written}{text[node.end :]}"
-    return _inserted(text, document, node, way[depth], nested(way[depth + 1 :], value))
+    return _inserted(text, document, node, key_path[depth], nested(key_path[depth + 1 :], value))
 
 
 def _inserted(text: str, document: _Document, node: _Node, name: str, value: Any) -> str:
@@ -143,14 +143,14 @@ def _indentation_at(text: str, position: int) -> str:
     return indentation_of(text[line_start(text, position) : position] + ".")
 
 
-def _deepest(root: _Node, way: Way) -> tuple[_Node, int]:
+def _deepest(root: _Node, key_path: Way) -> tuple[_Node, int]:
     """Return the last existing node on a path, and the number of names that lead to it."""
     node = root
-    for depth, name in enumerate(way):
+    for depth, name in enumerate(key_path):
         if not node.members or name not in node.members:
             return node, depth
         node = node.members[name].node
-    return node, len(way)
+    return node, len(key_path)
 
 
 def _tree(text: str) -> Any:

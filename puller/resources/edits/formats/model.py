@@ -59,7 +59,7 @@ def remembered(read: Callable[Concatenate[str, P], R]) -> Callable[Concatenate[s
     """Cache the last few results of ``read``, a pure function of a text."""
     small, large = lru_cache(maxsize=16)(read), lru_cache(maxsize=2)(read)
 
-    def answer(text: str, /, *more: P.args, **named: P.kwargs) -> R:
-        return (small if len(text) < _LARGE else large)(text, *more, **named)  # type: ignore[arg-type]
+    def answer(text: str, /, *additional: P.args, **named: P.kwargs) -> R:
+        return (small if len(text) < _LARGE else large)(text, *additional, **named)  # type: ignore[arg-type]
 
     return answer

@@ -118,11 +118,11 @@ def without(text: str, setting: Setting) -> str:
 
 
 def _assignments(text: str, setting: Setting) -> list[_Assignment]:
-    found = _document(text).assignments.get(str(setting.key), [])
-    for assignment in found:
+    assignments = _document(text).assignments.get(str(setting.key), [])
+    for assignment in assignments:
         if assignment.refusal:
             raise FormatError(f"line {assignment.index + 1} {assignment.refusal}")
-    return found
+    return assignments
 
 
 def _removable(assignments: list[_Assignment]) -> list[int]:
@@ -137,32 +137,32 @@ def _removable(assignments: list[_Assignment]) -> list[int]:
 @remembered
 def _document(text: str) -> _Document:
     lines = lines_of(text)
-    whole = "".join(f"{content}\n" for content in lines.contents)
-    found = scan(whole)
+    full_text = "".join(f"{content}\n" for content in lines.contents)
+    result = scan(full_text)
     document = _Document({}, {})
-    for key, assignment in _read(lines, whole, found):
+    for key, assignment in _read(lines, full_text, result):
         document.assignments.setdefault(key, []).append(assignment)
     for index, content in enumerate(lines.contents):
-        if index not in found.inside and (commented := _COMMENTED.match(content)):
+        if index not in result.inside and (commented := _COMMENTED.match(content)):
             document.commented[commented[1]] = index
     return document
 
 
-def _read(lines: Lines, whole: str, found: Scan) -> Iterator[tuple[str, _Assignment]]:
+def _read(lines: Lines, text: str, scan: Scan) -> Iterator[tuple[str, _Assignment]]:
     starts = list(accumulate((len(content) + 1 for content in lines.contents), initial=0))
-    for number, word in enumerate(found.words):
+    for number, word in enumerate(scan.words):
         index = bisect_right(starts, word.start) - 1
         content, start, end = lines.contents[index], word.start - starts[index], word.end - starts[index]
         match = _ASSIGNED.match(content, start)
         if match is None:
             continue
-        inside = word.inside or found.inside.get(index)
+        inside = word.inside or scan.inside.get(index)
         if inside:
             refusal = f"is inside {inside}"
         elif not _is_first(content, start):
             refusal = "sets the key behind something else"
         else:
-            refusal = _refusal(whole, found.words, number, starts[index], content)
+            refusal = _refusal(text, scan.words, number, starts[index], content)
         if refusal:  # stores only the refusal, because a hostile line may have thousands of words
             yield match[1], _Assignment(index, "", "", "", refusal)
         else:
@@ -176,25 +176,25 @@ def _is_first(content: str, start: int) -> bool:
     return before is not None and before.end() == start
 
 
-def _refusal(whole: str, words: list[Word], number: int, start: int, content: str) -> str:
+def _refusal(text: str, words: list[Word], number: int, start: int, content: str) -> str:
     """Return why the first assignment of a line that begins at ``start`` cannot be edited."""
     word = words[number]
-    assigned = _ASSIGNED.match(whole, word.start)
+    assigned = _ASSIGNED.match(text, word.start)
     if word.end - start > len(content):
         return "has a value that goes on in the next line"
     if assigned and assigned[2]:
         return "appends to the previous value of the key"
-    if not _ends_command(content[_end_of_list(whole, words, number) - start :]):
+    if not _ends_command(content[_end_of_list(text, words, number) - start :]):
         return "has a command behind the value, as the whole value is not quoted"
     return ""
 
 
-def _end_of_list(whole: str, words: list[Word], number: int) -> int:
+def _end_of_list(text: str, words: list[Word], number: int) -> int:
     """Return the end of the assignments that begin with a word."""
     while number + 1 < len(words):
         following = words[number + 1]
-        is_next = not whole[words[number].end : following.start].strip(" \t")
-        if not (is_next and _ASSIGNED.match(whole, following.start)):
+        is_next = not text[words[number].end : following.start].strip(" \t")
+        if not (is_next and _ASSIGNED.match(text, following.start)):
             break
         number += 1
     return words[number].end

@@ -83,8 +83,8 @@ class _Scanner:
         if self.here:
             raise FormatError(f"the here document that ends with {self.here[0][0]} is not closed")
         if self.inside:
-            what, line = self.inside[-1]
-            raise FormatError(f"{what} of line {line + 1} is not closed")
+            detail, line = self.inside[-1]
+            raise FormatError(f"{detail} of line {line + 1} is not closed")
 
     def step(self, position: int) -> int:
         """Read one token. Returns the position of the next one."""
@@ -115,9 +115,9 @@ class _Scanner:
                 raise FormatError(f"the quotes of line {self.line + 1} are not closed")
             self.pass_lines(position, end, "quotes")
         elif kind in ("double", "command", "arithmetic", "brace", "back"):
-            what = "quotes" if kind == "double" else "a substitution"
-            closed = self.closed(piece, end, what)
-            self.pass_lines(position, closed, what)
+            detail = "quotes" if kind == "double" else "a substitution"
+            closed = self.closed(piece, end, detail)
+            self.pass_lines(position, closed, detail)
             return closed
         return end
 
@@ -205,10 +205,10 @@ class _Scanner:
         self.here = []
         return position
 
-    def pass_lines(self, start: int, end: int, what: str) -> None:
+    def pass_lines(self, start: int, end: int, description: str) -> None:
         newline = self.text.find("\n", start, end)
         while newline >= 0:
-            self.next_line(newline + 1, what)
+            self.next_line(newline + 1, description)
             newline = self.text.find("\n", newline + 1, end)
 
     def next_line(self, start: int, inside: str) -> None:

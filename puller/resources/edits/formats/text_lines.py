@@ -175,10 +175,10 @@ def found_pair(pairs: Sequence[Pair]) -> Found:
     return Found(is_there=True, value=value, line=last.index + 1)
 
 
-def with_pair(text: str, lines: Lines, pairs: Sequence[Pair], wanted: str) -> str:
+def with_pair(text: str, lines: Lines, pairs: Sequence[Pair], desired: str) -> str:
     """Return the text in which the last setting of a key is the line ``wanted``, and its other settings are removed."""
     last = pairs[-1]
-    replaced = {} if lines.contents[last.index] == wanted else {last.index: wanted}
+    replaced = {} if lines.contents[last.index] == desired else {last.index: desired}
     removed = [index for pair in pairs for index in pair.lines if index != last.index]
     return edited(lines, replaced=replaced, removed=removed) if replaced or removed else text
 
@@ -207,9 +207,9 @@ def pair_problems(setting: Setting, *, first_signs: str, signs: Sequence[str]) -
     elif not key or key != key.strip() or any(sign in key for sign in _NEVER):
         yield PropertyError("key", f"is {key!r}, expected text in one line, without blanks around it")
     elif key[0] in first_signs or any(sign in key for sign in signs):
-        wanted = " or ".join(repr(sign) for sign in [*first_signs, *signs])
+        expected = " or ".join(repr(sign) for sign in [*first_signs, *signs])
         yield PropertyError(
-            "key", f"is {key!r}, expected one without {wanted}", because=["format", "separator"]
+            "key", f"is {key!r}, expected one without {expected}", because=["format", "separator"]
         )
     if setting.value is not msgspec.UNSET:
         yield from value_problems(setting.value)
@@ -297,12 +297,12 @@ def _goes_on(content: str, is_header: HeaderTest | None) -> bool:
 
 def extended(pair: Pair, contents: Sequence[str], last: int, continuation: str) -> Pair:
     """Return the setting with all lines of its value, which are joined by newlines."""
-    rest = [content.strip(BLANKS) for content in contents[pair.index + 1 : last + 1]]
-    if not rest and continuation == "backslash" and contents[pair.index].rstrip(BLANKS).endswith("\\"):
-        rest = [""]  # The file ends within the value.
-    if not rest:
+    remainder = [content.strip(BLANKS) for content in contents[pair.index + 1 : last + 1]]
+    if not remainder and continuation == "backslash" and contents[pair.index].rstrip(BLANKS).endswith("\\"):
+        remainder = [""]  # The file ends within the value.
+    if not remainder:
         return pair
-    return Pair(pair.index, pair.key, pair.head, "\n".join([pair.value or "", *rest]), last)
+    return Pair(pair.index, pair.key, pair.head, "\n".join([pair.value or "", *remainder]), last)
 
 
 def found_in_all(

@@ -79,13 +79,13 @@ class _Scanner:
         start = line_start(self.text, self.position)
         brackets = 2 if self.text.startswith("[[", self.position) else 1
         self.position += brackets
-        way, _ = self.keys()
-        if len(way) > MAX_DEPTH:
+        route, _ = self.keys()
+        if len(route) > MAX_DEPTH:
             raise FormatError(f"the document is nested more than {MAX_DEPTH} deep")
         self.position += brackets
         end = line_end(self.text, self.position)
         self.position = end
-        return Table(way, brackets == 2, start, end, [])
+        return Table(route, brackets == 2, start, end, [])
 
     def keys(self) -> tuple[Way, list[str]]:
         """Read a key. Returns its names, and their written forms."""

@@ -56,13 +56,13 @@ class _Document(msgspec.Struct, frozen=True):
 
     def below(self, way: Way) -> tuple[Entry, Entry | None] | None:
         """Return the last entry of a mapping without its own header: in braces, or with dotted keys."""
-        found = None
+        result = None
         for other, (entry, inline) in self.entries.items():
             is_below = len(other) > len(way) and other[: len(way)] == way
             start = len(other) - len(entry.keys)
             if is_below and (start < len(way) or (inline is not None and inline.way == way)):
-                found = entry, inline
-        return found
+                result = entry, inline
+        return result
 
 
 def problems(setting: Setting) -> Iterator[PropertyError]:
@@ -74,8 +74,8 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
 
 def find(text: str, setting: Setting) -> Found:
     """Return the value and line of the key. Raises ``FormatError`` for an invalid document or a conflicting value."""
-    document, way = _document(text), way_of(setting)
-    return find_in(document.tree, way, lambda: _line_of(text, document, way))
+    document, key_path = _document(text), way_of(setting)
+    return find_in(document.tree, key_path, lambda: _line_of(text, document, key_path))
 
 
 def with_value(text: str, setting: Setting) -> str:
@@ -88,58 +88,62 @@ def without(text: str, setting: Setting) -> str:
     return edited_tree(text, setting, MISSING, _tree, _set)
 
 
-def _set(text: str, way: Way, value: Any) -> str:
+def _set(text: str, key_path: Way, value: Any) -> str:
     document = _document(text)
     if value is MISSING:
-        return _without(text, document, way)
-    old = look_up(document.tree, way)
+        return _without(text, document, key_path)
+    old = look_up(document.tree, key_path)
     if old is MISSING:
-        return _with_new(text, document, way, value)
-    if entry := document.entry(way):
+        return _with_new(text, document, key_path, value)
+    if entry := document.entry(key_path):
         written = _written(value, text[entry.value_start : entry.value_end])
         return text[: entry.value_start] + written + text[entry.value_end :]
     if isinstance(old, Mapping) and isinstance(value, Mapping):
-        return _merged(text, way, old, value)
-    return _set(_without(text, document, way), way, value)
+        return _merged(text, key_path, old, value)
+    return _set(_without(text, document, key_path), key_path, value)
 
 
-def _merged(text: str, way: Way, old: Mapping[str, Any], value: Mapping[str, Any]) -> str:
+def _merged(text: str, key_path: Way, old: Mapping[str, Any], value: Mapping[str, Any]) -> str:
     """Return the text with other keys and values in a table of several statements."""
     for name in value:
         if not identical(value[name], old.get(name, MISSING)):
-            text = _set(text, (*way, name), value[name])
+            text = _set(text, (*key_path, name), value[name])
     for name in old:
         if name not in value:
-            text = _set(text, (*way, name), MISSING)
+            text = _set(text, (*key_path, name), MISSING)
     return text
 
 
 # New keys
 
 
-def _with_new(text: str, document: _Document, way: Way, value: Any) -> str:
+def _with_new(text: str, document: _Document, key_path: Way, value: Any) -> str:
     """Return the text with a new key."""
-    depth = len(way) - 1
-    while look_up(document.tree, way[:depth]) is MISSING:
+    depth = len(key_path) - 1
+    while look_up(document.tree, key_path[:depth]) is MISSING:
         depth -= 1
-    container, rest = way[:depth], way[depth:]
+    container, remainder = key_path[:depth], key_path[depth:]
     if depth and (below := document.below(container)):
-        return _beside(text, *below, container, rest, value)
+        return _beside(text, *below, container, remainder, value)
     if depth and (entry := document.entry(container)):  # an empty inline table
-        written = f"{{{_assigned(_keys(rest), value)}}}"
+        written = f"{{{_assigned(_keys(remainder), value)}}}"
         return text[: entry.value_start] + written + text[entry.value_end :]
     table = document.table(container)
     has_header = isinstance(value, Mapping) and bool(value)
-    if len(rest) > 1 or table is None or has_header:
-        lines = _table_lines(way, value) if has_header else _table_lines(way[:-1], {way[-1]: value})
+    if len(remainder) > 1 or table is None or has_header:
+        lines = (
+            _table_lines(key_path, value)
+            if has_header
+            else _table_lines(key_path[:-1], {key_path[-1]: value})
+        )
         return _with_lines(text, len(text), ["", *lines] if text and not _ends_blank(text) else lines)
-    return _in_table(text, table, _assigned(_keys(rest), value))
+    return _in_table(text, table, _assigned(_keys(remainder), value))
 
 
-def _beside(text: str, entry: Entry, inline: Entry | None, container: Way, rest: Way, value: Any) -> str:
+def _beside(text: str, entry: Entry, inline: Entry | None, container: Way, remainder: Way, value: Any) -> str:
     """Return the text with an entry after another one of the same mapping, in the same form."""
     start = len(entry.way) - len(entry.keys)
-    line = _assigned([*entry.keys[: len(container) - start], *_keys(rest)], value)
+    line = _assigned([*entry.keys[: len(container) - start], *_keys(remainder)], value)
     if inline is not None:
         return f"{text[: entry.value_end]}, {line}{text[entry.value_end :]}"
     indentation = text[line_start(text, entry.start) : entry.start]
@@ -158,13 +162,13 @@ def _in_table(text: str, table: Table, line: str) -> str:
     return _with_lines(text, head.end(), [line]) if head else _with_lines(text, 0, [line, ""])
 
 
-def _table_lines(way: Way, value: Mapping[str, Any]) -> list[str]:
+def _table_lines(key_path: Way, value: Mapping[str, Any]) -> list[str]:
     """Return the lines of a table with a header, and of its subtables, each after a blank line."""
     tables = {name: item for name, item in value.items() if isinstance(item, Mapping) and item}
     own = [_assigned(_keys([name]), item) for name, item in value.items() if name not in tables]
-    lines = [f"[{'.'.join(_keys(way))}]", *own] if own or not tables else []
+    lines = [f"[{'.'.join(_keys(key_path))}]", *own] if own or not tables else []
     for name, item in tables.items():
-        lines += [*([""] if lines else []), *_table_lines((*way, name), item)]
+        lines += [*([""] if lines else []), *_table_lines((*key_path, name), item)]
     return lines
 
 
@@ -184,15 +188,15 @@ def _ends_blank(text: str) -> bool:
 # Removed keys
 
 
-def _without(text: str, document: _Document, way: Way) -> str:
+def _without(text: str, document: _Document, key_path: Way) -> str:
     """Return the text without a key, or without a table and everything in it."""
-    if tables := [table for table in document.tables if table.way[: len(way)] == way]:
-        text = _without_tables(text, tables, way[:-1])
-    while look_up(_document(text).tree, way) is not MISSING:
+    if tables := [table for table in document.tables if table.way[: len(key_path)] == key_path]:
+        text = _without_tables(text, tables, key_path[:-1])
+    while look_up(_document(text).tree, key_path) is not MISSING:
         document = _document(text)
-        entry, inline = document.entries.get(way) or document.below(way) or (None, None)
+        entry, inline = document.entries.get(key_path) or document.below(key_path) or (None, None)
         if entry is None:
-            raise FormatError(f"{'.'.join(way)} cannot be taken out of this document")
+            raise FormatError(f"{'.'.join(key_path)} cannot be taken out of this document")
         text = _without_entry(text, entry, inline)
     return text
 
@@ -289,12 +293,12 @@ def _tree(text: str) -> Any:
     return _document(text).tree
 
 
-def _line_of(text: str, document: _Document, way: Way) -> int | None:
-    if entry := document.entry(way):
+def _line_of(text: str, document: _Document, key_path: Way) -> int | None:
+    if entry := document.entry(key_path):
         return line_at(text, entry.start)
-    if table := next((table for table in document.tables if table.way[: len(way)] == way), None):
+    if table := next((table for table in document.tables if table.way[: len(key_path)] == key_path), None):
         return line_at(text, table.start)
-    below = document.below(way)
+    below = document.below(key_path)
     return line_at(text, below[0].start) if below else None
 
 
@@ -320,8 +324,8 @@ def _document(text: str) -> _Document:
 
 
 def _collect(
-    found: list[Entry], inline: Entry | None, entries: dict[Way, tuple[Entry, Entry | None]]
+    result: list[Entry], inline: Entry | None, entries: dict[Way, tuple[Entry, Entry | None]]
 ) -> None:
-    for entry in found:
+    for entry in result:
         entries[entry.way] = entry, inline
         _collect(entry.entries or [], entry, entries)

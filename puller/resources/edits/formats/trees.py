@@ -65,10 +65,10 @@ def nested(names: Sequence[str], value: Any) -> Any:
 
 def changed(tree: Any, way: Way, value: Any) -> dict[str, Any]:
     """Return the tree with another value at the end of a path. ``MISSING`` removes the key."""
-    name, rest = way[0], way[1:]
+    name, remainder = way[0], way[1:]
     copy = dict(tree or {})
-    if rest:
-        copy[name] = changed(copy.get(name), rest, value)
+    if remainder:
+        copy[name] = changed(copy.get(name), remainder, value)
     elif value is MISSING:
         del copy[name]
     else:
@@ -76,9 +76,9 @@ def changed(tree: Any, way: Way, value: Any) -> dict[str, Any]:
     return copy
 
 
-def find_in(tree: Any, way: Way, line_of: Callable[[], int | None]) -> Found:
+def find_in(tree: Any, key_path: Way, line_of: Callable[[], int | None]) -> Found:
     """Return the value and line at the end of a path."""
-    value = look_up(tree, way)
+    value = look_up(tree, key_path)
     return Found(is_there=False) if value is MISSING else Found(is_there=True, value=value, line=line_of())
 
 
@@ -89,17 +89,17 @@ def edited_tree(
 
     ``read`` returns the tree of a text. Raises :class:`FormatError` if the new text differs in anything else.
     """
-    way, tree = way_of(setting), read(text)
-    found = look_up(tree, way)
-    if identical(found, value):
+    key_path, tree = way_of(setting), read(text)
+    result = look_up(tree, key_path)
+    if identical(result, value):
         return text
-    new = edit(text, way, value)
+    new = edit(text, key_path, value)
     try:
-        is_right = identical(read(new), changed(tree, way, value))
+        is_right = identical(read(new), changed(tree, key_path, value))
     except FormatError:
         is_right = False
     if not is_right:
-        raise FormatError(f"{'.'.join(way)} cannot be edited without changing something else")
+        raise FormatError(f"{'.'.join(key_path)} cannot be edited without changing something else")
     return new
 
 
@@ -123,14 +123,14 @@ def tree_problems(
     setting: Setting, *, null: bool = True, special_floats: bool = True
 ) -> Iterator[PropertyError]:
     """Yield errors of a key and a value in a tree."""
-    way = way_of(setting)
-    if not all(isinstance(name, str) and is_text(name) and "\0" not in name for name in way):
-        yield PropertyError("key", f"is {list(way)!r}, expected texts", because=["format"])
-    elif not way or (isinstance(setting.key, str) and "" in way):
+    key_path = way_of(setting)
+    if not all(isinstance(name, str) and is_text(name) and "\0" not in name for name in key_path):
+        yield PropertyError("key", f"is {list(key_path)!r}, expected texts", because=["format"])
+    elif not key_path or (isinstance(setting.key, str) and "" in key_path):
         sentence = f"is {setting.key!r}, expected names with dots between them, or a list of names"
         yield PropertyError("key", sentence, because=["format"])
     if setting.value is not msgspec.UNSET:
-        problem = _value_problem(setting.value, null=null, special_floats=special_floats, depth=len(way))
+        problem = _value_problem(setting.value, null=null, special_floats=special_floats, depth=len(key_path))
         if problem:
             yield PropertyError("value", problem, because=["format"])
 

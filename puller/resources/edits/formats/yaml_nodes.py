@@ -132,8 +132,8 @@ class BlockStyle:
 
     def entry(self, key: str, value: Any) -> list[str]:
         """Return the lines of one key and its value."""
-        head, *rest = self.value(value)
-        return [f"{scalar(key)}:{head}", *rest]
+        head, *remainder = self.value(value)
+        return [f"{scalar(key)}:{head}", *remainder]
 
     def value(self, value: Any) -> list[str]:
         """Return the rest of a key's line after the colon, and the lines below it, relative to the key's column."""
@@ -151,13 +151,13 @@ class BlockStyle:
             return
         for item in value:
             if is_block(item):
-                head, *rest = self._lines(item)
+                head, *remainder = self._lines(item)
             elif can_be_literal(item):
-                head, rest = literal_header(item), _indented(item, "")
+                head, remainder = literal_header(item), _indented(item, "")
             else:
-                head, rest = scalar(item), []
+                head, remainder = scalar(item), []
             yield f"- {head}"
-            yield from (f"  {line}" if line else "" for line in rest)
+            yield from (f"  {line}" if line else "" for line in remainder)
 
 
 def can_be_literal(value: Any) -> bool:

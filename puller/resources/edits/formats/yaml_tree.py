@@ -46,10 +46,10 @@ def problems(setting: Setting) -> Iterator[PropertyError]:
 
 def find(text: str, setting: Setting) -> Found:
     """Return the value and line of the key. Raises ``FormatError`` for an invalid document or a conflicting value."""
-    document, way = document_of(text), way_of(setting)
-    _refuse_marks(text, document, way)
-    found = find_in(document.tree, way, lambda: line_at(text, _members(document, way)[-1].start))
-    return found if type(found.value) in (int, float, bool, list, dict, type(None)) else _as_text(found)
+    document, key_path = document_of(text), way_of(setting)
+    _refuse_marks(text, document, key_path)
+    result = find_in(document.tree, key_path, lambda: line_at(text, _members(document, key_path)[-1].start))
+    return result if type(result.value) in (int, float, bool, list, dict, type(None)) else _as_text(result)
 
 
 def with_value(text: str, setting: Setting) -> str:
@@ -62,8 +62,8 @@ def without(text: str, setting: Setting) -> str:
     return _edited(text, setting, MISSING)
 
 
-def _as_text(found: Found) -> Found:
-    return Found(is_there=found.is_there, value=str(found.value), line=found.line)
+def _as_text(result: Found) -> Found:
+    return Found(is_there=result.is_there, value=str(result.value), line=result.line)
 
 
 def _edited(text: str, setting: Setting, value: Any) -> str:
@@ -79,8 +79,8 @@ def _tree(text: str) -> Any:
     return document_of(text).tree
 
 
-def _refuse_marks(text: str, document: Document, way: Way) -> None:
-    nodes = [document.root, *(member.node for member in _members(document, way))]
+def _refuse_marks(text: str, document: Document, key_path: Way) -> None:
+    nodes = [document.root, *(member.node for member in _members(document, key_path))]
     for node in nodes:
         if node and node.mark:
             raise FormatError(
@@ -89,39 +89,39 @@ def _refuse_marks(text: str, document: Document, way: Way) -> None:
         if node and node.members and "<<" in node.members:
             line = line_at(text, node.members["<<"].start)
             raise FormatError(f"line {line} has a merge key, so the effective value may be elsewhere")
-    if len(nodes) > len(way) and nodes[-1] and nodes[-1].has_marks:
+    if len(nodes) > len(key_path) and nodes[-1] and nodes[-1].has_marks:
         raise FormatError(
             f"line {line_at(text, nodes[-1].start)} has a value with anchors, aliases or tags in it"
         )
 
 
-def _members(document: Document, way: Way) -> list[Member]:
+def _members(document: Document, key_path: Way) -> list[Member]:
     """Return the existing members on a path."""
-    found: list[Member] = []
+    members: list[Member] = []
     node = document.root
-    for name in way:
+    for name in key_path:
         if node is None or not node.members or name not in node.members:
             break
-        found.append(node.members[name])
-        node = found[-1].node
-    return found
+        members.append(node.members[name])
+        node = members[-1].node
+    return members
 
 
-def _set(text: str, way: Way, value: Any) -> str:
+def _set(text: str, key_path: Way, value: Any) -> str:
     document = document_of(text)
-    members = _members(document, way)
+    members = _members(document, key_path)
     edit = _Edit(text, document.style)
     if value is MISSING:
         return edit.without(document.root, members)
-    rest = nested(way[len(members) + 1 :], value)
+    remainder = nested(key_path[len(members) + 1 :], value)
     container = members[-1].node if members else document.root
-    if len(members) == len(way):
+    if len(members) == len(key_path):
         return edit.with_value(members, value)
     if container is not None and container.members:
-        return edit.with_member(container, way[len(members)], rest)
+        return edit.with_member(container, key_path[len(members)], remainder)
     if members:
-        return edit.with_value(members, {way[len(members)]: rest})
-    return edit.with_root(container, {way[0]: rest})
+        return edit.with_value(members, {key_path[len(members)]: remainder})
+    return edit.with_root(container, {key_path[0]: remainder})
 
 
 class _Edit:
@@ -185,8 +185,8 @@ class _Edit:
             width = node.column - len(self.indentation(member))
             style = BlockStyle(width, style.offset) if node.members else BlockStyle(style.step, width)
         indentation = self.indentation(member)
-        head, *rest = style.value(value)
-        lines = [f"{indentation}{line}" if line else "" for line in rest]
+        head, *remainder = style.value(value)
+        lines = [f"{indentation}{line}" if line else "" for line in remainder]
         first = f"{self.text[: member.colon]}{head}{self.comment(member)}{self.newline}"
         below = "".join(line + self.newline for line in lines)
         return first + below + self.behind(member)

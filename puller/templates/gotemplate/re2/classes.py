@@ -86,8 +86,10 @@ def inverted(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 def folded(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """Return the ranges with all characters that differ from them only in case."""
-    wanted = merged(ranges)
-    return merged([*wanted, *((code, code) for first, last in wanted for code in _other_cases(first, last))])
+    desired = merged(ranges)
+    return merged(
+        [*desired, *((code, code) for first, last in desired for code in _other_cases(first, last))]
+    )
 
 
 def _other_cases(first: int, last: int) -> Iterator[int]:

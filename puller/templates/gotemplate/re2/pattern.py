@@ -249,8 +249,8 @@ class Regexp:
 
     def find(self, text: str, look: Callable[[], None]) -> str | None:
         """Return the first match."""
-        found = self._searcher(text, look)(0)
-        return None if found is None else _text_of(found, 0, text)
+        result = self._searcher(text, look)(0)
+        return None if result is None else _text_of(result, 0, text)
 
     def find_all(self, text: str, count: int, look: Callable[[], None]) -> list[str]:
         """Return the first ``count`` matches, all for a negative count.
@@ -262,8 +262,8 @@ class Regexp:
     def _spans(self, text: str, count: int, look: Callable[[], None]) -> Iterator[tuple[int, int]]:
         search = self._searcher(text, look)
         position, before = 0, -1
-        while count != 0 and position <= len(text) and (found := search(position)) is not None:
-            start, end = _whole(found)
+        while count != 0 and position <= len(text) and (result := search(position)) is not None:
+            start, end = _whole(result)
             is_repeated_gap = end == position and start == before
             position = position + 1 if end == position else end
             before = end
@@ -276,12 +276,12 @@ class Regexp:
         search = self._searcher(text, look)
         pieces: list[str] = []
         position = copied = 0
-        while position <= len(text) and (found := search(position)) is not None:
-            start, end = _whole(found)
+        while position <= len(text) and (result := search(position)) is not None:
+            start, end = _whole(result)
             pieces.append(text[copied:start])
             # An empty match right after a match is ignored. Otherwise "a*" would match twice at each end.
             if end > copied or start == 0:
-                pieces.append(expand(found))
+                pieces.append(expand(result))
             copied = end
             position = max(end, position + 1)
         return "".join([*pieces, text[copied:]])
@@ -307,30 +307,30 @@ class Regexp:
     def expander(self, template: str, text: str) -> Callable[[Match], str]:
         """Return a function that expands ``$1``, ``${name}`` and ``$$`` of a replacement for a match in ``text``."""
 
-        def expand(found: Match) -> str:
-            return _REFERENCE.sub(lambda reference: self._referred(reference, found, text), template)
+        def expand(match: Match) -> str:
+            return _REFERENCE.sub(lambda reference: self._referred(reference, match, text), template)
 
         return expand
 
-    def _referred(self, reference: re.Match[str], found: Match, text: str) -> str:
+    def _referred(self, reference: re.Match[str], match: Match, text: str) -> str:
         if reference[1]:
             return "$"
         name = reference[2] or reference[3]
         if name.isascii() and name.isdigit() and (name == "0" or name[0] != "0"):
-            number = int(name) if len(name) < 9 else len(found)
-            return _text_of(found, number, text) if number < len(found) else ""
+            number = int(name) if len(name) < 9 else len(match)
+            return _text_of(match, number, text) if number < len(match) else ""
         names = self._pattern.names
-        return _text_of(found, names.index(name), text) if name in names else ""
+        return _text_of(match, names.index(name), text) if name in names else ""
 
 
-def _whole(found: Match) -> tuple[int, int]:
-    span = found[0]
+def _whole(match: Match) -> tuple[int, int]:
+    span = match[0]
     assert span is not None  # noqa: S101  for the type checker: group 0 always took part
     return span
 
 
-def _text_of(found: Match, number: int, text: str) -> str:
-    span = found[number]
+def _text_of(match: Match, number: int, text: str) -> str:
+    span = match[number]
     return "" if span is None else text[span[0] : span[1]]
 
 

@@ -107,9 +107,9 @@ class _Parser:
         return self.text.startswith(text, self.position)
 
     def _take(self, text: str) -> bool:
-        found = self._at(text)
-        self.position += len(text) if found else 0
-        return found
+        result = self._at(text)
+        self.position += len(text) if result else 0
+        return result
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         match = pattern.match(self.text, self.position)
@@ -353,16 +353,16 @@ def _literal(code: int, flags: _Flags) -> CharacterClass:
 
 def _property_class(match: re.Match[str], flags: _Flags) -> CharacterClass:
     name = match[1] or match[3]
-    wanted = (match[0][0] == "p") is not bool(match[2])
+    desired = (match[0][0] == "p") is not bool(match[2])
     if name == "Any":
-        return CharacterClass((), negated=wanted)
+        return CharacterClass((), negated=desired)
     known = property_named(name)
     if known is None:
         raise PatternError(f"invalid character class range: `\\{match[0]}`")
     if flags.fold and known in ("Lu", "Ll", "Lt"):
         properties = tuple((cased, True) for cased in ("Lu", "Ll", "Lt"))
-        return CharacterClass((), properties, negated=not wanted)
-    return CharacterClass((), ((known, wanted),))
+        return CharacterClass((), properties, negated=not desired)
+    return CharacterClass((), ((known, desired),))
 
 
 def _changed(flags: _Flags, match: re.Match[str]) -> _Flags:

@@ -229,13 +229,13 @@ def _gen_signed_with_key(
 def _build_custom_cert(certificate: str, key: str) -> Certificate:
     """``buildCustomCert``: a certificate and its key from base64 of their PEM."""
     try:
-        parts = [base64.b64decode(part, validate=True) for part in (certificate, key)]
+        pieces = [base64.b64decode(part, validate=True) for part in (certificate, key)]
     except (binascii.Error, ValueError):
         raise FunctionError("unable to decode base64 certificate or private key") from None
-    _read_certificate(parts[0])
-    _read_key(parts[1].decode("utf-8", "replace"))
+    _read_certificate(pieces[0])
+    _read_key(pieces[1].decode("utf-8", "replace"))
     return Certificate(
-        parts[0].decode("utf-8", "surrogateescape"), parts[1].decode("utf-8", "surrogateescape")
+        pieces[0].decode("utf-8", "surrogateescape"), pieces[1].decode("utf-8", "surrogateescape")
     )
 
 

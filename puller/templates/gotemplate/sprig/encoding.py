@@ -77,12 +77,12 @@ def _b32dec(text: str) -> str:
 def _wrong_base32(data: bytes) -> int | None:
     """Return the first invalid position of base32, or ``None`` if it is valid."""
     padding = next((place for place, byte in enumerate(data) if byte not in _BASE32), len(data))
-    filled, rest = padding % 8, len(data) - padding
-    if rest == 0:
+    filled, remainder = padding % 8, len(data) - padding
+    if remainder == 0:
         return len(data) - filled if filled else None
-    if data[padding] != _PAD or filled < 2 or rest > 8:
+    if data[padding] != _PAD or filled < 2 or remainder > 8:
         return padding
-    if filled + rest < 8:
+    if filled + remainder < 8:
         return len(data)
     wrong = next((place for place in range(padding + 1, padding + 8 - filled) if data[place] != _PAD), None)
     if wrong is not None:

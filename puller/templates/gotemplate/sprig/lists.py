@@ -106,8 +106,8 @@ def _reverse(items: Any) -> list[Any]:
 
 def _uniq(rendering: Rendering, items: Any) -> list[Any]:
     """``uniq``: the items without duplicates."""
-    seen: set[tuple[type, Any]] = set()
-    kept: list[Any] = []
+    visited: set[tuple[type, Any]] = set()
+    remaining: list[Any] = []
     containers: list[Any] = []
     for item in _items(items, "make unique"):
         rendering.budget.step()
@@ -115,15 +115,15 @@ def _uniq(rendering: Rendering, items: Any) -> list[Any]:
         if isinstance(item, (str, int, float)):
             key = (type(item), item)
             # NaN differs from everything, including itself.
-            if key in seen and not (isinstance(item, float) and math.isnan(item)):
+            if key in visited and not (isinstance(item, float) and math.isnan(item)):
                 continue
-            seen.add(key)
+            visited.add(key)
         else:
             if _is_among(rendering, item, containers):
                 continue
             containers.append(item)
-        kept.append(item)
-    return kept
+        remaining.append(item)
+    return remaining
 
 
 def _without(rendering: Rendering, items: Any, *omitted: Any) -> list[Any]:
@@ -136,10 +136,10 @@ def _has(rendering: Rendering, item: Any, items: Any) -> bool:
     return items is not None and _is_among(rendering, item, _items(items, "search"))
 
 
-def _is_among(rendering: Rendering, wanted: Any, items: list[Any]) -> bool:
+def _is_among(rendering: Rendering, desired: Any, items: list[Any]) -> bool:
     for item in items:
         rendering.budget.step()
-        if are_equal(wanted, item):
+        if are_equal(desired, item):
             return True
     return False
 

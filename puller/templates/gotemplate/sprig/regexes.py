@@ -31,8 +31,8 @@ def _find(rendering: Rendering, pattern: str, text: str) -> str:
 
 def _find_all(rendering: Rendering, pattern: str, text: str, count: int) -> Strings:
     """``regexFindAll``: at most ``count`` matches. -1 means all."""
-    found = compile_pattern(pattern).find_all(text, count, rendering.budget.look)
-    return Strings(found) if found else NilStrings()
+    result = compile_pattern(pattern).find_all(text, count, rendering.budget.look)
+    return Strings(result) if result else NilStrings()
 
 
 def _replace_all(rendering: Rendering, pattern: str, text: str, replacement: str) -> str:
@@ -53,9 +53,9 @@ def _counted(rendering: Rendering, expand: Callable[[Match], str]) -> Callable[[
     """Wrap ``expand`` to raise Exceeded when all replacements together are too long."""
     made = 0
 
-    def counted(found: Match) -> str:
+    def counted(match: Match) -> str:
         nonlocal made
-        piece = expand(found)
+        piece = expand(match)
         made += len(piece)
         rendering.allow(made)
         return piece

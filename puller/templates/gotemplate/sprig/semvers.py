@@ -212,58 +212,58 @@ def _parse_group(text: str) -> list[_Constraint]:
     return constraints
 
 
-def _is_not_equal(version: Version, wanted: _Constraint) -> bool:
-    width = wanted.known or 3
-    if version.numbers[:width] != wanted.version.numbers[:width]:
+def _is_not_equal(version: Version, desired: _Constraint) -> bool:
+    width = desired.known or 3
+    if version.numbers[:width] != desired.version.numbers[:width]:
         return True
-    return width > 1 and version.prerelease != wanted.version.prerelease
+    return width > 1 and version.prerelease != desired.version.prerelease
 
 
-def _is_greater(version: Version, wanted: _Constraint) -> bool:
+def _is_greater(version: Version, desired: _Constraint) -> bool:
     """Return whether the version is greater. ``>1.2`` is above all of 1.2.x."""
-    if wanted.known in (1, 2):
-        return version.numbers[: wanted.known] > wanted.version.numbers[: wanted.known]
-    return version.key() > wanted.version.key()
+    if desired.known in (1, 2):
+        return version.numbers[: desired.known] > desired.version.numbers[: desired.known]
+    return version.key() > desired.version.key()
 
 
-def _is_less(version: Version, wanted: _Constraint) -> bool:
-    return version.key() < wanted.version.key()
+def _is_less(version: Version, desired: _Constraint) -> bool:
+    return version.key() < desired.version.key()
 
 
-def _is_at_least(version: Version, wanted: _Constraint) -> bool:
-    return version.key() >= wanted.version.key()
+def _is_at_least(version: Version, desired: _Constraint) -> bool:
+    return version.key() >= desired.version.key()
 
 
-def _is_at_most(version: Version, wanted: _Constraint) -> bool:
+def _is_at_most(version: Version, desired: _Constraint) -> bool:
     """Return whether the version is at most the constraint's. ``<=1.2`` includes all of 1.2.x."""
-    if wanted.known == 3:
-        return version.key() <= wanted.version.key()
-    width = wanted.known or 2
-    return version.numbers[:width] <= wanted.version.numbers[:width]
+    if desired.known == 3:
+        return version.key() <= desired.version.key()
+    width = desired.known or 2
+    return version.numbers[:width] <= desired.version.numbers[:width]
 
 
-def _is_about(version: Version, wanted: _Constraint) -> bool:
+def _is_about(version: Version, desired: _Constraint) -> bool:
     """``~1.2.3``: the same minor version. ``~1``: the same major version."""
-    if version.key() < wanted.version.key():
+    if version.key() < desired.version.key():
         return False
-    if wanted.version.numbers == (0, 0, 0) and wanted.known in (0, 3):
+    if desired.version.numbers == (0, 0, 0) and desired.known in (0, 3):
         return True
-    width = 1 if wanted.known == 1 else 2
-    return version.numbers[:width] == wanted.version.numbers[:width]
+    width = 1 if desired.known == 1 else 2
+    return version.numbers[:width] == desired.version.numbers[:width]
 
 
-def _is_like(version: Version, wanted: _Constraint) -> bool:
+def _is_like(version: Version, desired: _Constraint) -> bool:
     """``=1.2`` matches any 1.2.x."""
-    return version.key() == wanted.version.key() if wanted.known == 3 else _is_about(version, wanted)
+    return version.key() == desired.version.key() if desired.known == 3 else _is_about(version, desired)
 
 
-def _is_compatible(version: Version, wanted: _Constraint) -> bool:
+def _is_compatible(version: Version, desired: _Constraint) -> bool:
     """``^1.2.3``: equal up to the first nonzero number."""
-    if version.key() < wanted.version.key():
+    if version.key() < desired.version.key():
         return False
-    major, minor, _ = wanted.version.numbers
-    width = 1 if major > 0 or wanted.known == 1 else 2 if minor > 0 or wanted.known == 2 else 3
-    return version.numbers[:width] == wanted.version.numbers[:width]
+    major, minor, _ = desired.version.numbers
+    width = 1 if major > 0 or desired.known == 1 else 2 if minor > 0 or desired.known == 2 else 3
+    return version.numbers[:width] == desired.version.numbers[:width]
 
 
 _CHECKS: Final[dict[str, Callable[[Version, _Constraint], bool]]] = {

@@ -126,8 +126,8 @@ def _no_space(text: str) -> str:
     As in Sprig, this works on bytes: if the text contains white space, non-ASCII characters come out wrong.
     """
     data = to_bytes(text).decode("latin-1")
-    kept = "".join(character for character in data if character not in WHITE_SPACE)
-    return text if len(kept) == len(data) else kept
+    remaining = "".join(character for character in data if character not in WHITE_SPACE)
+    return text if len(remaining) == len(data) else remaining
 
 
 def _initials(text: str) -> str:
@@ -168,11 +168,11 @@ def _abbrev(width: int, text: str) -> str:
     return text if width < 4 else from_bytes(_abbreviate(to_bytes(text), 0, width))
 
 
-def _abbrev_both(left: int, right: int, text: str) -> str:
+def _abbrev_both(remaining: int, right: int, text: str) -> str:
     """``abbrevboth``: the text from about ``left`` on, at most ``right`` bytes, with dots for omitted text."""
-    if right < 4 or (left > 0 and right < 7):
+    if right < 4 or (remaining > 0 and right < 7):
         return text
-    return from_bytes(_abbreviate(to_bytes(text), left, right))
+    return from_bytes(_abbreviate(to_bytes(text), remaining, right))
 
 
 def _abbreviate(text: bytes, offset: int, width: int) -> bytes:
@@ -228,9 +228,9 @@ def _split_parts(separator: str, text: str, count: int = -1) -> list[str]:
     """Go's ``SplitN``. An empty separator splits into characters."""
     if count == 0:
         return []
-    parts = text.count(separator) + 1 if separator else len(text)
-    if parts > MAX_ITEMS and not 0 < count <= MAX_ITEMS:
-        raise FunctionError(f"there would be {parts} parts, at most {MAX_ITEMS} are made")
+    pieces = text.count(separator) + 1 if separator else len(text)
+    if pieces > MAX_ITEMS and not 0 < count <= MAX_ITEMS:
+        raise FunctionError(f"there would be {pieces} parts, at most {MAX_ITEMS} are made")
     if separator:
         return text.split(separator, count - 1 if count > 0 else -1)
     if count < 0 or count >= len(text):
@@ -238,8 +238,8 @@ def _split_parts(separator: str, text: str, count: int = -1) -> list[str]:
     return [*text[: count - 1], text[count - 1 :]]
 
 
-def _numbered(parts: list[str]) -> StringMap:
-    return StringMap((f"_{number}", part) for number, part in enumerate(parts))
+def _numbered(pieces: list[str]) -> StringMap:
+    return StringMap((f"_{number}", part) for number, part in enumerate(pieces))
 
 
 def _split(separator: str, text: str) -> StringMap:
@@ -272,9 +272,9 @@ def _has_suffix(suffix: str, text: str) -> bool:
     return text.endswith(suffix)
 
 
-def _plural(one: str, many: str, count: int) -> str:
+def _plural(item: str, many: str, count: int) -> str:
     """``plural``: the first text for a count of 1, else the second."""
-    return one if count == 1 else many
+    return item if count == 1 else many
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {

@@ -46,27 +46,27 @@ class _Url(NamedTuple):
 
 def _parse(text: str) -> _Url:
     """Return the parts of a URL. Raises FunctionError with the reason."""
-    rest, _, fragment = text.partition("#")
-    url = _Url(path="*") if rest == "*" else _parse_without_fragment(rest)
+    remainder, _, fragment = text.partition("#")
+    url = _Url(path="*") if remainder == "*" else _parse_without_fragment(remainder)
     return url._replace(fragment=_unescape(fragment))
 
 
 def _parse_without_fragment(text: str) -> _Url:
     if _CONTROL.search(text):
         raise FunctionError("invalid control character in URL")
-    scheme, rest = _split_scheme(text)
-    rest, _, query = rest.partition("?")
-    if not rest.startswith("/"):
+    scheme, remainder = _split_scheme(text)
+    remainder, _, query = remainder.partition("?")
+    if not remainder.startswith("/"):
         if scheme:
-            return _Url(scheme, opaque=rest, query=query)
-        if ":" in rest.partition("/")[0]:
+            return _Url(scheme, opaque=remainder, query=query)
+        if ":" in remainder.partition("/")[0]:
             raise FunctionError("first path segment in URL cannot contain colon")
     userinfo, host = None, ""
-    if rest.startswith("//") and (scheme or not rest.startswith("///")):
-        authority, slash, path = rest[2:].partition("/")
+    if remainder.startswith("//") and (scheme or not remainder.startswith("///")):
+        authority, slash, path = remainder[2:].partition("/")
         userinfo, host = _parse_authority(authority)
-        rest = slash + path
-    return _Url(scheme, userinfo, host, _unescape(rest), query)
+        remainder = slash + path
+    return _Url(scheme, userinfo, host, _unescape(remainder), query)
 
 
 def _split_scheme(text: str) -> tuple[str, str]:
@@ -148,8 +148,8 @@ def _unescape(text: str) -> str:
 # Writing -------------------------------------------------------------------------------------------------------------
 
 
-def _escape(text: str, kept: str) -> str:
-    return "".join(chr(byte) if chr(byte) in kept else f"%{byte:02X}" for byte in to_bytes(text))
+def _escape(text: str, remaining: str) -> str:
+    return "".join(chr(byte) if chr(byte) in remaining else f"%{byte:02X}" for byte in to_bytes(text))
 
 
 def _write(url: _Url) -> str:
@@ -181,8 +181,8 @@ def _url_parse(text: str) -> dict[str, Any]:
         url = _parse(text)
     except FunctionError as error:
         raise FunctionError(f'unable to parse url: "{text}": {error}') from None
-    parts = dict(zip(_KEYS, url, strict=True))
-    return {**parts, "userinfo": url.userinfo or "", "hostname": _host_name(url.host)}
+    pieces = dict(zip(_KEYS, url, strict=True))
+    return {**pieces, "userinfo": url.userinfo or "", "hostname": _host_name(url.host)}
 
 
 def _host_name(host: str) -> str:
@@ -192,12 +192,12 @@ def _host_name(host: str) -> str:
     return name[1:-1] if name.startswith("[") and name.endswith("]") else name
 
 
-def _url_join(parts: dict[str, Any]) -> str:
+def _url_join(pieces: dict[str, Any]) -> str:
     """``urlJoin``: the URL with these parts. Raises FunctionError."""
     for key in _KEYS:
-        if key in parts and not isinstance(parts[key], str):
-            raise FunctionError(f"{key} is of type {kind_name(parts[key])}, expected string")
-    url = _Url(**{key: parts[key] for key in _KEYS if key in parts})
+        if key in pieces and not isinstance(pieces[key], str):
+            raise FunctionError(f"{key} is of type {kind_name(pieces[key])}, expected string")
+    url = _Url(**{key: pieces[key] for key in _KEYS if key in pieces})
     if not url.userinfo:
         return _write(url._replace(userinfo=None))
     try:

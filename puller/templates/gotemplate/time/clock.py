@@ -148,10 +148,10 @@ class Clock(NamedTuple):
 def clock_in(zone: Zone, seconds: int, nanosecond: int) -> Clock:
     """Return calendar and clock of the zone at the moment ``seconds`` after 1970 in UTC."""
     name, offset = zone.at(seconds)
-    days, rest = divmod(seconds + offset, DAY_SECONDS)
+    days, remainder = divmod(seconds + offset, DAY_SECONDS)
     year, month, day = date_on(days)
-    hour, rest = divmod(rest, 3600)
-    minute, second = divmod(rest, 60)
+    hour, remainder = divmod(remainder, 3600)
+    minute, second = divmod(remainder, 60)
     weekday = (days + 4) % 7  # 1970-01-01 was a Thursday
     day_of_year = days - days_since_epoch(year, 1, 1) + 1
     return Clock(year, month, day, hour, minute, second, nanosecond, weekday, day_of_year, name, offset)
@@ -178,13 +178,13 @@ _PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 def parse_duration(text: str) -> int:
     """Return nanoseconds. Raises FunctionError for an invalid duration, or a duration of more than 292 years."""
     unsigned = text[1:] if text[:1] in ("+", "-") else text
-    parts = _PART.findall(unsigned)
-    if "".join(number + unit for number, unit in parts) != unsigned or not parts:
+    pieces = _PART.findall(unsigned)
+    if "".join(number + unit for number, unit in pieces) != unsigned or not pieces:
         if unsigned == "0":
             return 0
         raise FunctionError(f"invalid duration {text!r}")
     # Fractions, since a float is not precise to the nanosecond for a long duration.
-    total = sum(int(Fraction(f"0{number}".rstrip(".")) * _UNITS[unit]) for number, unit in parts)
+    total = sum(int(Fraction(f"0{number}".rstrip(".")) * _UNITS[unit]) for number, unit in pieces)
     if total > INT64_MAX:
         raise FunctionError(f"invalid duration {text!r}: too long")
     return -total if text.startswith("-") else total
@@ -199,15 +199,15 @@ def format_duration(nanoseconds: int) -> str:
     for unit, below in (("ns", 1000), ("µs", 1_000_000), ("ms", SECOND)):
         if size < below:
             return f"{sign}{_decimal(size, _UNITS[unit])}{unit}"
-    minutes, rest = divmod(size, MINUTE)
+    minutes, remainder = divmod(size, MINUTE)
     hours, minutes = divmod(minutes, 60)
     text = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
-    return f"{sign}{text}{_decimal(rest, SECOND)}s"
+    return f"{sign}{text}{_decimal(remainder, SECOND)}s"
 
 
 def _decimal(size: int, unit: int) -> str:
-    whole, rest = divmod(size, unit)
-    digits = str(unit + rest)[1:].rstrip("0")  # keeps the leading zeros
+    whole, remainder = divmod(size, unit)
+    digits = str(unit + remainder)[1:].rstrip("0")  # keeps the leading zeros
     return f"{whole}.{digits}" if digits else str(whole)
 
 

@@ -383,15 +383,15 @@ class _Reader:
     def _skip(self, literal: str) -> None:
         """Skip literal text. A space of the layout matches any number of spaces, including zero at the end."""
         for word in re.findall(r" +|[^ ]+", literal):
-            rest = self.text[self.position :]
+            remainder = self.text[self.position :]
             if word[0] == " ":
-                if rest and rest[0] != " ":
-                    raise self._error(f"no space before {rest!r}")
-                self.position += len(rest) - len(rest.lstrip(" "))
-            elif rest.startswith(word):
+                if remainder and remainder[0] != " ":
+                    raise self._error(f"no space before {remainder!r}")
+                self.position += len(remainder) - len(remainder.lstrip(" "))
+            elif remainder.startswith(word):
                 self.position += len(word)
             else:
-                raise self._error(f"{word!r} is missing before {rest!r}")
+                raise self._error(f"{word!r} is missing before {remainder!r}")
 
     def _take(self, pattern: str, what: str) -> str:
         match = re.compile(pattern).match(self.text, self.position)
@@ -407,12 +407,12 @@ class _Reader:
         self.found[key] = number
 
     def _name(self, names: Sequence[str], length: int | None, what: str) -> int:
-        rest = self.text[self.position :].lower()
+        remainder = self.text[self.position :].lower()
         for index, name in enumerate(names):
-            if rest.startswith(name[:length].lower()):
+            if remainder.startswith(name[:length].lower()):
                 self.position += len(name[:length])
                 return index
-        raise self._error(f"no {what} at {rest!r}")
+        raise self._error(f"no {what} at {remainder!r}")
 
     def _read_part(self, part: re.Match[str]) -> None:
         if part["zone"]:

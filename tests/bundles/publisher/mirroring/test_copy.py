@@ -77,7 +77,7 @@ def _of_now(contents: dict[str, bytes]) -> dict[str, bytes]:
     return {path: data for path, data in contents.items() if "/files/" in path or path.endswith(".tar.gz")}
 
 
-def test_a_web_server_can_read_the_copy_whatever_the_umask(follow: Follow, copied: Path) -> None:
+def test_mirror_files_are_readable_under_any_umask(follow: Follow, copied: Path) -> None:
     before = os.umask(0o077)
     try:
         follow()
@@ -104,7 +104,7 @@ def test_hosts_follow_the_copy(
     assert host.fetch()
 
 
-def test_only_what_is_new_is_fetched(publisher: Publisher, follow: Follow) -> None:
+def test_mirror_fetches_only_new_files(publisher: Publisher, follow: Follow) -> None:
     follow()
     publisher.publish("1.1.0")
     fetched = follow().fetched
@@ -115,20 +115,20 @@ def test_only_what_is_new_is_fetched(publisher: Publisher, follow: Follow) -> No
 
 def test_who_watches_is_told_how_much_is_to_come(publisher: Publisher, follow: Follow) -> None:
     publisher.publish("1.1.0", text=os.urandom(1_000_000).hex())
-    told: list[tuple[int | None, int]] = []
+    reported: list[tuple[int | None, int]] = []
 
     class Watcher:
         def moved(self, transfer: Transfer) -> None:
-            told.append((transfer.size, transfer.have))
+            reported.append((transfer.size, transfer.have))
 
         def ended(self, transfer: Transfer, *, well: bool) -> None:
-            told.append((transfer.size, transfer.have))
+            reported.append((transfer.size, transfer.have))
 
     with watched_by(Watcher()):
         follow()
-    (size,) = {size for size, _ in told}
+    (size,) = {size for size, _ in reported}
     assert size
-    assert 0.8 < told[-1][1] / size < 1.25
+    assert 0.8 < reported[-1][1] / size < 1.25
 
 
 def test_a_lost_record_costs_no_download(publisher: Publisher, follow: Follow, copied: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_lost_record_costs_no_download(publisher: Publisher, follow: Follow, c
     assert follow().fetched == ()
 
 
-def test_what_was_changed_in_the_copy_is_fetched_again(follow: Follow, copied: Path) -> None:
+def test_changed_file_in_the_copy_is_fetched_again(follow: Follow, copied: Path) -> None:
     follow()
     [archive] = (copied / "public/targets/web").glob("*.tar.gz")
     right = archive.read_bytes()
@@ -185,7 +185,7 @@ def test_a_name_that_the_site_does_not_know_is_refused(
 
 
 @pytest.mark.attack("copy.rollback")
-def test_what_a_host_refuses_is_refused_with_the_same_words(
+def test_mirror_refuses_with_the_message_of_a_host(
     publisher: Publisher, follow: Follow, copied: Path, new_host: Callable[..., Host]
 ) -> None:
     old = publisher.copy("old")
@@ -251,7 +251,7 @@ def test_a_site_that_has_expired_is_refused(follow: Follow, copied: Path, clock:
     assert _contents(copied / "public") == before
 
 
-def test_what_is_gone_goes_when_no_host_can_be_led_to_it(
+def test_unreachable_files_are_removed_from_the_mirror(
     publisher: Publisher, follow: Follow, copied: Path, clock: Clock
 ) -> None:
     follow()
@@ -268,7 +268,7 @@ def test_what_is_gone_goes_when_no_host_can_be_led_to_it(
     assert set(done.kept) <= set(removed)
 
 
-def test_a_dry_run_writes_nothing_and_says_what_a_run_does(
+def test_mirror_dry_run_writes_nothing_and_predicts_the_run(
     publisher: Publisher, copied: Path, clock: Clock
 ) -> None:
     copy = _copy(publisher, copied, clock)
@@ -313,12 +313,12 @@ def test_hosts_see_something_whole_wherever_a_run_is_killed(
     versions = []
     for step in range(200):
         with monkeypatch.context() as patched:
-            left = _die_after(patched, step)
+            leftovers = _die_after(patched, step)
             with suppress(Killed):
                 follow()
         versions.append(host.version())
         assert host.fetch()
-        if left():
+        if leftovers():
             break
     assert versions[0] == "1.0.0"
     assert versions[-1] == "1.1.0"
@@ -367,9 +367,7 @@ def test_metadata_of_another_time_is_refused(
 
 
 @pytest.mark.attack("copy.withheld")
-def test_a_bin_of_a_bundle_that_is_not_copied_may_not_be_withheld(
-    publisher: Publisher, follow: Follow, copied: Path
-) -> None:
+def test_bin_of_an_uncopied_bundle_is_required(publisher: Publisher, follow: Follow, copied: Path) -> None:
     publisher.publish("0.1.0", name="db")
     [*_, bin_file] = sorted((publisher.served / "metadata").glob(f"*.{bin_of('web/index.json')}.json"))
     bin_file.unlink()
@@ -395,9 +393,7 @@ def test_a_path_that_a_copy_must_not_write_to_is_refused(
 
 
 @pytest.mark.attack("copy.file")
-def test_a_file_that_is_not_what_was_signed_for_is_refused(
-    publisher: Publisher, follow: Follow, copied: Path
-) -> None:
+def test_unsigned_file_content_is_refused(publisher: Publisher, follow: Follow, copied: Path) -> None:
     follow()
     before = _contents(copied / "public")
     publisher.publish("1.1.0")
@@ -409,7 +405,7 @@ def test_a_file_that_is_not_what_was_signed_for_is_refused(
     assert {path: _contents(copied / "public")[path] for path in before} == before
 
 
-def test_a_file_that_the_site_lacks_is_no_failure_as_hosts_take_the_archive(
+def test_missing_file_is_accepted_beside_its_archive(
     publisher: Publisher, follow: Follow, copied: Path, new_host: Callable[..., Host]
 ) -> None:
     shutil.rmtree(publisher.served / "targets/files")

@@ -77,9 +77,7 @@ def publisher(tmp_path: Path, four_days: tuple[Path, datetime], clock: Clock) ->
     return Publisher(tmp_path / "publisher", clock, like=directory)
 
 
-def test_a_version_is_said_to_be_pruned_and_its_archive_goes_when_no_host_can_be_led_to_it(
-    publisher: Publisher, clock: Clock
-) -> None:
+def test_pruned_version_is_recorded_before_its_archive_goes(publisher: Publisher, clock: Clock) -> None:
     pruned = prune(publisher)
     assert [version.version for version in pruned.versions["web"]] == ["1.0.0", "1.1.0"]
     assert archives(publisher) == ["1.0.0", "1.1.0", "1.2.0", "1.3.0"]
@@ -119,9 +117,7 @@ def test_metadata_that_no_host_can_ask_for_goes_and_roots_stay(publisher: Publis
     verify_site(publisher.site)
 
 
-def test_versions_of_metadata_are_never_used_again_when_old_files_are_gone(
-    publisher: Publisher, clock: Clock
-) -> None:
+def test_metadata_versions_are_never_reused(publisher: Publisher, clock: Clock) -> None:
     for _ in range(3):
         before = publisher.site.published().snapshot.version
         clock.advance(**SETTLED)
@@ -130,7 +126,7 @@ def test_versions_of_metadata_are_never_used_again_when_old_files_are_gone(
         assert publisher.site.published().snapshot.version > before
 
 
-def test_a_plan_says_what_would_go_and_writes_nothing(publisher: Publisher, clock: Clock) -> None:
+def test_prune_plan_predicts_and_writes_nothing(publisher: Publisher, clock: Clock) -> None:
     clock.advance(**SETTLED)
     before = {path: path.read_bytes() for path in publisher.site.directory.rglob("*") if path.is_file()}
     planned = plan_pruning(publisher.site, LITTLE)
@@ -147,9 +143,7 @@ def test_a_plan_says_what_would_go_and_writes_nothing(publisher: Publisher, cloc
     assert prune(publisher).swept.removed.items() <= planned.swept.removed.items()
 
 
-def test_each_publication_prunes_its_bundle_by_the_rule_of_the_site(
-    publisher: Publisher, clock: Clock
-) -> None:
+def test_publication_prunes_by_the_rule_of_the_site(publisher: Publisher, clock: Clock) -> None:
     settle(publisher, "{versions: 1, after: 36h}")
     publisher.publish("1.4.0")
     history = publisher.site.record("web").history
@@ -159,9 +153,7 @@ def test_each_publication_prunes_its_bundle_by_the_rule_of_the_site(
     assert archives(publisher) == ["1.2.0", "1.3.0", "1.4.0"]
 
 
-def test_a_site_that_prunes_by_hand_keeps_everything_and_knows_since_when(
-    publisher: Publisher, clock: Clock
-) -> None:
+def test_manually_pruned_site_keeps_everything_with_dates(publisher: Publisher, clock: Clock) -> None:
     settle(publisher, "{automatic: false}")
     publisher.publish("1.4.0")
     before = metadata(publisher)
@@ -172,7 +164,7 @@ def test_a_site_that_prunes_by_hand_keeps_everything_and_knows_since_when(
     assert len(metadata(publisher)) < len(before)
 
 
-def test_what_was_pruned_can_be_published_again_and_stays_then(publisher: Publisher, clock: Clock) -> None:
+def test_republished_version_stays(publisher: Publisher, clock: Clock) -> None:
     prune(publisher)
     clock.advance(days=1)
     publisher.publish("1.0.0", text="web 1.0.0\n")
@@ -182,15 +174,13 @@ def test_what_was_pruned_can_be_published_again_and_stays_then(publisher: Publis
     verify_site(publisher.site)
 
 
-def test_going_back_to_what_was_pruned_is_refused_with_the_day(publisher: Publisher) -> None:
+def test_rollback_to_a_pruned_version_names_the_day(publisher: Publisher) -> None:
     prune(publisher)
     with pytest.raises(PublishError, match=r"web 1\.0\.0: was pruned on 2\d{3}-\d\d-\d\d"):
         Channels(publisher.site, no_passphrase).roll_back("web", "stable", "1.0.0")
 
 
-def test_a_timestamp_that_lives_long_holds_files_also_when_later_ones_do_not(
-    new_publisher: Callable[..., Publisher], clock: Clock
-) -> None:
+def test_long_lived_timestamp_keeps_its_files(new_publisher: Callable[..., Publisher], clock: Clock) -> None:
     publisher = new_publisher(timestamp="30d")
     publisher.publish("1.0.0")
     held = metadata(publisher)
@@ -230,7 +220,7 @@ def test_a_link_among_the_files_is_removed_and_not_followed(
     assert outside.read_text() == "not of the site\n"
 
 
-def test_what_a_killed_publisher_left_goes_too(publisher: Publisher, clock: Clock) -> None:
+def test_files_of_a_killed_publisher_are_pruned(publisher: Publisher, clock: Clock) -> None:
     leftovers = [
         publisher.site.metadata / "900.snapshot.json",
         publisher.site.public / f"targets/web/{'a' * 64}.web-9.tar.gz",
@@ -270,7 +260,7 @@ def test_notes_that_cannot_be_read_let_files_stay_longer(
     assert prune(publisher).swept.removed
 
 
-def test_notes_that_lie_remove_nothing_that_is_named_or_not_of_the_site(
+def test_false_notes_remove_no_named_or_foreign_file(
     publisher: Publisher, clock: Clock, tmp_path: Path
 ) -> None:
     (outside := tmp_path / "outside.json").write_text("mine")
@@ -285,7 +275,7 @@ def test_notes_that_lie_remove_nothing_that_is_named_or_not_of_the_site(
     verify_site(publisher.site)
 
 
-def test_nobody_needs_a_key_where_no_version_is_outdated(publisher: Publisher) -> None:
+def test_pruning_without_outdated_versions_needs_no_key(publisher: Publisher) -> None:
     for key in publisher.site.keys.iterdir():
         key.unlink()
     assert prune(publisher, PruningRule()).versions == {}
@@ -335,7 +325,7 @@ def killed_at(moment: int, action: Callable[[], object], monkeypatch: pytest.Mon
     return True
 
 
-def test_killed_at_any_moment_a_pruning_leaves_hosts_a_whole_site_and_the_next_one_ends_it(
+def test_killed_pruning_leaves_a_complete_site_and_is_resumed(
     publisher: Publisher,
     clock: Clock,
     new_host: Callable[..., Host],
@@ -382,9 +372,7 @@ def test_a_host_that_was_away_for_a_month_comes_back_by_itself(
     assert host.fetch() == missing.fetch()
 
 
-def test_a_host_that_saw_the_site_just_before_gets_what_it_was_told(
-    publisher: Publisher, clock: Clock, host: Host
-) -> None:
+def test_host_that_just_saw_the_site_gets_its_files(publisher: Publisher, clock: Clock, host: Host) -> None:
     client = host.client()
     release = client.refresh().find("web", "stable")
     assert release is not None
@@ -398,7 +386,7 @@ def test_a_host_that_saw_the_site_just_before_gets_what_it_was_told(
 
 
 @pytest.mark.crash
-def test_over_hundreds_of_releases_the_disk_stays_flat_and_every_host_is_on_what_it_should_run(
+def test_disk_usage_stays_flat_over_hundreds_of_releases(
     publisher: Publisher, clock: Clock, host: Host, thorough: bool
 ) -> None:
     settle(publisher, "{versions: 5, after: 7d}")

@@ -41,23 +41,23 @@ def outdated(record: Record, day: int, rule: PruningRule = RULE) -> list[str]:
     return [version.version for version in rule.outdated(record, START + day * DAY)]
 
 
-def test_what_is_among_the_latest_stays_however_old_it_is() -> None:
+def test_latest_versions_stay_at_any_age() -> None:
     assert outdated(published("1", "2"), 10_000) == []
 
 
-def test_what_is_old_and_not_among_the_latest_goes() -> None:
+def test_old_version_outside_the_latest_is_pruned() -> None:
     record = published("1", "2", "3", "4")
     assert outdated(record, 10_000) == ["1", "2"]
     assert outdated(record, 10_000, PruningRule(versions=1, after=DAY)) == ["1", "2"]
 
 
-def test_the_time_counts_from_when_a_channel_ceased_to_name_a_version() -> None:
+def test_age_counts_from_the_end_in_a_channel() -> None:
     record = published("1", "2", "3", "4")  # 1 was replaced on day 1, 2 on day 2
     assert [outdated(record, day) for day in (30, 31, 32)] == [[], ["1"], ["1", "2"]]
     assert unnamed_since(record) == {"1": START + DAY, "2": START + 2 * DAY, "3": START + 3 * DAY}
 
 
-def test_a_version_that_no_channel_ever_named_counts_from_its_publication() -> None:
+def test_unnamed_version_counts_from_its_publication() -> None:
     record = Record(Index("web"), History("web"))
     for day, version in enumerate(("1", "2", "3")):
         record = record.with_version(version, artifact(version), START + day * DAY)
@@ -89,12 +89,12 @@ def test_a_version_that_no_channel_ever_named_counts_from_its_publication() -> N
     ],
     ids=["another channel", "before a rollout", "halted", "growing"],
 )
-def test_what_a_channel_or_a_wave_names_stays(say: Callable[[Record], Record], stays: list[str]) -> None:
+def test_versions_of_channels_and_waves_stay(say: Callable[[Record], Record], stays: list[str]) -> None:
     gone = outdated(say(published("1", "2", "3", "4", "5", "6")), 10_000)
     assert [version for version in ("1", "2") if version not in gone] == stays
 
 
-def test_what_a_channel_named_before_stays_as_the_publisher_may_go_back_to_it() -> None:
+def test_previous_version_of_a_channel_stays_for_a_rollback() -> None:
     record = published("1").with_statement("slow", release("1"), START)
     record = published("2", "3", "4", "5", channel="fast", record=record)
     record = record.with_statement("slow", release("5"), START + 5 * DAY)
@@ -103,12 +103,12 @@ def test_what_a_channel_named_before_stays_as_the_publisher_may_go_back_to_it() 
     assert outdated(record, 10_000) == ["2", "3"]
 
 
-def test_what_a_channel_that_says_nothing_any_more_said_before_stays_too() -> None:
+def test_last_version_of_an_ended_channel_stays() -> None:
     record = published("1", "2", "3", "4").with_statement("stable", None, START + 5 * DAY)
     assert outdated(record, 10_000, PruningRule(versions=1, after=DAY)) == ["1", "2"]
 
 
-def test_what_goes_is_no_longer_offered_and_stays_on_record() -> None:
+def test_pruned_version_is_recorded_and_not_offered() -> None:
     record = published("1", "2", "3", "4")
     now = START + 10_000 * DAY
     after = RULE.applied(record, now)

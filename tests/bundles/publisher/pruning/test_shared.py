@@ -53,9 +53,7 @@ def outdated(publisher: Publisher, clock: Clock) -> Publisher:
     return publisher
 
 
-def test_a_file_of_a_version_that_was_pruned_goes_when_hosts_cannot_ask_for_it(
-    outdated: Publisher, clock: Clock
-) -> None:
+def test_files_of_a_pruned_version_go_when_unreachable(outdated: Publisher, clock: Clock) -> None:
     clock.advance(minutes=2)
     assert any("/files/" in path for path in prune(outdated).swept.waiting)
     assert has(outdated, "old\n")
@@ -81,7 +79,7 @@ def test_a_file_that_is_published_again_while_it_waits_stays(outdated: Publisher
 def test_where_a_description_cannot_be_read_no_file_goes(outdated: Publisher, clock: Clock) -> None:
     description = outdated.site.indexes().of["web"].releases["2.2.0"].description
     path = outdated.site.files.path(description.sha256)
-    kept = path.read_bytes()
+    remaining = path.read_bytes()
     path.write_bytes(b"damaged")
     clock.advance(minutes=2)
     prune(outdated)
@@ -90,7 +88,7 @@ def test_where_a_description_cannot_be_read_no_file_goes(outdated: Publisher, cl
     outdated.refresh()
     prune(outdated)
     assert has(outdated, "old\n")
-    path.write_bytes(kept)
+    path.write_bytes(remaining)
     prune_twice(outdated, clock)
     assert not has(outdated, "old\n")
 

@@ -49,11 +49,11 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
 
 def _keys(store: Any) -> dict[str, int]:
-    found = store.list_objects_v2(Bucket="sites").get("Contents", [])
-    return {one["Key"]: one["Size"] for one in found}
+    result = store.list_objects_v2(Bucket="sites").get("Contents", [])
+    return {item["Key"]: item["Size"] for item in result}
 
 
-def test_a_site_is_brought_there_and_only_what_changed_is_copied(publisher: Publisher, store: Any) -> None:
+def test_push_to_an_object_store_copies_only_changes(publisher: Publisher, store: Any) -> None:
     watch = Silent()
 
     def push() -> tuple[str, ...]:
@@ -66,18 +66,18 @@ def test_a_site_is_brought_there_and_only_what_changed_is_copied(publisher: Publ
     push()
     (archive,) = (path for path in files_of(publisher.site.public) if path.endswith(".tar.gz"))
     assert dict(watch.parts)[archive] == files_of(publisher.site.public)[archive]
-    wanted = {f"puller/{path}": size for path, size in files_of(publisher.site.public).items()}
-    assert _keys(store) == wanted
+    desired = {f"puller/{path}": size for path, size in files_of(publisher.site.public).items()}
+    assert _keys(store) == desired
     timestamp = store.get_object(Bucket="sites", Key="puller/metadata/timestamp.json")
     assert timestamp["Body"].read() == (publisher.site.metadata / "timestamp.json").read_bytes()
     assert timestamp["CacheControl"] == "no-cache"
     assert push() == ()
     publisher.publish("1.1.0")
-    assert len(push()) == len(files_of(publisher.site.public)) - len(wanted) + 1
+    assert len(push()) == len(files_of(publisher.site.public)) - len(desired) + 1
     assert push() == ()
 
 
-def test_what_is_gone_goes_and_files_of_others_stay(publisher: Publisher, store: Any) -> None:
+def test_removed_files_go_and_foreign_files_stay(publisher: Publisher, store: Any) -> None:
     store.put_object(Bucket="sites", Key="index.html", Body=b"mine")
     store.put_object(Bucket="sites", Key="metadata/77.snapshot.json", Body=b"old")
     destination = open_destination("s3://sites")
@@ -98,7 +98,7 @@ def test_a_bucket_that_is_not_there_is_told_without_credentials(publisher: Publi
 
 
 @pytest.mark.parametrize("endpoint", ["none", "http://[::1"])
-def test_an_endpoint_that_is_none_is_told(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_endpoint_is_reported(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     with pytest.raises(PublishError, match=r"s3://sites/puller: .*[Ii]nvalid"):
         open_destination("s3://sites/puller").read("metadata/timestamp.json", 10)
@@ -122,7 +122,7 @@ class _Nonsense(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("bucket", ["length", "elsewhere"])
-def test_an_answer_that_is_none_of_a_store_is_told(
+def test_invalid_answer_of_a_store_is_reported(
     bucket: str, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Nonsense)
@@ -142,7 +142,7 @@ def test_an_answer_that_is_none_of_a_store_is_told(
 @pytest.mark.parametrize(
     "location", ["s3://", "s3://[bucket/x", "s3://key:secret@bucket/x", "s3://bucket/x?versionId=1"]
 )
-def test_a_location_that_is_none_is_refused_without_showing_it(location: str) -> None:
+def test_invalid_location_is_refused_without_showing_it(location: str) -> None:
     with pytest.raises(PublishError, match=r"expected s3://BUCKET/PREFIX") as failure:
         open_destination(location)
     assert "secret" not in str(failure.value)

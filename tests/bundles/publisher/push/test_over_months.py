@@ -54,7 +54,7 @@ class Place:
 
 
 @pytest.mark.everything
-def test_every_host_is_told_what_was_brought_to_where_it_reads_and_gets_it(
+def test_every_host_gets_the_announced_files_over_months(
     publisher: Publisher,
     new_host: Callable[..., Host],
     clock: Clock,
@@ -154,7 +154,7 @@ def _look(place: Place, clock: Clock, tmp_path: Path) -> None:
                     pass
 
 
-def _fetch(told: Told, tmp_path: Path) -> None:
+def _fetch(reported: Told, tmp_path: Path) -> None:
     place = tmp_path / "fetched"
     place.unlink(missing_ok=True)
-    told.client.fetch(told.release, place)
+    reported.client.fetch(reported.release, place)

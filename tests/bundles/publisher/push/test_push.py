@@ -40,7 +40,7 @@ def run(site: Site, destination: Destination, **options: object) -> Plan:
     return Push(site, destination, **options).run(Silent()).plan  # type: ignore[arg-type]
 
 
-def test_hosts_follow_what_was_pushed(
+def test_hosts_follow_pushed_releases(
     publisher: Publisher, open_www: Open, www: Path, new_host: Callable[..., Host]
 ) -> None:
     run(publisher.site, open_www())
@@ -53,7 +53,7 @@ def test_hosts_follow_what_was_pushed(
     assert host.fetch()
 
 
-def test_only_what_changed_is_copied(publisher: Publisher, open_www: Open) -> None:
+def test_push_copies_only_changes(publisher: Publisher, open_www: Open) -> None:
     first = run(publisher.site, open_www())
     assert set(first.copied) == files_of(publisher.site.public).keys()
     assert run(publisher.site, open_www()).is_empty
@@ -67,7 +67,7 @@ def test_only_what_changed_is_copied(publisher: Publisher, open_www: Open) -> No
     assert run(publisher.site, open_www()).is_empty
 
 
-def test_what_is_planned_is_what_is_done(publisher: Publisher, open_www: Open, www: Path) -> None:
+def test_push_plan_equals_the_push(publisher: Publisher, open_www: Open, www: Path) -> None:
     planned = Push(publisher.site, open_www()).plan()
     assert not www.exists()
     watch = Silent()
@@ -131,7 +131,7 @@ def _survivors(publisher: Publisher, open_www: Open) -> Iterable[bool]:
 
 
 @pytest.mark.representatives(1)
-def test_hosts_see_all_of_before_or_all_of_after_wherever_a_push_is_killed(
+def test_killed_push_shows_hosts_the_old_or_the_new_site(
     publisher: Publisher, open_www: Open, www: Path, new_host: Callable[..., Host]
 ) -> None:
     run(publisher.site, open_www())
@@ -152,7 +152,7 @@ def test_hosts_see_all_of_before_or_all_of_after_wherever_a_push_is_killed(
 
 @pytest.mark.parametrize("role", ["root", "targets", "snapshot", "timestamp"])
 @pytest.mark.representatives(1)
-def test_a_key_that_is_replaced_shuts_nobody_out_wherever_a_push_is_killed(
+def test_killed_push_of_a_new_key_locks_no_host_out(
     publisher: Publisher, www: Path, new_host: Callable[..., Host], clock: Clock, tmp_path: Path, role: str
 ) -> None:
     def open_www() -> Destination:
@@ -208,7 +208,7 @@ def test_another_site_is_not_pushed_over(
         run(other.site, open_www(), replace=True)
 
 
-def test_what_has_expired_is_not_pushed(publisher: Publisher, open_www: Open, clock: Clock) -> None:
+def test_expired_metadata_are_not_pushed(publisher: Publisher, open_www: Open, clock: Clock) -> None:
     clock.advance(days=8)
     with pytest.raises(PublishError, match=r"expired at .* puller site refresh signs anew"):
         run(publisher.site, open_www())
@@ -226,7 +226,7 @@ def test_a_damaged_bundle_is_found_before_it_is_sent(publisher: Publisher, open_
 
 @pytest.mark.parametrize("lost", ["*.tar.gz", "*.index.json", "*.history.json"])
 @pytest.mark.representatives(3)
-def test_a_site_that_has_lost_a_file_that_hosts_are_led_to_is_not_pushed(
+def test_site_with_a_missing_file_is_not_pushed(
     publisher: Publisher, open_www: Open, www: Path, new_host: Callable[..., Host], lost: str
 ) -> None:
     run(publisher.site, open_www())
@@ -240,9 +240,7 @@ def test_a_site_that_has_lost_a_file_that_hosts_are_led_to_is_not_pushed(
     assert new_host(www).version() == "1.0.0"
 
 
-def test_an_archive_that_was_cut_off_is_not_pushed_though_the_destination_has_it(
-    publisher: Publisher, open_www: Open
-) -> None:
+def test_truncated_archive_is_not_pushed(publisher: Publisher, open_www: Open) -> None:
     run(publisher.site, open_www())
     (archive,) = publisher.site.public.rglob("*.tar.gz")
     archive.write_bytes(archive.read_bytes()[:-1])
@@ -286,7 +284,7 @@ def test_a_destination_that_keeps_nothing_is_noticed(publisher: Publisher, open_
             for source in sources:
                 watch.sent(source.path, source.size)
 
-    with pytest.raises(PublishError, match=r"timestamp\.json: is not what was sent: .*keep nothing"):
+    with pytest.raises(PublishError, match=r"timestamp\.json: differs from what was sent: .*keeps nothing"):
         run(publisher.site, Sink(open_www(), 0))
 
 
@@ -297,7 +295,7 @@ def test_metadata_that_was_changed_by_hand_is_not_pushed(publisher: Publisher, o
         run(publisher.site, open_www())
 
 
-def test_somebody_else_who_pushes_meanwhile_is_noticed(
+def test_concurrent_push_of_another_publisher_is_noticed(
     publisher: Publisher, www: Path, open_www: Open
 ) -> None:
     run(publisher.site, open_www())
@@ -313,7 +311,7 @@ def test_somebody_else_who_pushes_meanwhile_is_noticed(
     assert (www / "metadata/timestamp.json").read_bytes() == b"{}"
 
 
-def test_what_is_published_while_a_push_looks_at_the_site_goes_along(
+def test_publication_during_a_push_is_included(
     publisher: Publisher,
     open_www: Open,
     www: Path,
@@ -332,7 +330,7 @@ def test_what_is_published_while_a_push_looks_at_the_site_goes_along(
     assert new_host(www).version() == "1.3.0"
 
 
-def test_one_push_to_a_destination_at_a_time(publisher: Publisher, open_www: Open) -> None:
+def test_single_push_to_a_destination_at_a_time(publisher: Publisher, open_www: Open) -> None:
     push = Push(publisher.site, open_www())
 
     class Nested(Silent):
@@ -372,9 +370,7 @@ def private_umask() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("private_umask")
-def test_a_web_server_can_read_what_was_pushed_whatever_the_umask(
-    publisher: Publisher, open_www: Open, www: Path
-) -> None:
+def test_pushed_files_are_readable_under_any_umask(publisher: Publisher, open_www: Open, www: Path) -> None:
     run(publisher.site, open_www())
     assert {stat.S_IMODE(path.stat().st_mode) for path in (www, *www.rglob("*"))} == {0o755, 0o644}
 
@@ -392,7 +388,7 @@ def test_a_directory_that_leads_to_another_disk_is_looked_into(
 @pytest.mark.parametrize(
     ("name", "value"), [("TIME_STYLE", "long-iso"), ("BLOCK_SIZE", "1K"), ("QUOTING_STYLE", "c")]
 )
-def test_files_are_listed_whatever_the_shell_of_the_far_side_sets(
+def test_remote_files_are_listed_under_any_shell_settings(
     publisher: Publisher, ssh: Path, www: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     run(publisher.site, open_destination(f"host:{www}"))
@@ -409,7 +405,7 @@ def test_files_of_others_are_left_alone(publisher: Publisher, open_www: Open, ww
     assert [(www / name).read_text() for name in others] == ["mine\n"] * len(others)
 
 
-def test_what_is_gone_from_the_site_stays_for_the_life_of_a_timestamp(
+def test_removed_files_stay_for_the_life_of_a_timestamp(
     publisher: Publisher, open_www: Open, www: Path, clock: Clock
 ) -> None:
     publisher.publish("1.1.0")
@@ -433,7 +429,7 @@ def test_roots_are_never_removed(publisher: Publisher, open_www: Open, www: Path
     assert run(publisher.site, open_www(), keep=timedelta(0)).removed == ()
 
 
-def test_a_file_that_was_damaged_there_is_copied_again_when_its_size_says_so(
+def test_damaged_remote_file_with_another_size_is_copied(
     publisher: Publisher, open_www: Open, www: Path
 ) -> None:
     run(publisher.site, open_www())
@@ -469,9 +465,7 @@ class Unlisted(Dying):
 
 
 @pytest.mark.representatives(1)
-def test_what_a_killed_push_has_brought_is_not_sent_again_where_nothing_is_listed(
-    publisher: Publisher, open_www: Open
-) -> None:
+def test_resumed_push_without_listing_sends_no_file_twice(publisher: Publisher, open_www: Open) -> None:
     run(publisher.site, Unlisted(open_www()))
     before = set(files_of(publisher.site.public))
     publisher.publish("1.1.0")
@@ -487,7 +481,7 @@ def test_what_a_killed_push_has_brought_is_not_sent_again_where_nothing_is_liste
 
 
 @pytest.mark.representatives(1)
-def test_what_is_gone_goes_where_nothing_is_listed_wherever_a_push_is_killed(
+def test_killed_push_without_listing_removes_old_files(
     publisher: Publisher, open_www: Open, www: Path
 ) -> None:
     publisher.publish("1.1.0")
@@ -504,9 +498,7 @@ def test_what_is_gone_goes_where_nothing_is_listed_wherever_a_push_is_killed(
 
 
 @pytest.mark.representatives(1)
-def test_what_somebody_else_did_there_is_seen_when_every_file_is_to_be_looked_at(
-    publisher: Publisher, open_www: Open, www: Path
-) -> None:
+def test_full_check_sees_foreign_changes(publisher: Publisher, open_www: Open, www: Path) -> None:
     run(publisher.site, Unlisted(open_www()))
     (archive,) = www.rglob("*.tar.gz")
     archive.unlink()
@@ -514,9 +506,9 @@ def test_what_somebody_else_did_there_is_seen_when_every_file_is_to_be_looked_at
     snapshot.write_bytes(snapshot.read_bytes().replace(b"snapshot", b"snapsh0t", 1))  # of equal size
     assumed = run(publisher.site, Unlisted(open_www()))
     assert (assumed.is_empty, assumed.is_remembered) == (True, True)
-    found = run(publisher.site, Unlisted(open_www()), compare=True)
-    assert set(found.copied) == {str(archive.relative_to(www)), "metadata/2.snapshot.json"}
-    assert not found.is_remembered
+    result = run(publisher.site, Unlisted(open_www()), compare=True)
+    assert set(result.copied) == {str(archive.relative_to(www)), "metadata/2.snapshot.json"}
+    assert not result.is_remembered
     assert run(publisher.site, open_www(), compare=True).is_empty
 
 
@@ -553,13 +545,13 @@ def test_leftovers_at_the_far_side_go_when_they_are_old(publisher: Publisher, ss
     assert [path.name for path in www.glob(".puller-push-*")] == [".puller-push-new"]
 
 
-def test_what_the_far_side_says_is_told(publisher: Publisher, ssh: Path, tmp_path: Path) -> None:
+def test_remote_messages_are_reported(publisher: Publisher, ssh: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PublishError, match=r"mkdir|cannot|Not a directory|File exists"):
         run(publisher.site, open_destination(f"host:{tmp_path}/file/www"))
 
 
-def test_where_a_publisher_is_packing_nobody_looks(
+def test_push_skips_directories_of_a_running_publisher(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     public = publisher.site.public

@@ -22,7 +22,7 @@ def problems(text: str, place: str = ENVIRONMENT) -> str:
     return str(caught.value).replace(f"The Lookup Configuration at '{PATH}' has wrong type, ", "")
 
 
-def test_what_is_not_said_has_a_default() -> None:
+def test_missing_settings_have_defaults() -> None:
     loaded = load("version: 5")
     assert loaded is not None
     (level,) = loaded.levels
@@ -31,7 +31,7 @@ def test_what_is_not_said_has_a_default() -> None:
     )
 
 
-def test_what_a_level_says_replaces_the_default() -> None:
+def test_level_settings_override_defaults() -> None:
     text = """
         version: 5
         defaults: {datadir: other, data_hash: yaml_data, options: {a: 1}}
@@ -41,8 +41,8 @@ def test_what_a_level_says_replaces_the_default() -> None:
     """
     loaded = load(text)
     assert loaded is not None
-    one, two = loaded.levels
-    assert (one.kind, one.function, one.datadir, one.location, one.options) == (
+    first, two = loaded.levels
+    assert (first.kind, first.function, first.datadir, first.location, first.options) == (
         *("data_hash", "yaml_data", "/env/other", "path", {"a": 1}),
     )
     assert (two.kind, two.function, two.datadir, two.places, two.options) == (
@@ -140,7 +140,7 @@ def test_the_shape_of_a_level(level: str, problem: str) -> None:
         ),
     ],
 )
-def test_what_is_refused(text: str, place: str, message: str) -> None:
+def test_invalid_settings_are_refused(text: str, place: str, message: str) -> None:
     assert message in problems(text, place)
 
 
@@ -153,12 +153,14 @@ def test_a_name_that_stands_twice_is_told_with_both_lines() -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing\n---\n", "- a list", "version: 3", "backends: yaml"])
 def test_a_file_of_version_3_is_ignored_below_the_global_layer(text: str) -> None:
-    told: list[str] = []
-    assert load_config(PATH, Texts({PATH: text}), MODULE, lambda problem: told.append(str(problem))) is None
-    assert told[-1] == f"hiera.yaml version 3 found at module root was ignored (file: {PATH})"
+    reported: list[str] = []
+    assert (
+        load_config(PATH, Texts({PATH: text}), MODULE, lambda problem: reported.append(str(problem))) is None
+    )
+    assert reported[-1] == f"hiera.yaml version 3 found at module root was ignored (file: {PATH})"
 
 
-def test_version_3_in_the_global_layer_goes_through_its_hierarchy_backend_by_backend() -> None:
+def test_version_3_in_the_global_layer_iterates_backends() -> None:
     text = """
         :backends: [json, yaml]
         :json:
@@ -176,7 +178,7 @@ def test_version_3_in_the_global_layer_goes_through_its_hierarchy_backend_by_bac
     ]
 
 
-def test_version_4_names_backends_and_puts_their_endings_behind_the_paths() -> None:
+def test_version_4_backends_append_their_extensions() -> None:
     text = "{version: 4, datadir: d, hierarchy: [{name: common, backend: yaml}, {name: j, backend: json, path: p/q}]}"
     loaded = load(text)
     assert loaded is not None
@@ -197,8 +199,8 @@ def test_a_file_that_cannot_be_read_is_an_error_with_its_name(text: str) -> None
 )
 @pytest.mark.parametrize("value", ["1", "text", "[1]", "{a: 1}", "[[]]", "[{name: {}}]", "true", "{1: 2}"])
 def test_nothing_in_it_makes_anything_but_an_error_of_ours(content: str, value: str) -> None:
-    given: dict[str, Any] = {"version": "5", content: value}
+    provided: dict[str, Any] = {"version": "5", content: value}
     try:
-        load("\n".join(f"{name}: {text}" for name, text in given.items()), MODULE)
+        load("\n".join(f"{name}: {text}" for name, text in provided.items()), MODULE)
     except HieraError as error:
         assert PATH in str(error)

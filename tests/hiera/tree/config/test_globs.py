@@ -62,7 +62,7 @@ def test_a_pattern_matches_as_rubys_glob_does(
     assert expand(f"{tmp_path}/{pattern}", documents) == [f"{tmp_path}/{path}" for path in found]
 
 
-def test_files_and_directories_come_in_one_order(tmp_path: Path) -> None:
+def test_glob_results_are_sorted(tmp_path: Path) -> None:
     documents = Texts(dict.fromkeys(("a.yaml", "b/x.yaml", "c.yaml"), ""), "/r")
     assert expand("/r/**/*.yaml", documents) == ["/r/a.yaml", "/r/b/x.yaml", "/r/c.yaml"]
 
@@ -82,7 +82,7 @@ def test_braces_that_multiply_without_end_are_refused() -> None:
         expand("/" + "{a,b}" * 20, Texts({}))
 
 
-def test_a_pipe_is_no_data_file_and_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_named_pipe_is_no_data_file_and_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     with pytest.raises(DocumentError, match="not a regular file"):
         Files().read(str(tmp_path / "pipe.yaml"))

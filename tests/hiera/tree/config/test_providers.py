@@ -44,41 +44,41 @@ def module(metadata: str, **files: str) -> Asked:
     return Asked({"/env/hiera.yaml": VERSION_5, "/env/modules/m/metadata.json": metadata, **files})
 
 
-def test_the_provider_hiera_of_an_environment_reads_what_applies_without_a_hiera_yaml() -> None:
-    asked = environment("hiera")
-    assert asked.lookup("key") == "of the environment"
-    assert asked.tree.holders() == {"key": [("Environment", "Common", "/env/data/common.yaml")]} | {
+def test_provider_hiera_applies_defaults_without_hiera_yaml() -> None:
+    requested = environment("hiera")
+    assert requested.lookup("key") == "of the environment"
+    assert requested.tree.holders() == {"key": [("Environment", "Common", "/env/data/common.yaml")]} | {
         "m::other": [("Environment", "Common", "/env/data/common.yaml")]
     }
-    assert asked.warnings == [
+    assert requested.warnings == [
         "/env/environment.conf: environment_data_provider 'hiera' is deprecated. "
         "Use a 'hiera.yaml' of version 5"
     ]
 
 
-def test_without_a_provider_there_is_no_data_without_a_hiera_yaml() -> None:
-    asked = Asked({})
-    assert (asked.lookup("key"), asked.warnings) == (None, [])
+def test_without_provider_and_hiera_yaml_there_is_no_data() -> None:
+    requested = Asked({})
+    assert (requested.lookup("key"), requested.warnings) == (None, [])
     commented = Asked({"/env/environment.conf": "# environment_data_provider = hiera\n"})
     assert (commented.lookup("key"), commented.warnings) == (None, [])
 
 
-def test_the_provider_none_takes_a_hiera_yaml_of_version_4_away_and_none_of_version_5() -> None:
+def test_provider_none_disables_hiera_yaml_of_version_4_only() -> None:
     files = {"/env/hiera.yaml": VERSION_4}
     assert environment("hiera", **files).lookup("key") == "of the environment"
     assert environment("none", **files).lookup("key") is None
-    asked = environment("'none'", **{"/env/hiera.yaml": VERSION_5})
-    assert asked.lookup("key") == "of the environment"
-    assert asked.warnings == [
+    requested = environment("'none'", **{"/env/hiera.yaml": VERSION_5})
+    assert requested.lookup("key") == "of the environment"
+    assert requested.warnings == [
         "/env/environment.conf: environment_data_provider 'none' is ignored, because a 'hiera.yaml' of version 5 exists"
     ]
 
 
 def test_a_module_says_it_in_its_metadata() -> None:
-    asked = module('{"name": "x-m", "data_provider": "hiera"}')
-    assert asked.lookup("m::key") == "of the module"
-    assert ('Module "m"', "Common", "/env/modules/m/data/common.yaml") in asked.tree.holders()["m::key"]
-    assert asked.warnings == [
+    requested = module('{"name": "x-m", "data_provider": "hiera"}')
+    assert requested.lookup("m::key") == "of the module"
+    assert ('Module "m"', "Common", "/env/modules/m/data/common.yaml") in requested.tree.holders()["m::key"]
+    assert requested.warnings == [
         "/env/modules/m/metadata.json: data_provider 'hiera' is deprecated. Use a 'hiera.yaml' of version 5"
     ]
     assert module('{"name": "x-m"}').lookup("m::key") is None
@@ -89,10 +89,12 @@ def test_a_module_says_it_in_its_metadata() -> None:
 @pytest.mark.parametrize(
     "metadata", ["{", "[" * 100_000, "\ud800".encode("utf-16", "surrogatepass").decode("latin-1")]
 )
-def test_metadata_that_cannot_be_read_says_nothing_and_is_warned_of(metadata: str) -> None:
-    asked = module(metadata, **{"/env/modules/m/hiera.yaml": VERSION_5})
-    assert asked.lookup("m::key") == "of the module"
-    assert asked.warnings[0].startswith("/env/modules/m/metadata.json: is not JSON, so a data_provider in it")
+def test_unreadable_metadata_cause_a_warning(metadata: str) -> None:
+    requested = module(metadata, **{"/env/modules/m/hiera.yaml": VERSION_5})
+    assert requested.lookup("m::key") == "of the module"
+    assert requested.warnings[0].startswith(
+        "/env/modules/m/metadata.json: is not JSON, so a data_provider in it"
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def explained(tree: Tree, key: str, **question: Any) -> Step:
     return step
 
 
-def test_every_layer_level_and_path_is_told_with_what_it_gave(make_tree: MakeTree) -> None:
+def test_explanation_lists_each_layer_level_and_path(make_tree: MakeTree) -> None:
     tree = make_tree({"data/common.yaml": "a: 'role %{facts.name}'\nlookup_options: {b: {merge: unique}}"})
     assert (
         str(explained(tree, "a"))
@@ -83,7 +83,7 @@ def test_merging_options_and_conversion_are_told(make_tree: MakeTree) -> None:
     assert text.endswith("Applying convert_to lookup_option with arguments [Array, true]")
 
 
-def test_what_was_not_found_is_told_with_the_reason(make_tree: MakeTree) -> None:
+def test_explanation_gives_the_reason_of_a_miss(make_tree: MakeTree) -> None:
     tree = make_tree({"data/common.yaml": "a: {b: 1}", "modules/m/x": ""})
     assert '  Sub key: "c"\n    No such key: "c"' in str(explained(tree, "a.c"))
     assert '  Module "zz" not found' in str(explained(tree, "zz::a"))
@@ -116,7 +116,7 @@ def test_the_same_is_given_as_data(make_tree: MakeTree) -> None:
     assert step.holders() == [("common", "/env/data/common.yaml")]
 
 
-def test_a_key_that_its_options_make_sensitive_is_masked_in_all_of_it(make_tree: MakeTree) -> None:
+def test_sensitive_key_is_masked_in_the_whole_explanation(make_tree: MakeTree) -> None:
     text = """
         lookup_options: {p: {convert_to: Sensitive}}
         p: "hunter2 %{lookup('q')}"

@@ -48,7 +48,7 @@ def test_a_number_with_something_below_it_cannot_be_a_root() -> None:
 @pytest.mark.parametrize(
     ("text", "module"), [("a", None), ("mod::x", "mod"), ("mod::sub::x.y", "mod"), ("::mod::x", "::mod::x")]
 )
-def test_the_module_is_what_stands_before_the_first_colons(text: str, module: str | None) -> None:
+def test_module_is_the_part_before_the_first_colons(text: str, module: str | None) -> None:
     assert explain.parse(text).module == module
 
 
@@ -96,7 +96,7 @@ def test_digging(path: tuple[str | int, ...], value: Any) -> None:
         ([1], "Array"),
     ],
 )
-def test_digging_into_what_has_no_keys_is_an_error(value: Any, name: str) -> None:
+def test_digging_into_a_scalar_is_an_error(value: Any, name: str) -> None:
     with pytest.raises(LookupFailure) as caught:
         explain.dig("k.x", ("x",), value, SILENT)
     assert str(caught.value) == (

@@ -13,8 +13,8 @@ from hiera.values.secrets import Decrypted, Secret
 
 
 def converted(kind: str, *arguments: Any) -> Any:
-    value, *rest = arguments
-    return convert.converted("k", value, [kind, *rest])
+    value, *remainder = arguments
+    return convert.converted("k", value, [kind, *remainder])
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,7 @@ def test_a_value_is_converted_as_puppet_converts_it(arguments: tuple[Any, ...], 
         (("Timespan", "1:30"), "Unable to parse '1:30' using any of the formats"),
     ],
 )
-def test_what_cannot_be_converted_is_an_error_in_puppets_words(
-    arguments: tuple[Any, ...], message: str
-) -> None:
+def test_conversion_errors_use_the_words_of_puppet(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(LookupFailure) as caught:
         converted(*arguments)
     assert str(caught.value).startswith("k: The convert_to lookup_option for key 'k' raised error: ")
@@ -118,7 +116,7 @@ def test_a_sensitive_value_is_masked_and_can_be_revealed() -> None:
     assert secret.reveal() == {"password": "hunter2"}
 
 
-def test_what_was_decrypted_stays_a_secret_and_is_in_no_message() -> None:
+def test_decrypted_value_stays_secret_in_messages() -> None:
     number = converted("Integer", Decrypted("42"))
     assert isinstance(number, Decrypted)
     assert number.reveal() == 42
@@ -167,7 +165,7 @@ NO_TYPES = (
 
 
 @pytest.mark.parametrize("text", NO_TYPES)
-def test_what_is_no_type_is_refused(text: str) -> None:
+def test_unknown_types_are_refused(text: str) -> None:
     with pytest.raises(HieraError):
         types.parse(text)
 

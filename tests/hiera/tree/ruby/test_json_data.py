@@ -20,7 +20,7 @@ from hiera.tree import backends
         ("null", None),
     ],
 )
-def test_what_ruby_accepts(text: str, value: Any) -> None:
+def test_ruby_accepts_this_json(text: str, value: Any) -> None:
     assert backends.load_json(text.encode(), "x.json") == value
 
 
@@ -39,7 +39,7 @@ def test_what_ruby_accepts(text: str, value: Any) -> None:
         ("\N{LATIN SMALL LETTER E WITH ACUTE}", "Expecting value"),
     ],
 )
-def test_what_ruby_refuses(text: str, message: str) -> None:
+def test_ruby_refuses_this_json(text: str, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         backends.load_json(text.encode(), "x.json")
     assert str(caught.value).startswith("Unable to parse (x.json): ")

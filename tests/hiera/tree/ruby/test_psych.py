@@ -65,7 +65,7 @@ def test_a_plain_scalar_has_the_type_that_psych_gives_it(text: str, value: Any) 
 
 
 @pytest.mark.parametrize("text", ["2024-01-02", "2024-1-2", "2024-01-02 03:04:05", "2024-01-02T03:04:05Z"])
-def test_a_date_makes_the_whole_text_unreadable_and_the_message_says_where(text: str) -> None:
+def test_date_makes_the_text_unreadable_with_location(text: str) -> None:
     with pytest.raises(DocumentError) as caught:
         psych.load(f"a: 1\nb: {text}\n".encode(), "x.yaml")
     assert "Unable to parse (x.yaml): Tried to load unspecified class: " in str(caught.value)
@@ -121,7 +121,7 @@ def test_keys_that_python_would_confuse_are_kept_apart() -> None:
         (b"a: " + b"9" * 5000, "a number has 5000 digits"),
     ],
 )
-def test_what_cannot_be_read_is_an_error_with_file_line_and_column(text: bytes, message: str) -> None:
+def test_unreadable_yaml_is_an_error_with_location(text: bytes, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         psych.load(text, "data/x.yaml")
     assert str(caught.value).startswith("Unable to parse (data/x.yaml): ")

@@ -47,7 +47,7 @@ def test_to_s(value: Any, text: str) -> None:
     assert ruby.to_s(value) == text
 
 
-def test_uniq_keeps_apart_what_ruby_keeps_apart() -> None:
+def test_uniq_separates_values_like_ruby() -> None:
     values = [1, 1.0, True, "1", 1, None, {"a": 1, "b": 2}, {"b": 2, "a": 1}, [1], [1.0], Decrypted("1")]
     assert ruby.unique(values) == [1, 1.0, True, "1", None, {"a": 1, "b": 2}, [1], [1.0]]
 

@@ -195,7 +195,7 @@ FINE = {
 
 
 @pytest.mark.parametrize("manifest", FINE.values(), ids=FINE)
-def test_what_works_is_no_finding(
+def test_valid_bundles_have_no_finding(
     execute: Execute, write: Callable[[dict[str, str]], None], manifest: str
 ) -> None:
     write({"manifest.yaml": manifest})
@@ -222,7 +222,7 @@ SUSPICIOUS = {
 
 
 @pytest.mark.parametrize(("manifest", "words"), SUSPICIOUS.values(), ids=SUSPICIOUS)
-def test_what_is_suspicious_is_a_warning(
+def test_suspicious_constructs_are_warnings(
     execute: Execute, write: Callable[[dict[str, str]], None], manifest: str, words: str
 ) -> None:
     write({"manifest.yaml": manifest})
@@ -266,7 +266,7 @@ def test_a_manifest_that_is_no_yaml_is_refused_in_words(
     assert (status, "[invalid-document]" in output, "bug in Puller" in output) == (1, True, False), output
 
 
-def test_a_reference_that_only_another_bundle_can_make_good_is_warned_of_when_it_is_packed(
+def test_reference_to_another_bundle_is_a_warning_when_packed(
     execute: Execute, write: Callable[[dict[str, str]], None]
 ) -> None:
     manifest = FILE.replace("PROPERTIES", "content: a, require: [package#ngnix, package#tcpdump]")
@@ -287,9 +287,7 @@ def test_the_notation_of_another_tool_is_warned_of_in_templates(
     assert "web/app.j2:1:17: warning: ${data.port} is ordinary text" in output
 
 
-def test_a_fact_that_is_nearly_one_of_puller_s_is_a_warning(
-    execute: Execute, write: Callable[[dict[str, str]], None]
-) -> None:
+def test_misspelt_puller_fact_is_a_warning(execute: Execute, write: Callable[[dict[str, str]], None]) -> None:
     write({"manifest.yaml": EXEC.replace("COMMAND", '"echo {{ facts.networkin.fqdn }}"')})
     output = execute("lint", "web", "--no-system-facts", "-v")[1]
     assert "did you mean 'networking'?) [misspelt-fact]" in output
@@ -305,7 +303,7 @@ def test_an_archive_is_linted_as_its_directory_is(
     assert (status, "app.j2:2:9: error: data has no 'prt' on any host" in output) == (1, True), output
 
 
-def test_beside_a_manifest_that_is_one_file_nothing_is_its_own(
+def test_single_file_manifest_owns_no_neighbours(
     execute: Execute, write: Callable[[dict[str, str]], None], tmp_path: Path
 ) -> None:
     write({"motd.yaml": FILE.replace("PROPERTIES", 'content: "{{ data.text }}"'), "other": "x\n"})

@@ -114,7 +114,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("case", MISSING.values(), ids=MISSING)
-def test_what_is_asked_for_by_a_constant_path_must_be_there(execute: Execute, root: Path, case: Case) -> None:
+def test_constant_paths_must_exist(execute: Execute, root: Path, case: Case) -> None:
     files, words = case
     write(files, root)
     status, output = execute("lint", "web")
@@ -122,7 +122,9 @@ def test_what_is_asked_for_by_a_constant_path_must_be_there(execute: Execute, ro
 
 
 @pytest.mark.parametrize("files", FINE.values(), ids=FINE)
-def test_what_is_there_or_may_be_is_no_finding(execute: Execute, root: Path, files: dict[str, str]) -> None:
+def test_existing_and_possible_paths_are_no_finding(
+    execute: Execute, root: Path, files: dict[str, str]
+) -> None:
     write(files, root)
     status, output = execute("lint", "web", "--strict")
     assert (status, output.count("\n")) == (0, 1), output
@@ -147,15 +149,15 @@ def test_a_file_of_hiera_that_no_level_can_lead_to_is_a_warning(execute: Execute
     data = {f"data/{name}": "a: 1\n" for name in names}
     write({"manifest.yaml": CONTENT.replace("CONTENT", "{{ data.a }}"), "hiera.yaml": LEVELS, **data}, root)
     status, output = execute("lint", "web")
-    what = "warning: no level of the Hiera tree can lead to this file [unused-file]"
-    found = [line for line in output.splitlines() if "unused-file" in line]
-    assert (status, found) == (0, [f"web/data/comon.yaml: {what}", f"web/data/node/x.yaml: {what}"])
+    detail = "warning: no level of the Hiera tree can lead to this file [unused-file]"
+    results = [line for line in output.splitlines() if "unused-file" in line]
+    assert (status, results) == (0, [f"web/data/comon.yaml: {detail}", f"web/data/node/x.yaml: {detail}"])
 
 
 # -- files that cannot be packed ------------------------------------------------------------------
 
 
-def test_what_cannot_be_packed_is_an_error(execute: Execute, root: Path) -> None:
+def test_unpackable_files_are_errors(execute: Execute, root: Path) -> None:
     manifest = TEMPLATE.replace("template: NAME", "source: a")
     write({"manifest.yaml": manifest, "b": "x\n", ".git/config": "x\n"}, root)
     (root / "web/a").symlink_to("b")
@@ -164,10 +166,10 @@ def test_what_cannot_be_packed_is_an_error(execute: Execute, root: Path) -> None
     (root / "web/.git/link").symlink_to("nowhere")
     os.mkfifo(root / "web/pipe")
     status, output = execute("lint", "web")
-    wanted = "expected a regular file or a directory [unpackable-file]"
+    expected = "expected a regular file or a directory [unpackable-file]"
     assert status == 1
-    assert f"web/a: error: is a symbolic link, {wanted}" in output
-    assert f"web/pipe: error: is a FIFO, {wanted}" in output
+    assert f"web/a: error: is a symbolic link, {expected}" in output
+    assert f"web/pipe: error: is a FIFO, {expected}" in output
     assert ".git" not in output
 
 

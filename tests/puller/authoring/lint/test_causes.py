@@ -39,17 +39,19 @@ def test_misspelt_name_is_reported_without_its_failing_resource(tmp_path: Path) 
     ]
 
 
-def test_two_mistakes_with_the_same_word_in_one_line_are_both_shown(tmp_path: Path) -> None:
+def test_two_mistakes_with_the_same_word_are_both_shown(tmp_path: Path) -> None:
     text = """\
 data: {port: 80}
 resources: [{exec: [{a: {command: "/bin/echo {{ data.prot }}", prot: 1, returns: prot}}]}]
 """
     linted = lint(tmp_path, text)
-    assert [(str(one.rule), one.problem.property or one.problem.name) for one in linted.findings] == [
+    assert [
+        (str(finding.rule), finding.problem.property or finding.problem.name) for finding in linted.findings
+    ] == [
         ("unknown-property", "prot"),
         ("unknown-name", "prot"),
         ("invalid-value", "returns"),
-    ] or sorted(str(one.rule) for one in linted.findings) == [
+    ] or sorted(str(finding.rule) for finding in linted.findings) == [
         "invalid-value",
         "unknown-name",
         "unknown-property",

@@ -92,7 +92,7 @@ class Mutation:
 def mutations(directory: Path, seed: int) -> Iterator[Mutation]:
     """Yield all mutations of a bundle in random order."""
     chance = random.Random(seed)
-    found = []
+    results = []
     for file in sorted(
         path for path in directory.rglob("*") if path.is_file() and "expected" not in path.parts
     ):
@@ -101,13 +101,13 @@ def mutations(directory: Path, seed: int) -> Iterator[Mutation]:
             bare = text[: expression.start()] + _QUOTED.sub(
                 lambda quoted: " " * len(quoted[0]), expression[0]
             )
-            found += [
+            results += [
                 (file, text, match)
                 for match in _NAME.finditer(bare, expression.start())
                 if match[0] not in _WORDS and not text.endswith(_UNKNOWN, 0, match.start())
             ]
-    chance.shuffle(found)
-    for file, text, match in found:
+    chance.shuffle(results)
+    for file, text, match in results:
         yield Mutation(file, text, match, chance)
 
 
@@ -118,7 +118,9 @@ def failures(directory: Path, facts: dict[str, Any]) -> set[str]:
     except (HieraError, PullerError) as error:
         return {str(error)}
     return {
-        f"{one.reference}: {one.failure}" for one in resolution.resources if one.failure and not one.unmanaged
+        f"{resource.reference}: {resource.failure}"
+        for resource in resolution.resources
+        if resource.failure and not resource.unmanaged
     }
 
 
@@ -134,7 +136,9 @@ def copied(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
 def test_an_example_has_no_wrong_name(bundle: Path) -> None:
-    assert [str(one) for one in findings(ROOT / bundle) if one.severity is not Severity.UNCHECKED] == []
+    assert [
+        str(finding) for finding in findings(ROOT / bundle) if finding.severity is not Severity.UNCHECKED
+    ] == []
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
@@ -143,22 +147,22 @@ def test_a_misspelt_name_that_fails_on_a_host_is_found(bundle: Path, copied: Pat
     directory = copied / bundle
     before = [failures(directory, facts) for facts in MACHINES]
     said_before = findings(directory)
-    missed, found = [], 0
+    missed, result = [], 0
     for mutation in mutations(directory, SEED):
         original = mutation.file.read_text()
         mutation.file.write_text(mutation.text)
         after = [failures(directory, facts) for facts in MACHINES]
         if any(new - old for old, new in zip(before, after, strict=True)):
-            said = findings(directory) - said_before
-            found += 1
+            output = findings(directory) - said_before
+            result += 1
             # If a mutation renames a definition, lint reports its uses as unknown.
             if not any(
-                mutation.misspelt in one.message or repr(mutation.word) in one.message for one in said
+                mutation.misspelt in item.message or repr(mutation.word) in item.message for item in output
             ):
                 new = next(iter(after[0] - before[0] or after[1] - before[1]))
-                missed.append(f"{mutation}: {[*map(str, said)]} {new[:300]}")
+                missed.append(f"{mutation}: {[*map(str, output)]} {new[:300]}")
         mutation.file.write_text(original)
-        if found == EACH:
+        if result == EACH:
             break
     assert missed == [], "\n".join(missed)
 
@@ -184,7 +188,7 @@ def dropped(directory: Path, seed: int) -> Iterator[tuple[Path, str | None]]:
     places = []
     for file, _ in [*removed(directory), (directory / MANIFEST, None)]:
         text = file.read_text()
-        places += [(file, text, found.start()) for found in _DROPPED.finditer(text)]
+        places += [(file, text, match.start()) for match in _DROPPED.finditer(text)]
     chance.shuffle(places)
     for file, text, at in places:
         yield file, text[:at] + text[at + 1 :]
@@ -193,28 +197,28 @@ def dropped(directory: Path, seed: int) -> Iterator[tuple[Path, str | None]]:
 def linted(directory: Path, facts: dict[str, Any]) -> set[str]:
     """Return lint's errors and its warnings of failing resources."""
     source = ManifestSource(directory / MANIFEST, MANIFEST)
-    said = lint_bundle(source, Inputs(facts, {})).findings
-    return {str(one) for one in said if one.severity is Severity.ERROR or one.rule == "resource-fails"}
+    output = lint_bundle(source, Inputs(facts, {})).findings
+    return {str(item) for item in output if item.severity is Severity.ERROR or item.rule == "resource-fails"}
 
 
 @pytest.mark.parametrize("kind", ["a file removed", "a quote or bracket dropped"])
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
 @pytest.mark.representatives(4)
-def test_what_breaks_an_example_on_a_host_is_found(bundle: Path, kind: str, copied: Path) -> None:
+def test_mutations_that_break_a_host_are_found(bundle: Path, kind: str, copied: Path) -> None:
     directory = copied / bundle
     before = [failures(directory, facts) for facts in MACHINES]
     passed = [linted(directory, facts) for facts in MACHINES]
-    missed, found = [], 0
+    missed, result = [], 0
     for file, text in [*removed(directory)] if "removed" in kind else dropped(directory, SEED):
         original = file.read_bytes()
         file.unlink() if text is None else file.write_text(text)
-        for facts, old, said in zip(MACHINES, before, passed, strict=True):
+        for facts, old, output in zip(MACHINES, before, passed, strict=True):
             if new := failures(directory, facts) - old:
-                found += 1
-                if not linted(directory, facts) - said:
+                result += 1
+                if not linted(directory, facts) - output:
                     missed.append(f"{file.relative_to(copied)}: {min(new)[:300]}")
         file.write_bytes(original)
-        if found >= EACH:
+        if result >= EACH:
             break
     assert missed == [], "\n".join(missed)
 
@@ -227,16 +231,16 @@ _LETTERS = re.compile(r"[A-Za-z_]{3,}")
 def misspelt_leaves(directory: Path, seed: int) -> Iterator[tuple[Path, str]]:
     """Yield the YAML files of a bundle, each with a letter of one scalar missing, in random order."""
     chance = random.Random(seed)
-    found = []
+    results = []
     for file, _ in [*removed(directory), (directory / MANIFEST, None)]:
         if file.suffix in (".yaml", ".yml"):
             text = file.read_text()
             for start, end in scalars(text):
                 if words := [*_LETTERS.finditer(text, start, end)]:
                     at = chance.randrange((word := chance.choice(words)).start() + 1, word.end())
-                    found.append((file, text[:at] + text[at + 1 :]))
-    chance.shuffle(found)
-    yield from found
+                    results.append((file, text[:at] + text[at + 1 :]))
+    chance.shuffle(results)
+    yield from results
 
 
 def scalars(text: str) -> Iterator[tuple[int, int]]:
@@ -255,16 +259,16 @@ def test_a_misspelt_leaf_that_fails_on_a_host_is_found(bundle: Path, copied: Pat
     directory = copied / bundle
     before = [failures(directory, facts) for facts in MACHINES]
     passed = [linted(directory, facts) for facts in MACHINES]
-    missed, found = [], 0
+    missed, result = [], 0
     for file, text in misspelt_leaves(directory, SEED):
         original = file.read_bytes()
         file.write_text(text)
-        for facts, old, said in zip(MACHINES, before, passed, strict=True):
+        for facts, old, output in zip(MACHINES, before, passed, strict=True):
             if new := failures(directory, facts) - old:
-                found += 1
-                if not linted(directory, facts) - said:
+                result += 1
+                if not linted(directory, facts) - output:
                     missed.append(f"{file.relative_to(copied)}: {min(new)[:300]}")
         file.write_bytes(original)
-        if found >= LEAVES:
+        if result >= LEAVES:
             break
     assert missed == [], "\n".join(missed)

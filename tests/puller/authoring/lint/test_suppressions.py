@@ -17,7 +17,7 @@ RULE = "unused-data"
 
 def left(bundle: Path, *findings: Finding) -> list[str]:
     subject = Subject(bundle, "web", Inputs({}, {}), None, (), "web/manifest.yaml")
-    return [str(found) for found in Suppressions.of(subject).applied(findings)]
+    return [str(match) for match in Suppressions.of(subject).applied(findings)]
 
 
 def warning(file: str, line: int, rule: str = RULE, severity: Severity = Severity.WARNING) -> Finding:
@@ -36,9 +36,7 @@ def warning(file: str, line: int, rule: str = RULE, severity: Severity = Severit
         ("a.conf.jet", "{* puller-lint: disable=unused-data, shell-syntax *}"),
     ],
 )
-def test_a_comment_counts_for_its_own_line_and_alone_for_the_next(
-    tmp_path: Path, name: str, comment: str
-) -> None:
+def test_comment_suppresses_its_line_or_the_next(tmp_path: Path, name: str, comment: str) -> None:
     file = tmp_path / name
     file.write_text(f"one\n{comment}\nthree\nfour\n")
     assert left(tmp_path, warning(name, 2), warning(name, 3)) == []
@@ -48,7 +46,7 @@ def test_a_comment_counts_for_its_own_line_and_alone_for_the_next(
     assert len(left(tmp_path, warning(name, 2), warning("other", 1))) == 2
 
 
-def test_comments_above_each_other_count_for_what_is_below(tmp_path: Path) -> None:
+def test_stacked_comments_apply_to_the_line_below(tmp_path: Path) -> None:
     lines = [f"# puller-lint: disable={rule}\n" for rule in (RULE, "annotation")]
     (tmp_path / "manifest.yaml").write_text("".join([*lines, "port: 1\n"]))
     assert left(tmp_path, warning("manifest.yaml", 3), warning("manifest.yaml", 3, "annotation")) == []
@@ -71,12 +69,12 @@ def test_an_error_stays_and_the_comment_is_told(tmp_path: Path) -> None:
         ("disable=suppression", "suppression cannot be switched off: only warnings can"),
     ],
 )
-def test_what_cannot_be_meant_is_told(tmp_path: Path, comment: str, said: str) -> None:
+def test_meaningless_suppressions_are_reported(tmp_path: Path, comment: str, said: str) -> None:
     (tmp_path / "manifest.yaml").write_text(f"# puller-lint: {comment}\na: 1\n")
     assert left(tmp_path) == [f"web/manifest.yaml:1:1: warning: {said} [suppression]"]
 
 
-def test_the_file_switches_rules_off_for_the_bundle_or_for_some_files(tmp_path: Path) -> None:
+def test_configuration_disables_rules_for_bundle_or_files(tmp_path: Path) -> None:
     (tmp_path / ".puller-lint.yaml").write_text(
         'disable: [annotation]\nfiles: {"templates/*": [unused-data], "*.sh": [shell-syntax]}\n'
     )
@@ -86,7 +84,7 @@ def test_the_file_switches_rules_off_for_the_bundle_or_for_some_files(tmp_path: 
         warning("files/a.sh", 7, "shell-syntax"),
     ]
     stay = [warning("manifest.yaml", 1), warning("templates/a.j2", 1, "shell-syntax")]
-    assert left(tmp_path, *gone, *stay) == [str(one) for one in stay]
+    assert left(tmp_path, *gone, *stay) == [str(item) for item in stay]
 
 
 @pytest.mark.parametrize(
@@ -103,10 +101,10 @@ def test_the_file_switches_rules_off_for_the_bundle_or_for_some_files(tmp_path: 
 )
 def test_a_file_that_cannot_be_meant_is_told(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / ".puller-lint.yaml").write_text(text)
-    (told,) = left(tmp_path)
-    assert said in told
-    assert told.startswith("web/.puller-lint.yaml:")
-    assert told.endswith("[suppression]")
+    (reported,) = left(tmp_path)
+    assert said in reported
+    assert reported.startswith("web/.puller-lint.yaml:")
+    assert reported.endswith("[suppression]")
 
 
 def test_files_that_are_no_text_are_passed_over(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_another_order_and_other_lines_are_no_change() -> None:
     assert changes([a, b], [file("/b", "b", where="x:9"), file("/a", "a", where="y:7")]) == []
 
 
-def test_what_comes_and_goes_is_told() -> None:
+def test_added_and_removed_resources_are_shown() -> None:
     assert kinds([file("/a")], [file("/b")]) == {"file#/b": Kind.ADDED, "file#/a": Kind.REMOVED}
 
 
@@ -60,24 +60,24 @@ def test_what_comes_and_goes_is_told() -> None:
     ("removed", "why"),
     [({"removed": "absent"}, "what Puller has made of it is taken away"), ({}, "is left as it is")],
 )
-def test_what_is_removed_says_what_becomes_of_it(removed: dict[str, str], why: str) -> None:
+def test_removed_resource_states_its_fate(removed: dict[str, str], why: str) -> None:
     (change,) = changes([file("/a", properties=removed)], [])
     assert change.why == why
 
 
 def test_properties_are_told_with_both_values() -> None:
     (change,) = changes([file("/a", properties={"mode": "0644"})], [file("/a", properties={"mode": "0600"})])
-    (found,) = change.differences
-    assert (found.property, found.current, found.desired) == ("mode", "0644", "0600")
+    (result,) = change.differences
+    assert (result.property, result.current, result.desired) == ("mode", "0644", "0600")
 
 
 def test_a_number_is_not_a_truth() -> None:
     (change,) = changes([one("x#a", properties={"n": 1})], [one("x#a", properties={"n": True})])
-    (found,) = change.differences
-    assert (found.current, found.desired) == ("1", "true")
+    (result,) = change.differences
+    assert (result.current, result.desired) == ("1", "true")
 
 
-def test_files_of_a_tree_are_told_one_by_one() -> None:
+def test_files_of_a_tree_are_listed() -> None:
     old = one(
         "scaffold#/s", contents={"/s/a": content("a\n"), "/s/b": content("b\n"), "/s/same": content("=")}
     )
@@ -85,7 +85,7 @@ def test_files_of_a_tree_are_told_one_by_one() -> None:
         "scaffold#/s", contents={"/s/a": content("A\n"), "/s/c": content("c\n"), "/s/same": content("=")}
     )
     (change,) = changes([old], [new])
-    assert {found.path: found.kind for found in change.differences} == {
+    assert {difference.path: difference.kind for difference in change.differences} == {
         "/s/a": DifferenceKind.CHANGED,
         "/s/b": DifferenceKind.REMOVED,
         "/s/c": DifferenceKind.ADDED,
@@ -93,7 +93,7 @@ def test_files_of_a_tree_are_told_one_by_one() -> None:
     assert "-a\n+A\n" in change.differences[0].diff
 
 
-def test_what_is_no_text_is_told_by_its_size() -> None:
+def test_binary_content_is_shown_by_size() -> None:
     old, new = (one("file#/a", contents={"/a": ResolvedContent(n, b"%d" % n)}) for n in (1, 2))
     (change,) = changes([old], [new])
     assert [*map(str, change.differences)] == ["content: 1 bytes → 2 bytes"]
@@ -131,7 +131,7 @@ def test_conditions_that_turn_are_told() -> None:
     assert kinds([], [off]) == {}
 
 
-def test_what_was_not_managed_and_is_taken_away_is_told() -> None:
+def test_unmanaged_objects_that_are_removed_are_shown() -> None:
     off = file("/a", unmanaged="control: if x is false", properties={"removed": "absent"})
     assert kinds([off], []) == {"file#/a": Kind.REMOVED}
 
@@ -171,7 +171,7 @@ def refreshed(
     }
 
 
-def test_what_subscribes_restarts_and_so_on_from_there() -> None:
+def test_subscribers_are_refreshed_transitively() -> None:
     script = one("exec#load", refreshed_by=("file#/a",))
     service = one("service#s", refreshed_by=("exec#load",))
     assert refreshed(script, service) == {
@@ -196,7 +196,7 @@ def test_a_subscription_counts_more_than_a_reload() -> None:
         {"failure": "no"},
     ],
 )
-def test_what_does_not_run_is_not_restarted(more: dict[str, Any]) -> None:
+def test_skipped_service_is_not_restarted(more: dict[str, Any]) -> None:
     assert refreshed(one("service#s", refreshed_by=("file#/a",), **more)) == {}
 
 
@@ -208,15 +208,15 @@ def test_files_that_subscribe_are_not_refreshed() -> None:
 def test_a_change_of_how_a_resource_is_treated_refreshes_nothing(name: str) -> None:
     service = one("service#s", refreshed_by=("file#/b",))
     old, new = file("/b"), file("/b", properties={name: "x"})
-    found = changes([old, service], [new, service])
-    assert [change.reference for change in found] == ["file#/b"]
+    result = changes([old, service], [new, service])
+    assert [change.reference for change in result] == ["file#/b"]
 
 
-def test_what_requires_something_that_fails_is_skipped_and_all_that_requires_it() -> None:
+def test_dependents_of_a_failure_are_skipped_transitively() -> None:
     app, last = one("service#app", requires=("file#/a",)), one("exec#x", requires=("service#app",))
     broken = one("file#/a", failure="no")
-    found = compared([file("/a"), app, last], [broken, app, last])
-    assert [(c.reference, c.kind, c.because) for c in found.changes] == [
+    result = compared([file("/a"), app, last], [broken, app, last])
+    assert [(c.reference, c.kind, c.because) for c in result.changes] == [
         ("file#/a", Kind.FAILS, ()),
         ("service#app", Kind.SKIPPED, ("file#/a",)),
         ("exec#x", Kind.SKIPPED, ("service#app",)),
@@ -231,8 +231,8 @@ def test_what_requires_something_that_fails_is_skipped_and_all_that_requires_it(
 
 def test_a_resource_that_is_new_and_skipped_fails_the_release() -> None:
     broken = one("file#/a", failure="no")
-    found = compared([broken], [broken, one("service#app", requires=("file#/a",))])
-    assert (found.fails, [change.kind for change in found.changes]) == (True, [Kind.SKIPPED])
+    result = compared([broken], [broken, one("service#app", requires=("file#/a",))])
+    assert (result.fails, [change.kind for change in result.changes]) == (True, [Kind.SKIPPED])
 
 
 def test_a_requirement_that_is_known_by_another_name_skips_too() -> None:
@@ -241,15 +241,15 @@ def test_a_requirement_that_is_known_by_another_name_skips_too() -> None:
     assert kinds([file("/a"), app], [broken, app])["service#app"] is Kind.SKIPPED
 
 
-def test_a_failure_that_an_earlier_resource_may_mend_skips_nothing() -> None:
+def test_repairable_failure_skips_nothing() -> None:
     late, app = one("file#/a", failure="not yet", is_late=True), one("service#app", requires=("file#/a",))
-    found = compared([file("/a"), app], [late, app])
-    assert [(change.reference, change.kind) for change in found.changes] == [("file#/a", Kind.LATE)]
-    assert not found.fails, "as in a test of a bundle, it may well be there by then"
+    result = compared([file("/a"), app], [late, app])
+    assert [(change.reference, change.kind) for change in result.changes] == [("file#/a", Kind.LATE)]
+    assert not result.fails, "as in a test of a bundle, it may well be there by then"
     assert [change.kind for change in compared([late], [late]).still_failing] == [Kind.LATE]
 
 
-def test_what_is_skipped_is_not_refreshed_and_refreshes_nothing() -> None:
+def test_skipped_resource_refreshes_nothing() -> None:
     def side(text: str) -> list[ResolvedResource]:
         return [
             one("file#/broken", failure="no"),
@@ -260,7 +260,7 @@ def test_what_is_skipped_is_not_refreshed_and_refreshes_nothing() -> None:
     assert kinds(side("1"), side("2")) == {"file#/a": Kind.CHANGED}
 
 
-def test_two_resources_of_one_name_are_compared_each_with_its_like() -> None:
+def test_resources_with_equal_names_are_compared_in_pairs() -> None:
     """The resources come from a child manifest that is applied twice."""
     first, second, other = (one("apply#kid.yaml", properties={"n": n}) for n in (1, 2, 3))
     assert kinds([first, second], [first, second]) == {}
@@ -273,6 +273,6 @@ def test_how_a_bundle_is_applied_is_a_change_of_the_bundle() -> None:
     new = Resolution((), {}, settings={"give_up_after": 2, "fail_on_error": True})
     (change,) = compare(old, new).changes
     assert (change.reference, change.kind) == ("the bundle", Kind.CHANGED)
-    (found,) = change.differences
-    assert (found.property, found.desired, found.kind) == ("fail_on_error", "true", DifferenceKind.ADDED)
+    (result,) = change.differences
+    assert (result.property, result.desired, result.kind) == ("fail_on_error", "true", DifferenceKind.ADDED)
     assert compare(new, new).changes == ()

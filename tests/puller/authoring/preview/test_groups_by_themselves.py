@@ -72,10 +72,10 @@ def plain(comparison: Comparison) -> list[Any]:
             msgspec.structs.replace(change, differences=()),
             [
                 (
-                    msgspec.structs.replace(one, diff=""),
-                    [line for line in one.diff.splitlines() if line[:1] in "+-"],
+                    msgspec.structs.replace(difference, diff=""),
+                    [line for line in difference.diff.splitlines() if line[:1] in "+-"],
                 )
-                for one in change.differences
+                for difference in change.differences
             ],
         )
         for change in comparison.changes
@@ -84,17 +84,17 @@ def plain(comparison: Comparison) -> list[Any]:
 
 @pytest.mark.parametrize("broken", ["{{ facts.ip }}", "x"])
 @pytest.mark.hypothesis
-def test_each_machine_of_a_fleet_is_told_what_is_true_of_it_alone(tmp_path: Path, broken: str) -> None:
+def test_each_machine_of_a_fleet_gets_its_own_result(tmp_path: Path, broken: str) -> None:
     old, new = side(tmp_path / "old", 1, "x"), side(tmp_path / "new", 2, broken)
 
     @settings(deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(FACTS, min_size=1, max_size=8))
     def check(fleet: list[dict[str, Any]]) -> None:
         machines = [Machine(f"m{number}", described(facts)) for number, facts in enumerate(fleet)]
-        found = preview(Shared(old), Shared(new), machines)
+        result = preview(Shared(old), Shared(new), machines)
         alone = {machine.name: plain(compare(old(machine), new(machine))) for machine in machines}
-        assert told(found) == alone
-        groups = [alone[group.machines[0]] for group in found.groups]
+        assert told(result) == alone
+        groups = [alone[group.machines[0]] for group in result.groups]
         assert all(groups.count(one) == 1 for one in groups), "equal changes in two groups"
 
     check()

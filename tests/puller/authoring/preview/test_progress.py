@@ -27,7 +27,7 @@ def test_machines_are_counted_on_a_terminal_and_the_line_goes(
     assert terminal.getvalue() == "\r\x1b[Kmachine 1\r\x1b[Kmachine 2\r\x1b[K"
 
 
-def test_nothing_is_written_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_silent_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
     monkeypatch.setattr(preview, "_SECONDS", 0)

@@ -125,7 +125,7 @@ BUNDLES: dict[str, tuple[str, dict[str, str]]] = {
 @pytest.mark.parametrize("name", list(BUNDLES))
 @pytest.mark.hypothesis
 @pytest.mark.representatives(6)
-def test_what_is_shared_is_what_each_machine_has_by_itself(tmp_path: Path, name: str) -> None:
+def test_shared_results_equal_separate_results(tmp_path: Path, name: str) -> None:
     by_itself = resolver(tmp_path / "b", *BUNDLES[name])
 
     @settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -139,7 +139,7 @@ def test_what_is_shared_is_what_each_machine_has_by_itself(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("name", [name for name in BUNDLES if name not in READ_ALL])
-def test_machines_that_differ_in_what_nothing_reads_are_resolved_once(tmp_path: Path, name: str) -> None:
+def test_machines_differing_in_unread_values_are_resolved_once(tmp_path: Path, name: str) -> None:
     shared = Shared(resolver(tmp_path / "b", *BUNDLES[name]))
     for number in range(5):
         facts = {"name": number, "os": {"family": "Debian"}, "extra": "x", "list": ["a"]}
@@ -148,9 +148,7 @@ def test_machines_that_differ_in_what_nothing_reads_are_resolved_once(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["a plain name", "control", "a tree", "c.tmpl", "e.jet", "i.tmpl", "j.jet"])
-def test_machines_that_differ_in_names_that_nothing_reads_are_resolved_once(
-    tmp_path: Path, name: str
-) -> None:
+def test_machines_differing_in_unread_names_are_resolved_once(tmp_path: Path, name: str) -> None:
     """Interfaces differ in names and thus in legacy names. Each group has values that no other group has."""
     shared = Shared(resolver(tmp_path / "b", *BUNDLES[name]))
     for number in range(5):
@@ -168,7 +166,7 @@ def test_a_bundle_that_asks_for_names_shares_nothing(tmp_path: Path) -> None:
     assert shared.resolved == 300
 
 
-def test_machines_that_share_after_many_that_do_not_are_resolved_few_times(tmp_path: Path) -> None:
+def test_similar_machines_after_many_others_are_resolved_once(tmp_path: Path) -> None:
     """The order is that of a fleet sorted by name."""
     shared = Shared(
         resolver(tmp_path / "b", of_content("{{ facts.name if facts.role == 'db' else facts.role }}"))
@@ -187,7 +185,7 @@ def test_a_copy_of_watched_facts_asks_for_all_of_them() -> None:
         assert Read(("os", "family")) in reads.questions()
 
 
-def test_bundles_that_ask_every_machine_for_something_else_keep_few_questions(tmp_path: Path) -> None:
+def test_bundles_with_distinct_reads_keep_few_cache_keys(tmp_path: Path) -> None:
     shared = Shared(resolver(tmp_path / "b", of_content("{{ lookup('facts.' ~ facts.name) }}")))
     for number in range(150):
         facts = {"name": f"n{number}", f"n{number}": number}
@@ -195,7 +193,7 @@ def test_bundles_that_ask_every_machine_for_something_else_keep_few_questions(tm
     assert shared.resolved == 150
 
 
-def test_a_list_that_is_changed_by_who_has_asked_for_it_stays_as_it_is() -> None:
+def test_list_changed_by_a_reader_stays_intact() -> None:
     facts = {"list": ["a"]}
     Watched(facts, Reads())["list"].append("b")
     assert facts == {"list": ["a"]}

@@ -99,13 +99,13 @@ def states(outcome: TrialOutcome) -> list[set[State]]:
 
 def contents(root: Path) -> dict[str, tuple[int, float, bytes]]:
     """Return all files of a tree, with modes and times."""
-    found = {}
+    result = {}
     for path in sorted(root.rglob("*")):
         status = path.lstat()
         is_file = path.is_file() and not path.is_symlink()
         data = path.read_bytes() if is_file else os.readlink(path).encode() if path.is_symlink() else b""
-        found[str(path)] = (status.st_mode, status.st_mtime, data)
-    return found
+        result[str(path)] = (status.st_mode, status.st_mtime, data)
+    return result
 
 
 def mounts() -> str:
@@ -128,7 +128,7 @@ def test_nothing_of_the_tree_and_of_this_machine_is_changed(bundle: Path, tree: 
     assert after == before
 
 
-def test_what_is_written_is_there_for_the_commands_of_the_bundle(bundle: Path, tree: Path) -> None:
+def test_written_files_exist_for_later_commands(bundle: Path, tree: Path) -> None:
     with (bundle / "manifest.yaml").open("a") as manifest:
         manifest.write(
             "  - exec:\n"
@@ -140,14 +140,14 @@ def test_what_is_written_is_there_for_the_commands_of_the_bundle(bundle: Path, t
     assert run_trial(trial_of(bundle, tree)).failures == []
 
 
-def test_what_changes_again_the_second_time_is_a_failure(bundle: Path, tree: Path) -> None:
+def test_change_in_the_second_run_is_a_failure(bundle: Path, tree: Path) -> None:
     commanded(bundle, "cat /etc/hosts")
 
     (failure,) = run_trial(trial_of(bundle, tree)).failures
     assert failure.startswith("exec#cat /etc/hosts: is not stable when it is applied a second time")
 
 
-def test_what_cannot_be_applied_is_a_failure_and_nothing_is_applied_again(bundle: Path, tree: Path) -> None:
+def test_failed_apply_is_not_repeated(bundle: Path, tree: Path) -> None:
     commanded(bundle, "cat /no/such/file")
     outcome = run_trial(trial_of(bundle, tree))
 
@@ -155,7 +155,7 @@ def test_what_cannot_be_applied_is_a_failure_and_nothing_is_applied_again(bundle
     assert outcome.second == ()
 
 
-def test_a_manifest_that_is_refused_is_one_failure(bundle: Path, tree: Path) -> None:
+def test_refused_manifest_is_a_single_failure(bundle: Path, tree: Path) -> None:
     (bundle / "manifest.yaml").write_text("resources: [{fle: [/etc/x: {}]}]\n")
 
     (failure,) = run_trial(trial_of(bundle, tree)).failures
@@ -174,7 +174,7 @@ def test_a_manifest_that_is_refused_is_one_failure(bundle: Path, tree: Path) -> 
     ],
 )
 @pytest.mark.representatives(3)
-def test_neither_the_kernel_nor_files_outside_can_be_changed_or_read(
+def test_kernel_and_outside_files_are_inaccessible(
     bundle: Path, tree: Path, tmp_path: Path, command: str
 ) -> None:
     outside = tmp_path / "outside"
@@ -215,9 +215,7 @@ SAME = "read v < {0}; echo $v > {0}"
     ],
 )
 @pytest.mark.representatives(5)
-def test_a_command_that_mounts_reaches_no_setting_and_no_device_of_this_machine(
-    bundle: Path, tree: Path, command: str
-) -> None:
+def test_mounting_command_reaches_no_device_or_setting(bundle: Path, tree: Path, command: str) -> None:
     for program in ("mount", "umount", "unshare"):
         install(program, tree)
     commanded(bundle, command.format(bundle=bundle))
@@ -239,9 +237,7 @@ def test_a_command_that_mounts_reaches_no_setting_and_no_device_of_this_machine(
     ],
 )
 @pytest.mark.representatives(3)
-def test_a_command_may_do_in_a_trial_what_root_does_with_mounts_owners_and_names(
-    bundle: Path, tree: Path, command: str
-) -> None:
+def test_command_in_a_trial_has_roots_file_privileges(bundle: Path, tree: Path, command: str) -> None:
     for program in ("mount", "umount", "chown", "chmod", "hostname", "setpriv", "id"):
         install(program, tree)
     with (tree / "etc/passwd").open("a") as accounts:
@@ -300,9 +296,7 @@ def test_no_secret_of_the_bundle_is_in_the_outcome(bundle: Path, tree: Path) -> 
 
 @pytest.mark.parametrize("printed", ["$PW", "{{ data.password }}", "{{ data.password | b64encode }}"])
 @pytest.mark.representatives(1)
-def test_no_secret_that_a_failing_command_prints_is_in_the_outcome(
-    bundle: Path, tree: Path, printed: str
-) -> None:
+def test_secret_output_of_a_failing_command_is_masked(bundle: Path, tree: Path, printed: str) -> None:
     (bundle / "manifest.yaml").write_text(
         "data:\n  # @sensitive\n  password: c4n4ry\n"
         "resources:\n  - exec:\n      - tell:\n"
@@ -390,7 +384,7 @@ def test_nothing_outlasts_the_process_that_makes_a_trial(
         ("/", "/: is the root of this machine, expected the tree of another system for --apply"),
     ],
 )
-def test_what_is_no_tree_is_refused(bundle: Path, tree: str, sentence: str) -> None:
+def test_invalid_tree_is_refused(bundle: Path, tree: str, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
         run_trial(trial_of(bundle, Path(tree)))
     assert str(caught.value) == sentence

@@ -30,17 +30,17 @@ def source(place: Path) -> Iterator[DirectorySource]:
 
 def _refused(source: DirectorySource) -> dict[str, str]:
     listed = list(source.listed())
-    assert not [one for one in listed if isinstance(one, Found)]
-    return {one.path: one.why for one in listed if isinstance(one, Refused)}
+    assert not [item for item in listed if isinstance(item, Found)]
+    return {item.path: item.why for item in listed if isinstance(item, Refused)}
 
 
 def _found(source: DirectorySource) -> Found:
-    (found,) = source.listed()
-    assert isinstance(found, Found)
-    return found
+    (result,) = source.listed()
+    assert isinstance(result, Found)
+    return result
 
 
-def test_what_is_no_regular_file_is_refused_and_never_opened(source: DirectorySource, place: Path) -> None:
+def test_special_file_is_refused_and_never_opened(source: DirectorySource, place: Path) -> None:
     (place / "outside.json").write_text("{}")
     (place / _HOST / "link.json").symlink_to(place / "outside.json")
     (place / _HOST / "dangling.json").symlink_to("nowhere")
@@ -65,64 +65,60 @@ def test_a_device_is_refused(source: DirectorySource, place: Path) -> None:
     assert _refused(source) == {f"{_HOST}/device.json": "is no regular file"}
 
 
-def test_a_directory_of_a_host_is_none_through_a_link(source: DirectorySource, place: Path) -> None:
+def test_host_directory_through_a_link_is_ignored(source: DirectorySource, place: Path) -> None:
     (place / _HOST / "a.json").write_text("{}")
     (place / "web2.example.com").symlink_to(place / _HOST)
-    found = list(source.listed())
-    assert Refused("web2.example.com", "is no directory of a host") in found
-    assert len(found) == 2
+    results = list(source.listed())
+    assert Refused("web2.example.com", "is no directory of a host") in results
+    assert len(results) == 2
 
 
-def test_names_that_no_host_has_are_refused_whatever_is_in_them(source: DirectorySource, place: Path) -> None:
+def test_impossible_host_names_are_refused(source: DirectorySource, place: Path) -> None:
     names = [b"a b", b"x\n\x1b[31m", b"\xff\xfe", b"a" * 254]
     for name in names:
         (Path(os.fsdecode(os.fsencode(place) + b"/" + name))).mkdir()
     assert set(_refused(source)) == {os.fsdecode(name) for name in names}
 
 
-def test_other_names_of_files_are_refused_and_hidden_ones_are_being_written(
-    source: DirectorySource, place: Path
-) -> None:
+def test_other_file_names_are_refused_and_hidden_skipped(source: DirectorySource, place: Path) -> None:
     for name in (".a.json.gz", ".hidden", "README", "a.json.gz.tmp"):
         (place / _HOST / name).write_text("{}")
     (place / ".trash").mkdir()
     assert set(_refused(source)) == {f"{_HOST}/README", f"{_HOST}/a.json.gz.tmp"}
 
 
-def test_a_file_that_became_something_else_is_not_followed_and_does_not_block(
-    source: DirectorySource, place: Path
-) -> None:
+def test_replaced_file_is_not_followed_and_does_not_block(source: DirectorySource, place: Path) -> None:
     file = place / _HOST / "a.json"
     file.write_text("{}")
-    found = _found(source)
+    result = _found(source)
     file.unlink()
     with pytest.raises(Gone):
-        source.read(found)
+        source.read(result)
     file.symlink_to("/etc/passwd")
     with pytest.raises(ValueError, match="cannot be read"):
-        source.read(found)
+        source.read(result)
     file.unlink()
     os.mkfifo(file)
     with pytest.raises(ValueError, match="is no regular file"):
-        source.read(found)
+        source.read(result)
     file.unlink()
     file.mkdir()
     with pytest.raises(ValueError, match=r"is no regular file|cannot be read"):
-        source.read(found)
+        source.read(result)
 
 
 def test_a_directory_that_became_a_link_is_not_followed(source: DirectorySource, place: Path) -> None:
     (place / _HOST / "a.json").write_text("{}")
-    found = _found(source)
+    result = _found(source)
     (place / _HOST).rename(place.parent / "elsewhere")
     (place / _HOST).symlink_to(place.parent / "elsewhere")
     with pytest.raises(ValueError, match="cannot be read"):
-        source.read(found)
-    source.remove(found)
+        source.read(result)
+    source.remove(result)
     assert (place.parent / "elsewhere" / "a.json").exists()
 
 
-def test_a_large_file_is_not_read_nor_one_that_has_grown(source: DirectorySource, place: Path) -> None:
+def test_large_and_grown_files_are_not_read(source: DirectorySource, place: Path) -> None:
     file = place / _HOST / "a.json"
     file.write_text("{}")
     small = _found(source)
@@ -137,19 +133,17 @@ def test_a_large_file_is_not_read_nor_one_that_has_grown(source: DirectorySource
 def test_only_the_file_that_was_listed_is_removed(source: DirectorySource, place: Path) -> None:
     file = place / _HOST / "a.json"
     file.write_text("{}")
-    found = _found(source)
+    result = _found(source)
     file.write_text("[]")
-    os.utime(file, ns=(0, found.stamp + 1))
-    source.remove(found)
+    os.utime(file, ns=(0, result.stamp + 1))
+    source.remove(result)
     assert file.read_text() == "[]"
     source.remove(_found(source))
     assert not file.exists()
-    source.remove(found)
+    source.remove(result)
 
 
-def test_a_file_of_the_future_has_arrived_now_and_a_stamp_that_databases_hold(
-    source: DirectorySource, place: Path
-) -> None:
+def test_future_file_time_becomes_the_present(source: DirectorySource, place: Path) -> None:
     file = place / _HOST / "a.json"
     file.write_text("{}")
     os.utime(file, (4e9, 4e9))
@@ -164,7 +158,7 @@ def test_a_file_of_the_future_has_arrived_now_and_a_stamp_that_databases_hold(
     assert source.read(_found(source))[1] <= datetime.now(UTC)
 
 
-def test_a_directory_that_is_none_is_said_with_its_name(tmp_path: Path) -> None:
+def test_invalid_directory_is_named(tmp_path: Path) -> None:
     for name in ("absent", "file"):
         (tmp_path / "file").write_text("")
         with pytest.raises(SourceError, match=name):

@@ -46,7 +46,7 @@ def _contents(store: Store) -> dict[str, list[Any]]:
         return {table.name: sorted(map(tuple, connection.execute(select(table)))) for table in tables}
 
 
-def test_what_was_imported_is_not_read_again(
+def test_imported_report_is_not_read_again(
     store: Store, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver(place, [sent(name, now()) for name in names(3)])
@@ -56,9 +56,9 @@ def test_what_was_imported_is_not_read_again(
     read: list[str] = []
     original = DirectorySource.read
 
-    def noted(self: DirectorySource, found: Found) -> Any:
-        read.append(found.path)
-        return original(self, found)
+    def noted(self: DirectorySource, result: Found) -> Any:
+        read.append(result.path)
+        return original(self, result)
 
     monkeypatch.setattr(DirectorySource, "read", noted)
     second = _import(store, place)
@@ -66,7 +66,7 @@ def test_what_was_imported_is_not_read_again(
     assert len(read) == 1
 
 
-def test_what_is_no_report_is_told_once_and_counted_until_it_is_gone(store: Store, place: Path) -> None:
+def test_invalid_report_is_reported_once_and_counted(store: Store, place: Path) -> None:
     deliver(place, [sent(_HOST, now())])
     (place / _HOST / "bad\x1b.json").write_text("{")
     (place / "no host").mkdir()
@@ -75,24 +75,24 @@ def test_what_is_no_report_is_told_once_and_counted_until_it_is_gone(store: Stor
     assert (second.refused, second.told) == (2, [])
     assert refused_files(store)[0] == 2
     (place / _HOST / "bad\x1b.json").write_text("[ ]")
-    assert [one.path for one in _import(store, place).told] == [f"{_HOST}/bad\x1b.json"]
+    assert [item.path for item in _import(store, place).told] == [f"{_HOST}/bad\x1b.json"]
     shutil.rmtree(place / "no host")
     (place / _HOST / "bad\x1b.json").unlink()
     assert _import(store, place).refused == 0
     assert refused_files(store)[0] == 0
 
 
-def test_a_directory_in_place_of_a_file_that_was_imported_is_told(store: Store, place: Path) -> None:
+def test_directory_in_place_of_an_imported_file_is_reported(store: Store, place: Path) -> None:
     (file,) = deliver(place, [sent(_HOST, now())])
     _import(store, place)
     file.unlink()
     file.mkdir()
-    assert [one.why for one in _import(store, place).told] == ["is no regular file"]
+    assert [item.why for item in _import(store, place).told] == ["is no regular file"]
     assert _import(store, place).told == []
     assert refused_files(store)[0] == 1
 
 
-def test_one_hostile_report_keeps_no_other_from_being_imported(store: Store, place: Path) -> None:
+def test_hostile_report_does_not_block_others(store: Store, place: Path) -> None:
     hostile = sent("bad.example.com", now(), facts={"a\0": "b\0"}, expires="9999-12-31T23:59:59-23:59")
     hostile.report.bundles[0].events = []
     hostile.bundles[0].channel = "x\0" * 9000
@@ -101,7 +101,7 @@ def test_one_hostile_report_keeps_no_other_from_being_imported(store: Store, pla
     assert _import(store, place).newest == 2
 
 
-def test_removed_is_only_what_the_store_has(store: Store, place: Path) -> None:
+def test_only_stored_reports_are_removed(store: Store, place: Path) -> None:
     (file,) = deliver(place, [sent(_HOST, now())])
     bad = place / _HOST / "bad.json"
     bad.write_text("{")
@@ -135,7 +135,7 @@ class _Killed(BaseException):
 @pytest.mark.parametrize("name", ["put", "_Import._record", "DirectorySource.remove", "forget_before"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.representatives(6)
-def test_killed_between_two_steps_nothing_is_lost_and_nothing_there_twice(
+def test_killed_import_loses_and_repeats_nothing(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, remove: bool, after: bool
 ) -> None:
     at = now() - timedelta(hours=1)
@@ -146,8 +146,8 @@ def test_killed_between_two_steps_nothing_is_lost_and_nothing_there_twice(
     ]
     monkeypatch.setattr(importer, "_BATCH", 3)
     deliver(tmp_path / "again", documents)
-    whole = Store.open(str(tmp_path / "whole.db"), make=True)
-    _import(whole, tmp_path / "again")
+    text = Store.open(str(tmp_path / "whole.db"), make=True)
+    _import(text, tmp_path / "again")
     deliver(place, documents)
     interrupted = Store.open(str(tmp_path / "fleet.db"), make=True)
     owner, _, attribute = name.rpartition(".")
@@ -169,13 +169,13 @@ def test_killed_between_two_steps_nothing_is_lost_and_nothing_there_twice(
             with pytest.raises(_Killed):
                 _import(interrupted, place, remove=remove)
     _import(interrupted, place, remove=remove)
-    assert _contents(interrupted) == _contents(whole)
+    assert _contents(interrupted) == _contents(text)
     assert bool(list(place.rglob("*.json.gz"))) != remove
     interrupted.close()
-    whole.close()
+    text.close()
 
 
-def test_two_importers_at_once_make_one_store_of_it(tmp_path: Path, place: Path) -> None:
+def test_concurrent_importers_share_a_store(tmp_path: Path, place: Path) -> None:
     at = now() - timedelta(hours=1)
     deliver(
         place,

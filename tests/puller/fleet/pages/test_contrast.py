@@ -16,27 +16,27 @@ def colours(block: str) -> dict[str, str]:
 
 
 def luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    pieces = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in pieces]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
+def contrast(first: str, other: str) -> float:
+    low, high = sorted((luminance(first), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize("block", [LIGHT, DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("name", READ)
-def test_what_is_read_stands_out(block: str, name: str) -> None:
-    found = colours(block)
+def test_text_has_sufficient_contrast(block: str, name: str) -> None:
+    result = colours(block)
     for ground in ("ground", "raised"):
-        assert contrast(found[name], found[ground]) >= 4.5, (name, ground)
+        assert contrast(result[name], result[ground]) >= 4.5, (name, ground)
 
 
 @pytest.mark.parametrize("block", [LIGHT, DARK], ids=["light", "dark"])
 def test_parts_of_pictures_stand_out_from_the_ground(block: str) -> None:
-    found = colours(block)
+    result = colours(block)
     assert set(colours(LIGHT)) == set(colours(DARK))
     for name in (f"s{number}" for number in range(8)):
-        assert contrast(found[name], found["ground"]) >= 3, name
+        assert contrast(result[name], result["ground"]) >= 3, name

@@ -119,9 +119,9 @@ def opened(pages: Path, address: str, tmp_path: Path) -> tuple[str, str]:
 def test_filters_order_and_address(pages: Path, tmp_path: Path, tell: Callable[[str], None]) -> None:
     page, errors = opened(pages, "probed.html#state=failed", tmp_path)
     assert errors == ""
-    found = re.search(r'<pre id="seen">(.*?)</pre>', page, re.DOTALL)
-    assert found, page[-2000:]
-    seen: dict[str, Any] = json.loads(unescape(found[1]))
+    match = re.search(r'<pre id="seen">(.*?)</pre>', page, re.DOTALL)
+    assert match, page[-2000:]
+    seen: dict[str, Any] = json.loads(unescape(match[1]))
     rocky = sum(fleet.facts_of(name)["os"]["name"] == "Rocky" for name in fleet.names(COUNT))
     assert seen["opened"]["said"] == f"{rocky} of {COUNT} hosts"
     assert seen["opened"]["states"] == ["failed"]

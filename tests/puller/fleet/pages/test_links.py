@@ -10,7 +10,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_a_name_is_safe_whatever_the_text_is() -> None:
+def test_file_name_is_safe_for_any_text() -> None:
     for text in HOSTILE:
         name = environment.file_name(text)
         assert re.fullmatch(r"[a-z0-9][a-z0-9._+~-]*", name), text
@@ -18,9 +18,9 @@ def test_a_name_is_safe_whatever_the_text_is() -> None:
         assert not name.endswith((".", ".html"))
 
 
-def test_no_two_texts_have_one_name_where_case_does_not_count() -> None:
-    for one, other in itertools.combinations(HOSTILE, 2):
-        assert environment.file_name(one).lower() != environment.file_name(other).lower()
+def test_file_names_are_unique_ignoring_case() -> None:
+    for item, other in itertools.combinations(HOSTILE, 2):
+        assert environment.file_name(item).lower() != environment.file_name(other).lower()
 
 
 def test_a_plain_name_stays_as_it_is() -> None:

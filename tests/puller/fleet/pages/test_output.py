@@ -15,7 +15,7 @@ def make(directory: Path, **pages: str) -> Output:
     return output
 
 
-def test_the_second_time_only_what_is_different_is_written(tmp_path: Path) -> None:
+def test_second_write_changes_different_files_only(tmp_path: Path) -> None:
     assert make(tmp_path, a="1", b="1").written == 2
     assert make(tmp_path, a="1", b="1").written == 0
     assert make(tmp_path, a="1", b="2").written == 1
@@ -30,13 +30,13 @@ def test_only_our_files_are_removed(tmp_path: Path) -> None:
     assert (tmp_path / "hosts/mine.html").read_text() == "mine"
 
 
-def test_after_a_kill_the_first_time_the_directory_is_taken_again(tmp_path: Path) -> None:
+def test_directory_of_a_killed_first_write_is_reused(tmp_path: Path) -> None:
     Output(tmp_path).write("hosts/a.html", b"1")
     make(tmp_path, a="1")
     assert set(json.loads((tmp_path / LIST).read_text())["files"]) == {"hosts/a.html"}
 
 
-def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_foreign_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").write_text("")
     with pytest.raises(UsageError, match="no directory of pages"):
         Output(tmp_path)

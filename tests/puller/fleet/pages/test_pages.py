@@ -31,7 +31,7 @@ def write_reports(directory: Path) -> Path:
     now = fleet.now()
     fleet.deliver(directory, fleet.wave(fleet.names(12), now - timedelta(hours=4), 2, breaks="RedHat"))
     host = "evil.example.com"
-    said = fleet.sent(
+    output = fleet.sent(
         host,
         now,
         f"1.0{HOSTILE}",
@@ -48,7 +48,7 @@ def write_reports(directory: Path) -> Path:
         pin=HOSTILE,
         waits_until=HOSTILE,
     )
-    fleet.deliver(directory, [said, fleet.sent("silent.example.com", now - timedelta(days=2))])
+    fleet.deliver(directory, [output, fleet.sent("silent.example.com", now - timedelta(days=2))])
     return directory
 
 
@@ -99,16 +99,16 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
+        result = dict(attrs)
         self.elements.append(tag)
-        self.ids.add(found.get("id") or "")
-        self.attributes |= {name for name in found if name != "onerror" or tag != "img"} | set(found)
+        self.ids.add(result.get("id") or "")
+        self.attributes |= {name for name in result if name != "onerror" or tag != "img"} | set(result)
         if tag == "a":
-            self.links.append(found.get("href") or "")
-        if tag in ("link", "script", "img") and (place := found.get("href") or found.get("src")):
+            self.links.append(result.get("href") or "")
+        if tag in ("link", "script", "img") and (place := result.get("href") or result.get("src")):
             self.sources.append(place)
         if tag == "script":
-            self.scripts.append(found)
+            self.scripts.append(result)
 
 
 @pytest.fixture
@@ -125,9 +125,7 @@ def test_nothing_that_hosts_say_is_markup(pages: dict[str, Page]) -> None:
         assert not [attribute for attribute in page.attributes if attribute.startswith("on")], name
 
 
-def test_every_link_leads_to_a_page_and_nothing_comes_from_elsewhere(
-    pages: dict[str, Page], directory: Path
-) -> None:
+def test_links_lead_to_pages_and_no_external_resource(pages: dict[str, Page], directory: Path) -> None:
     root = directory.resolve()
     for name, page in pages.items():
         for link in [*page.links, *page.sources]:
@@ -165,7 +163,7 @@ def test_tables_have_heads_and_pictures_have_names(pages: dict[str, Page], direc
     assert not re.search(r"#0[a0][0-9a-f]{4}", overview.partition("<svg")[2])  # the page defines each colour
 
 
-def test_what_is_as_it_was_is_not_written_again(make: Make, arrived: Path, tmp_path: Path) -> None:
+def test_unchanged_page_is_not_written_again(make: Make, arrived: Path, tmp_path: Path) -> None:
     first = make()
     assert first.hosts == 14
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "pages/hosts").iterdir()}
@@ -193,7 +191,7 @@ def test_pages_that_are_gone_go_and_no_file_of_anybody_else_does(make: Make, tmp
     assert (pages / "theirs.html").read_text() == "theirs"
 
 
-def test_a_directory_of_somebody_else_is_refused(make: Make, tmp_path: Path) -> None:
+def test_foreign_directory_is_refused(make: Make, tmp_path: Path) -> None:
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages/theirs").write_text("theirs")
     with pytest.raises(UsageError, match="is not empty, and no directory of pages"):
@@ -204,9 +202,7 @@ def test_a_directory_of_somebody_else_is_refused(make: Make, tmp_path: Path) -> 
     "text", ["{", "[]", '{"format":1,"files":{"../outside":"x","/etc/x":"y","a/b/c":"z"}}']
 )
 @pytest.mark.representatives(1)
-def test_a_list_of_pages_that_others_have_written_removes_nothing_outside(
-    make: Make, tmp_path: Path, text: str
-) -> None:
+def test_forged_page_list_removes_nothing_outside(make: Make, tmp_path: Path, text: str) -> None:
     make()
     (tmp_path / "outside").write_text("kept")
     (tmp_path / "pages" / LIST).write_text(text)

@@ -58,7 +58,7 @@ def files(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
 
 
-def test_what_hosts_send_is_put_where_it_belongs(url: str, tmp_path: Path, settled: "Host") -> None:
+def test_sent_reports_are_stored_by_host(url: str, tmp_path: Path, settled: "Host") -> None:
     settled.configure(reports={"to": [url]})
     outcome = settled.run()
     assert "WARN" not in outcome.output
@@ -120,7 +120,7 @@ def with_report(**fields: Any) -> bytes:
         (PATH, bytes(LARGEST_BODY + 1), 413, "at most 1048576 bytes"),
     ],
 )
-def test_what_is_no_report_of_this_host_is_refused_in_words(
+def test_invalid_report_is_refused_with_a_message(
     url: str, tmp_path: Path, path: str, data: bytes, status: int, message: str
 ) -> None:
     answer = ask(url, "PUT", path, data)
@@ -164,9 +164,7 @@ def test_a_link_in_the_place_of_a_host_is_not_followed(url: str, tmp_path: Path)
     assert files(tmp_path) == []
 
 
-def test_a_disk_that_is_full_is_answered_so_that_hosts_keep_their_reports(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_answer_makes_hosts_keep_reports(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, os.strerror(28))
 
@@ -178,8 +176,8 @@ def test_a_disk_that_is_full_is_answered_so_that_hosts_keep_their_reports(
 
 
 def connect(url: str) -> socket.socket:
-    parts = urlsplit(url)
-    return socket.create_connection((parts.hostname, parts.port), timeout=20)
+    url_parts = urlsplit(url)
+    return socket.create_connection((url_parts.hostname, url_parts.port), timeout=20)
 
 
 def drip(stream: socket.socket, data: bytes, over: Callable[[], bool]) -> None:
@@ -202,7 +200,7 @@ def drip(stream: socket.socket, data: bytes, over: Callable[[], bool]) -> None:
         f"PUT {PATH} HTTP/1.1\r\nContent-Length: 100000\r\n\r\n".encode() + b"x" * 10_000,
     ],
 )
-def test_a_connection_is_over_in_time_whatever_it_does(tmp_path: Path, head: bytes) -> None:
+def test_every_connection_ends_in_time(tmp_path: Path, head: bytes) -> None:
     with receiving(tmp_path, longest=0.5) as url, connect(url) as stream:
         began, closed = time.monotonic(), threading.Event()
         sending = threading.Thread(target=drip, args=(stream, head, closed.is_set))
@@ -225,9 +223,7 @@ def test_a_head_without_end_is_cut_off(url: str) -> None:
         assert stream.recv(65536).startswith(b"HTTP/1.1 414 ")
 
 
-def test_more_connections_than_there_may_be_are_told_to_come_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_excess_connections_receive_a_retry_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_CONNECTIONS", 3)
     with receiving(tmp_path) as url, ExitStack() as opened:
         for _ in range(3):

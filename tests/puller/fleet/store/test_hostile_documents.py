@@ -23,8 +23,8 @@ GOOD, BAD = "good.example.com", "bad.example.com"
 
 
 def document(now: datetime, **facts: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(msgspec.json.encode(fleet.sent(BAD, now, facts=facts)))
-    return found
+    result: dict[str, Any] = json.loads(msgspec.json.encode(fleet.sent(BAD, now, facts=facts)))
+    return result
 
 
 def of_report(now: datetime, **fields: Any) -> bytes:
@@ -41,8 +41,8 @@ def with_text(now: datetime, text: str) -> bytes:
 
 
 def restless(now: datetime, runs: int) -> bytes:
-    one = {"bundle": "web", "reference": "file#/x", "runs": runs, "changes": 1}
-    return json.dumps({**document(now), "restless": [one]}).encode()
+    item = {"bundle": "web", "reference": "file#/x", "runs": runs, "changes": 1}
+    return json.dumps({**document(now), "restless": [item]}).encode()
 
 
 Make = Callable[[datetime], bytes]
@@ -101,7 +101,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
 
 @pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.representatives(10)
-def test_what_is_no_document_is_told_once_and_keeps_nothing_else_from_being_imported(
+def test_invalid_document_is_reported_once_and_blocks_nothing(
     make: Make, why: str, store: Store, place: Path, arrive: Import, now: datetime
 ) -> None:
     data = make(now)
@@ -208,7 +208,7 @@ def test_nothing_is_reached_through_links_or_opened_that_blocks(
     done = arrive(fleet.sent(GOOD, now))
     assert done.newest == 1
     assert {
-        one.path.split("/")[-1]: one.why.split(",")[0] for one in done.told if "x" * 9 not in one.path
+        item.path.split("/")[-1]: item.why.split(",")[0] for item in done.told if "x" * 9 not in item.path
     } == {
         "link.json.gz": "is no regular file",
         "pipe.json.gz": "is no regular file",
@@ -241,7 +241,7 @@ def test_few_of_many_refused_files_are_told(place: Path, arrive: Import, now: da
     assert (done.newest, done.refused, len(done.told), done.untold) == (1, 700, 20, 680)
 
 
-def test_two_runs_that_ended_at_one_moment_are_two_runs(store: Store, arrive: Import, now: datetime) -> None:
+def test_runs_that_end_together_are_two_runs(store: Store, arrive: Import, now: datetime) -> None:
     at = now - timedelta(minutes=5)
     first, second, third = (
         fleet.sent(BAD, at),
@@ -251,8 +251,8 @@ def test_two_runs_that_ended_at_one_moment_are_two_runs(store: Store, arrive: Im
     second.report.run = f"{first.report.run}1"
     third.report.run = f"{first.report.run}2"
     states = []
-    for one in (first, second, third):
-        assert arrive(one).newest == 1
+    for item in (first, second, third):
+        assert arrive(item).newest == 1
         states.append(Reader(store, now).hosts[BAD].state)
     assert states == ["in-order", "failed", "in-order"]
     (counted,) = Reader(store, now).history.counts.items()

@@ -28,7 +28,7 @@ from tests.simulators import fleet
 HOST = "web1.example.com"
 
 
-def test_the_newest_report_holds_and_a_late_one_tells_of_the_past(
+def test_newest_report_counts_and_late_reports_are_history(
     store: Store, arrive: Import, now: datetime
 ) -> None:
     assert arrive(fleet.sent(HOST, ago(now, 10))).newest == 1
@@ -125,8 +125,8 @@ def test_a_partial_run_does_not_put_a_failed_host_in_order(
 def test_runs_are_kept_for_a_time(store: Store, arrive: Import, now: datetime) -> None:
     for days in (100, 80, 1):
         arrive(fleet.sent(HOST, now - timedelta(days=days), changed={"file#/a": f"day {days}"}))
-    kept = rows(store)
-    assert len(kept["runs"]) == len(kept["events"]) == 2
+    remaining = rows(store)
+    assert len(remaining["runs"]) == len(remaining["events"]) == 2
     with store.writing() as connection:
         store.set(connection, "keep", "30")
     assert arrive().forgotten == 1
@@ -142,14 +142,14 @@ def test_oldest_runs_of_a_host_go_beyond_the_bound(store: Store, arrive: Import,
     arrive(fleet.sent("other", ago(now, 1), changed={"file#/a": "x"}))
     with store.writing() as connection:
         assert forget_beyond(connection, 5) == 15
-    kept = rows(store)
-    of_host = [row for row in kept["runs"] if row["host"] == HOST]
+    remaining = rows(store)
+    of_host = [row for row in remaining["runs"] if row["host"] == HOST]
     assert len(of_host) == 5
     assert min(row["at"] for row in of_host) >= ago(now, 5).timestamp() - 1
-    assert len([row for row in kept["events"] if row["host"] == HOST]) == 5
-    assert [row for row in kept["periods"] if row["host"] == HOST and row["ended"] is None]
-    assert sum(row["host"] == HOST for row in kept["periods"]) <= 10
-    assert len([row for row in kept["runs"] if row["host"] == "other"]) == 1
+    assert len([row for row in remaining["events"] if row["host"] == HOST]) == 5
+    assert [row for row in remaining["periods"] if row["host"] == HOST and row["ended"] is None]
+    assert sum(row["host"] == HOST for row in remaining["periods"]) <= 10
+    assert len([row for row in remaining["runs"] if row["host"] == "other"]) == 1
 
 
 def test_a_forgotten_host_leaves_nothing(store: Store, arrive: Import, now: datetime) -> None:
@@ -212,30 +212,30 @@ def test_a_file_that_is_removed_meanwhile_is_no_failure(
     listed = DirectorySource.listed
 
     def then_removed(self: DirectorySource) -> Iterator[Any]:
-        found = list(listed(self))
+        results = list(listed(self))
         first.unlink()
-        return iter(found)
+        return iter(results)
 
     monkeypatch.setattr(DirectorySource, "listed", then_removed)
     done = imported(store, place)
     assert (done.newest, done.refused) == (1, 0)
 
 
-def test_what_cannot_be_read_now_is_read_when_it_can(
+def test_unreadable_report_is_imported_later(
     store: Store, place: Path, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet.deliver(place, [fleet.sent(HOST, now)])
     with monkeypatch.context() as broken:
         broken.setattr(import_sources, "_FILE", os.O_RDONLY | os.O_DIRECTORY)
         first = imported(store, place)
-        assert (first.refused, [one.why for one in first.told]) == (1, ["cannot be read: not a directory"])
+        assert (first.refused, [item.why for item in first.told]) == (1, ["cannot be read: not a directory"])
         again = imported(store, place)
         assert (again.refused, again.told) == (1, [])
     assert imported(store, place).newest == 1
     assert refused_files(store)[0] == 0
 
 
-def test_what_an_older_puller_has_refused_is_read_again(
+def test_report_refused_by_an_older_puller_is_read_again(
     store: Store, place: Path, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file,) = fleet.deliver(place, [fleet.sent(HOST, now)])
@@ -281,9 +281,9 @@ def test_two_imports_at_once_into_a_new_store_are_like_one(location: str, place:
 def _alone(place: Path, location: str) -> dict[str, list[dict[str, Any]]]:
     store = Store.open(str(place.parent / "alone.db"), make=True)
     imported(store, place)
-    found = rows(store)
+    result = rows(store)
     store.close()
-    return found
+    return result
 
 
 def test_an_import_that_is_killed_is_gone_on_with(location: str, place: Path, now: datetime) -> None:
@@ -299,9 +299,7 @@ def test_an_import_that_is_killed_is_gone_on_with(location: str, place: Path, no
     store.close()
 
 
-def test_what_is_read_together_is_of_one_moment(
-    location: str, store: Store, arrive: Import, now: datetime
-) -> None:
+def test_combined_reads_are_consistent(location: str, store: Store, arrive: Import, now: datetime) -> None:
     arrive(fleet.sent("a", now))
     other = Store.open(location)
     with other.reading() as connection:
@@ -323,7 +321,7 @@ def test_a_store_of_a_newer_format_is_refused(store: Store, location: str) -> No
         Store.open(location, make=True)
 
 
-def test_what_is_no_store_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_foreign_database_is_refused_and_kept(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is no database, and long enough to be one" * 50)
     with pytest.raises(SourceError, match="file is not a database"):
         Store.open(str(tmp_path / "text"), make=True)
@@ -386,11 +384,11 @@ WHAT: list[dict[str, Any]] = [
 DOCUMENT = st.tuples(st.sampled_from("abc"), st.integers(0, 11), st.sampled_from(range(len(WHAT))))
 
 
-def _document(host: str, at: int, what: int) -> SentReport:
+def _document(host: str, position: int, what: int) -> SentReport:
     # Two runs of a host may have ended at the same time.
-    found = fleet.sent(host, NOW - timedelta(minutes=5 * (at // 2)), **WHAT[what])
-    found.report.run = f"{found.report.run}-{at}"
-    return found
+    sent_report = fleet.sent(host, NOW - timedelta(minutes=5 * (position // 2)), **WHAT[what])
+    sent_report.report.run = f"{sent_report.report.run}-{position}"
+    return sent_report
 
 
 class _Handed:
@@ -420,14 +418,14 @@ OF_THE_ORDER = ("periods",)
 
 @settings(deadline=None, max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
 @given(
-    documents=st.lists(DOCUMENT, min_size=1, max_size=14, unique_by=lambda one: one[:2]),
+    documents=st.lists(DOCUMENT, min_size=1, max_size=14, unique_by=lambda item: item[:2]),
     data=st.data(),
 )
 @pytest.mark.hypothesis
 def test_in_any_order_and_both_databases_the_store_says_the_same(
     documents: list[tuple[str, int, int]], data: st.DataObject, postgresql: str, tmp_path: Path
 ) -> None:
-    whole = [_document(*one) for one in documents]
+    whole = [_document(*item) for item in documents]
     shuffled = data.draw(st.permutations([*whole, *whole[:4]]))
     cut = data.draw(st.integers(0, len(shuffled)))
     answers = []
@@ -444,12 +442,12 @@ def test_in_any_order_and_both_databases_the_store_says_the_same(
         store.close()
     assert answers[0] == answers[1]
     in_order = Store.open(f"{tmp_path}/{time.time_ns()}-in-order.db", make=True)
-    for document in sorted(whole, key=lambda one: (one.report.finished, one.report.run)):
+    for document in sorted(whole, key=lambda item: (item.report.finished, item.report.run)):
         import_documents(in_order, [_Handed([document])], now=lambda: NOW)
-    found, wanted = rows(in_order, OF_THE_ORDER), answers[0][0]
+    result, desired = rows(in_order, OF_THE_ORDER), answers[0][0]
     in_order.close()
-    for name, table in found.items():
+    for name, table in result.items():
         if name == "failing":  # the start of a failure depends on earlier reports
             table = [{**row, "since": 0} for row in table]
-            wanted["failing"] = [{**row, "since": 0} for row in wanted["failing"]]
-        assert sorted(table, key=repr) == sorted(wanted[name], key=repr), name
+            desired["failing"] = [{**row, "since": 0} for row in desired["failing"]]
+        assert sorted(table, key=repr) == sorted(desired[name], key=repr), name

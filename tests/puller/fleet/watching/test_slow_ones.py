@@ -59,7 +59,7 @@ DEEP = b"[" * 200_000
         ([b"SSH-2.0-OpenSSH\r\n"], 0.0, "cannot be asked"),
     ],
 )
-def test_a_prometheus_that_is_slow_or_answers_nonsense_is_doubted_in_time(
+def test_slow_or_invalid_prometheus_is_distrusted_in_time(
     pieces: list[bytes], pause: float, words: str
 ) -> None:
     began = time.monotonic()
@@ -77,7 +77,7 @@ def test_a_url_that_never_answers_to_its_end_is_given_up() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_a_command_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
+def test_hanging_command_is_killed_with_its_children(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -95,8 +95,8 @@ def test_a_command_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) 
         os.close(reading)
 
 
-def test_what_a_hostile_host_wrote_keeps_nobody_from_being_told(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    script = f"import sys; open({str(told)!r}, 'w').write(sys.argv[1])"
+def test_hostile_report_text_does_not_block_notifications(tmp_path: Path) -> None:
+    reported = tmp_path / "told"
+    script = f"import sys; open({str(reported)!r}, 'w').write(sys.argv[1])"
     assert tell_command([sys.executable, "-c", script], "web: nothing\0 works") == ""
-    assert told.read_text() == "web: nothing\\x00 works"
+    assert reported.read_text() == "web: nothing\\x00 works"

@@ -49,8 +49,8 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def machine(tmp_path: Path, homes: Path, monkeypatch: pytest.MonkeyPatch) -> Accounts:
     monkeypatch.setattr(account_databases, "DIRECTORY", str(tmp_path / "etc"))
-    found: Accounts = simulator.Accounts(tmp_path / "etc")
-    return found
+    accounts: Accounts = simulator.Accounts(tmp_path / "etc")
+    return accounts
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def outcomes(events: dict[str, Event]) -> dict[str, str]:
         "[{group: {name: g}}, {file: {name: DIR/x, owner: root, group: g, mode: '0644', content: x}}]",
     ],
 )
-def test_what_an_earlier_resource_makes_is_there_for_later_ones_in_a_dry_run_too(
+def test_earlier_accounts_exist_for_later_resources_in_noop(
     machine: Accounts, apply: Apply, text: str
 ) -> None:
     predicted = apply(text, noop=True)
@@ -114,7 +114,7 @@ def test_no_home_is_made_where_a_user_could_exchange_it(machine: Accounts, apply
     assert not any("b" in words for words in machine.ran)
 
 
-def test_a_file_of_a_new_user_with_a_known_uid_is_predicted_exactly(apply: Apply, tmp_path: Path) -> None:
+def test_file_of_a_new_user_with_a_uid_is_predicted(apply: Apply, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("x")
     path.chmod(0o644)
@@ -123,7 +123,7 @@ def test_a_file_of_a_new_user_with_a_known_uid_is_predicted_exactly(apply: Apply
     assert apply(text, noop=True)[f"file#{path}"].state is State.STABLE
 
 
-def test_whom_an_earlier_resource_removes_is_not_there_for_later_ones_in_a_dry_run_either(
+def test_removed_accounts_are_gone_for_later_resources_in_noop(
     machine: Accounts, apply: Apply, tmp_path: Path
 ) -> None:
     machine.bring("useradd -M -d /x -- a", "groupadd g")
@@ -159,9 +159,9 @@ def test_a_dry_run_says_that_an_id_is_given_twice(machine: Accounts, apply: Appl
     - user: [{a: {uid: 3001}}, {b: {uid: 3001}}]
     """
     for noop in (True, False):
-        found = outcomes(apply(text, noop=noop))
-        assert found["user#b"] == "uid 3001 belongs to user a"
-        assert found["group#h"] == "gid 4001 belongs to group g"
+        result = outcomes(apply(text, noop=noop))
+        assert result["user#b"] == "uid 3001 belongs to user a"
+        assert result["group#h"] == "gid 4001 belongs to group g"
 
 
 def test_a_command_before_may_bring_users_groups_and_shells(apply: Apply) -> None:
@@ -183,15 +183,13 @@ def test_whom_a_directory_service_knows_is_not_local_and_refused(
     machine.elsewhere = {"alice": 20001, "staff": 20002}
     text = f"[{{user: {{name: alice, ensure: {ensure}}}}}, {{group: {{name: staff, ensure: {ensure}}}}}]"
     for noop in (True, False):
-        found = outcomes(apply(text, noop=noop))
-        assert found["user#alice"].startswith("user alice is not local")
-        assert found["group#staff"].startswith("group staff is not local")
+        result = outcomes(apply(text, noop=noop))
+        assert result["user#alice"].startswith("user alice is not local")
+        assert result["group#staff"].startswith("group staff is not local")
     assert machine.ran == []
 
 
-def test_a_group_of_a_directory_service_can_be_primary_and_lists_nobody_here(
-    machine: Accounts, apply: Apply
-) -> None:
+def test_directory_service_group_can_be_primary(machine: Accounts, apply: Apply) -> None:
     machine.elsewhere = {"staff": 20002}
     refused = outcomes(apply("[{user: {name: a, groups: [staff]}}]"))["user#a"]
     assert refused == "groups has 'staff', which is not local, so Puller cannot change its members"
@@ -202,16 +200,14 @@ def test_a_user_of_a_directory_service_can_be_listed(machine: Accounts, apply: A
     assert outcomes(apply("[{group: {name: g, members: [alice]}}]")) == {"group#g": "changed"}
 
 
-def test_the_directory_service_is_asked_for_names_that_are_missing_locally_only(
-    machine: Accounts, apply: Apply
-) -> None:
+def test_directory_service_is_queried_for_missing_names_only(machine: Accounts, apply: Apply) -> None:
     machine.bring(*(f"useradd -M -d /x -- u{number}" for number in range(5)))
     machine.asked.clear()
     apply("[{user: [{u0: {}}, {u1: {}}, {u2: {}}, {u3: {}}, {u4: {}}, {u5: {ensure: absent}}]}]")
     assert machine.asked == ["u5"]
 
 
-def test_all_users_and_groups_are_one_reading_of_the_databases(
+def test_accounts_are_read_from_the_databases_once(
     machine: Accounts, apply: Apply, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.bring(*(f"useradd -M -d /x -- u{number}" for number in range(50)))
@@ -231,9 +227,7 @@ def test_all_users_and_groups_are_one_reading_of_the_databases(
     assert (read, machine.ran, machine.asked) == ([1], [], [])
 
 
-def test_lines_that_are_damaged_are_nobodys_and_keep_no_other_from_being_managed(
-    machine: Accounts, apply: Apply
-) -> None:
+def test_damaged_lines_are_ignored(machine: Accounts, apply: Apply) -> None:
     machine.bring("useradd -M -d /x -u 3001 -- a")
     for database in (machine.passwd, machine.group, machine.shadow):
         content = database.path.read_bytes()
@@ -245,7 +239,7 @@ def test_lines_that_are_damaged_are_nobodys_and_keep_no_other_from_being_managed
     }
 
 
-def test_of_two_lines_of_a_name_the_first_counts_as_for_the_system(machine: Accounts, apply: Apply) -> None:
+def test_first_line_of_a_duplicate_name_counts(machine: Accounts, apply: Apply) -> None:
     machine.bring("useradd -M -d /x -u 3001 -s /bin/sh -- a")
     with machine.passwd.path.open("a") as stream:
         stream.write("a:x:3002:3002::/y:/bin/false\n")
@@ -259,17 +253,13 @@ def test_a_password_that_is_empty_is_not_none(machine: Accounts, apply: Apply) -
     assert machine.shadow.lines["a"][1] == "!"
 
 
-def test_a_hash_in_passwd_itself_is_the_one_that_counts_without_a_shadow_file(
-    machine: Accounts, apply: Apply
-) -> None:
+def test_hash_in_passwd_counts_without_a_shadow_file(machine: Accounts, apply: Apply) -> None:
     machine.passwd.put(["a", HASH, "3001", "1", "", "/x", "/bin/sh"])
     machine.shadow.path.unlink()
     assert outcomes(apply(f"[{{user: {{name: a, password: {HASH}}}}}]")) == {"user#a": "stable"}
 
 
-def test_members_that_are_no_users_any_more_are_taken_off_with_a_change(
-    machine: Accounts, apply: Apply
-) -> None:
+def test_deleted_users_leave_the_members_on_a_change(machine: Accounts, apply: Apply) -> None:
     machine.group.put(["g", "x", "5001", "ghost,daemon"])
     assert outcomes(apply("[{group: {name: g, members: [root]}}]")) == {"group#g": "changed"}
     assert machine.group.lines["g"][3] == "daemon,root"
@@ -337,7 +327,7 @@ def holder(machine: Accounts) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_a_lock_that_another_tool_holds_is_waited_for_and_then_a_failure_that_names_it(
+def test_lock_of_another_tool_is_awaited_then_named(
     machine: Accounts, apply: Apply, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(account_databases, "WAIT", 0.1)
@@ -383,7 +373,7 @@ def busy_user(machine: Accounts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("change", ["uid: 3002", "home: DIR/homes/b", "ensure: absent"])
 @pytest.mark.parametrize("noop", [True, False])
-def test_a_user_with_processes_keeps_id_and_home_and_is_not_removed(
+def test_user_with_processes_keeps_id_home_and_account(
     machine: Accounts, apply: Apply, busy_user: str, change: str, noop: bool
 ) -> None:
     assert outcomes(apply(f"[{{user: {{name: a, {change}}}}}]", noop=noop)) == {"user#a": busy_user}
@@ -398,7 +388,7 @@ def test_everything_else_of_a_user_with_processes_is_changed(
     assert outcomes(apply(text)) == {"user#a": "changed"}
 
 
-def test_a_process_with_another_root_directory_is_that_of_a_container(
+def test_process_with_another_root_belongs_to_a_container(
     machine: Accounts, apply: Apply, busy_user: str, tmp_path: Path
 ) -> None:
     (tmp_path / "proc/247/root").unlink()
@@ -479,7 +469,7 @@ REFUSED = {
 
 @pytest.mark.attack("data-names.accounts")
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_cannot_be_meant_is_refused_when_the_manifest_is_read(apply: Apply, text: str) -> None:
+def test_contradictory_properties_are_refused_at_load(apply: Apply, text: str) -> None:
     with pytest.raises(ManifestError) as failure:
         apply(f"[{{{text}}}]")
     assert REFUSED[text] in str(failure.value)
@@ -566,9 +556,7 @@ def test_hashes_of_every_kind_are_accepted(machine: Accounts, apply: Apply, pass
         (f"password: {HASH}", "password: '*'", ""),
     ],
 )
-def test_two_declarations_of_a_user_are_joined_where_both_can_be_met(
-    load: Load, first: str, second: str, both: str
-) -> None:
+def test_compatible_user_declarations_are_joined(load: Load, first: str, second: str, both: str) -> None:
     def text(*declarations: str) -> str:
         bodies = [{"name": "a", **yaml.safe_load("{" + one.strip("{}") + "}")} for one in declarations]
         return yaml.safe_dump({"resources": [{"user": body} for body in bodies]})
@@ -585,8 +573,8 @@ def test_two_declarations_of_a_user_are_joined_where_both_can_be_met(
 
 
 def ordered(properties: Any) -> dict[str, Any]:
-    found = {name: getattr(properties, name) for name in properties.__struct_fields__}
-    return {name: sorted(value) if isinstance(value, tuple) else value for name, value in found.items()}
+    result = {name: getattr(properties, name) for name in properties.__struct_fields__}
+    return {name: sorted(value) if isinstance(value, tuple) else value for name, value in result.items()}
 
 
 @pytest.mark.parametrize(
@@ -599,9 +587,7 @@ def ordered(properties: Any) -> dict[str, Any]:
         ("gid: 5001", "gid: 5002", ""),
     ],
 )
-def test_two_declarations_of_a_group_are_joined_where_both_can_be_met(
-    load: Load, first: str, second: str, both: str
-) -> None:
+def test_compatible_group_declarations_are_joined(load: Load, first: str, second: str, both: str) -> None:
     def text(*declarations: str) -> str:
         bodies = [{"name": "g", **yaml.safe_load("{" + one.strip("{}") + "}")} for one in declarations]
         return yaml.safe_dump({"resources": [{"group": body} for body in bodies]})
@@ -616,9 +602,7 @@ def test_two_declarations_of_a_group_are_joined_where_both_can_be_met(
         assert ordered(declaration.properties) == ordered(expected.properties)
 
 
-def test_a_group_that_gets_another_id_in_a_dry_run_is_still_the_primary_one(
-    machine: Accounts, apply: Apply
-) -> None:
+def test_renumbered_group_stays_primary_in_noop(machine: Accounts, apply: Apply) -> None:
     machine.bring("groupadd -g 5001 g", "useradd -M -d /x -g g -- a", "gpasswd -M a g")
     text = "[{group: {name: g, gid: 5002}}, {user: {name: a, group: g, groups: [], membership: inclusive}}]"
     assert outcomes(apply(text, noop=True))["user#a"] == "stable"
@@ -637,7 +621,7 @@ def test_a_home_that_is_moved_is_in_its_new_place_for_a_dry_run(
     assert {event.state for event in apply(text).values()} == {State.CHANGED}
 
 
-def test_an_empty_directory_that_something_is_mounted_at_is_given_to_nobody(
+def test_empty_mount_point_changes_no_owner(
     machine: Accounts, apply: Apply, homes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (homes / "a").mkdir()
@@ -658,9 +642,7 @@ def test_users_and_groups_that_are_in_order_import_nothing_heavy(tmp_path: Path)
     assert imported_by(*options) & HEAVY == set()
 
 
-def test_names_that_packages_have_made_are_managed_and_no_new_account_gets_such(
-    machine: Accounts, apply: Apply
-) -> None:
+def test_package_accounts_are_managed_and_not_created(machine: Accounts, apply: Apply) -> None:
     machine.bring("useradd -M -d /x -r -s /bin/sh -- Debian-exim")
     text = """
     - user: [{Debian-exim: {shell: /usr/sbin/nologin}}, {Abc: {}}, {a.b: {ensure: absent}}]
@@ -668,9 +650,9 @@ def test_names_that_packages_have_made_are_managed_and_no_new_account_gets_such(
     """
     refused = "name is 'Abc', expected lower-case letters, digits, _ and - for a new one"
     for noop in (True, False):
-        found = outcomes(apply(text, noop=noop))
-        assert (found["user#Abc"], found["group#Abc"]) == (refused, refused)
-        assert (found["user#a.b"], found["group#Debian-exim"]) == ("stable", "stable")
+        result = outcomes(apply(text, noop=noop))
+        assert (result["user#Abc"], result["group#Abc"]) == (refused, refused)
+        assert (result["user#a.b"], result["group#Debian-exim"]) == ("stable", "stable")
     assert machine.passwd.lines["Debian-exim"][6] == "/usr/sbin/nologin"
 
 

@@ -72,8 +72,8 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def machine(tmp_path: Path, homes: Path, monkeypatch: pytest.MonkeyPatch) -> Accounts:
     monkeypatch.setattr(account_databases, "DIRECTORY", str(tmp_path / "etc"))
-    found: Accounts = simulator.Accounts(tmp_path / "etc")
-    return found
+    accounts: Accounts = simulator.Accounts(tmp_path / "etc")
+    return accounts
 
 
 @pytest.fixture
@@ -111,13 +111,13 @@ def files(machine: Accounts) -> list[str]:
 
 @pytest.mark.parametrize(("kind", "case"), TABLE)
 @pytest.mark.representatives(50)
-def test_every_state_becomes_every_other_in_one_run_or_is_refused(
+def test_every_state_converges_in_a_run_or_is_refused(
     machine: Accounts, homes: Path, apply: Apply, kind: str, case: dict[str, Any]
 ) -> None:
     bring(machine, homes, case)
     name, before = kind[0] if kind == "group" else "a", files(machine)
-    wanted = [{kind: [{name: filled(case["wants"], homes)}]}]
-    (event,) = apply(wanted)
+    desired = [{kind: [{name: filled(case["wants"], homes)}]}]
+    (event,) = apply(desired)
     if refusal := filled(case.get("refused", ""), homes):
         assert event.state is State.FAILED
         assert refusal in event.errors[0]
@@ -131,7 +131,7 @@ def test_every_state_becomes_every_other_in_one_run_or_is_refused(
     check_after(machine, homes, case)
     machine.ran.clear()
     machine.acted.clear()
-    (event,) = apply(wanted)
+    (event,) = apply(desired)
     assert event.state is State.STABLE
     assert (machine.ran, machine.acted) == ([], []), "the second run changes nothing and starts no process"
 
@@ -152,7 +152,7 @@ def check_after(machine: Accounts, homes: Path, case: Mapping[str, Any]) -> None
 
 @pytest.mark.parametrize(("kind", "case"), TABLE)
 @pytest.mark.representatives(59)
-def test_a_dry_run_says_what_the_run_then_does_and_changes_nothing(
+def test_noop_predicts_the_run_and_changes_nothing(
     machine: Accounts, homes: Path, apply: Apply, kind: str, case: dict[str, Any]
 ) -> None:
     bring(machine, homes, case)
@@ -169,15 +169,15 @@ def test_a_dry_run_says_what_the_run_then_does_and_changes_nothing(
 
 @pytest.mark.parametrize(("kind", "case"), ALLOWED)
 @pytest.mark.representatives(49)
-def test_a_run_that_is_cut_short_anywhere_is_finished_by_the_next(
+def test_interrupted_run_is_completed_by_the_next(
     machine: Accounts, homes: Path, apply: Apply, kind: str, case: dict[str, Any]
 ) -> None:
     bring(machine, homes, case)
     name = kind[0] if kind == "group" else "a"
-    wanted = [{kind: [{name: filled(case["wants"], homes)}]}]
+    desired = [{kind: [{name: filled(case["wants"], homes)}]}]
     for allowed in count():
         machine.after = CutShort(allowed)
-        (event,) = apply(wanted)
+        (event,) = apply(desired)
         machine.after = lambda: None
         if event.state in (State.CHANGED, State.STABLE):
             break

@@ -40,11 +40,11 @@ def user_at(home: Path) -> Identity:
 
 def apply(keys: Wanted) -> KeysState:
     """Write the keys if they are out of sync, and return the state before the change."""
-    found = look(keys)
-    if not found.is_right:
+    keys_state = look(keys)
+    if not keys_state.is_right:
         write(keys, lambda act: LocalSystem().act_as(user_at(Path(keys.home)), act))
     assert look(keys).is_right
-    return found
+    return keys_state
 
 
 def put(home: Path, content: str = "", *, uid: int = UID, mode: int = 0o600) -> Path:
@@ -59,11 +59,11 @@ def put(home: Path, content: str = "", *, uid: int = UID, mode: int = 0o600) -> 
     return path
 
 
-def test_directory_and_file_are_made_as_the_user_and_for_the_user_alone(home: Path) -> None:
+def test_directory_and_file_are_private_to_the_user(home: Path) -> None:
     assert apply(wanted(home)) == KeysState(missing=1)
     for path, mode in ((home / ".ssh", 0o700), (home / ".ssh/authorized_keys", 0o600)):
-        found = path.lstat()
-        assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (UID, GID, mode)
+        status = path.lstat()
+        assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (UID, GID, mode)
     assert (home / ".ssh/authorized_keys").read_text() == f"{KEY}\n"
 
 
@@ -92,7 +92,7 @@ def test_a_file_of_root_becomes_the_users_with_all_its_keys(home: Path) -> None:
     assert (path.stat().st_uid, path.read_text()) == (UID, f"{OTHER}\n{KEY}\n")
 
 
-def test_a_file_of_root_that_the_user_cannot_read_is_only_replaced_whole(home: Path) -> None:
+def test_unreadable_root_file_is_only_replaced(home: Path) -> None:
     path = put(home, f"{OTHER}\n", uid=0)
     with pytest.raises(ResourceError, match="belongs to user 0, expected a file of a"):
         look(wanted(home))
@@ -151,7 +151,7 @@ def secret(tmp_path: Path) -> Path:
 
 @pytest.mark.attack("authorized-keys.way")
 @pytest.mark.parametrize(("prepare", "why"), HOSTILE)
-def test_what_somebody_has_put_in_the_way_is_refused_and_nothing_comes_of_it(
+def test_obstacles_are_refused_without_effect(
     home: Path, secret: Path, prepare: Callable[[Path, Path], None], why: str
 ) -> None:
     before = [path.lstat() for path in (secret.parent, secret)]
@@ -160,13 +160,13 @@ def test_what_somebody_has_put_in_the_way_is_refused_and_nothing_comes_of_it(
         with pytest.raises(ResourceError, match=why):
             apply(wanted(home, exclusive=exclusive))
     after = [path.lstat() for path in (secret.parent, secret)]
-    assert [(one.st_mode, one.st_uid) for one in before] == [(one.st_mode, one.st_uid) for one in after]
+    assert [(item.st_mode, item.st_uid) for item in before] == [(item.st_mode, item.st_uid) for item in after]
     assert secret.read_text() == f"secret {OTHER}\n"
 
 
 @pytest.mark.attack("authorized-keys.exchange")
 @pytest.mark.parametrize(("prepare", "why"), HOSTILE)
-def test_what_comes_into_the_way_after_the_look_is_refused_by_the_users_own_process(
+def test_late_obstacles_are_refused_by_the_user_process(
     home: Path, secret: Path, prepare: Callable[[Path, Path], None], why: str
 ) -> None:
     assert look(wanted(home)).missing == 1
@@ -181,7 +181,7 @@ def test_what_comes_into_the_way_after_the_look_is_refused_by_the_users_own_proc
     assert sorted(os.listdir(secret.parent)) == ["authorized_keys"]
 
 
-def test_a_home_that_the_user_cannot_write_to_is_a_failure_with_the_path(home: Path) -> None:
+def test_unwritable_home_is_a_failure_with_the_path(home: Path) -> None:
     os.chown(home, 0, 0)
     home.chmod(0o755)
     with pytest.raises(PermissionError) as failure:
@@ -200,7 +200,7 @@ def test_a_file_that_is_too_large_is_refused(home: Path) -> None:
 
 
 @pytest.mark.attack("authorized-keys.process")
-def test_what_acts_as_a_user_has_the_ids_of_the_user_and_no_way_back(home: Path) -> None:
+def test_child_process_has_irrevocable_user_ids(home: Path) -> None:
     def act() -> None:
         ids = (os.getresuid(), os.getresgid(), os.getgroups())
         assert ids == ((UID,) * 3, (GID,) * 3, [GID])
@@ -220,7 +220,7 @@ def test_an_error_of_the_system_arrives_with_its_number_and_path(home: Path) -> 
     assert failure.value.filename == "/nowhere"
 
 
-def test_a_bug_in_the_child_is_a_failure_and_unwinds_nothing_of_ours(home: Path) -> None:
+def test_bug_in_the_child_is_a_failure(home: Path) -> None:
     with pytest.raises(ResourceError, match="division by zero"):
         act_as(user_at(home), lambda: 1 / 0)
 

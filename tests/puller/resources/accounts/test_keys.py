@@ -18,8 +18,8 @@ ECDSA = (
 )
 
 
-def blob(*parts: bytes) -> str:
-    return base64.b64encode(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).decode()
+def blob(*pieces: bytes) -> str:
+    return base64.b64encode(b"".join(len(part).to_bytes(4, "big") + part for part in pieces)).decode()
 
 
 RSA = "ssh-rsa " + blob(b"ssh-rsa", bytes([1, 0, 1]), bytes(257))
@@ -73,7 +73,7 @@ def test_options_may_have_quotes_blanks_and_the_names_of_types(options: str) -> 
         (f",restrict {ED25519}", "has options that are not understood"),
     ],
 )
-def test_what_is_no_whole_public_key_is_refused_with_the_reason(line: str, why: str) -> None:
+def test_incomplete_public_key_is_refused_with_the_reason(line: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_key(line)
 
@@ -133,20 +133,20 @@ def wanted(*lines: str, exclusive: bool = False) -> Wanted:
 def test_comments_and_other_keys_stay_in_order(
     content: bytes, keys: Wanted, expected: str, state: KeysState
 ) -> None:
-    new, found = merged(content, keys)
-    assert (new.decode("utf-8", "surrogateescape"), found) == (expected, state)
+    new, result = merged(content, keys)
+    assert (new.decode("utf-8", "surrogateescape"), result) == (expected, state)
     assert merged(new, keys) == (new, KeysState()), "what was written is in order"
 
 
 @given(st.lists(st.sampled_from([ED25519, OTHER, f"restrict {OTHER}", "# c", "", "hello", "\tssh-rsa AA"])))
-def test_whatever_is_there_becomes_right_in_one_step(lines: list[str]) -> None:
+def test_any_key_file_converges_in_a_step(lines: list[str]) -> None:
     for exclusive in (False, True):
         keys = wanted(ED25519, RSA, exclusive=exclusive)
         new, _ = merged("\n".join(lines).encode(), keys)
         assert merged(new, keys)[1].is_right
-        found = [key for line in new.decode().split("\n") if (key := find_key(line)) and line[0] != "#"]
+        results = [key for line in new.decode().split("\n") if (key := find_key(line)) and line[0] != "#"]
         if exclusive:
-            assert sorted(map(str, found)) == sorted([ED25519, RSA])
+            assert sorted(map(str, results)) == sorted([ED25519, RSA])
 
 
 @pytest.mark.parametrize(

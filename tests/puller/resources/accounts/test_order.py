@@ -26,35 +26,35 @@ def group(name: str, **properties: Any) -> dict[str, dict[str, Any]]:
 
 
 def comes_first(first: str, second: str, references: Iterable[str]) -> bool:
-    found = [*references]
-    return found.index(first) < found.index(second)
+    results = [*references]
+    return results.index(first) < results.index(second)
 
 
 def test_groups_come_before_users_wherever_they_stand(load: Load) -> None:
-    found = order(load, user("a", groups=["h"]), group("g"), user("b"), group("h", gid=5001), group("a"))
-    assert found == ["group#g", "group#h", "group#a", "user#a", "user#b"]
+    result = order(load, user("a", groups=["h"]), group("g"), user("b"), group("h", gid=5001), group("a"))
+    assert result == ["group#g", "group#h", "group#a", "user#a", "user#b"]
 
 
 def test_users_who_go_come_before_groups_that_go(load: Load) -> None:
-    found = order(load, group("g", ensure="absent"), user("a", ensure="absent"), user("b"))
-    assert comes_first("user#a", "group#g", found)
+    result = order(load, group("g", ensure="absent"), user("a", ensure="absent"), user("b"))
+    assert comes_first("user#a", "group#g", result)
 
 
-def test_a_group_that_lists_a_user_of_the_manifest_comes_after_that_user(load: Load) -> None:
-    found = order(load, group("g", members=["a", "daemon"]), group("h"), user("b", group="g"), user("a"))
-    assert found == ["group#h", "user#a", "group#g", "user#b"]
+def test_group_with_a_declared_member_follows_the_user(load: Load) -> None:
+    result = order(load, group("g", members=["a", "daemon"]), group("h"), user("b", group="g"), user("a"))
+    assert result == ["group#h", "user#a", "group#g", "user#b"]
 
 
 def test_a_user_who_names_a_group_that_lists_them_comes_after_it(load: Load) -> None:
-    found = order(load, user("a", groups=["g"]), group("g", members=["a", "daemon"]))
-    assert found == ["group#g", "user#a"]
+    result = order(load, user("a", groups=["g"]), group("g", members=["a", "daemon"]))
+    assert result == ["group#g", "user#a"]
 
 
-def test_what_is_written_wins(load: Load) -> None:
-    found = order(load, user("a"), group("g", require=["user#a"]), group("h"))
-    assert comes_first("user#a", "group#g", found)
-    found = order(load, user("a", ensure="absent", after=["group#g"]), group("g", ensure="absent"))
-    assert found == ["group#g", "user#a"]
+def test_declared_order_wins(load: Load) -> None:
+    result = order(load, user("a"), group("g", require=["user#a"]), group("h"))
+    assert comes_first("user#a", "group#g", result)
+    result = order(load, user("a", ensure="absent", after=["group#g"]), group("g", ensure="absent"))
+    assert result == ["group#g", "user#a"]
 
 
 def test_a_thousand_users_and_groups_are_not_a_million_of_pairs(load: Load) -> None:
@@ -85,7 +85,7 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("one", "other", "sentence"), CONTRADICTIONS)
-def test_what_each_run_would_undo_of_the_other_is_an_error_of_the_manifest(
+def test_mutual_undoing_is_an_error_of_the_manifest(
     load: Load, one: dict[str, Any], other: dict[str, Any], sentence: str
 ) -> None:
     for resources in ([one, other], [other, one]):
@@ -106,15 +106,15 @@ AGREEMENTS = [
 
 
 @pytest.mark.parametrize(("one", "other"), AGREEMENTS)
-def test_what_both_can_have_is_none(load: Load, one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_compatible_declarations_are_no_error(load: Load, one: dict[str, Any], other: dict[str, Any]) -> None:
     assert len(load(yaml.safe_dump({"resources": [one, other]})).declarations) == 2
 
 
-def test_one_that_cannot_be_resolved_here_orders_nothing_and_contradicts_nothing(load: Load) -> None:
-    found = order(
+def test_unresolvable_declaration_orders_and_contradicts_nothing(load: Load) -> None:
+    result = order(
         load,
         user("a", groups=["{{ lookup('facts.nothing') }}"]),
         group("g", members="{{ lookup('facts.nothing') }}", membership="inclusive"),
         user("b", groups=["g"]),
     )
-    assert len(found) == 3
+    assert len(result) == 3

@@ -80,11 +80,11 @@ class Place:
         self.app = self.parent / "bin/app"
         self._common = {"url": f"{url}/app.tar.gz", "owner": owner, "group": group}
 
-    def properties(self, **more: Any) -> dict[str, Any]:
-        return {"name": str(self.archive), **self._common, **more}
+    def properties(self, **additional: Any) -> dict[str, Any]:
+        return {"name": str(self.archive), **self._common, **additional}
 
-    def extracting(self, **more: Any) -> dict[str, Any]:
-        return self.properties(extract_parent=str(self.parent), **more)
+    def extracting(self, **additional: Any) -> dict[str, Any]:
+        return self.properties(extract_parent=str(self.parent), **additional)
 
 
 @pytest.fixture
@@ -102,12 +102,12 @@ def predict(resource: Resource[Any, Any]) -> str:
 
 
 def everything_below(directory: Path) -> dict[str, Any]:
-    found = {}
+    result = {}
     for path in sorted(directory.rglob("*")):
         status = path.lstat()
         content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
-        found[str(path.relative_to(directory))] = (status.st_mode, status.st_ctime_ns, content)
-    return found
+        result[str(path.relative_to(directory))] = (status.st_mode, status.st_ctime_ns, content)
+    return result
 
 
 # Every current state, built from an archive and extracted files, with every desired state
@@ -128,13 +128,13 @@ WANTED: dict[str, dict[str, Any]] = {
 EVERY_PAIR = list(itertools.product(ARCHIVES, EXTRACTED, WANTED))
 
 
-def wanted_properties(place: Place, wanted: str) -> dict[str, Any]:
-    more = dict(WANTED[wanted])
-    if "extract_parent" in more:
-        more["extract_parent"] = str(place.parent)
-    if "creates" in more:
-        more["creates"] = str(place.app)
-    return place.properties(**more)
+def wanted_properties(place: Place, desired: str) -> dict[str, Any]:
+    additional = dict(WANTED[desired])
+    if "extract_parent" in additional:
+        additional["extract_parent"] = str(place.parent)
+    if "creates" in additional:
+        additional["creates"] = str(place.app)
+    return place.properties(**additional)
 
 
 def bring_into(place: Place, make: Make, server: FileServer, archive: str, extracted: str) -> None:
@@ -167,7 +167,7 @@ def apply(resource: Resource[Any, Any]) -> list[str]:
 
 @pytest.mark.parametrize(("archive", "extracted", "wanted"), EVERY_PAIR)
 @pytest.mark.representatives(28)
-def test_every_state_converges_in_one_run_as_noop_said(
+def test_every_state_converges_in_a_run_as_predicted(
     make: Make, place: Place, server: FileServer, tmp_path: Path, archive: str, extracted: str, wanted: str
 ) -> None:
     bring_into(place, make, server, archive, extracted)
@@ -256,9 +256,7 @@ def test_a_failed_extraction_is_not_taken_for_a_finished_one(
     assert server.asked == ["/app.tar.gz"], "the archive was right, and is not fetched again"
 
 
-def test_an_archive_that_nobody_vouched_for_is_fetched_again_when_it_cannot_be_read(
-    make: Make, place: Place, server: FileServer
-) -> None:
+def test_unverified_unreadable_archive_is_fetched_again(make: Make, place: Place, server: FileServer) -> None:
     server.files["/app.tar.gz"] = GOOD[:-20]
     with pytest.raises(ResourceError, match=r"app\.tar\.gz: is cut off: its compressed data is incomplete"):
         apply(make(Archive, place.extracting()))
@@ -302,16 +300,14 @@ def test_contents_that_were_removed_come_back(make: Make, place: Place, server: 
     ]
 
 
-def test_contents_go_to_another_directory_when_the_manifest_says_so(
-    make: Make, place: Place, tmp_path: Path
-) -> None:
+def test_contents_move_to_another_declared_directory(make: Make, place: Place, tmp_path: Path) -> None:
     apply(make(Archive, place.extracting()))
     other = str(tmp_path / "srv")
     assert apply(make(Archive, place.properties(extract_parent=other))) == [f"contents: {other}"]
     assert (tmp_path / "srv/README").exists()
 
 
-def test_an_archive_without_what_it_should_create_is_not_cleaned_up(
+def test_archive_without_its_creates_path_is_not_cleaned_up(
     make: Make, place: Place, server: FileServer
 ) -> None:
     properties = place.extracting(creates=str(place.parent / "bin/other"), cleanup=True)
@@ -392,9 +388,7 @@ def test_an_archive_that_is_in_order_is_not_read_again(
     assert apply(resource) == []
 
 
-def test_an_archive_that_was_changed_is_noticed_though_its_size_and_time_are_the_same(
-    make: Make, place: Place
-) -> None:
+def test_change_with_equal_size_and_time_is_noticed(make: Make, place: Place) -> None:
     apply(make(Archive, place.extracting(checksum=SHA256)))
     before = place.archive.stat()
     place.archive.write_bytes(bytes(len(GOOD)))
@@ -403,9 +397,7 @@ def test_an_archive_that_was_changed_is_noticed_though_its_size_and_time_are_the
 
 
 @pytest.mark.parametrize("content", [b"", b"{garbage", b'{"format": 2}', b"[]"])
-def test_a_receipt_that_is_not_understood_is_set_aside_and_stops_nothing(
-    make: Make, place: Place, state: Path, content: bytes
-) -> None:
+def test_unreadable_receipt_is_set_aside(make: Make, place: Place, state: Path, content: bytes) -> None:
     for more in ({}, {"creates": str(place.app)}):
         apply(make(Archive, place.extracting(**more)))
         for receipt in (*state.glob("*.place.json"), *state.glob("%*tar.gz.json")):
@@ -431,8 +423,8 @@ def test_a_fifo_in_its_place_hangs_nobody(make: Make, place: Place) -> None:
 @pytest.mark.parametrize("ensure", ["present", "absent"])
 def test_a_directory_in_its_place_is_left_alone(make: Make, place: Place, ensure: str) -> None:
     place.archive.mkdir()
-    what = "replaced" if ensure == "present" else "removed"
-    sentence = f"{place.archive} is a directory, which is not {what} by an archive"
+    detail = "replaced" if ensure == "present" else "removed"
+    sentence = f"{place.archive} is a directory, which is not {detail} by an archive"
     assert predict(make(Archive, place.properties(ensure=ensure), noop=True)) == f"failure: {sentence}"
     with pytest.raises(ResourceError, match=sentence):
         apply(make(Archive, place.properties(ensure=ensure)))
@@ -450,7 +442,7 @@ def test_a_directory_in_its_place_is_left_alone(make: Make, place: Place, ensure
         ({"extract_parent": "/etc/passwd/below"}, "/etc/passwd is not a directory"),
     ],
 )
-def test_what_would_fail_is_known_before_anything_is_fetched(
+def test_failure_is_known_before_the_download(
     make: Make, place: Place, server: FileServer, more: dict[str, str], sentence: str
 ) -> None:
     """The reference looks up the owner only after the download, so its dry run misses the failure."""
@@ -460,7 +452,7 @@ def test_what_would_fail_is_known_before_anything_is_fetched(
     assert server.asked == []
 
 
-def test_in_noop_what_an_earlier_resource_would_have_made_is_there(make: Make, place: Place) -> None:
+def test_noop_assumes_results_of_earlier_resources(make: Make, place: Place) -> None:
     resource = make(Archive, place.properties(name="/no/such/directory/app.tar.gz"), noop=True)
     resource.context.system.expect("/no/such/directory", "directory")
     assert predict(resource) == "Would have downloaded"
@@ -575,7 +567,7 @@ def test_properties_that_make_no_sense_are_refused_at_load(
         ("/srv/app.zip", "http://user:word@example.org/App.ZIP"),
     ],
 )
-def test_names_of_one_kind(make: Make, place: Place, name: str, url: str) -> None:
+def test_names_of_a_kind(make: Make, place: Place, name: str, url: str) -> None:
     assert make(Archive, place.properties(name=name, url=url))
 
 

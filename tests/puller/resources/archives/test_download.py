@@ -43,9 +43,9 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fetch(server: FileServer, tmp_path: Path) -> Callable[..., str]:
-    def run(path: str = "/a.tar.gz", **more: Any) -> str:
-        wanted = {"kind": Kind.TAR_GZ, "checksum": None, "timeout": 10.0, "limit": 1_000_000, **more}
-        request = Request(url=f"{server.url}{path}", **wanted)
+    def run(path: str = "/a.tar.gz", **additional: Any) -> str:
+        desired = {"kind": Kind.TAR_GZ, "checksum": None, "timeout": 10.0, "limit": 1_000_000, **additional}
+        request = Request(url=f"{server.url}{path}", **desired)
         place = str(tmp_path / "a.tar.gz")
         fetched = download(request, place, uid=os.geteuid(), gid=os.getegid())
         with fetched.stream:
@@ -87,7 +87,7 @@ def test_a_server_that_knows_no_ranges_sends_it_all_again(
     assert fetch() == SHA256
 
 
-def test_without_a_version_and_without_a_checksum_nothing_is_put_together(
+def test_unversioned_parts_without_checksum_are_not_joined(
     server: FileServer, fetch: Callable[..., str]
 ) -> None:
     server.headers = {"ETag": 'W/"weak"'}
@@ -104,7 +104,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_anew(server: FileServer, fetch
     assert ranges(server) == [None, "bytes=100000-"], "the server has said that the rest is of another file"
 
 
-def test_what_is_known_by_its_checksum_goes_on_in_the_next_run(
+def test_download_with_a_checksum_resumes_in_the_next_run(
     server: FileServer, fetch: Callable[..., str], tmp_path: Path
 ) -> None:
     server.break_off = [50_000] * 4
@@ -119,7 +119,7 @@ def test_what_is_known_by_its_checksum_goes_on_in_the_next_run(
     assert os.listdir(tmp_path) == ["a.tar.gz"]
 
 
-def test_what_is_not_known_leaves_nothing_behind(
+def test_unverified_download_leaves_no_part(
     server: FileServer, fetch: Callable[..., str], tmp_path: Path
 ) -> None:
     server.break_off = [50_000] * 4
@@ -161,7 +161,7 @@ def test_parts_of_older_versions_are_removed(fetch: Callable[..., str], tmp_path
 
 
 @pytest.mark.parametrize("planted", ["readable", "link", "hard link", "fifo"])
-def test_a_part_that_somebody_else_may_have_put_there_is_not_used(
+def test_partial_file_of_another_user_is_not_used(
     fetch: Callable[..., str], tmp_path: Path, planted: str
 ) -> None:
     """In a directory such as /tmp, any user can create a partial download."""
@@ -180,7 +180,7 @@ def test_a_part_that_somebody_else_may_have_put_there_is_not_used(
 
 
 @pytest.mark.attack("races.swap")
-def test_a_part_that_becomes_somebody_elses_file_after_the_look_is_not_written_to(
+def test_partial_file_taken_over_later_is_not_written(
     fetch: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part, other = tmp_path / f".a.tar.gz.{SHA256[:16]}.part", tmp_path / "precious"
@@ -221,7 +221,7 @@ def refused(fetch: Callable[..., str], directory: Path, **more: Any) -> str:
         (Kind.TAR_GZ, b"PK\3\4", "is no tar.gz: it starts with "),
     ],
 )
-def test_what_is_plainly_no_archive_is_refused(
+def test_obvious_non_archive_is_refused(
     server: FileServer, fetch: Callable[..., str], tmp_path: Path, kind: Kind, data: bytes, says: str
 ) -> None:
     """Captive portals and login pages answer every request with 200."""
@@ -246,7 +246,7 @@ def test_another_checksum_is_refused_and_fetched_once(
 
 
 @pytest.mark.parametrize("given", ["bytes 5-9/10", "bytes", "", "bytes 100000-x/2", "items 100000-2/3"])
-def test_instead_of_a_range_that_was_not_asked_for_the_whole_is_taken(
+def test_unrequested_range_causes_a_full_download(
     server: FileServer, fetch: Callable[..., str], tmp_path: Path, given: str
 ) -> None:
     server.break_off = [100_000]

@@ -59,7 +59,7 @@ def contents(place: Path) -> dict[str, str]:
     return {str(path.relative_to(place)): path.read_text() for path in place.rglob("*") if path.is_file()}
 
 
-def test_it_tells_what_is_at_the_top(tmp_path: Path) -> None:
+def test_top_level_names_are_reported(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert put(NEW, tmp_path / "out") == ("bin", "current", "doc", "lib", "same")
 
@@ -74,7 +74,7 @@ def test_directories_are_joined_and_keep_their_permissions(tmp_path: Path) -> No
     assert (place / "bin").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_link_in_its_place_keeps_nobody_from_replacing_it(tmp_path: Path) -> None:
+def test_link_at_the_target_is_replaced(tmp_path: Path) -> None:
     place = tmp_path / "out"
     place.mkdir()
     (place / "current").symlink_to("/etc/passwd")
@@ -83,7 +83,7 @@ def test_a_link_in_its_place_keeps_nobody_from_replacing_it(tmp_path: Path) -> N
 
 
 @pytest.mark.root
-def test_a_directory_on_another_file_system_is_known_before_anything_is_moved(
+def test_other_file_system_is_known_before_moving(
     tmp_path: Path,
 ) -> None:
     place = tmp_path / "out"
@@ -201,7 +201,7 @@ def killed_at(step: int, work: Callable[[], object]) -> bool:
 @pytest.mark.usefixtures("no_power_cut")
 @pytest.mark.parametrize("story", ["first", "cleaned up", "new version of what somebody else put there"])
 @pytest.mark.representatives(1)
-def test_a_run_that_is_killed_at_any_step_leaves_each_file_old_or_new_and_the_next_one_converges(
+def test_killed_run_leaves_old_or_new_files_and_converges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep: Sweep, story: str
 ) -> None:
     def is_killed_at(step: int) -> bool:
@@ -227,7 +227,7 @@ def test_a_run_that_is_killed_at_any_step_leaves_each_file_old_or_new_and_the_ne
 
 @pytest.mark.usefixtures("no_power_cut")
 @pytest.mark.parametrize("next_version", ["the one before", "another one"])
-def test_a_new_version_that_is_killed_at_any_step_leaves_nothing_that_passes_for_another(
+def test_killed_new_version_never_passes_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sweep: Sweep, next_version: str
 ) -> None:
     """The version declared next is complete afterwards, without files of other versions."""
@@ -245,10 +245,10 @@ def test_a_new_version_that_is_killed_at_any_step_leaves_nothing_that_passes_for
         killed = killed_at(step, manifest.apply)
         manifest.declare(next_version, versions[next_version])
         manifest.apply()
-        found = {
+        result = {
             name: text for name, text in contents(manifest.place).items() if not name.startswith(".puller-")
         }
-        assert found == {**versions[next_version], "current": versions[next_version]["bin/app"]}, step
+        assert result == {**versions[next_version], "current": versions[next_version]["bin/app"]}, step
         assert manifest.apply() == []
         return killed
 

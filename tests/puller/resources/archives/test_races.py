@@ -56,7 +56,7 @@ def archive(tmp_path: Path) -> Path:
 def declared(
     make: Make, archive: Path, tmp_path: Path, server: FileServer, ours: dict[str, str]
 ) -> Callable[..., Any]:
-    def declare(**more: Any) -> Resource[Any, Any]:
+    def declare(**additional: Any) -> Resource[Any, Any]:
         properties = {
             "name": str(archive),
             "url": f"{server.url}/app.tar",
@@ -64,7 +64,7 @@ def declared(
             "extract_parent": str(tmp_path / "opt"),
             "owner": ours["owner"],
             "group": ours["group"],
-            **more,
+            **additional,
         }
         return make(Archive, properties)
 
@@ -110,7 +110,7 @@ def meanwhile(
     monkeypatch.setattr(resource.context.system, "make_directory", then)
 
 
-def test_what_is_renamed_into_the_place_of_a_fetched_archive_is_not_extracted_and_not_believed(
+def test_file_renamed_over_an_archive_is_not_extracted(
     declared: Callable[..., Any], archive: Path, app: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resource = declared()
@@ -123,7 +123,7 @@ def test_what_is_renamed_into_the_place_of_a_fetched_archive_is_not_extracted_an
 
 
 @pytest.mark.root
-def test_what_the_owner_writes_into_a_fetched_archive_is_not_extracted_and_not_believed(
+def test_archive_rewritten_by_its_owner_is_not_extracted(
     declared: Callable[..., Any], archive: Path, app: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resource = declared(owner="nobody")
@@ -139,7 +139,7 @@ def test_what_the_owner_writes_into_a_fetched_archive_is_not_extracted_and_not_b
 
 
 @pytest.mark.parametrize("attack", [swap, rewrite])
-def test_an_archive_that_was_changed_since_it_was_looked_at_is_not_extracted(
+def test_archive_changed_after_the_check_is_not_extracted(
     declared: Callable[..., Any], archive: Path, app: Path, attack: Callable[[Path], None]
 ) -> None:
     archive.write_bytes(GOOD)
@@ -157,22 +157,22 @@ def test_an_archive_that_was_changed_since_it_was_looked_at_is_not_extracted(
 
 @pytest.mark.parametrize("attack", [swap, pytest.param(rewrite, marks=pytest.mark.root)])
 @pytest.mark.everything
-def test_nobody_wins_by_changing_an_archive_all_the_time(
+def test_continuous_changes_of_an_archive_gain_nothing(
     declared: Callable[..., Any], archive: Path, app: Path, attack: Callable[[Path], None]
 ) -> None:
-    more: dict[str, Any] = {"creates": str(app)}
+    additional: dict[str, Any] = {"creates": str(app)}
     if attack is rewrite:
-        more["owner"] = "nobody"
+        additional["owner"] = "nobody"
     with changing(archive, attack):
         for _ in range(40):
             try:
-                apply(declared(**more))
+                apply(declared(**additional))
             except (ResourceError, OSError):
                 continue
             assert app.read_text().startswith("good")
             app.unlink()
     assert not app.exists()
-    apply(declared(**more))
+    apply(declared(**additional))
     assert app.read_text().startswith("good")
     assert archive.read_bytes() == GOOD
 
@@ -210,7 +210,7 @@ def test_an_archive_behind_a_link_is_not_read(
     assert not archive.is_symlink()
 
 
-def test_a_part_that_was_there_already_is_copied_before_it_is_extracted(
+def test_existing_partial_file_is_copied_before_extraction(
     declared: Callable[..., Any], archive: Path, app: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A former owner may still have it open."""

@@ -56,7 +56,7 @@ def tarred(tree: Tree, dialect: int, mode: str) -> bytes:
 
 @given(tree=trees, dialect=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]), gz=st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_what_tarfile_packs_comes_out_again(tmp_path: Path, tree: Tree, dialect: int, gz: bool) -> None:
+def test_tarfile_archives_round_trip(tmp_path: Path, tree: Tree, dialect: int, gz: bool) -> None:
     place = tmp_path / "out"
     put(tarred(tree, dialect, "w:gz" if gz else "w"), Kind.TAR_GZ if gz else Kind.TAR, place)
     assert contents(place) == tree
@@ -65,7 +65,7 @@ def test_what_tarfile_packs_comes_out_again(tmp_path: Path, tree: Tree, dialect:
 
 @given(tree=trees, method=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]), streamed=st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_what_zipfile_packs_comes_out_again(tmp_path: Path, tree: Tree, method: int, streamed: bool) -> None:
+def test_zipfile_archives_round_trip(tmp_path: Path, tree: Tree, method: int, streamed: bool) -> None:
     place = tmp_path / "out"
     buffer: Any = Unseekable() if streamed else io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as archive:
@@ -109,7 +109,7 @@ def release(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("dialect", ["gnu", "posix", "oldgnu"])
 @pytest.mark.parametrize("start", ["app-1.4", "./app-1.4", "."])
-def test_what_tar_packs_comes_out_again(tmp_path: Path, release: Path, dialect: str, start: str) -> None:
+def test_tar_archives_round_trip(tmp_path: Path, release: Path, dialect: str, start: str) -> None:
     archive = subprocess.run(
         ["tar", f"--format={dialect}", "-czf", "-", "-C", release.parent, start],
         capture_output=True,
@@ -125,7 +125,7 @@ def test_what_tar_packs_comes_out_again(tmp_path: Path, release: Path, dialect: 
 
 
 @pytest.mark.skipif(not shutil.which("zip"), reason="the zip program is not installed")
-def test_what_zip_packs_comes_out_again(tmp_path: Path, release: Path) -> None:
+def test_zip_archives_round_trip(tmp_path: Path, release: Path) -> None:
     subprocess.run(["zip", "-qry", tmp_path / "a.zip", "."], cwd=release.parent, check=True)
     put((tmp_path / "a.zip").read_bytes(), Kind.ZIP, tmp_path / "out")
     app = tmp_path / "out/app-1.4"
@@ -153,20 +153,20 @@ def test_an_archive_cut_off_anywhere_is_refused(tmp_path: Path, kind: Kind) -> N
 
 
 @given(st.lists(st.binary(min_size=1, max_size=9), max_size=9), st.lists(st.integers(0, 12), max_size=9))
-def test_a_source_gives_exactly_what_is_asked_for(pieces: list[bytes], counts: list[int]) -> None:
-    data, source, at = b"".join(pieces), ArchiveSource(iter(pieces), Budget(Limits(), 100)), 0
+def test_source_returns_exactly_the_requested_bytes(pieces: list[bytes], counts: list[int]) -> None:
+    data, source, position = b"".join(pieces), ArchiveSource(iter(pieces), Budget(Limits(), 100)), 0
     for number, count in enumerate(counts):
-        if at + count > len(data):
+        if position + count > len(data):
             with pytest.raises(FormatError, match="cut off"):
                 source.read(count)
             return
-        found = source.read(count) if number % 2 else b"".join(source.pieces(count))
-        assert found == data[at : at + count]
-        at += count
-    assert b"".join(source.rest()) == data[at:]
+        result = source.read(count) if number % 2 else b"".join(source.pieces(count))
+        assert result == data[position : position + count]
+        position += count
+    assert b"".join(source.rest()) == data[position:]
 
 
-def test_members_are_read_one_by_one_in_bounded_memory(tmp_path: Path) -> None:
+def test_members_are_read_in_bounded_memory(tmp_path: Path) -> None:
     """At most one piece of a large file is in memory."""
     (tmp_path / "a").write_bytes(tarred({"a": bytes(5_000_000), "b": b"b"}, tarfile.PAX_FORMAT, "w:gz"))
     with (tmp_path / "a").open("rb") as stream:

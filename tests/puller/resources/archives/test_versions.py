@@ -149,7 +149,7 @@ def by_url(app: App, version: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_in_place_is_the_version_that_is_declared_forth_and_back(app: App, way: str) -> None:
+def test_directory_follows_the_declared_version_and_back(app: App, way: str) -> None:
     for version in ("1.0", "1.1", "1.0", "1.1"):
         properties = WAYS[way](app, version)
         assert app.predict(properties) != "stable", version
@@ -165,7 +165,7 @@ def test_what_is_in_place_is_the_version_that_is_declared_forth_and_back(app: Ap
 
 
 @pytest.mark.parametrize("way", NO_SIGN)
-def test_without_creates_another_name_replaces_files_and_removes_nothing(app: App, way: str) -> None:
+def test_other_name_without_creates_only_replaces_files(app: App, way: str) -> None:
     """Two archives without ``creates`` may be meant to stand side by side."""
     for version, before in (("1.0", {}), ("1.1", VERSIONS["1.0"]), ("1.0", VERSIONS["1.1"])):
         properties = NO_SIGN[way](app, version)
@@ -176,7 +176,7 @@ def test_without_creates_another_name_replaces_files_and_removes_nothing(app: Ap
         assert app.apply(properties) == []
 
 
-def test_it_says_what_the_directory_holds_and_what_it_would_do(app: App) -> None:
+def test_state_lists_content_and_planned_steps(app: App) -> None:
     app.apply(WAYS["by name, cleaned up"](app, "1.0"))
     new = WAYS["by name, cleaned up"](app, "1.1")
     assert app.predict(new) == (
@@ -190,7 +190,7 @@ def test_it_says_what_the_directory_holds_and_what_it_would_do(app: App) -> None
     ]
 
 
-def test_a_dry_run_tells_nothing_of_leftovers_when_the_archive_on_disk_has_them_all(app: App) -> None:
+def test_noop_lists_no_leftovers_for_a_complete_archive(app: App) -> None:
     app.apply(app.declare("app-1.0", **SIGN))
     app.serve("app-1.2", {**VERSIONS["1.0"], "more": "1.2"})
     (app.directory / "cache/app-1.2.tar.gz").write_bytes(app.server.files["/app-1.2.tar.gz"])
@@ -200,9 +200,7 @@ def test_a_dry_run_tells_nothing_of_leftovers_when_the_archive_on_disk_has_them_
     )
 
 
-def test_puller_state_says_what_is_there_and_where_it_was_extracted_to(
-    app: App, ours: dict[str, str]
-) -> None:
+def test_state_command_shows_the_extraction_directory(app: App, ours: dict[str, str]) -> None:
     """The state is described in words of users, without names of libraries."""
     properties = app.declare("app-1.0", **SIGN)
     app.apply(properties)
@@ -218,7 +216,7 @@ def test_puller_state_says_what_is_there_and_where_it_was_extracted_to(
     }
 
 
-def test_puller_state_tells_versions_that_were_replaced_or_not_finished(app: App) -> None:
+def test_state_command_shows_replaced_and_partial_versions(app: App) -> None:
     app.apply(app.declare("app-1.0"))
     app.apply(app.declare("app-1.1"))
     resource = app.make(Archive, {"name": app.declare("app-1.0")["name"], "ensure": "absent"}, noop=True)
@@ -229,20 +227,20 @@ def test_puller_state_tells_versions_that_were_replaced_or_not_finished(app: App
 # Leftover files of the previous version
 
 
-def test_what_was_changed_since_stays_and_is_named(app: App) -> None:
+def test_modified_files_stay_and_are_named(app: App) -> None:
     app.apply(WAYS["by name"](app, "1.0"))
     (app.place / "lib/app-1.0.jar").write_text("my own")
     (app.place / "conf.d/mine").write_text("mine")
-    said: list[str] = []
-    app.apply(WAYS["by name"](app, "1.1"), log=said.append)
+    output: list[str] = []
+    app.apply(WAYS["by name"](app, "1.1"), log=output.append)
     assert app.contents == {**VERSIONS["1.1"], "lib/app-1.0.jar": "my own", "conf.d/mine": "mine"}
     assert "conf.d/old" not in app.directories
-    assert said == [
+    assert output == [
         f"{app.place}/lib/app-1.0.jar: only the previous archive has it, but it was changed since, so it stays"
     ]
 
 
-def test_another_owner_or_mode_is_no_change_of_what_was_left(app: App) -> None:
+def test_other_owner_or_mode_is_no_modification(app: App) -> None:
     app.apply(WAYS["by name"](app, "1.0"))
     (app.place / "lib/app-1.0.jar").chmod(0o600)
     app.apply(WAYS["by name"](app, "1.1"))
@@ -276,7 +274,7 @@ CHANGES_OF_KIND: dict[str, tuple[Tree, Tree]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES_OF_KIND)
-def test_a_version_may_have_a_directory_where_the_one_before_has_a_file(app: App, change: str) -> None:
+def test_directory_may_replace_a_file_of_the_old_version(app: App, change: str) -> None:
     old, new = ({"bin/app": version, **tree} for version, tree in enumerate_versions(CHANGES_OF_KIND[change]))
     app.serve("app-1", old)
     app.serve("app-2", new)
@@ -290,7 +288,7 @@ def enumerate_versions(trees: tuple[Tree, Tree]) -> list[tuple[str, Tree]]:
     return [(str(number), tree) for number, tree in enumerate(trees)]
 
 
-def test_a_directory_with_something_of_somebody_else_is_in_the_way_and_nothing_is_touched(app: App) -> None:
+def test_directory_with_foreign_files_blocks_and_stays(app: App) -> None:
     app.serve("app-1", {"bin/app": "1", "x/y": "1", "x/z": "1"})
     app.serve("app-2", {"bin/app": "2", "x": "2"})
     app.apply(app.declare("app-1", **SIGN))
@@ -301,7 +299,7 @@ def test_a_directory_with_something_of_somebody_else_is_in_the_way_and_nothing_i
     assert app.contents == before
 
 
-def test_a_version_without_what_it_should_create_changes_nothing(app: App) -> None:
+def test_version_without_its_creates_path_changes_nothing(app: App) -> None:
     app.apply(app.declare("app-1.0", **SIGN))
     app.serve("app-2", {"other": "2"})
     with pytest.raises(ResourceError, match=r"creates is .*/bin/app, and the archive does not bring it"):
@@ -322,7 +320,7 @@ def test_versions_in_directories_of_their_own_stand_side_by_side(app: App) -> No
     assert app.apply(app.declare("app-1", creates="app-1/bin/app")) == [], "it never went away"
 
 
-def test_what_is_removed_by_hand_is_forgotten(app: App, state: Path) -> None:
+def test_manually_removed_directory_is_forgotten(app: App, state: Path) -> None:
     for version in ("1", "2", "3"):
         app.serve(f"app-{version}", {f"app-{version}/bin/app": version})
         app.apply(app.declare(f"app-{version}", creates=f"app-{version}/bin/app"))
@@ -341,7 +339,7 @@ def test_contents_by_another_hand_are_left_alone(app: App) -> None:
     assert app.contents == {"bin/app": "by hand"}
 
 
-def test_a_directory_that_is_another_one_by_now_is_filled_again(app: App) -> None:
+def test_replaced_directory_is_filled_again(app: App) -> None:
     """Its path now leads to another directory, with unknown contents."""
     blue, green = app.directory / "blue", app.directory / "green"
     for colour in (blue, green):
@@ -400,7 +398,7 @@ BASE, PLUGIN = {"bin/app": "1", "README": "the same"}, {"plugins/p": "1", "READM
 
 
 @pytest.mark.parametrize("more", [{}, {"creates": "bin/app"}, {"creates": "bin/app", "cleanup": True}])
-def test_several_archives_fill_one_directory(site: Site, app: App, more: dict[str, Any]) -> None:
+def test_several_archives_fill_a_directory(site: Site, app: App, more: dict[str, Any]) -> None:
     """Also if the second one declares a file of the first one as ``creates``."""
     app.serve("base-1", BASE)
     app.serve("plugin-1", PLUGIN)
@@ -416,9 +414,7 @@ def test_several_archives_fill_one_directory(site: Site, app: App, more: dict[st
     assert site.states(*both) == ["stable", "stable"]
 
 
-def test_two_archives_with_different_files_of_one_name_are_refused_and_do_not_fight(
-    site: Site, app: App
-) -> None:
+def test_conflicting_archives_are_refused(site: Site, app: App) -> None:
     app.serve("base", {"bin/app": "1", "conf": "of base"})
     app.serve("plugin", {"plugins/p": "1", "conf": "of the plugin"})
     both = app.declare("base"), app.declare("plugin")
@@ -434,7 +430,7 @@ def test_two_archives_with_different_files_of_one_name_are_refused_and_do_not_fi
     assert foretold.errors == second.errors
 
 
-def test_a_file_that_is_declared_is_not_removed_with_the_archive_that_had_it(site: Site, app: App) -> None:
+def test_declared_file_stays_when_its_archive_goes(site: Site, app: App) -> None:
     app.apply(app.declare("app-1.0", **SIGN))
     jar = {
         "name": str(app.place / "lib/app-1.0.jar"),
@@ -459,7 +455,7 @@ def test_the_version_before_may_be_declared_absent(site: Site, app: App) -> None
 
 
 @pytest.mark.root
-def test_a_full_disk_says_where_and_what_it_takes(app: App, tmp_path: Path) -> None:
+def test_full_disk_names_directory_and_required_space(app: App, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", small], check=True)

@@ -58,11 +58,11 @@ class Place:
     def resource(
         self, *, noop: bool = False, of: type[Checkout] = Checkout, **properties: Any
     ) -> Resource[Any, Any]:
-        found = self._make(of, {"name": str(self.path), **properties}, noop=noop)
+        result = self._make(of, {"name": str(self.path), **properties}, noop=noop)
         system = CountingNoopSystem() if noop else CountingSystem()
         self.started, self.commands = system.started, system.commands
-        found.context = msgspec.structs.replace(found.context, system=system)
-        return found
+        result.context = msgspec.structs.replace(result.context, system=system)
+        return result
 
     def apply(self, **properties: Any) -> list[str]:
         """Apply the checkout and return its differences. ``started`` has the commands before the final check."""
@@ -80,9 +80,9 @@ class Place:
         resource = self.resource(noop=True, **properties)
         actual = resource.look()
         differences = resource.differences(actual)
-        said = resource.noop_message(differences, actual) if differences else ""
+        output = resource.noop_message(differences, actual) if differences else ""
         self.notes = list(resource.notes)
-        return said
+        return output
 
     def git(self, *arguments: str) -> str:
         return git(self.path, *arguments)
@@ -99,18 +99,18 @@ class Place:
 @pytest.fixture
 def remote(tmp_path: Path) -> Remote:
     """Return a remote with the commits ``one`` (tag v1) and ``two`` (tag v2) on main."""
-    found = Remote(tmp_path / "remote")
-    found.commit("one", tag="v1")
-    found.commit("two", tag="v2")
-    return found
+    remote = Remote(tmp_path / "remote")
+    remote.commit("one", tag="v1")
+    remote.commit("two", tag="v2")
+    return remote
 
 
 @pytest.fixture
 def place(tmp_path: Path, make: Callable[..., Resource[Any, Any]]) -> Iterator[Place]:
     """Return a checkout, and check after the test that no leftover stands beside it."""
     (tmp_path / "srv").mkdir()
-    found = Place(tmp_path / "srv/app", make)
-    yield found
+    place = Place(tmp_path / "srv/app", make)
+    yield place
     assert set(os.listdir(tmp_path / "srv")) <= {"app"}
 
 

@@ -16,16 +16,16 @@ from tests.support.git_remotes import Remote, git, give
 
 def picture(directory: Path) -> dict[Path, tuple[int, ...]]:
     """Return the inode and the times of all paths in a tree."""
-    found = {path: path.lstat() for path in directory.rglob("*")}
-    return {path: (one.st_ino, one.st_mtime_ns, one.st_ctime_ns) for path, one in found.items()}
+    status = {path: path.lstat() for path in directory.rglob("*")}
+    return {path: (item.st_ino, item.st_mtime_ns, item.st_ctime_ns) for path, item in status.items()}
 
 
 def test_nothing_becomes_a_clone_at_its_revision(place: Place, remote: Remote) -> None:
-    said = f"Would have cloned {remote.url} at v1"
-    assert place.predict(url=remote.url, revision="v1") == said
+    output = f"Would have cloned {remote.url} at v1"
+    assert place.predict(url=remote.url, revision="v1") == output
     assert place.started == []
     place.path.mkdir()
-    assert place.predict(url=remote.url, revision="v1") == said
+    assert place.predict(url=remote.url, revision="v1") == output
     assert place.apply(url=remote.url, revision="v1") == ["ensure absent → present"]
     assert place.started == ["clone", "checkout"]
     assert place.text == "one"
@@ -38,23 +38,23 @@ def test_nothing_becomes_a_clone_at_its_revision(place: Place, remote: Remote) -
 @pytest.mark.parametrize("revision", ["", "main", "v1", "v2", "COMMIT", "SHORT"])
 @pytest.mark.parametrize("depth", [None, 1])
 @pytest.mark.representatives(1)
-def test_a_revision_in_order_is_one_look_for_changed_files(
+def test_matching_revision_costs_a_status_query(
     place: Place, remote: Remote, revision: str, depth: int | None
 ) -> None:
     commit = remote.commit("three")
     revision = {"COMMIT": commit, "SHORT": commit[:8]}.get(revision, revision)
-    wanted: dict[str, Any] = {"url": remote.url, "revision": revision, "depth": depth}
-    assert place.apply(**wanted)
+    desired: dict[str, Any] = {"url": remote.url, "revision": revision, "depth": depth}
+    assert place.apply(**desired)
     assert place.text == {"v1": "one", "v2": "two"}.get(revision, "three")
     before = picture(place.path)
-    assert place.apply(**wanted) == []
-    assert place.predict(**wanted) == ""
+    assert place.apply(**desired) == []
+    assert place.predict(**desired) == ""
     assert place.started == ["status"]
     assert picture(place.path) == before
     assert (place.path / ".git/shallow").exists() is bool(depth)
 
 
-def test_without_a_revision_it_is_what_the_remote_has_checked_out(place: Place, remote: Remote) -> None:
+def test_missing_revision_means_the_head_of_the_remote(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url)
     assert place.started == ["clone", "checkout"]
     remote.commit("three")
@@ -64,13 +64,13 @@ def test_without_a_revision_it_is_what_the_remote_has_checked_out(place: Place, 
     assert place.apply(url=remote.url) == [], "present says nothing of which one"
 
 
-def test_a_revision_that_is_known_is_checked_out_without_the_network(place: Place, remote: Remote) -> None:
+def test_known_revision_is_checked_out_offline(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v1")
     old = place.head
     remote.bare.rename(remote.bare.with_suffix(".away"))
     new = place.git("rev-parse", "v2^{commit}")
-    said = f"Would have checked out v2 ({old[:12]}..{new[:12]})"
-    assert place.predict(url=remote.url, revision="v2") == said
+    output = f"Would have checked out v2 ({old[:12]}..{new[:12]})"
+    assert place.predict(url=remote.url, revision="v2") == output
     assert place.apply(url=remote.url, revision="v2")
     assert place.started == ["status", "checkout"]
     assert place.text == "two"
@@ -84,32 +84,30 @@ def test_a_revision_that_is_not_known_is_fetched(place: Place, remote: Remote, k
     assert place.predict(url=remote.url, revision=revision).startswith(f"Would have checked out {revision} ")
     assert place.predict(url=remote.url, revision=revision).endswith(f"from {remote.url}")
     place.apply(url=remote.url, revision=revision)
-    assert [one for one in place.started if one != "rev-parse"] == ["status", "fetch", "checkout"]
+    assert [item for item in place.started if item != "rev-parse"] == ["status", "fetch", "checkout"]
     assert (place.text, place.head) == ("three", commit)
     assert place.apply(url=remote.url, revision=revision) == []
     assert place.started == ["status"]
 
 
 @pytest.mark.parametrize("revision", ["", "main"])
-def test_the_latest_follows_its_branch_also_when_that_was_written_anew(
-    place: Place, remote: Remote, revision: str
-) -> None:
-    wanted = {"url": remote.url, "revision": revision, "ensure": "latest"}
-    place.apply(**wanted)
-    assert place.apply(**wanted) == []
+def test_latest_follows_a_rewritten_branch(place: Place, remote: Remote, revision: str) -> None:
+    desired = {"url": remote.url, "revision": revision, "ensure": "latest"}
+    place.apply(**desired)
+    assert place.apply(**desired) == []
     assert place.started == ["status", "ls-remote"]
     old = place.head
     git(remote.work, "reset", "--quiet", "--hard", "v1")
     new = remote.commit("other")
-    assert place.predict(**wanted) == f"Would have updated from {old[:12]} to {new[:12]}"
-    place.apply(**wanted)
+    assert place.predict(**desired) == f"Would have updated from {old[:12]} to {new[:12]}"
+    place.apply(**desired)
     assert place.started == ["status", "ls-remote", "fetch", "checkout"]
     assert place.text == "other"
-    assert place.apply(**wanted) == []
+    assert place.apply(**desired) == []
     assert place.apply(url=remote.url, revision=revision) == []
 
 
-def test_a_tag_that_moved_stays_where_it_is_unless_it_is_the_latest(place: Place, remote: Remote) -> None:
+def test_moved_tag_is_followed_with_latest_only(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v2")
     remote.commit("three", tag="v2")
     assert place.apply(url=remote.url, revision="v2") == []
@@ -147,7 +145,7 @@ def test_a_repository_of_no_remote_gets_one(place: Place, remote: Remote) -> Non
     assert place.text == "two"
 
 
-def test_what_was_changed_is_given_up_with_force_alone(place: Place, remote: Remote) -> None:
+def test_local_changes_are_discarded_with_force_only(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v1")
     (place.path / "file").write_text("by hand")
     (place.path / "untracked").write_text("stays")
@@ -156,8 +154,8 @@ def test_what_was_changed_is_given_up_with_force_alone(place: Place, remote: Rem
             with pytest.raises(ResourceError, match=f"{place.path} has local changes in file; force: true"):
                 act(url=remote.url, revision=revision)
     assert place.text == "by hand"
-    said = place.predict(url=remote.url, revision="v2", force=True)
-    assert said.startswith("Would have discarded local changes, would have checked out v2 (")
+    output = place.predict(url=remote.url, revision="v2", force=True)
+    assert output.startswith("Would have discarded local changes, would have checked out v2 (")
     place.apply(url=remote.url, revision="v2", force=True)
     assert (place.text, (place.path / "untracked").read_text()) == ("two", "stays")
     (place.path / "file").unlink()
@@ -203,7 +201,7 @@ def test_an_untracked_file_in_the_way_is_refused_by_its_name(
 @pytest.mark.parametrize("ensure", ["present", "latest", "absent"])
 @pytest.mark.parametrize("found", ["file", "full", "link", "gitfile"])
 @pytest.mark.representatives(1)
-def test_what_is_no_repository_is_refused_also_with_force(
+def test_other_directory_is_refused_even_with_force(
     place: Place, remote: Remote, found: str, ensure: str, force: bool
 ) -> None:
     if found == "file":
@@ -240,7 +238,7 @@ def test_absent_takes_a_changed_tree_away_with_force_alone(place: Place, remote:
     assert not place.path.exists()
 
 
-def test_a_branch_that_the_remote_has_no_more_is_no_commit_by_hand(place: Place, remote: Remote) -> None:
+def test_deleted_remote_branch_is_no_local_work(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="main")
     git(remote.work, "reset", "--quiet", "--hard", "v1")
     git(remote.bare, "tag", "--delete", "v2")
@@ -255,7 +253,7 @@ REFUSED_REVISIONS = ["nothing-of-this-name", "0123456789", "0" * 40]
 @pytest.mark.parametrize("revision", REFUSED_REVISIONS)
 @pytest.mark.parametrize("ensure", ["present", "latest"])
 @pytest.mark.representatives(1)
-def test_a_revision_that_the_remote_has_not_is_a_failure_and_changes_nothing(
+def test_unknown_revision_is_a_failure_and_changes_nothing(
     place: Place, remote: Remote, revision: str, ensure: str
 ) -> None:
     with pytest.raises(ResourceError, match=f"{remote.url} has no|couldn't find remote ref {revision}"):
@@ -284,7 +282,7 @@ def test_a_remote_that_is_away_is_told_in_noop_and_fails_the_run(place: Place, r
     assert place.apply(url=remote.url) == []
 
 
-def test_a_commit_that_is_not_given_alone_brings_all_history_once(place: Place, remote: Remote) -> None:
+def test_unavailable_single_commit_fetches_all_history_once(place: Place, remote: Remote) -> None:
     commit = git(remote.work, "rev-parse", "v1^{commit}")
     for key in ("allowTipSHA1InWant", "allowReachableSHA1InWant", "allowAnySHA1InWant"):
         git(remote.bare, "config", f"uploadpack.{key}", "false")
@@ -304,9 +302,7 @@ def test_a_missing_parent_is_a_failure_in_noop_too(place: Place, remote: Remote)
             act(url=remote.url)
 
 
-def test_without_git_it_says_what_is_missing(
-    place: Place, remote: Remote, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_git_is_reported(place: Place, remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     for there in (False, True):
         if there:
             place.apply(url=remote.url)
@@ -329,8 +325,8 @@ def test_noop_believes_in_a_git_that_comes_before(
     resource.context = msgspec.structs.replace(resource.context, uncertain=lambda path, apart_from="": True)
     actual = resource.look()
     differences = resource.differences(actual)
-    said = resource.noop_message(differences, actual) if differences else ""
-    assert said == ("" if is_cloned else f"Would have cloned {remote.url}")
+    output = resource.noop_message(differences, actual) if differences else ""
+    assert output == ("" if is_cloned else f"Would have cloned {remote.url}")
     assert place.started == []
 
 
@@ -343,11 +339,11 @@ def test_git_runs_as_the_owner_and_all_is_theirs(place: Place, open_to_all: Path
     theirs = Remote(open_to_all / "remote")
     theirs.commit("one")
     give(theirs.bare)
-    wanted = {"url": theirs.url, "owner": "nobody", "group": NOBODY}
-    place.apply(**wanted)
+    desired = {"url": theirs.url, "owner": "nobody", "group": NOBODY}
+    place.apply(**desired)
     assert {path.lstat().st_uid for path in (place.path, *place.path.rglob("*"))} == {NOBODY}
     assert {command.identity and command.identity.uid for command in place.commands} == {NOBODY}
-    assert place.apply(**wanted) == []
+    assert place.apply(**desired) == []
     assert place.apply(url=theirs.url) == [], "unmanaged, it stays whose it is"
     assert {command.identity and command.identity.uid for command in place.commands} == {NOBODY}
     for act in (place.predict, place.apply):
@@ -366,8 +362,8 @@ def test_an_empty_directory_keeps_its_owner_and_mode(place: Place, open_to_all: 
     theirs.commit("one")
     give(theirs.bare)
     place.apply(url=theirs.url)
-    found = place.path.stat()
-    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (NOBODY, NOBODY, 0o750)
+    status = place.path.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (NOBODY, NOBODY, 0o750)
 
 
 def test_an_owner_that_there_is_not_is_a_failure_in_noop_too(place: Place, remote: Remote) -> None:
@@ -394,6 +390,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("properties", "sentence"), WRONG)
-def test_what_cannot_be_is_refused_at_load(place: Place, properties: dict[str, Any], sentence: str) -> None:
+def test_impossible_properties_are_refused_at_load(
+    place: Place, properties: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(PropertyError, match=sentence.replace("(", r"\(").replace("+", r"\+")):
         place.resource(**{"name": "/srv/app", **properties})

@@ -112,7 +112,7 @@ def give_to(uid: int, gid: int, mode: int) -> Callable[[Path], None]:
     ],
 )
 @pytest.mark.representatives(1)
-def test_git_runs_only_where_nobody_else_may_write(
+def test_git_runs_in_trusted_directories_only(
     place: Place, open_to_all: Path, home: Path, change: Callable[[Path], None], owner: str, is_refused: bool
 ) -> None:
     theirs = Remote(open_to_all / "remote")

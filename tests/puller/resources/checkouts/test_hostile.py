@@ -64,7 +64,7 @@ URLS = [
 
 @pytest.mark.attack("checkout.url")
 @pytest.mark.parametrize("url", URLS)
-def test_a_url_that_is_none_or_runs_something_is_refused_at_load(place: Place, url: str) -> None:
+def test_invalid_or_executing_url_is_refused_at_load(place: Place, url: str) -> None:
     with pytest.raises(PropertyError, match="url "):
         place.resource(url=url)
 
@@ -100,12 +100,12 @@ def test_other_urls_are_kept_as_they_are(url: str) -> None:
     ],
 )
 def test_credentials_are_taken_out_of_a_url(url: str, header: str) -> None:
-    found = Url.parse(url)
-    assert "@" not in found.url
-    assert found.environment["GIT_CONFIG_VALUE_0"] == f"Authorization: Basic {header}"
-    assert found.environment["GIT_CONFIG_KEY_0"] == f"http.{found.url.removesuffix('x')}.extraHeader"
-    assert "s3cret" not in repr(found)
-    assert header not in repr(found)
+    result = Url.parse(url)
+    assert "@" not in result.url
+    assert result.environment["GIT_CONFIG_VALUE_0"] == f"Authorization: Basic {header}"
+    assert result.environment["GIT_CONFIG_KEY_0"] == f"http.{result.url.removesuffix('x')}.extraHeader"
+    assert "s3cret" not in repr(result)
+    assert header not in repr(result)
 
 
 @pytest.mark.attack("secrets.checkout")
@@ -170,7 +170,7 @@ def arm(tree: Path, marks: Path) -> None:
 @pytest.mark.attack("checkout.programs")
 @pytest.mark.root
 @pytest.mark.parametrize("force", [False, True])
-def test_what_a_users_repository_names_never_runs_as_root(
+def test_programs_named_by_a_user_repository_never_run_as_root(
     place: Place, open_to_all: Path, force: bool
 ) -> None:
     place.path, marks = open_to_all / "app", open_to_all / "marks"
@@ -199,7 +199,7 @@ def test_what_a_users_repository_names_never_runs_as_root(
 
 @pytest.mark.attack("checkout.root")
 @pytest.mark.root
-def test_in_roots_repository_only_what_root_has_written_counts(place: Place, remote: Remote) -> None:
+def test_root_repository_uses_files_of_root_only(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v1")
     git_directory = place.path / ".git"
     for path, mode, owner in (
@@ -329,15 +329,13 @@ def test_a_head_that_says_nothing_is_no_commit(place: Place, remote: Remote, tex
     ids=["lines", "blanks", "quotes", "section", "brackets"],
 )
 @pytest.mark.representatives(1)
-def test_a_configuration_that_takes_long_to_read_is_read_in_one_go(
-    place: Place, remote: Remote, text: str
-) -> None:
+def test_slow_configuration_is_read_once(place: Place, remote: Remote, text: str) -> None:
     """If each of a million positions restarted the search, the test would exceed its timeout."""
     place.apply(url=remote.url, revision="v1")
     path = place.path / ".git/config"
-    found = path.lstat()
+    status = path.lstat()
     path.write_text(text)
-    assert Repository(str(place.path), found, LocalSystem()).url() in ("", '"' * 500_000)
+    assert Repository(str(place.path), status, LocalSystem()).url() in ("", '"' * 500_000)
 
 
 @pytest.mark.attack("checkout.endless")

@@ -27,7 +27,7 @@ def apply(directory: Path, *resources: dict[str, Any], noop: bool = False) -> li
     return [str(event.state) for event in engine.apply()]
 
 
-def test_declarations_that_say_the_same_are_one_tree(tmp_path: Path, remote: Remote) -> None:
+def test_equal_declarations_are_a_single_tree(tmp_path: Path, remote: Remote) -> None:
     def declared(**properties: Any) -> dict[str, Any]:
         return {"checkout": [{f"{tmp_path}/app": {"url": remote.url, **properties}}]}
 
@@ -39,7 +39,7 @@ def test_declarations_that_say_the_same_are_one_tree(tmp_path: Path, remote: Rem
         apply(tmp_path, declared(), declared(ensure="latest"))
 
 
-def test_a_dry_run_believes_in_what_a_clone_brings(tmp_path: Path, remote: Remote) -> None:
+def test_noop_assumes_files_of_a_planned_clone(tmp_path: Path, remote: Remote) -> None:
     ours = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644"}
     resources = (
         {"checkout": [{f"{tmp_path}/app": {"url": remote.url, "revision": "v1"}}]},

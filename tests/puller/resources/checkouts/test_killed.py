@@ -18,12 +18,12 @@ class Died(BaseException):
 
 def dying(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """Raise ``Died`` in the place of change number ``step``."""
-    left = [step]
+    leftovers = [step]
 
     def counted(method: Any) -> Any:
         def change(self: object, *arguments: Any, **named: Any) -> Any:
-            left[0] -= 1
-            if left[0] <= 0:
+            leftovers[0] -= 1
+            if leftovers[0] <= 0:
                 raise Died
             return method(self, *arguments, **named)
 
@@ -49,19 +49,19 @@ STORIES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 def test_wherever_it_is_killed_the_next_run_finishes_it(
     place: Place, remote: Remote, monkeypatch: pytest.MonkeyPatch, story: str, step: int
 ) -> None:
-    before, wanted = STORIES[story]
+    before, desired = STORIES[story]
     for each in before:
         place.apply(url=remote.url, **each)
     remote.commit("three", tag="v3")
     with monkeypatch.context() as patch:
         dying(patch, step)
         try:
-            place.apply(url=remote.url, **wanted)
+            place.apply(url=remote.url, **desired)
         except Died:
             pass
-    place.apply(url=remote.url, **wanted)
-    assert place.apply(url=remote.url, **wanted) == []
-    if wanted.get("ensure") == "absent":
+    place.apply(url=remote.url, **desired)
+    assert place.apply(url=remote.url, **desired) == []
+    if desired.get("ensure") == "absent":
         assert not place.path.exists()
     else:
         assert place.git("status", "--porcelain") == ""
@@ -87,14 +87,14 @@ def half_done(place: Place, monkeypatch: pytest.MonkeyPatch, url: str, revision:
             place.apply(url=url, revision=revision)
 
 
-def test_a_git_that_was_killed_over_its_files_is_not_taken_for_work_by_hand(
+def test_files_of_a_killed_git_are_no_local_work(
     place: Place, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote.commit("new", name="new", tag="v3")
     place.apply(url=remote.url, revision="v1")
     half_done(place, monkeypatch, remote.url, "v3")
-    said = place.predict(url=remote.url, revision="v3")
-    assert said.startswith("Would have discarded local changes, would have checked out v3")
+    output = place.predict(url=remote.url, revision="v3")
+    assert output.startswith("Would have discarded local changes, would have checked out v3")
     place.apply(url=remote.url, revision="v3")
     assert (place.text, (place.path / "new").read_text()) == ("two", "new")
     assert place.apply(url=remote.url, revision="v3") == []
@@ -125,7 +125,7 @@ def test_work_by_hand_in_other_files_stays_after_a_killed_git(
         place.apply(url=remote.url, revision="v4")
 
 
-def test_a_lock_of_somebody_elses_git_is_waited_for_by_the_next_run(place: Place, remote: Remote) -> None:
+def test_lock_of_another_git_is_retried_by_the_next_run(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v1")
     (place.path / ".git/index.lock").write_text("")
     with pytest.raises(ResourceError, match=r"index\.lock"):

@@ -95,9 +95,7 @@ def everything_in(directory: Path) -> bytes:
 
 
 @pytest.mark.attack("secrets.checkout")
-def test_credentials_of_the_url_reach_the_server_and_nothing_else(
-    place: Place, remote: Remote, web: type[Backend]
-) -> None:
+def test_url_credentials_reach_the_server_only(place: Place, remote: Remote, web: type[Backend]) -> None:
     url = url_of(web, f"joe:{SECRET}@")
     assert SECRET not in place.predict(url=url)
     sentences = place.apply(url=url, revision="v1")
@@ -106,9 +104,11 @@ def test_credentials_of_the_url_reach_the_server_and_nothing_else(
     sentences += place.apply(url=url, ensure="latest", revision="main")
     assert place.text == "three"
     assert f"Basic {HEADER}" in web.seen
-    told = " ".join([*sentences, *(" ".join(one.arguments) + repr(one.identity) for one in place.commands)])
+    reported = " ".join(
+        [*sentences, *(" ".join(command.arguments) + repr(command.identity) for command in place.commands)]
+    )
     for secret in (SECRET, HEADER):
-        assert secret not in told
+        assert secret not in reported
         assert secret.encode() not in everything_in(place.path)
     assert place.git("remote", "get-url", "origin") == url_of(web)
     assert place.apply(url=url, revision="v3") == []
@@ -116,9 +116,7 @@ def test_credentials_of_the_url_reach_the_server_and_nothing_else(
 
 
 @pytest.mark.attack("secrets.checkout")
-def test_without_the_right_ones_nobody_is_asked_and_nothing_is_shown(
-    place: Place, web: type[Backend]
-) -> None:
+def test_wrong_credentials_fail_without_prompt_or_leak(place: Place, web: type[Backend]) -> None:
     for userinfo in ("", f"joe:wrong-{SECRET}@"):
         with pytest.raises(ResourceError, match=r"git clone: exit code 128; it printed:") as caught:
             place.apply(url=url_of(web, userinfo))
@@ -177,7 +175,7 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
 
 
 @pytest.mark.attack("checkout.redirect")
-def test_a_server_that_leads_to_another_one_does_not_lead_the_credentials_there(place: Place) -> None:
+def test_redirect_does_not_receive_the_credentials(place: Place) -> None:
     class Other(Elsewhere):
         seen: list[str | None] = []  # noqa: RUF012
 
@@ -200,8 +198,8 @@ def test_a_depth_and_a_commit_are_fetched_over_http(place: Place, remote: Remote
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as item:
+        return int(item.getsockname()[1])
 
 
 @pytest.fixture

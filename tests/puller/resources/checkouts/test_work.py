@@ -139,8 +139,8 @@ def assert_kept(place: Place) -> None:
 
 def kind_of_work(place: Place) -> WorkKind | None:
     resource = place.resource(ensure="absent")
-    found, system = place.path.lstat(), LocalSystem()
-    repository = Repository(str(place.path), found, system)
+    status, system = place.path.lstat(), LocalSystem()
+    repository = Repository(str(place.path), status, system)
     work = find_work(repository, resource._git(str(place.path), 0, 0), system, keeps_other_files=False)  # type: ignore[attr-defined]
     return work.kind if work else None
 

@@ -73,7 +73,7 @@ REFUSED = [
 @pytest.mark.parametrize(("before", "said"), REFUSED)
 @pytest.mark.parametrize("properties", [TWO, ABSENT, {"content": ""}])
 @pytest.mark.parametrize("noop", [True, False])
-def test_markers_that_are_not_one_of_each_in_order_are_refused(
+def test_incomplete_markers_are_refused(
     apply: Apply, place: Path, properties: dict[str, Any], before: str, said: str, noop: bool
 ) -> None:
     path = place / "file"
@@ -101,7 +101,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("properties", "said"), WRONG)
-def test_what_is_written_wrong_is_said_when_the_manifest_is_read(
+def test_invalid_properties_are_refused_at_load(
     apply: Apply, place: Path, properties: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ManifestError, match=f"block#edit: .*{said}"):

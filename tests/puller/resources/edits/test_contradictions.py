@@ -103,7 +103,7 @@ def text(*entries: str) -> str:
 
 
 @pytest.mark.parametrize(("said", "entries"), REFUSED)
-def test_what_contradicts_is_refused_with_both_places(load: Load, said: str, entries: list[str]) -> None:
+def test_contradictions_are_refused_with_both_lines(load: Load, said: str, entries: list[str]) -> None:
     with pytest.raises(ManifestError) as raised:
         load(text(*entries))
     (problem,) = map(str, raised.value.problems)
@@ -141,11 +141,11 @@ FINE = [
 
 
 @pytest.mark.parametrize("entries", FINE)
-def test_what_can_be_together_is_read(load: Load, entries: list[str]) -> None:
+def test_compatible_edits_are_accepted(load: Load, entries: list[str]) -> None:
     load(text(*entries))
 
 
-def test_two_declarations_of_one_edit_are_one_where_they_agree(load: Load) -> None:
+def test_equal_edits_are_merged(load: Load) -> None:
     manifest = load(text("line: [{/f: {line: x}}]", "line: [{/f: {line: x, path: /f, create: true}}]"))
     (declaration,) = manifest.declarations
     assert (declaration.properties.file, declaration.properties.create) == ("/f", True)

@@ -34,7 +34,7 @@ def test_a_missing_file_is_refused(apply: Apply, place: Path, noop: bool) -> Non
 
 
 @pytest.mark.parametrize("path", ["file", "none/file"])
-def test_a_missing_file_is_what_absent_wants(apply: Apply, place: Path, path: str) -> None:
+def test_missing_file_satisfies_absent(apply: Apply, place: Path, path: str) -> None:
     (event,) = apply(line(place / path, ensure="absent", create=True)).values()
     assert event.state == "stable"
     assert os.listdir(place) == []
@@ -45,9 +45,9 @@ def test_a_missing_file_is_made_where_that_is_said(apply: Apply, place: Path) ->
     (foretold,) = apply(line(path, create=True), noop=True).values()
     assert (foretold.noop_message, path.exists()) == (f"Would have changed {path}", False)
     apply(line(path, create=True))
-    found = path.stat()
-    assert (path.read_text(), stat.S_IMODE(found.st_mode)) == ("a\n", 0o644)
-    assert (found.st_uid, found.st_gid) == (os.geteuid(), os.getegid())
+    status = path.stat()
+    assert (path.read_text(), stat.S_IMODE(status.st_mode)) == ("a\n", 0o644)
+    assert (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
 
 
 @BOTH
@@ -109,7 +109,7 @@ def make_socket(path: Path) -> None:
     ("make", "kind"), [(Path.mkdir, "directory"), (make_fifo, "fifo"), (make_socket, "socket")]
 )
 @pytest.mark.parametrize("ensure", ["present", "absent"])
-def test_what_is_no_regular_file_is_refused(
+def test_special_file_is_refused(
     apply: Apply, place: Path, make: Callable[[Path], None], kind: str, ensure: str, noop: bool
 ) -> None:
     path = place / "file"
@@ -238,7 +238,7 @@ def test_a_users_link_among_the_directories_is_not_followed(apply: Apply, place:
 
 @pytest.mark.attack("edits.hard-link")
 @BOTH
-def test_a_file_with_several_names_may_be_somebody_elses(apply: Apply, place: Path, noop: bool) -> None:
+def test_file_with_several_links_is_refused(apply: Apply, place: Path, noop: bool) -> None:
     path, other = place / "file", place / "other"
     other.write_text("secret\n")
     os.link(other, path)
@@ -269,9 +269,7 @@ def test_a_file_that_is_exchanged_before_it_is_read_is_not_read(apply: Apply, pl
 
 
 @pytest.mark.attack("edits.pattern")
-def test_a_file_that_grows_while_it_is_read_is_not_read_to_its_end(
-    apply: Apply, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_growing_file_is_not_read_forever(apply: Apply, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = place / "file"
     path.write_text("mine\n")
 

@@ -31,7 +31,7 @@ def content(path: Path) -> str | None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 @pytest.mark.representatives(120)
-def test_an_edit_does_what_real_implementations_do_and_nothing_the_second_time(
+def test_edit_equals_reference_tools_and_is_idempotent(
     case: dict[str, Any], apply: Callable[..., Any], place: Path
 ) -> None:
     path = place / "file"

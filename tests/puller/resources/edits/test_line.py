@@ -160,7 +160,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("properties", "said"), WRONG)
-def test_what_is_written_wrong_is_said_when_the_manifest_is_read(
+def test_invalid_properties_are_refused_at_load(
     apply: Apply, place: Path, properties: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ManifestError, match=f"line#edit: .*{said}"):
@@ -178,7 +178,7 @@ def test_the_name_is_the_path_when_it_is_one(apply: Apply, place: Path) -> None:
         apply({"line#/a//b": {"line": "a"}})
 
 
-def test_what_differs_is_said_in_words(apply: Apply, place: Path) -> None:
+def test_differences_are_described(apply: Apply, place: Path) -> None:
     path = place / "file"
     path.write_text("a\nb=1\nb=3\nc")
     edits: dict[str, Any] = {
@@ -188,11 +188,11 @@ def test_what_differs_is_said_in_words(apply: Apply, place: Path) -> None:
         "line#end": {"line": "c"},
         "line#gone": {"ensure": "absent", "match": "^[ab]"},
     }
-    said = [
+    output = [
         lines(apply({name: {"path": str(path), **edit}}, noop=True)[name].differences)
         for name, edit in edits.items()
     ]
-    assert said == [
+    assert output == [
         ["ensure absent → present"],
         ["line 'a' → 'A'"],
         ["line lines 2 and 3 → 'b=2'"],
@@ -214,7 +214,7 @@ def test_what_differs_is_said_in_words(apply: Apply, place: Path) -> None:
 )
 @pytest.mark.attack("edits.pattern")
 @pytest.mark.representatives(3)
-def test_a_pattern_has_an_end_whatever_is_in_the_file(
+def test_pattern_has_a_time_limit(
     apply: Apply, place: Path, monkeypatch: pytest.MonkeyPatch, properties: dict[str, Any]
 ) -> None:
     monkeypatch.setattr("hiera.regex.TIME_LIMIT", 0.1)
@@ -242,7 +242,7 @@ def test_repetition_is_refused_on_a_very_long_line(
     assert path.read_text() == "a" * 200_000 + "!\ny\n"
 
 
-def test_a_manifest_is_read_whatever_a_pattern_makes_of_a_line_that_it_declares(
+def test_pattern_over_its_own_line_does_not_block_loading(
     apply: Apply, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hiera.regex.TIME_LIMIT", 0.1)

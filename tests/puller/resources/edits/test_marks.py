@@ -29,7 +29,7 @@ def test_byte_order_mark_stays_first_and_is_no_text(apply: Apply, place: Path, n
     assert marked.read_bytes() == MARK + plain.read_bytes()
 
 
-def test_section_behind_a_byte_order_mark_is_one_section(apply: Apply, place: Path) -> None:
+def test_byte_order_mark_belongs_to_no_section_name(apply: Apply, place: Path) -> None:
     path = place / "file"
     path.write_bytes(MARK + b"[main]\r\na = 1\r\n")
     apply({"setting#a": {"path": str(path), "format": "ini", "section": "main", "key": "a", "value": "2"}})

@@ -47,9 +47,9 @@ class Watched(LocalSystem):
 
 @pytest.fixture
 def path(place: Path) -> Path:
-    found = place / "app.conf"
-    found.write_text("[main]\nlevel = 1\n# end\n")
-    return found
+    path = place / "app.conf"
+    path.write_text("[main]\nlevel = 1\n# end\n")
+    return path
 
 
 def line(path: Path, text: str, **others: Any) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def states(events: Any) -> list[str]:
     return [str(event.state) for event in events.values()]
 
 
-def test_edits_of_three_types_are_one_write_and_one_diff(apply: Apply, path: Path) -> None:
+def test_edits_of_three_types_are_written_together(apply: Apply, path: Path) -> None:
     system = Watched()
     events = apply(three(path), system=system)
     assert path.read_text() == AFTER
@@ -90,7 +90,7 @@ def test_edits_of_three_types_are_one_write_and_one_diff(apply: Apply, path: Pat
     assert events["setting#b"].diff == events["block#c"].diff == ""
 
 
-def test_edits_that_are_in_order_are_one_read_and_no_process(apply: Apply, path: Path) -> None:
+def test_matching_edits_cost_a_read_and_no_process(apply: Apply, path: Path) -> None:
     apply(three(path))
     system = Watched()
     events = apply({**three(path), **{f"line#{n}": line(path, "# end") for n in range(50)}}, system=system)
@@ -141,7 +141,7 @@ def test_a_write_that_fails_fails_all_that_changed_something(apply: Apply, path:
 # Rejected edits do not affect other edits
 
 
-def test_one_that_is_refused_keeps_no_other_from_its_change(apply: Apply, path: Path) -> None:
+def test_refused_edit_does_not_block_others(apply: Apply, path: Path) -> None:
     path.write_text("a=1\na=2\n")
     events = apply({"line#bad": line(path, "a=3", match="^a="), "line#good": line(path, "b")})
     assert states(events) == ["failed", "changed"]
@@ -150,7 +150,7 @@ def test_one_that_is_refused_keeps_no_other_from_its_change(apply: Apply, path: 
 
 
 @pytest.mark.parametrize("noop", [False, True])
-def test_one_that_an_earlier_edit_makes_impossible_fails_alone(apply: Apply, path: Path, noop: bool) -> None:
+def test_edit_blocked_by_an_earlier_edit_fails_alone(apply: Apply, path: Path, noop: bool) -> None:
     path.write_text("a=1\n")
     edits = {"line#new": line(path, "a=2"), "line#change": line(path, "a=3", match="^a=")}
     events = apply(edits, noop=noop)
@@ -158,7 +158,7 @@ def test_one_that_an_earlier_edit_makes_impossible_fails_alone(apply: Apply, pat
     assert events["line#change"].errors == [f"{path}: lines 1 and 2 match; narrow match or set match_all"]
 
 
-def test_one_that_an_earlier_edit_makes_possible_is_made_with_it(apply: Apply, path: Path) -> None:
+def test_edit_enabled_by_an_earlier_edit_is_made_with_it(apply: Apply, path: Path) -> None:
     path.write_text("a=1\na=2\n")
     edits = {
         "line#gone": {"path": str(path), "ensure": "absent", "line": "a=2"},
@@ -171,7 +171,7 @@ def test_one_that_an_earlier_edit_makes_possible_is_made_with_it(apply: Apply, p
     assert len(system.writes) == 1
 
 
-def test_one_that_only_an_earlier_edit_makes_possible_fails_without_it(apply: Apply, path: Path) -> None:
+def test_edit_depending_on_a_failed_edit_fails(apply: Apply, path: Path) -> None:
     path.write_text("a=1\na=2\n")
     edits = {
         "exec#false": {},
@@ -195,7 +195,7 @@ def test_an_edit_that_would_differ_again_is_not_written(apply: Apply, path: Path
 
 
 @pytest.mark.attack("secrets.sensitive")
-def test_a_sensitive_edit_that_would_differ_again_is_not_told_in_words(apply: Apply, path: Path) -> None:
+def test_unstable_sensitive_edit_is_masked(apply: Apply, path: Path) -> None:
     path.write_text("a\n")
     growing = line(path, r"canary\1", match="^(a.*|canary.*)$", back_references=True, sensitive=True)
     events = apply({"line#growing": growing})
@@ -219,18 +219,16 @@ def test_edits_that_undo_each_other_are_never_written(
         "line#l": {"path": str(path), "ensure": "absent", "match": "^key", **waits},
         "line#other": line(path, "other"),
     }
-    said = f"setting#s and line#l contradict each other: they undo each other in {path}"
+    output = f"setting#s and line#l contradict each other: they undo each other in {path}"
     for _ in range(2):
         events = apply(edits, noop=noop)
-        assert [events[name].errors for name in ("setting#s", "line#l")] == [[said], [said]]
+        assert [events[name].errors for name in ("setting#s", "line#l")] == [[output], [output]]
     assert ("other" in path.read_text()) is not noop
     assert "key" not in path.read_text()
 
 
 @pytest.mark.parametrize("order", [("setting#s", "line#l"), ("line#l", "setting#s")])
-def test_edits_that_undo_each_other_fail_also_when_one_is_content(
-    apply: Apply, path: Path, order: tuple[str, str]
-) -> None:
+def test_mutually_undoing_edits_fail(apply: Apply, path: Path, order: tuple[str, str]) -> None:
     path.write_text("[main]\nkey = 1\n")
     both = {
         "setting#s": setting(path, "key", "1"),
@@ -259,7 +257,7 @@ def validated(path: Path, text: str, command: str, **others: Any) -> dict[str, A
     return line(path, text, validate=command, **others)
 
 
-def test_a_text_is_validated_once_for_all_and_by_each_different_command(apply: Apply, path: Path) -> None:
+def test_each_validation_command_runs_once(apply: Apply, path: Path) -> None:
     system = Watched()
     edits = {
         "line#a": validated(path, "a", "grep -q a {}"),
@@ -284,27 +282,27 @@ def test_a_text_that_is_not_valid_takes_no_place_and_fails_all(apply: Apply, pat
     assert sorted(os.listdir(path.parent)) == [path.name]
 
 
-def test_the_copy_that_is_validated_is_beside_the_file_that_a_link_leads_to(apply: Apply, path: Path) -> None:
+def test_validated_copy_is_beside_the_link_target(apply: Apply, path: Path) -> None:
     (path.parent / "lib").mkdir()
     target = path.parent / "lib" / "real.conf"
     target.write_text("x\n")
     path.unlink()
     path.symlink_to(target)
-    asked = f"sh -c 'test \"$(dirname $0)\" = {target.parent} && grep -q a $0' {{}}"
-    assert states(apply({"line#a": validated(path, "a", asked)})) == ["changed"]
+    requested = f"sh -c 'test \"$(dirname $0)\" = {target.parent} && grep -q a $0' {{}}"
+    assert states(apply({"line#a": validated(path, "a", requested)})) == ["changed"]
     events = apply({"line#b": validated(path, "b", "false {}")})
     assert f"so {target} stays as it was" in events["line#b"].errors[0]
     assert (target.read_text(), path.is_symlink()) == ("x\na\n", True)
 
 
-def test_one_that_is_content_asks_too_when_another_changes_its_file(apply: Apply, path: Path) -> None:
+def test_unchanged_content_edit_is_validated_with_others(apply: Apply, path: Path) -> None:
     edits = {"line#a": validated(path, "# end", "grep -qv b {}"), "line#b": line(path, "b")}
     system = Watched()
     apply(edits, system=system)
     assert system.asked == ["grep"]
 
 
-def test_noop_says_that_nothing_was_validated_and_starts_no_process(apply: Apply, place: Path) -> None:
+def test_noop_starts_no_validation_and_states_it(apply: Apply, place: Path) -> None:
     path = place / "new"
     events = apply({"line#a": validated(path, "a", "grep -q b {}", create=True)}, noop=True)
     assert events["line#a"].noop_message == f"Would have changed {path} (not validated)"
@@ -333,8 +331,8 @@ def test_a_sensitive_edit_hides_the_diff_of_its_file_for_good(apply: Apply, path
         second,
         apply({**edits, "setting#s": setting(path, "password", "other", sensitive=True)}),
     ):
-        said = " ".join(f"{event.diff} {event.differences} {event.errors}" for event in events.values())
-        assert "canary" not in said
+        output = " ".join(f"{event.diff} {event.differences} {event.errors}" for event in events.values())
+        assert "canary" not in output
     assert "password = other" in path.read_text()
 
 
@@ -344,9 +342,9 @@ def test_a_sensitive_edit_hides_the_diff_of_its_file_for_good(apply: Apply, path
 @pytest.mark.attack("edits.exchange")
 def test_a_file_that_is_changed_meanwhile_is_left_alone(apply: Apply, path: Path) -> None:
     class Racing(Watched):
-        def replace_file(self, path: str, *rest: Any, **named: Any) -> None:
+        def replace_file(self, path: str, *remainder: Any, **named: Any) -> None:
             Path(path).write_text("theirs\n")
-            super().replace_file(path, *rest, **named)
+            super().replace_file(path, *remainder, **named)
 
     events = apply(three(path), system=Racing())
     assert states(events) == ["failed"] * 3
@@ -354,7 +352,7 @@ def test_a_file_that_is_changed_meanwhile_is_left_alone(apply: Apply, path: Path
 
 
 @pytest.mark.attack("edits.exchange")
-def test_a_file_that_was_changed_within_the_same_tick_is_left_alone(apply: Apply, path: Path) -> None:
+def test_file_changed_within_a_clock_tick_stays(apply: Apply, path: Path) -> None:
     class Racing(Watched):
         def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
             data = super().read(path, looked_at)
@@ -364,7 +362,7 @@ def test_a_file_that_was_changed_within_the_same_tick_is_left_alone(apply: Apply
     assert events["line#a"].errors == [f"{path}: another process changed it while Puller inspected it"]
 
 
-def test_what_an_exec_between_does_to_the_file_is_seen(apply: Apply, path: Path) -> None:
+def test_change_by_an_exec_between_edits_is_seen(apply: Apply, path: Path) -> None:
     edits = {
         "line#a": line(path, "# end"),
         f"exec#cp /dev/null {path}": {"after": ["line#a"]},
@@ -377,7 +375,7 @@ def test_what_an_exec_between_does_to_the_file_is_seen(apply: Apply, path: Path)
     assert path.read_text() == "# end \n[main]\n"
 
 
-def test_two_paths_of_one_file_lose_nothing(apply: Apply, path: Path) -> None:
+def test_two_paths_of_a_file_lose_nothing(apply: Apply, path: Path) -> None:
     link = path.parent / "link.conf"
     link.symlink_to("app.conf")
     edits = {
@@ -392,9 +390,9 @@ def test_two_paths_of_one_file_lose_nothing(apply: Apply, path: Path) -> None:
     assert states(apply(edits)) == ["stable"] * 4
 
 
-def test_a_kill_before_the_write_leaves_the_file_and_the_next_run_makes_it(apply: Apply, path: Path) -> None:
+def test_kill_before_the_write_keeps_the_file(apply: Apply, path: Path) -> None:
     class Killed(Watched):
-        def replace_file(self, path: str, *rest: Any, **named: Any) -> None:
+        def replace_file(self, path: str, *remainder: Any, **named: Any) -> None:
             raise KeyboardInterrupt
 
     before = path.read_bytes()
@@ -408,7 +406,7 @@ def test_a_kill_before_the_write_leaves_the_file_and_the_next_run_makes_it(apply
 # Edits with noop, and paths known only during the run
 
 
-def test_an_edit_with_noop_is_told_and_not_written_with_the_others(apply: Apply, path: Path) -> None:
+def test_noop_edit_is_reported_and_not_written(apply: Apply, path: Path) -> None:
     edits = {"line#a": line(path, "a"), "line#b": line(path, "b", noop=True), "line#c": line(path, "c")}
     assert states(apply(edits)) == ["changed", "would change", "changed"]
     assert path.read_text().endswith("a\nc\n")

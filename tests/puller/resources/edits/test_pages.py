@@ -14,7 +14,7 @@ FENCED = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
 @pytest.mark.parametrize("name", ["line", "block", "setting"])
-def test_the_example_of_a_page_makes_what_the_page_says(
+def test_documented_example_gives_the_documented_result(
     name: str, apply: Callable[..., Any], place: Path
 ) -> None:
     section = (PAGES / f"{name}.md").read_text().split("\n## ")[0]
@@ -27,10 +27,10 @@ def test_the_example_of_a_page_makes_what_the_page_says(
         for item in items:
             ((title, properties),) = item.items()
             if title != "defaults":
-                given = {**defaults, **properties, "path": str(path)}
+                provided = {**defaults, **properties, "path": str(path)}
                 resources[f"{kind}#{title}"] = {
-                    **given,
-                    **({"validate": "test -s {}"} if "validate" in given else {}),
+                    **provided,
+                    **({"validate": "test -s {}"} if "validate" in provided else {}),
                 }
     (_, before), (_, after) = texts
     path.write_text(before)

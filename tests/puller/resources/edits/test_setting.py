@@ -40,7 +40,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("properties", "said"), WRONG)
-def test_what_is_written_wrong_is_said_when_the_manifest_is_read(
+def test_invalid_properties_are_refused_at_load(
     apply: Apply, place: Path, properties: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ManifestError) as raised:
@@ -70,7 +70,7 @@ def test_a_number_that_an_expression_gives_is_its_text(apply: Apply, place: Path
     assert "value is true, expected text" in event.errors[0]
 
 
-def test_what_differs_is_said_in_words(apply: Apply, place: Path) -> None:
+def test_differences_are_described(apply: Apply, place: Path) -> None:
     path = place / "file"
     path.write_text("[s]\nk = a\nk = v\nl = x\n")
     edits: dict[str, dict[str, Any]] = {
@@ -81,11 +81,11 @@ def test_what_differs_is_said_in_words(apply: Apply, place: Path) -> None:
         "setting#long": {**INI, "key": "l", "value": "v" * 500},
         "setting#secret": {**INI, "key": "l", "sensitive": True},
     }
-    said = [
+    output = [
         lines(apply({name: {"path": str(path), **edit}}, noop=True)[name].differences)
         for name, edit in edits.items()
     ]
-    assert said == [
+    assert output == [
         ["value 'v' and another value before it → 'v'"],
         ["value 'x' → 'v'"],
         ["ensure absent → present"],
@@ -95,7 +95,7 @@ def test_what_differs_is_said_in_words(apply: Apply, place: Path) -> None:
     ]
 
 
-def test_settings_of_two_formats_in_one_file_are_one_write(apply: Apply, place: Path) -> None:
+def test_settings_of_two_formats_are_written_together(apply: Apply, place: Path) -> None:
     path = place / "file"
     path.write_text("")
     edits = {

@@ -103,18 +103,18 @@ NEEDS_FORCE = {
 }  # fmt: skip
 
 
-def is_as_wanted(path: Path, wanted: str) -> bool:
-    if wanted == "absent":
+def is_as_wanted(path: Path, desired: str) -> bool:
+    if desired == "absent":
         return not os.path.lexists(path)
-    found = path.lstat()
-    if wanted == "directory":
-        return stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o755
-    return stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o644
+    status = path.lstat()
+    if desired == "directory":
+        return stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o755
+    return stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o644
 
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize(("wanted", "actual"), list(itertools.product(WANTED, ACTUAL)))
-def test_every_state_converges_in_one_run_or_is_refused_and_untouched(
+def test_every_state_converges_or_is_refused_untouched(
     make: Make,
     converge: Converge,
     ours: dict[str, str],
@@ -142,7 +142,7 @@ def test_every_state_converges_in_one_run_or_is_refused_and_untouched(
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize(("wanted", "actual"), list(itertools.product(WANTED, ACTUAL)))
-def test_noop_says_what_the_run_then_does_and_changes_nothing(
+def test_noop_predicts_the_run_and_changes_nothing(
     make: Make,
     converge: Converge,
     ours: dict[str, str],
@@ -258,7 +258,7 @@ def test_a_missing_parent_of_a_file_is_named(make: Make, ours: dict[str, str], t
         resource.change(resource.differences(actual), actual)
 
 
-def test_in_noop_a_parent_that_an_earlier_resource_would_have_made_is_there(
+def test_noop_assumes_the_parent_of_an_earlier_resource(
     make: Make, ours: dict[str, str], tmp_path: Path
 ) -> None:
     directory = make(File, {**ours, "name": str(tmp_path / "d"), "ensure": "directory"}, noop=True)
@@ -276,9 +276,7 @@ def test_an_unknown_owner_is_named(make: Make, ours: dict[str, str], tmp_path: P
         resource.differences(resource.look())
 
 
-def test_in_noop_an_owner_that_a_command_may_have_made_is_believed_in(
-    make: Make, ours: dict[str, str], tmp_path: Path
-) -> None:
+def test_noop_assumes_an_owner_made_by_a_command(make: Make, ours: dict[str, str], tmp_path: Path) -> None:
     resource = make(
         File, {**ours, "name": str(tmp_path / "x"), "owner": "no-such-user"}, noop=True, uncertain=True
     )
@@ -338,7 +336,7 @@ def test_a_source_that_is_missing_is_named(make: Make, ours: dict[str, str], tmp
 DIGEST = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"  # of "a"
 
 
-def test_a_remote_source_with_a_checksum_is_fetched_only_while_it_differs(
+def test_remote_source_with_checksum_is_fetched_on_change(
     make: Make, converge: Converge, ours: dict[str, str], tmp_path: Path
 ) -> None:
     fetched = []
@@ -359,7 +357,7 @@ def test_a_remote_source_with_a_checksum_is_fetched_only_while_it_differs(
     assert fetched == ["https://www.example.org/a"]
 
 
-def test_a_remote_source_with_another_checksum_never_reaches_the_path(
+def test_remote_source_with_a_wrong_checksum_is_discarded(
     make: Make, converge: Converge, ours: dict[str, str], tmp_path: Path
 ) -> None:
     properties = {
@@ -381,7 +379,7 @@ def test_content_is_written_in_the_encoding_asked_for(
 
 
 @pytest.mark.attack("races.link", "races.writer")
-def test_what_somebody_else_put_there_meanwhile_is_not_overwritten(
+def test_concurrently_created_file_is_not_overwritten(
     make: Make, ours: dict[str, str], tmp_path: Path
 ) -> None:
     resource = make(File, {**ours, "name": str(tmp_path / "x"), "content": "a"})
@@ -394,9 +392,7 @@ def test_what_somebody_else_put_there_meanwhile_is_not_overwritten(
 
 
 @pytest.mark.attack("races.link")
-def test_attributes_are_not_set_through_a_link_that_came_meanwhile(
-    make: Make, ours: dict[str, str], tmp_path: Path
-) -> None:
+def test_attributes_are_not_set_through_a_late_link(make: Make, ours: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "x").write_text("a")
     (tmp_path / "other").write_text("b")
     (tmp_path / "other").chmod(0o600)
@@ -440,7 +436,7 @@ def test_a_noop_system_refuses_to_be_written_to(make: Make, ours: dict[str, str]
         resource.change(resource.differences(actual), actual)
 
 
-def test_a_diff_shows_what_changes(make: Make, ours: dict[str, str], tmp_path: Path) -> None:
+def test_diff_shows_the_change(make: Make, ours: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "x").write_text("one\ntwo\n")
     resource = make(File, {**ours, "name": str(tmp_path / "x"), "content": "one\nthree\n"})
     assert resource.diff(resource.look()) == (

@@ -37,8 +37,8 @@ def wanted(load: "Load", tmp_path: Path) -> Any:
         (declaration,) = manifest.declarations
         files = BundleFiles.of(tmp_path)
         context = Context(LocalSystem(), files, manifest.scope, fetch_url, {}, lambda type_name: ["/x"])
-        given: Any = declaration.properties
-        content = find_content(given, context)
+        provided: Any = declaration.properties
+        content = find_content(provided, context)
         assert content is not None
         return b"".join(content.chunks()).decode(), declaration
 

@@ -83,12 +83,12 @@ def path(tmp_path: Path) -> Path:
 def picture(path: Path) -> tuple[Any, ...]:
     if not os.path.lexists(path):
         return ()
-    found = path.lstat()
-    return found.st_ino, found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, found.st_ctime_ns
+    status = path.lstat()
+    return status.st_ino, status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns, status.st_ctime_ns
 
 
 @pytest.mark.parametrize(("found", "wanted", "said"), EVERY_PAIR)
-def test_every_state_converges_in_one_run_or_is_refused(
+def test_every_state_converges_in_a_run_or_is_refused(
     make: Make, converge: Converge, path: Path, found: str, wanted: dict[str, Any], said: str
 ) -> None:
     FOUND[found](path)
@@ -110,7 +110,7 @@ def test_every_state_converges_in_one_run_or_is_refused(
 
 
 @pytest.mark.parametrize(("found", "wanted", "said"), EVERY_PAIR)
-def test_noop_says_what_the_run_then_does_and_changes_nothing(
+def test_noop_predicts_the_run_and_changes_nothing(
     make: Make, path: Path, found: str, wanted: dict[str, Any], said: str
 ) -> None:
     FOUND[found](path)
@@ -135,16 +135,16 @@ def test_the_text_is_compared_and_kept_as_it_is_written(make: Make, converge: Co
         assert os.readlink(path) == target
 
 
-def test_in_order_it_is_one_look_at_the_path(make: Make, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matching_link_costs_a_single_lookup(make: Make, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.symlink_to("nowhere")
     resource = make(Link, {"name": str(path), "target": "nowhere"})
-    asked: list[str] = []
+    requested: list[str] = []
 
     def counted(name: str) -> Callable[..., Any]:
         real = getattr(os, name)
 
         def call(*arguments: Any, **named: Any) -> Any:
-            asked.append(name)
+            requested.append(name)
             return real(*arguments, **named)
 
         return call
@@ -152,9 +152,9 @@ def test_in_order_it_is_one_look_at_the_path(make: Make, path: Path, monkeypatch
     for name in ("stat", "lstat", "readlink"):
         monkeypatch.setattr(os, name, counted(name))
     resource.context.system.lstat(str(path))  # Parent directories are checked once for all their entries.
-    asked.clear()
+    requested.clear()
     assert not resource.differences(resource.look())
-    assert asked == ["lstat", "readlink"]
+    assert requested == ["lstat", "readlink"]
 
 
 def test_there_is_never_a_moment_without_the_link(
@@ -177,21 +177,21 @@ def test_there_is_never_a_moment_without_the_link(
 
 @pytest.mark.root
 def test_owner_and_group_are_those_of_the_link_itself(make: Make, converge: Converge, path: Path) -> None:
-    wanted = {"name": str(path), "target": "releases/2", "owner": "1234", "group": 5678}
-    assert len(converge(make(Link, wanted))) == 1
+    desired = {"name": str(path), "target": "releases/2", "owner": "1234", "group": 5678}
+    assert len(converge(make(Link, desired))) == 1
     assert (path.lstat().st_uid, path.lstat().st_gid) == (1234, 5678)
     before = picture(path.parent / "releases" / "2")
     os.chown(path, 1, 2, follow_symlinks=False)
     inode = path.lstat().st_ino
-    resource = make(Link, wanted, noop=True)
+    resource = make(Link, desired, noop=True)
     assert resource.noop_message(resource.differences(resource.look()), resource.look()) == (
         "Would have updated attributes"
     )
-    assert len(converge(make(Link, wanted))) == 2
+    assert len(converge(make(Link, desired))) == 2
     assert (path.lstat().st_ino, path.lstat().st_uid) == (inode, 1234)
     assert picture(path.parent / "releases" / "2") == before
-    del wanted["owner"], wanted["group"]
-    assert converge(make(Link, wanted)) == [], "what is not managed is not looked at"
+    del desired["owner"], desired["group"]
+    assert converge(make(Link, desired)) == [], "what is not managed is not looked at"
 
 
 @pytest.mark.attack("managed-links.given")
@@ -226,9 +226,7 @@ def test_a_missing_parent_is_a_failure_in_noop_too(make: Make, path: Path) -> No
 
 
 @pytest.mark.parametrize("noop", [False, True])
-def test_a_target_that_is_not_there_is_told_where_the_link_is_made(
-    make: Make, path: Path, noop: bool
-) -> None:
+def test_missing_target_is_reported_at_creation(make: Make, path: Path, noop: bool) -> None:
     resource = make(Link, {"name": str(path), "target": "later"}, noop=noop)
     actual = resource.look()
     differences = resource.differences(actual)
@@ -259,7 +257,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.attack("data-names.links")
 @pytest.mark.parametrize(("properties", "sentence"), WRONG)
-def test_what_cannot_be_is_refused_at_load(make: Make, properties: dict[str, Any], sentence: str) -> None:
+def test_impossible_properties_are_refused_at_load(
+    make: Make, properties: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(PropertyError, match=sentence.replace("(", r"\(")):
         make(Link, properties)
 
@@ -274,16 +274,16 @@ def test_a_link_that_was_left_stays_where_it_is_no_link_any_more(
     make: Make, converge: Converge, path: Path
 ) -> None:
     path.write_text("somebody's")
-    left = make(LeftLink, {"name": str(path), "ensure": "absent"})
-    assert converge(left) == []
-    assert list(left.notes) == ["it is no longer a link, so it stays"]
+    leftovers = make(LeftLink, {"name": str(path), "ensure": "absent"})
+    assert converge(leftovers) == []
+    assert list(leftovers.notes) == ["it is no longer a link, so it stays"]
     path.unlink()
     path.symlink_to("x")
     assert converge(make(LeftLink, {"name": str(path), "ensure": "absent"}))
 
 
 @pytest.mark.attack("managed-links.given")
-def test_somebody_who_was_faster_is_not_overwritten(make: Make, path: Path) -> None:
+def test_concurrently_created_path_is_not_overwritten(make: Make, path: Path) -> None:
     path.symlink_to("releases/1")
     resource = make(Link, {"name": str(path), "target": "releases/2"})
     actual = resource.look()
@@ -296,9 +296,7 @@ def test_somebody_who_was_faster_is_not_overwritten(make: Make, path: Path) -> N
 
 @pytest.mark.attack("managed-links.given")
 @pytest.mark.root
-def test_what_is_put_in_the_place_of_a_new_link_is_not_given_away(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_path_swapped_for_a_new_link_keeps_its_owner(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user who may write to the directory replaces the link before its owner is set."""
     precious = path.parent / "precious"
     precious.write_text("x")
@@ -326,7 +324,7 @@ def test_wherever_it_is_killed_the_next_run_converges(
     make: Make, converge: Converge, path: Path, monkeypatch: pytest.MonkeyPatch, found: str, step: str
 ) -> None:
     FOUND[found](path)
-    wanted = {"name": str(path), "target": "releases/2", "force": True, "owner": os.geteuid()}
+    desired = {"name": str(path), "target": "releases/2", "force": True, "owner": os.geteuid()}
 
     def die(*arguments: Any, **named: Any) -> None:
         raise Died
@@ -334,8 +332,8 @@ def test_wherever_it_is_killed_the_next_run_converges(
     with monkeypatch.context() as patch:
         patch.setattr(os, step, die)
         with pytest.raises(Died):
-            converge(make(Link, wanted))
-    converge(make(Link, wanted))
+            converge(make(Link, desired))
+    converge(make(Link, desired))
     assert os.readlink(path) == "releases/2"
     assert sorted(os.listdir(path.parent)) == ["current", "releases"]
 
@@ -395,9 +393,7 @@ STORIES: dict[str, Callable[[Path], list[Any]]] = {
 
 @pytest.mark.parametrize("before", [None, "releases/1"])
 @pytest.mark.parametrize("story", STORIES)
-def test_a_dry_run_knows_where_links_lead_that_the_run_would_make(
-    path: Path, story: str, before: str | None
-) -> None:
+def test_noop_follows_planned_links(path: Path, story: str, before: str | None) -> None:
     directory = path.parent
     (directory / "releases/1/x").write_text("new\n")
     (directory / "releases/2/x").write_text("old\n")
@@ -424,7 +420,7 @@ def test_the_example_of_the_page_converges_and_is_stable(tmp_path: Path) -> None
     assert {event.state for event in apply(tmp_path, resources).values()} == {"stable"}
 
 
-def test_declarations_that_say_the_same_are_one_link(tmp_path: Path) -> None:
+def test_equal_declarations_are_a_single_link(tmp_path: Path) -> None:
     assert len(apply(tmp_path, [link(tmp_path, "x"), link(tmp_path, "x")])) == 1
     with pytest.raises(ManifestError, match="target is 'y' here and 'x' there"):
         apply(tmp_path, [link(tmp_path, "x"), link(tmp_path, "y")])
@@ -432,7 +428,7 @@ def test_declarations_that_say_the_same_are_one_link(tmp_path: Path) -> None:
 
 @pytest.mark.attack("managed-links.way")
 @pytest.mark.root
-def test_a_link_in_a_directory_of_a_user_is_never_theirs_to_lead_elsewhere(
+def test_link_in_a_user_directory_is_not_owned_by_the_user(
     make: Make, converge: Converge, tmp_path: Path
 ) -> None:
     home, victim = tmp_path / "home", tmp_path / "victim"

@@ -62,7 +62,7 @@ def make_file(path: Path) -> None:
         ("present", 0o644, "2755", "2755"),
     ],
 )
-def test_a_mode_is_reached_in_one_run_and_kept(
+def test_mode_converges_in_a_run(
     ensure: str, before: int | None, mode: str, after: str, make: Make, converge: Converge, tmp_path: Path,
     ours: dict[str, str],
 ) -> None:  # fmt: skip
@@ -70,24 +70,24 @@ def test_a_mode_is_reached_in_one_run_and_kept(
     if before is not None:
         make_directory(path) if ensure == "directory" else make_file(path)
         path.chmod(before)
-    wanted = {"name": str(path), **ours, "ensure": ensure, "mode": mode}
+    desired = {"name": str(path), **ours, "ensure": ensure, "mode": mode}
     if ensure == "present" and FileMode.parse(mode).gives_set_id:
-        wanted["content"] = "#!/bin/sh\n"
-    converge(make(File, wanted))
+        desired["content"] = "#!/bin/sh\n"
+    converge(make(File, desired))
     assert mode_of(path) == after
-    assert converge(make(File, wanted)) == []
+    assert converge(make(File, desired)) == []
 
 
 @as_root
 @pytest.mark.parametrize("mode", ["4755", "2755", "u+s", "g+s,u+s"])
-def test_set_id_bits_that_are_wanted_are_there_after_a_change_of_owner(
+def test_set_id_bits_survive_a_change_of_owner(
     mode: str, make: Make, converge: Converge, tmp_path: Path
 ) -> None:
     path = tmp_path / "tool"
     make_file(path)
     path.chmod(0o755)
-    wanted = {"name": str(path), "owner": str(SOMEBODY), "group": str(SOMEBODY), "mode": mode}
-    converge(make(File, {**wanted, "content": "#!/bin/sh\n"}))
+    desired = {"name": str(path), "owner": str(SOMEBODY), "group": str(SOMEBODY), "mode": mode}
+    converge(make(File, {**desired, "content": "#!/bin/sh\n"}))
     assert path.lstat().st_mode & (stat.S_ISUID | stat.S_ISGID)
     assert path.lstat().st_uid == SOMEBODY
 
@@ -95,7 +95,7 @@ def test_set_id_bits_that_are_wanted_are_there_after_a_change_of_owner(
 @pytest.mark.attack("trees.set-id")
 @as_root
 @pytest.mark.parametrize("more", [{}, {"content": "ours\n"}])
-def test_a_program_of_a_user_does_not_become_one_that_runs_as_root(
+def test_program_of_a_user_never_becomes_set_id_root(
     more: dict[str, str], make: Make, converge: Converge, tmp_path: Path, ours: dict[str, str]
 ) -> None:
     path = tmp_path / "tool"
@@ -106,21 +106,19 @@ def test_a_program_of_a_user_does_not_become_one_that_runs_as_root(
     assert (path.lstat().st_uid, mode_of(path)) == (os.geteuid(), "0755")
 
 
-def test_new_content_does_not_inherit_what_the_old_was_allowed(
+def test_new_content_does_not_inherit_set_id_bits(
     make: Make, converge: Converge, tmp_path: Path, ours: dict[str, str]
 ) -> None:
     path = tmp_path / "tool"
     make_file(path)
     path.chmod(0o4755)
-    wanted = {"name": str(path), **ours, "mode": "go-w"}
-    assert converge(make(File, wanted)) == []
-    converge(make(File, {**wanted, "content": "another\n"}))
+    desired = {"name": str(path), **ours, "mode": "go-w"}
+    assert converge(make(File, desired)) == []
+    converge(make(File, {**desired, "content": "another\n"}))
     assert mode_of(path) == "0755"
 
 
-def test_a_program_from_somewhere_else_runs_as_its_owner_only_by_its_checksum(
-    make: Make, ours: dict[str, str]
-) -> None:
+def test_remote_set_id_program_requires_a_checksum(make: Make, ours: dict[str, str]) -> None:
     remote = {"name": "/x", **ours, "source": "https://example.com/tool"}
     for mode in ("4755", "2755", "u+s", "a=rxs"):
         with pytest.raises(PropertyError, match="a set-id file from a URL requires a checksum"):
@@ -150,34 +148,34 @@ def other_name(path: Path) -> None:
 
 @pytest.mark.parametrize("ensure", ["present", "exists", "directory"])
 @pytest.mark.parametrize("actual", [nothing, make_file, make_directory, os.mkfifo, link, other_name])
-def test_attributes_of_what_is_there_are_set_and_nothing_is_made(
+def test_attributes_without_content_create_nothing(
     ensure: str, actual: Callable[[Path], None], make: Make, converge: Converge, tmp_path: Path
 ) -> None:
     path = tmp_path / "path"
     actual(path)
     if actual not in (nothing, link):
         path.chmod(0o4777)
-    wanted = {"name": str(path), "ensure": ensure, "create": False, "mode": "a-s,og-rwx"}
-    noop = make(File, wanted, noop=True)
-    found = noop.look()
-    predicted = noop.differences(found)
+    desired = {"name": str(path), "ensure": ensure, "create": False, "mode": "a-s,og-rwx"}
+    noop = make(File, desired, noop=True)
+    result = noop.look()
+    predicted = noop.differences(result)
     if actual is nothing:
-        assert converge(make(File, wanted)) == []
+        assert converge(make(File, desired)) == []
         assert os.listdir(tmp_path) == []
         return
     if actual in (link, other_name) or (ensure == "directory" and actual is not make_directory):
         with pytest.raises(ResourceError) as failure:
-            converge(make(File, wanted))
+            converge(make(File, desired))
         with pytest.raises(ResourceError) as foretold:
-            noop.noop_message(predicted, found)
+            noop.noop_message(predicted, result)
         assert str(failure.value) == str(foretold.value)
         assert (tmp_path / "target").exists() is (actual in (link, other_name))
         return
     kind = stat.S_IFMT(path.lstat().st_mode)
-    assert noop.noop_message(predicted, found) == "Would have updated attributes"
-    assert converge(make(File, wanted)) == ["mode 4777 → 0700"]
+    assert noop.noop_message(predicted, result) == "Would have updated attributes"
+    assert converge(make(File, desired)) == ["mode 4777 → 0700"]
     assert stat.S_IFMT(path.lstat().st_mode) == kind
-    assert converge(make(File, wanted)) == []
+    assert converge(make(File, desired)) == []
 
 
 @as_root
@@ -187,8 +185,8 @@ def test_owner_and_group_alone_leave_the_mode(make: Make, converge: Converge, tm
     path.chmod(0o2751)
     converge(make(File, {"name": str(path), "create": False, "owner": str(SOMEBODY)}))
     converge(make(File, {"name": str(path), "create": False, "group": str(SOMEBODY)}))
-    found = path.lstat()
-    assert (found.st_uid, found.st_gid, mode_of(path)) == (SOMEBODY, SOMEBODY, "2751")
+    status = path.lstat()
+    assert (status.st_uid, status.st_gid, mode_of(path)) == (SOMEBODY, SOMEBODY, "2751")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +200,7 @@ def test_owner_and_group_alone_leave_the_mode(make: Make, converge: Converge, tm
         ({"mode": "a=g"}, "is 'a=g', expected octal digits"),
     ],
 )
-def test_what_contradicts_it_is_refused_when_it_is_read(
+def test_contradictory_properties_are_refused_at_load(
     given: dict[str, Any], sentence: str, make: Make
 ) -> None:
     with pytest.raises((PropertyError, ValueError)) as error:
@@ -210,7 +208,7 @@ def test_what_contradicts_it_is_refused_when_it_is_read(
     assert sentence in str(error.value)
 
 
-def test_who_makes_a_path_and_who_sets_its_attributes_if_it_is_there_agree() -> None:
+def test_creator_and_attribute_setter_agree() -> None:
     makes = FileProperties(name="/x", ensure="directory", owner="root", group="root", mode=FileMode(0o700))
     sets = FileProperties(name="/x", ensure="directory", create=False, mode=FileMode(0o700))
     assert agree_on_file(makes, sets) == agree_on_file(sets, makes) == makes
@@ -230,7 +228,7 @@ def test_who_makes_a_path_and_who_sets_its_attributes_if_it_is_there_agree() -> 
         ({"mode": "0644"}, False),
     ],
 )
-def test_only_what_is_said_completely_is_brought_back_by_applying_it(
+def test_only_complete_declarations_restore_a_file(
     given: dict[str, Any], *, is_whole: bool, make: Make, ours: dict[str, str]
 ) -> None:
     resource = make(File, {"name": "/x", **ours, **given})

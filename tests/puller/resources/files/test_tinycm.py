@@ -55,7 +55,7 @@ def test_removed_removes(make: Make, converge: Converge, definition: dict[str, A
     assert not (tmp_path / "x").exists()
 
 
-def test_constants_are_interpolated_in_both_spellings_of_its_documents(
+def test_constants_are_interpolated_in_both_spellings(
     make: Make, converge: Converge, definition: dict[str, Any], tmp_path: Path
 ) -> None:
     contents = "foo is {foo}\nnameserver {nameservers[0]}\nsearch {dns['domain']} {dns[domain]} {{literal}}\n"
@@ -75,7 +75,7 @@ def test_constants_are_interpolated_in_both_spellings_of_its_documents(
         ("{", "content cannot be interpolated: "),
     ],
 )
-def test_what_cannot_be_interpolated_is_named_and_python_is_out_of_reach(
+def test_invalid_interpolation_is_named_and_sandboxed(
     make: Make, converge: Converge, definition: dict[str, Any], contents: str, message: str
 ) -> None:
     with pytest.raises(ResourceError) as error:
@@ -83,7 +83,7 @@ def test_what_cannot_be_interpolated_is_named_and_python_is_out_of_reach(
     assert message in str(error.value)
 
 
-def test_a_template_is_rendered_by_jinja_unless_it_says_that_it_is_not(
+def test_template_uses_jinja_unless_stated_otherwise(
     make: Make, converge: Converge, definition: dict[str, Any], tmp_path: Path
 ) -> None:
     """The documented example omits ``interpolate``."""
@@ -99,7 +99,7 @@ MASKS = [("xxx", 0o644, 0o755), ("x00", 0o600, 0o700), ("7xx", 0o744, 0o755), ("
 
 
 @pytest.mark.parametrize(("mask", "file", "directory"), MASKS)
-def test_what_a_mask_leaves_alone_is_that_of_the_umask_022_when_it_is_made(
+def test_open_mode_of_a_new_file_follows_umask_022(
     make: Make,
     converge: Converge,
     definition: dict[str, Any],
@@ -118,14 +118,14 @@ def test_what_a_mask_leaves_alone_is_that_of_the_umask_022_when_it_is_made(
     assert (tmp_path / "link").lstat().st_mode & 0o777 == file
     (tmp_path / "x").chmod(0o777)
     converge(make(File, {**masked, "contents": "changed"}))
-    kept = int(mask.replace("x", "7"), 8)
-    assert (tmp_path / "x").stat().st_mode & 0o777 == kept
+    remaining = int(mask.replace("x", "7"), 8)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == remaining
 
 
 @pytest.mark.parametrize(
     "after", ["file::/etc/motd", ["file::/etc/motd"], "file#/etc/motd", ["file#/etc/motd"]]
 )
-def test_after_is_one_text_or_a_list_in_both_notations(
+def test_after_is_text_or_a_list_in_both_notations(
     make: Make, definition: dict[str, Any], after: object
 ) -> None:
     assert make(File, {**definition, "after": after}).properties.after == ("file#/etc/motd",)

@@ -75,7 +75,7 @@ class Bench:
             lambda url: b"",
             {},
             lambda type_name: [
-                part.properties.name for part in self.others if part.type.type_name == type_name
+                other.properties.name for other in self.others if other.type.type_name == type_name
             ],
             resources=self.declared,
             state_directory=self.state,
@@ -89,22 +89,22 @@ class Bench:
 
     def apply(self, **more: Any) -> Done:
         """Apply after a dry run, and check that a second run changes nothing."""
-        wanted = self.wanted(**more)
+        desired = self.wanted(**more)
         before = picture(self.target)
-        noop = self.foretold(wanted)
+        noop = self.foretold(desired)
         assert picture(self.target) == before
-        resource = self.resource(wanted)
+        resource = self.resource(desired)
         actual = resource.look()
         differences = resource.differences(actual)
         assert bool(differences) == bool(noop)
         if differences:
             resource.change(differences, actual)
-        second = self.resource(wanted)
+        second = self.resource(desired)
         assert [str(difference) for difference in second.differences(second.look())] == []
         return Done([str(difference) for difference in differences], noop)
 
-    def foretold(self, wanted: dict[str, Any]) -> str:
-        resource = self.resource(wanted, noop=True)
+    def foretold(self, desired: dict[str, Any]) -> str:
+        resource = self.resource(desired, noop=True)
         actual = resource.look()
         differences = resource.differences(actual)
         return resource.noop_message(differences, actual) if differences else ""
@@ -125,26 +125,26 @@ class Bench:
         """Remove the directory as a leftover, and return the differences."""
         properties = LeftFile.properties_type(name=str(self.target), ensure="absent")
         noop = LeftFile(properties, self.context(noop=True))
-        found = noop.look()
-        predicted = noop.differences(found)
+        result = noop.look()
+        predicted = noop.differences(result)
         if predicted:
-            assert noop.noop_message(predicted, found)
-        left = LeftFile(properties, self.context())
-        actual = left.look()
-        if differences := left.differences(actual):
-            left.change(differences, actual)
-        assert not left.differences(left.look())
+            assert noop.noop_message(predicted, result)
+        leftovers = LeftFile(properties, self.context())
+        actual = leftovers.look()
+        if differences := leftovers.differences(actual):
+            leftovers.change(differences, actual)
+        assert not leftovers.differences(leftovers.look())
         return [str(difference) for difference in differences]
 
 
 def picture(root: Path) -> dict[str, tuple[Any, ...]]:
     """Return mode, content and owner of all files by path."""
-    found = {}
+    result = {}
     for path in [root, *sorted(root.rglob("*"))] if os.path.lexists(root) else []:
         is_file = path.is_file() and not path.is_symlink()
-        what = os.readlink(path) if path.is_symlink() else path.read_text() if is_file else ""
-        found[str(path.relative_to(root))] = (f"{path.lstat().st_mode:o}", what, path.lstat().st_uid)
-    return found
+        detail = os.readlink(path) if path.is_symlink() else path.read_text() if is_file else ""
+        result[str(path.relative_to(root))] = (f"{path.lstat().st_mode:o}", detail, path.lstat().st_uid)
+    return result
 
 
 def files_in(root: Path) -> dict[str, str]:
@@ -177,7 +177,7 @@ def bench(tmp_path: Path, ours: dict[str, str]) -> Bench:
 # A tree of the bundle
 
 
-def test_a_directory_becomes_what_its_source_is(bench: Bench) -> None:
+def test_directory_becomes_equal_to_its_source(bench: Bench) -> None:
     put(bench.source, "a.conf", "d/b.conf", "d/e/c.conf", "empty/")
     done = bench.apply()
     assert files_in(bench.target) == files_in(bench.source)
@@ -191,7 +191,7 @@ def test_a_directory_becomes_what_its_source_is(bench: Bench) -> None:
     assert "empty added" in [*map(str, done.differences)]
 
 
-def test_what_differs_is_written_and_the_rest_is_left_alone(bench: Bench) -> None:
+def test_only_differing_files_are_written(bench: Bench) -> None:
     put(bench.source, "same", "content", "size", "mode")
     bench.apply()
     before = {path.name: path.stat().st_ino for path in bench.target.iterdir()}
@@ -217,7 +217,7 @@ def test_what_differs_is_written_and_the_rest_is_left_alone(bench: Bench) -> Non
         ("xx0", {".": "0750", "d": "0750", "d/run": "0750", "plain": "0640"}),
     ],
 )
-def test_the_mode_is_for_the_tree_and_a_program_stays_one_where_the_mode_leaves_it_open(
+def test_mode_of_a_tree_keeps_programs_where_it_is_open(
     mode: str, modes: dict[str, str], bench: Bench
 ) -> None:
     put(bench.source, "plain", "d/run")
@@ -238,9 +238,7 @@ def test_the_owner_is_for_the_tree(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "make", [lambda path: path.symlink_to("/etc/passwd"), os.mkfifo], ids=["link", "fifo"]
 )
-def test_a_source_with_anything_but_files_and_directories_is_refused(
-    make: Callable[[Path], None], bench: Bench
-) -> None:
+def test_source_with_special_files_is_refused(make: Callable[[Path], None], bench: Bench) -> None:
     put(bench.source, "d/a")
     make(bench.source / "d" / "other")
     assert "d/other is " in bench.refused()
@@ -259,7 +257,7 @@ def test_a_source_that_holds_its_target_is_refused(bench: Bench) -> None:
     assert "hold one another" in bench.refused()
 
 
-def test_names_are_whatever_a_file_system_takes(bench: Bench) -> None:
+def test_any_valid_file_name_is_accepted(bench: Bench) -> None:
     for name in ("-rf", "new\nline", "blank and 'quote'", "ümläut", ".hidden"):
         put(bench.source, name)
     done = bench.apply()
@@ -273,17 +271,15 @@ def test_names_are_whatever_a_file_system_takes(bench: Bench) -> None:
     assert r"the name of '\udcff' is not UTF-8" in bench.refused()
 
 
-def test_of_very_many_differences_some_are_told_one_by_one(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_list_of_differences_is_shortened(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("puller.resources.files.file_tree._MOST_TOLD", 3)
     put(bench.source, *(f"file{number}" for number in range(10)))
     assert str(bench.apply().differences[-1]) == "files: 7 more"
 
 
 def test_a_source_that_an_earlier_resource_brings_is_foretold(bench: Bench) -> None:
-    wanted = bench.wanted(source=str(bench.source / "later"))
-    resource = bench.resource(wanted, noop=True, uncertain=True)
+    desired = bench.wanted(source=str(bench.source / "later"))
+    resource = bench.resource(desired, noop=True, uncertain=True)
     actual = resource.look()
     message = resource.noop_message(resource.differences(actual), actual)
     assert message == "Would have copied a source that is not there yet"
@@ -293,7 +289,7 @@ def test_a_source_that_an_earlier_resource_brings_is_foretold(bench: Bench) -> N
 # Obstacles
 
 
-def test_a_file_takes_the_place_of_a_link_and_what_that_leads_to_stays(bench: Bench, tmp_path: Path) -> None:
+def test_file_replaces_a_link_and_keeps_its_target(bench: Bench, tmp_path: Path) -> None:
     put(bench.source, "a", "d/b")
     (tmp_path / "outside").mkdir()
     put(tmp_path / "outside", "precious")
@@ -305,7 +301,7 @@ def test_a_file_takes_the_place_of_a_link_and_what_that_leads_to_stays(bench: Be
 
 
 @pytest.mark.parametrize("way", ["a directory", "a link to a directory", "a file"])
-def test_what_holds_data_gives_way_only_by_force(way: str, bench: Bench, tmp_path: Path) -> None:
+def test_directories_with_data_are_replaced_by_force_only(way: str, bench: Bench, tmp_path: Path) -> None:
     put(bench.source, "a", "d/b")
     (tmp_path / "outside").mkdir()
     put(tmp_path / "outside", "b")
@@ -317,9 +313,9 @@ def test_what_holds_data_gives_way_only_by_force(way: str, bench: Bench, tmp_pat
         put(bench.target, "d")
     else:
         (bench.target / "d").symlink_to(tmp_path / "outside")
-    said = bench.refused()
-    assert said.startswith("target: a is a directory" if way == "a directory" else "target: d is ")
-    assert said.endswith("replacing it requires force: true")
+    output = bench.refused()
+    assert output.startswith("target: a is a directory" if way == "a directory" else "target: d is ")
+    assert output.endswith("replacing it requires force: true")
     bench.apply(force=True)
     assert files_in(bench.target) == files_in(bench.source)
     assert picture(tmp_path / "outside") == before
@@ -335,9 +331,7 @@ def test_a_link_in_the_place_of_the_directory_is_not_followed(bench: Bench, tmp_
 
 
 @pytest.mark.attack("trees.exchange")
-def test_a_directory_that_becomes_a_link_while_it_is_written_leads_nothing_outside(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_directory_swapped_for_a_link_leads_nothing_outside(bench: Bench, tmp_path: Path) -> None:
     put(bench.source, "d/a", "d/b")
     bench.apply()
     (tmp_path / "outside").mkdir()
@@ -369,7 +363,7 @@ def test_a_file_with_other_names_is_written_anew(bench: Bench, tmp_path: Path) -
 # Purging
 
 
-def test_what_the_source_lacks_is_removed_and_a_link_itself(bench: Bench, tmp_path: Path) -> None:
+def test_purge_removes_extra_files_and_links_themselves(bench: Bench, tmp_path: Path) -> None:
     put(bench.source, "a", "d/b", "empty/")
     bench.apply()
     put(bench.target, "extra", "d/extra", "more/deep/file", "more/void/", "empty/not")
@@ -385,7 +379,7 @@ def test_what_the_source_lacks_is_removed_and_a_link_itself(bench: Bench, tmp_pa
     assert files_in(tmp_path / "outside") == {"precious": "precious\n"}
 
 
-def test_what_another_resource_declares_below_is_kept_and_left_to_it(bench: Bench) -> None:
+def test_resource_declared_below_is_kept(bench: Bench) -> None:
     put(bench.source, "a", "d/mine")
     bench.apply()
     put(bench.target, "d/local.conf", "d/extra", "held/deep/local.conf", "held/extra", "data/theirs", "s/x")
@@ -404,7 +398,7 @@ def test_what_another_resource_declares_below_is_kept_and_left_to_it(bench: Benc
     assert modes_in(bench.target)["a"] == "0600"
 
 
-def test_what_is_declared_by_another_way_to_it_is_kept_too(bench: Bench, tmp_path: Path) -> None:
+def test_resource_declared_by_another_path_is_kept(bench: Bench, tmp_path: Path) -> None:
     bench.target.mkdir()
     put(bench.target, "a", "b")
     (tmp_path / "way").symlink_to("target")
@@ -416,7 +410,7 @@ def test_what_is_declared_by_another_way_to_it_is_kept_too(bench: Bench, tmp_pat
     assert files_in(bench.target) == {"a": "a\n"}
 
 
-def test_a_directory_without_a_source_is_purged_of_what_is_not_declared(bench: Bench) -> None:
+def test_directory_without_a_source_is_purged(bench: Bench) -> None:
     put(bench.target, "site-a.conf", "site-b.conf", "old.conf", "d/old.conf")
     for name in ("site-a.conf", "site-b.conf"):
         bench.declare(File, name, **bench.ours)
@@ -426,26 +420,26 @@ def test_a_directory_without_a_source_is_purged_of_what_is_not_declared(bench: B
 
 
 @pytest.mark.parametrize("name", ["nginx", "nginx.service"])
-def test_the_links_of_an_enabled_service_are_kept_in_a_directory_of_units_that_is_purged(
+def test_links_of_an_enabled_service_survive_a_purge(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("puller.resources.services.unit_links.DIRECTORY", str(bench.target))
     unit = "/usr/lib/systemd/system/nginx.service"
-    kept = ["multi-user.target.wants/nginx.service", "x.target.requires/nginx.service", "web.service"]
+    remaining = ["multi-user.target.wants/nginx.service", "x.target.requires/nginx.service", "web.service"]
     gone = ["multi-user.target.wants/other.service", "b.target.wants/nginx.timer", "other.service"]
-    for link in (*kept, *gone):
+    for link in (*remaining, *gone):
         path = bench.target / link
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(unit if link in kept else "/usr/lib/systemd/system/other.service")
+        path.symlink_to(unit if link in remaining else "/usr/lib/systemd/system/other.service")
     (bench.target / "nginx.service").symlink_to("/dev/null")
     bench.others.append(Part(f"service#{name}", Service, decode(Service, {"name": name, "enable": True})))
     bench.apply(source=None, purge=True, recurse=None)
-    left = {os.path.relpath(path, bench.target) for path in bench.target.rglob("*") if path.is_symlink()}
-    assert left == {*kept, "nginx.service"}
+    leftovers = {os.path.relpath(path, bench.target) for path in bench.target.rglob("*") if path.is_symlink()}
+    assert leftovers == {*remaining, "nginx.service"}
     assert not (bench.target / "b.target.wants").exists()
 
 
-def test_the_keys_that_a_user_is_let_in_by_are_kept_in_a_directory_that_is_purged(bench: Bench) -> None:
+def test_authorized_keys_survive_a_purge(bench: Bench) -> None:
     home, ssh = bench.target.parent / "home", bench.target.parent / "home/.ssh"
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f app"
     bench.target = ssh
@@ -457,7 +451,7 @@ def test_the_keys_that_a_user_is_let_in_by_are_kept_in_a_directory_that_is_purge
         assert os.listdir(ssh) == kept
 
 
-def test_nothing_is_removed_where_it_is_not_known_what_is_declared(bench: Bench) -> None:
+def test_unknown_declarations_block_the_purge(bench: Bench) -> None:
     put(bench.target, "a")
 
     def unknown() -> list[Part]:
@@ -472,7 +466,7 @@ def test_nothing_is_removed_where_it_is_not_known_what_is_declared(bench: Bench)
 
 
 @pytest.mark.parametrize("state", ["target/puller", "target"])
-def test_what_puller_itself_keeps_is_never_removed(state: str, bench: Bench, tmp_path: Path) -> None:
+def test_files_of_puller_are_never_purged(state: str, bench: Bench, tmp_path: Path) -> None:
     put(bench.source, "a")
     bench.target.mkdir()
     bench.state = tmp_path / "target/puller"
@@ -509,13 +503,13 @@ def test_a_mount_point_stays_with_all_that_is_in_it(bench: Bench, mounted: Path)
 @as_root
 def test_a_mount_point_in_the_way_is_not_replaced(bench: Bench, mounted: Path) -> None:
     put(bench.source, "other")
-    said = bench.refused(force=True)
-    assert said == "target/other cannot be replaced: " + f"{mounted} is mounted below it".replace(
+    output = bench.refused(force=True)
+    assert output == "target/other cannot be replaced: " + f"{mounted} is mounted below it".replace(
         f"{bench.target.parent}/", ""
     )
 
 
-def test_what_another_resource_declares_is_not_removed_by_force(bench: Bench) -> None:
+def test_force_does_not_remove_declared_resources(bench: Bench) -> None:
     put(bench.source, "a")
     put(bench.target, "a/theirs")
     bench.declare(File, "a/theirs", **bench.ours)
@@ -525,7 +519,7 @@ def test_what_another_resource_declares_is_not_removed_by_force(bench: Bench) ->
 # Only attributes
 
 
-def test_without_a_source_owner_group_and_mode_alone_are_set_below(bench: Bench, tmp_path: Path) -> None:
+def test_attributes_apply_below_without_a_source(bench: Bench, tmp_path: Path) -> None:
     put(bench.target, "a", "d/run", "d/b")
     (bench.target / "d/run").chmod(0o777)
     (bench.target / "d/b").chmod(0o666)
@@ -538,18 +532,18 @@ def test_without_a_source_owner_group_and_mode_alone_are_set_below(bench: Bench,
     assert stat.S_IMODE((tmp_path / "outside").stat().st_mode) == 0o666
 
 
-def test_attributes_of_what_is_there_need_not_be_all(bench: Bench) -> None:
-    wanted = {"source": None, "create": False, "mode": "go-w", "owner": None, "group": None}
-    assert bench.apply(**wanted).differences == []
+def test_attributes_below_may_be_partial(bench: Bench) -> None:
+    desired = {"source": None, "create": False, "mode": "go-w", "owner": None, "group": None}
+    assert bench.apply(**desired).differences == []
     assert not bench.target.exists()
     put(bench.target, "a")
     (bench.target / "a").chmod(0o666)
-    bench.apply(**wanted)
+    bench.apply(**desired)
     assert modes_in(bench.target)["a"] == "0644"
 
 
 @pytest.mark.attack("trees.hard-link")
-def test_a_file_with_other_names_is_not_given_to_who_has_put_it_there(bench: Bench, tmp_path: Path) -> None:
+def test_file_with_several_links_changes_no_owner(bench: Bench, tmp_path: Path) -> None:
     put(tmp_path, "precious")
     bench.target.mkdir()
     (bench.target / "a").hardlink_to(tmp_path / "precious")
@@ -560,7 +554,7 @@ def test_a_file_with_other_names_is_not_given_to_who_has_put_it_there(bench: Ben
 # Versions
 
 
-def test_from_one_version_to_the_next_and_back(bench: Bench) -> None:
+def test_tree_follows_versions_forth_and_back(bench: Bench) -> None:
     put(bench.source, "a", "d/b")
     bench.apply(purge=True)
     first = picture(bench.target)
@@ -577,7 +571,7 @@ def test_from_one_version_to_the_next_and_back(bench: Bench) -> None:
     assert picture(bench.target) == first
 
 
-def test_with_removed_absent_what_the_source_has_no_more_goes_if_it_was_made_and_not_changed(
+def test_removed_absent_removes_own_unchanged_files(
     bench: Bench,
 ) -> None:
     put(bench.target, "before")
@@ -596,22 +590,22 @@ def test_with_removed_absent_what_the_source_has_no_more_goes_if_it_was_made_and
 
 
 @pytest.mark.parametrize("was_there", [True, False])
-def test_when_nobody_declares_it_any_more_all_that_was_made_goes(was_there: bool, bench: Bench) -> None:
+def test_leaving_tree_removes_all_files_it_made(was_there: bool, bench: Bench) -> None:
     put(bench.source, "a", "d/b", "d/e/c", "empty/")
     if was_there:
         put(bench.target, "theirs", "d/theirs")
     bench.apply()
     (bench.target / "a").write_text("by hand\n")
     assert bench.forget()
-    left = {"a": "by hand\n", "theirs": "theirs\n", "d/theirs": "d/theirs\n"}
-    assert files_in(bench.target) == (left if was_there else {"a": "by hand\n"})
+    leftovers = {"a": "by hand\n", "theirs": "theirs\n", "d/theirs": "d/theirs\n"}
+    assert files_in(bench.target) == (leftovers if was_there else {"a": "by hand\n"})
     assert not (bench.target / "empty").exists()
     (bench.target / "a").unlink()
     bench.forget()
     assert bench.target.exists() is was_there
 
 
-def test_an_empty_directory_that_was_there_before_stays_when_the_tree_goes(bench: Bench) -> None:
+def test_existing_empty_directory_stays_when_the_tree_goes(bench: Bench) -> None:
     put(bench.source, "a", "d/b")
     bench.target.mkdir()
     bench.apply()
@@ -619,7 +613,7 @@ def test_an_empty_directory_that_was_there_before_stays_when_the_tree_goes(bench
     assert os.listdir(bench.target) == []
 
 
-def test_a_directory_that_is_left_without_a_tree_goes_only_when_it_is_empty(bench: Bench) -> None:
+def test_former_tree_directory_goes_only_when_empty(bench: Bench) -> None:
     bench.apply(source=None, recurse=None)
     put(bench.target, "theirs")
     assert bench.forget() == []
@@ -628,14 +622,16 @@ def test_a_directory_that_is_left_without_a_tree_goes_only_when_it_is_empty(benc
     assert not bench.target.exists()
 
 
-def test_all_that_a_change_does_is_told_before_so_that_it_can_be_undone(bench: Bench) -> None:
+def test_all_changes_are_recorded_before_they_happen(bench: Bench) -> None:
     put(bench.source, "a", "d/b", "way")
     put(bench.target, "a", "extra/x", "way/deep/y")
     (bench.target / "a").chmod(0o600)
     resource = bench.resource(bench.wanted(purge=True, force=True))
-    told = {path.removeprefix(f"{bench.target}/") for path in resource.changed_paths(resource.look()) or ()}
-    assert {"a", "d", "d/b", "way", "way/deep", "way/deep/y", "extra", "extra/x"} <= told
-    assert any(path.startswith(str(bench.state)) for path in told)
+    reported = {
+        path.removeprefix(f"{bench.target}/") for path in resource.changed_paths(resource.look()) or ()
+    }
+    assert {"a", "d", "d/b", "way", "way/deep", "way/deep/y", "extra", "extra/x"} <= reported
+    assert any(path.startswith(str(bench.state)) for path in reported)
 
 
 # Killed at any step
@@ -663,9 +659,7 @@ class Failing(LocalSystem):
         return super().__getattribute__(name)
 
 
-def test_killed_between_any_two_steps_the_next_run_converges_and_all_that_was_made_is_known(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_kill_at_any_step_converges_and_keeps_records(bench: Bench, tmp_path: Path) -> None:
     put(bench.source, "a", "b", "d/c", "way")
     for step in range(1000):
         put(bench.target, "b", "extra/x", "way/y")
@@ -708,7 +702,7 @@ def test_killed_between_any_two_steps_the_next_run_converges_and_all_that_was_ma
         ({"owner": None}, "owner is missing"),
     ],
 )
-def test_what_could_never_work_is_refused_when_it_is_read(
+def test_impossible_properties_are_refused_at_load(
     given: dict[str, Any], sentence: str, bench: Bench
 ) -> None:
     with pytest.raises(PropertyError) as error:
@@ -716,7 +710,7 @@ def test_what_could_never_work_is_refused_when_it_is_read(
     assert sentence in str(error.value)
 
 
-def test_a_dry_run_counts_what_stands_in_the_way(tmp_path: Path, execute: Any) -> None:
+def test_noop_counts_obstacles(tmp_path: Path, execute: Any) -> None:
     source, target, manifest = tmp_path / "tree", tmp_path / "target", tmp_path / "manifest.yaml"
     (source / "x").mkdir(parents=True)
     (source / "x" / "y").write_text("1")

@@ -27,9 +27,15 @@ def wanted(make: Make, ours: dict[str, str], tmp_path: Path) -> Callable[..., Re
     """Return a function that makes a file ``app.conf`` with the given ``validate`` command."""
 
     def build(
-        command: str, *, noop: bool = False, uncertain: bool = False, **more: Any
+        command: str, *, noop: bool = False, uncertain: bool = False, **additional: Any
     ) -> Resource[Any, Any]:
-        properties = {"name": f"{tmp_path}/app.conf", **ours, "content": "new\n", "validate": command, **more}
+        properties = {
+            "name": f"{tmp_path}/app.conf",
+            **ours,
+            "content": "new\n",
+            "validate": command,
+            **additional,
+        }
         return make(File, properties, noop=noop, uncertain=uncertain)
 
     return build
@@ -51,7 +57,7 @@ def test_content_that_the_command_accepts_takes_its_place(
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_content_that_the_command_refuses_changes_nothing_and_its_words_are_the_failure(
+def test_rejected_content_changes_nothing_and_shows_the_output(
     is_there: bool, wanted: Make, converge: Converge, file: Path
 ) -> None:
     if not is_there:
@@ -67,7 +73,7 @@ def test_content_that_the_command_refuses_changes_nothing_and_its_words_are_the_
     assert os.listdir(file.parent) == (["app.conf"] if is_there else [])
 
 
-def test_the_copy_is_in_the_same_directory_with_owner_mode_and_suffix(
+def test_validated_copy_has_directory_owner_mode_and_suffix(
     wanted: Make, converge: Converge, file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     seen = tmp_path_factory.mktemp("seen") / "seen"
@@ -143,7 +149,7 @@ def test_a_dry_run_asks_nothing_and_says_so(is_there: bool, message: str, wanted
     assert resource.noop_message(resource.differences(actual), actual) == message
 
 
-def test_a_program_that_is_missing_is_a_failure_in_a_dry_run_too_unless_it_may_come(
+def test_missing_validator_fails_in_noop_unless_expected(
     wanted: Make, converge: Converge, file: Path
 ) -> None:
     with pytest.raises(ResourceError, match="unknown program 'no-such-tool'"):
@@ -161,7 +167,7 @@ def test_a_program_that_is_missing_is_a_failure_in_a_dry_run_too_unless_it_may_c
 
 
 @pytest.mark.attack("secrets.sensitive")
-def test_what_is_printed_about_a_secret_is_not_shown(wanted: Make, converge: Converge, file: Path) -> None:
+def test_validator_output_about_a_secret_is_masked(wanted: Make, converge: Converge, file: Path) -> None:
     with pytest.raises(ResourceError) as failure:
         converge(wanted("cat {}; false", content="hunter2\n", sensitive=True, provider="shell"))
     assert "hunter2" not in str(failure.value)
@@ -188,17 +194,17 @@ def test_what_is_printed_about_a_secret_is_not_shown(wanted: Make, converge: Con
         ({"provider": "shell"}, "provider is 'shell', which is only for validate"),
     ],
 )
-def test_what_could_never_work_is_refused_when_it_is_read(
+def test_impossible_properties_are_refused_at_load(
     more: dict[str, Any], sentence: str, make: Make, ours: dict[str, str]
 ) -> None:
     content = {} if more.get("ensure") else {"content": "new"}
-    given = {"name": "/x", **ours, **content, **more}
+    provided = {"name": "/x", **ours, **content, **more}
     with pytest.raises(PropertyError) as error:
-        make(File, {name: value for name, value in given.items() if value is not None})
+        make(File, {name: value for name, value in provided.items() if value is not None})
     assert sentence in str(error.value)
 
 
-def test_a_directory_in_the_way_is_not_removed_for_what_may_be_refused(
+def test_blocking_directory_stays_until_content_is_valid(
     wanted: Make, converge: Converge, tmp_path: Path
 ) -> None:
     (tmp_path / "app.conf").mkdir()
@@ -219,7 +225,7 @@ def test_a_directory_in_the_way_is_not_removed_for_what_may_be_refused(
         (0, 0o1777, ""),
     ],
 )
-def test_where_others_could_exchange_the_copy_no_program_is_asked_about_it(
+def test_copy_in_a_writable_directory_is_not_validated(
     uid: int, mode: int, who: str, wanted: Make, converge: Converge, file: Path
 ) -> None:
     """A server may load code named by its configuration, as root, when it tests the configuration."""
@@ -236,7 +242,7 @@ def test_where_others_could_exchange_the_copy_no_program_is_asked_about_it(
     assert os.listdir(file.parent) == ["app.conf"]
 
 
-def test_a_copy_that_a_killed_run_leaves_is_removed_by_the_next_one(tmp_path: Path) -> None:
+def test_copy_of_a_killed_run_is_removed_by_the_next(tmp_path: Path) -> None:
     (tmp_path / ".app.conf.0123456789ab.new.conf").write_text("half")
     descriptor = os.open(tmp_path, os.O_RDONLY)
     remove_leftovers(descriptor)
@@ -244,7 +250,7 @@ def test_a_copy_that_a_killed_run_leaves_is_removed_by_the_next_one(tmp_path: Pa
     assert os.listdir(tmp_path) == []
 
 
-def test_another_process_does_not_take_the_copy_for_a_leftover_while_it_is_validated(
+def test_copy_under_validation_is_not_taken_for_a_leftover(
     wanted: Make, converge: Converge, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def query(self: LocalSystem, command: Command) -> Completed:
@@ -263,7 +269,7 @@ def test_another_process_does_not_take_the_copy_for_a_leftover_while_it_is_valid
 
 @as_root
 @pytest.mark.parametrize("was", ["a file", "a link", "nothing"])
-def test_in_place_the_copy_is_seen_at_its_path_by_the_command_and_by_nobody_else(
+def test_in_place_copy_is_visible_to_the_command_only(
     was: str, wanted: Make, converge: Converge, file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     other = tmp_path_factory.mktemp("other") / "other"
@@ -276,9 +282,9 @@ def test_in_place_the_copy_is_seen_at_its_path_by_the_command_and_by_nobody_else
     look = f"cat {file.parent}/main.conf {file}; stat -c %a%F {file}; cat /proc/$PPID/root{file} 2>&1; false"
     with pytest.raises(ResourceError) as failure:
         converge(wanted(look, validate_in_place=True, provider="shell", mode="0640"))
-    said = str(failure.value).split("it printed:\n")[1].splitlines()
-    assert said[:3] == ["include app.conf", "new", "640regular file"]
-    assert "new" not in said[3:]
+    output = str(failure.value).split("it printed:\n")[1].splitlines()
+    assert output[:3] == ["include app.conf", "new", "640regular file"]
+    assert "new" not in output[3:]
     assert other.read_text() == "old\n"
     assert (file.exists() and file.read_text()) == (was != "nothing" and "old\n")
     assert sorted(os.listdir(file.parent)) == sorted(

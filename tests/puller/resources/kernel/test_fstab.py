@@ -16,8 +16,8 @@ broken line
 """
 
 
-def test_what_a_file_says_is_read_whatever_form_its_lines_have() -> None:
-    entries = {point: [(one.number, one.fields) for one in found] for point, found in parse(FILE).items()}
+def test_any_line_format_is_read() -> None:
+    entries = {point: [(item.number, item.fields) for item in found] for point, found in parse(FILE).items()}
     assert entries == {
         "/": [(2, Fields("UUID=11-22", "/", "ext4", ("errors=remount-ro",), 0, 1))],
         "/proc": [(3, Fields("proc", "/proc", "proc"))],
@@ -60,19 +60,19 @@ def test_what_a_file_says_is_read_whatever_form_its_lines_have() -> None:
         ),
     ],
 )
-def test_an_edit_changes_one_line_and_nothing_else(edit: Edit, before: str, after: str) -> None:
+def test_edit_changes_a_single_line(edit: Edit, before: str, after: str) -> None:
     assert edited(FILE, [edit]) == FILE.replace(before, after) if before else FILE
 
 
 def test_options_in_another_order_stay_as_they_were_written() -> None:
-    wanted = Fields("proc", "/proc", "proc", ("nodev", "noexec"), 0, 2)
+    desired = Fields("proc", "/proc", "proc", ("nodev", "noexec"), 0, 2)
     assert (
-        edited("proc /proc proc noexec,nodev 0 0", [Edit("/proc", wanted)])
+        edited("proc /proc proc noexec,nodev 0 0", [Edit("/proc", desired)])
         == "proc /proc proc noexec,nodev 0 2"
     )
 
 
-def test_what_is_added_and_taken_back_leaves_the_file_as_it_was() -> None:
+def test_added_and_removed_entry_restores_the_file() -> None:
     added = edited(FILE, [Edit("/new", Fields("tmpfs", "/new", "tmpfs"))])
     assert edited(added, [Edit("/new", line="")]) == FILE
     assert edited("# no end", [Edit("/new", Fields("a", "/new", "b"))]) == "# no end\na /new b defaults 0 0\n"
@@ -81,7 +81,7 @@ def test_what_is_added_and_taken_back_leaves_the_file_as_it_was() -> None:
 @pytest.mark.parametrize(
     "text", ["a b", "tab\t", "back\\slash", "line\nend", "plain", "#comment", "\\040", "ö"]
 )
-def test_any_text_is_one_field(text: str) -> None:
+def test_any_text_round_trips_as_a_field(text: str) -> None:
     field = encoded(text)
     assert decoded(field) == text
     assert not {*" \t\n"}.intersection(field)

@@ -90,11 +90,11 @@ class Place:
     def resource(
         self, name: str, *, noop: bool = False, of: type[KernelModule] = KernelModule, **properties: Any
     ) -> Resource[Any, Any]:
-        found = self._make(of, {"name": name, **properties}, noop=noop)
+        result = self._make(of, {"name": name, **properties}, noop=noop)
         changes = [0]
         system = NoopSystem() if noop else self.kernel
-        found.context = msgspec.structs.replace(found.context, system=system, changes=lambda: changes[0])
-        return found
+        result.context = msgspec.structs.replace(result.context, system=system, changes=lambda: changes[0])
+        return result
 
     def apply(self, name: str, **properties: Any) -> list[str]:
         resource = self.resource(name, **properties)
@@ -131,19 +131,19 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, make: Callable[..., Resource[Any, Any]], monkeypatch: pytest.MonkeyPatch) -> Place:
     root = tmp_path / "root"
-    found = Place(root, make)
+    place = Place(root, make)
     release = f"lib/modules/{os.uname().release}"
     names = {name: name.replace("_", "-") for name in AVAILABLE}
-    found.write(
+    place.write(
         f"{release}/modules.dep", "".join(f"kernel/x/{name}.ko.xz: kernel/y.ko\n" for name in names.values())
     )
-    found.write(f"{release}/modules.builtin", "kernel/fs/ext4/ext4.ko\n")
-    found.write("proc/modules", "ahci 49152 3 - Live 0x0000000000000000\n")
-    found.write("bin/modprobe", "#!/bin/false\n")
+    place.write(f"{release}/modules.builtin", "kernel/fs/ext4/ext4.ko\n")
+    place.write("proc/modules", "ahci 49152 3 - Live 0x0000000000000000\n")
+    place.write("bin/modprobe", "#!/bin/false\n")
     (root / "bin/modprobe").chmod(0o755)
     monkeypatch.setattr(module_files, "ROOT", str(root))
     monkeypatch.setattr("puller.resources.kernel.kernel_module.SEARCH_PATH", str(root / "bin"))
-    return found
+    return place
 
 
 BLACKLISTED = "blacklist dummy\ninstall dummy /bin/false\n"
@@ -163,7 +163,7 @@ FOUND = ["nothing", "only loaded", *WANTED]
 
 @pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("found", FOUND)
-def test_every_state_converges_in_one_run_and_noop_says_so(place: Place, found: str, wanted: str) -> None:
+def test_every_state_converges_as_noop_predicts(place: Place, found: str, wanted: str) -> None:
     if found == "only loaded":
         place.kernel.use("dummy")
     elif found != "nothing":
@@ -182,8 +182,8 @@ def test_every_state_converges_in_one_run_and_noop_says_so(place: Place, found: 
         ("boot", "etc/modules-load.d/dummy.conf", before[0], at_boot),
         ("options", "etc/modprobe.d/dummy.conf", before[1], configured),
     ):
-        said = f"removed {place.root}/{path}" if not new else f"written {place.root}/{path}"
-        assert (said in predicted) is (old != new), name
+        output = f"removed {place.root}/{path}" if not new else f"written {place.root}/{path}"
+        assert (output in predicted) is (old != new), name
     place.kernel.ran.clear()
     assert place.apply("dummy", **properties) == []
     assert place.predict("dummy", **properties) == ""
@@ -196,7 +196,7 @@ def test_a_name_is_the_same_with_either_sign(place: Place) -> None:
     assert place.apply("foo_bar", ensure="loaded") == []
 
 
-def test_a_built_in_module_counts_as_loaded_and_cannot_be_kept_out(place: Place) -> None:
+def test_built_in_module_is_loaded_and_cannot_be_blocked(place: Place) -> None:
     place.apply("ext4", ensure="loaded")
     assert place.kernel.ran == []
     for ensure in ("absent", "blacklisted"):
@@ -213,7 +213,7 @@ def test_a_module_that_the_kernel_has_not_is_refused_in_noop_too(place: Place, e
     assert place.state("nothing") == ("", "", False)
 
 
-def test_what_the_kernel_has_not_can_be_kept_out_all_the_same(place: Place) -> None:
+def test_missing_module_can_be_blocked(place: Place) -> None:
     assert place.apply("freevxfs", ensure="blacklisted")
     assert place.apply("hfs", ensure="absent") == []
 
@@ -236,7 +236,7 @@ def test_noop_believes_in_a_module_that_comes_before(place: Place) -> None:
     ],
 )
 @pytest.mark.parametrize("ensure", ["absent", "blacklisted"])
-def test_of_a_module_in_use_the_files_are_written_and_the_users_said(
+def test_files_of_a_module_in_use_are_written_and_users_named(
     place: Place, ensure: str, references: int, users: str, said: str
 ) -> None:
     place.apply("dummy")
@@ -260,7 +260,7 @@ def test_in_a_container_only_the_files_are_managed(place: Place) -> None:
             act("dummy", ensure="loaded")
 
 
-def test_without_modules_of_the_running_kernel_none_is_loaded(place: Place) -> None:
+def test_without_modules_of_the_kernel_nothing_is_loaded(place: Place) -> None:
     for path in (place.root / "lib/modules").rglob("modules.*"):
         path.unlink()
     with pytest.raises(ResourceError, match=r"no modules of the running kernel, .*, are installed"):
@@ -268,7 +268,7 @@ def test_without_modules_of_the_running_kernel_none_is_loaded(place: Place) -> N
     assert place.apply("dummy")
 
 
-def test_options_of_a_loaded_module_are_told_and_it_is_not_loaded_again(place: Place) -> None:
+def test_changed_options_of_a_loaded_module_are_reported(place: Place) -> None:
     place.apply("dummy", ensure="loaded", options={"numdummies": 2, "debug": 0})
     assert place.notes == []
     place.apply("dummy", ensure="loaded", options={"numdummies": 4, "debug": 1, "unknown": 7})
@@ -283,7 +283,7 @@ OTHERS = "etc/modprobe.d/hardening.conf"
 
 
 @pytest.mark.parametrize("never", ["/bin/false", "/bin/true", "/usr/bin/false"])
-def test_what_somebody_elses_file_keeps_out_is_kept_out(place: Place, never: str) -> None:
+def test_block_by_a_foreign_file_is_respected(place: Place, never: str) -> None:
     place.write(OTHERS, f"# theirs\nblacklist \\\n  foo-bar\ninstall foo_bar {never}\n")
     assert place.apply("foo-bar", ensure="blacklisted") == []
     assert place.state("foo_bar") == ("", "", False)
@@ -298,13 +298,13 @@ def test_what_somebody_elses_file_keeps_out_is_kept_out(place: Place, never: str
 @pytest.mark.parametrize(
     "text", ["blacklist dummy\n", "install dummy /bin/true\n", "install dummy /sbin/other\n"]
 )
-def test_what_is_kept_out_in_part_is_kept_out_by_a_file_of_its_own(place: Place, text: str) -> None:
+def test_partly_blocked_module_gets_its_own_file(place: Place, text: str) -> None:
     place.write(OTHERS, text)
     assert place.apply("dummy", ensure="blacklisted")
     assert place.state() == ("", BLACKLISTED, False)
 
 
-def test_a_file_further_up_hides_one_of_its_name(place: Place) -> None:
+def test_earlier_directory_hides_a_file_of_equal_name(place: Place) -> None:
     place.write("usr/lib/modprobe.d/x.conf", "blacklist dummy\n")
     with pytest.raises(ResourceError, match="keeps dummy out"):
         place.apply("dummy")
@@ -313,7 +313,7 @@ def test_a_file_further_up_hides_one_of_its_name(place: Place) -> None:
     assert place.apply("dummy")
 
 
-def test_a_file_that_was_hidden_by_one_that_goes_counts_at_once(place: Place) -> None:
+def test_revealed_file_counts_at_once(place: Place) -> None:
     place.apply("dummy", options={"numdummies": 2})
     place.write("usr/lib/modprobe.d/dummy.conf", "blacklist dummy\n")
     assert place.apply("dummy", options={"numdummies": 2}) == []
@@ -322,7 +322,7 @@ def test_a_file_that_was_hidden_by_one_that_goes_counts_at_once(place: Place) ->
 
 
 @pytest.mark.parametrize("path", ["etc/modules-load.d/theirs.conf", "usr/lib/modules-load.d/package.conf"])
-def test_what_another_file_loads_at_boot_is_not_absent(place: Place, path: str) -> None:
+def test_module_loaded_at_boot_by_another_file_is_not_absent(place: Place, path: str) -> None:
     place.write(path, "; a comment\n# another\ndummy\n")
     for act in (place.predict, place.apply):
         with pytest.raises(ResourceError, match=f"{path} loads dummy at boot; take it out there"):
@@ -357,11 +357,11 @@ def test_a_file_that_others_may_write_is_not_in_order(place: Place) -> None:
     (place.root / "etc/modprobe.d/dummy.conf").chmod(0o666)
     os.chown(place.root / "etc/modprobe.d/dummy.conf", 1234, 0)
     assert len(place.apply("dummy", ensure="blacklisted")) == 2
-    found = (place.root / "etc/modprobe.d/dummy.conf").stat()
-    assert (found.st_uid, found.st_mode & 0o777) == (0, 0o644)
+    status = (place.root / "etc/modprobe.d/dummy.conf").stat()
+    assert (status.st_uid, status.st_mode & 0o777) == (0, 0o644)
 
 
-def test_without_modprobe_it_says_what_is_missing(place: Place) -> None:
+def test_missing_modprobe_is_reported(place: Place) -> None:
     (place.root / "bin/modprobe").unlink()
     assert place.apply("dummy"), "files need no tool"
     for act in (place.predict, place.apply):
@@ -369,7 +369,7 @@ def test_without_modprobe_it_says_what_is_missing(place: Place) -> None:
             act("dummy", ensure="loaded")
 
 
-def test_what_modprobe_says_is_the_failure(place: Place) -> None:
+def test_modprobe_output_is_the_failure(place: Place) -> None:
     place.write(f"lib/modules/{os.uname().release}/modules.dep", "kernel/broken.ko:\n")
     with pytest.raises(ResourceError, match="modprobe -- broken: exit code 1; it printed:\nmodprobe: FATAL"):
         place.apply("broken", ensure="loaded")
@@ -387,12 +387,12 @@ def test_wherever_it_is_killed_the_next_run_converges(
     place: Place, monkeypatch: pytest.MonkeyPatch, found: str, wanted: str, step: int
 ) -> None:
     place.apply("dummy", **WANTED[found][0])
-    left = [step]
+    leftovers = [step]
 
     def counted(method: Any) -> Any:
         def change(self: object, *arguments: Any, **named: Any) -> Any:
-            left[0] -= 1
-            if left[0] <= 0:
+            leftovers[0] -= 1
+            if leftovers[0] <= 0:
                 raise Died
             return method(self, *arguments, **named)
 
@@ -412,7 +412,7 @@ def test_wherever_it_is_killed_the_next_run_converges(
     assert place.apply("dummy", **properties) == []
 
 
-def test_what_is_left_loses_its_files_and_stays_loaded(place: Place) -> None:
+def test_leftover_module_loses_its_files_and_stays_loaded(place: Place) -> None:
     place.apply("dummy", ensure="loaded", options=["numdummies=2"])
     place.write("etc/modules-load.d/theirs.conf", "dummy\n")
     assert place.apply("dummy", of=LeftKernelModule, ensure="absent")
@@ -463,7 +463,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.attack("data-names.kernel")
 @pytest.mark.parametrize(("properties", "sentence"), WRONG)
-def test_what_cannot_be_is_refused_at_load(
+def test_impossible_properties_are_refused_at_load(
     make: Callable[..., Resource[Any, Any]], properties: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(PropertyError, match=re.escape(sentence)):
@@ -482,7 +482,7 @@ def load(directory: Path, text: str) -> list[str]:
     return [str(declaration) for declaration in manifest.declarations]
 
 
-def test_one_module_by_two_names_is_an_error_at_load(tmp_path: Path) -> None:
+def test_module_under_two_names_is_an_error_at_load(tmp_path: Path) -> None:
     def declared(*modules: dict[str, Any]) -> str:
         return yaml.safe_dump({"resources": [{"kernel_module": [*modules]}]})
 
@@ -496,11 +496,11 @@ def test_one_module_by_two_names_is_an_error_at_load(tmp_path: Path) -> None:
 def test_the_example_of_the_page_converges_and_is_stable(place: Place) -> None:
     page = (Path(__file__).parents[4] / "docs/resources/kernel_module.md").read_text()
     example = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
-    (modules,) = [one["kernel_module"] for one in example["resources"]]
+    (modules,) = [module["kernel_module"] for module in example["resources"]]
     release = f"lib/modules/{os.uname().release}"
     place.write(f"{release}/modules.dep", "kernel/net/br_netfilter.ko:\nkernel/net/dummy.ko:\n")
     place.kernel.use("floppy")
-    declared = [(name, properties) for one in modules for name, properties in one.items()]
+    declared = [(name, properties) for module in modules for name, properties in module.items()]
     for name, properties in declared:
         assert place.apply(name, **properties)
     assert place.kernel.loaded == {"ahci", "br_netfilter"}

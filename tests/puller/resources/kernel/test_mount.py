@@ -46,8 +46,8 @@ class Machine:
         self.system = self.fresh()
 
     def fresh(self) -> MountingSystem:
-        found: MountingSystem = simulator.MountingSystem(self.directory)
-        return found
+        mounting_system: MountingSystem = simulator.MountingSystem(self.directory)
+        return mounting_system
 
     @property
     def ran(self) -> list[str]:
@@ -83,22 +83,22 @@ class Machine:
 
 @pytest.fixture
 def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    found = Machine(load, tmp_path)
+    machine = Machine(load, tmp_path)
     (tmp_path / "systemd").mkdir()
-    monkeypatch.setattr(fstab, "FSTAB", str(found.fstab))
-    monkeypatch.setattr(mount_table, "MOUNTINFO", str(found.mountinfo))
+    monkeypatch.setattr(fstab, "FSTAB", str(machine.fstab))
+    monkeypatch.setattr(mount_table, "MOUNTINFO", str(machine.mountinfo))
     monkeypatch.setattr(mount_commands, "SYSTEMD", str(tmp_path / "systemd"))
-    monkeypatch.setattr(mount_commands, "PROC", str(found.proc))
-    return found
+    monkeypatch.setattr(mount_commands, "PROC", str(machine.proc))
+    return machine
 
 
 def mount(name: str = "a", ensure: str = "mounted", options: str = "size=1m", **more: str) -> str:
-    given = (
+    provided = (
         {"device": "tmpfs", "type": "tmpfs", "options": f"[{options}]"}
         if ensure not in ("absent", "unmounted")
         else {}
     )
-    properties = {"name": f"'DIR/{name}'", "ensure": ensure, **given, **more}
+    properties = {"name": f"'DIR/{name}'", "ensure": ensure, **provided, **more}
     return f"mount: {{{', '.join(f'{key}: {value}' for key, value in properties.items())}}}"
 
 
@@ -177,13 +177,13 @@ def test_every_state_becomes_every_other_and_stays(
     assert machine.ran == []
 
 
-def test_all_mounts_of_a_run_are_one_write_and_one_reload(machine: Machine) -> None:
+def test_mounts_of_a_run_share_a_write_and_a_reload(machine: Machine) -> None:
     entries = [mount("a/b"), "exec: [{'true': {}}]", mount("c"), mount("a")]
     foretold = machine.apply(*entries, noop=True)
     assert {event.state for event in foretold.values()} == {State.WOULD_CHANGE}
     done = machine.apply(*entries)
-    assert [one for one in machine.ran if one != "true"][:3] == ["fstab", "daemon-reload", "directory"]
-    assert [one for one in machine.ran if one.startswith("mount")] == ["mount a", "mount b", "mount c"]
+    assert [item for item in machine.ran if item != "true"][:3] == ["fstab", "daemon-reload", "directory"]
+    assert [item for item in machine.ran if item.startswith("mount")] == ["mount a", "mount b", "mount c"]
     assert machine.ran.count("fstab") == machine.ran.count("daemon-reload") == 1
     assert [bool(event.diff) for event in done.values()] == [True, False, False, False]
     assert machine.mounted("a/b") == ["tmpfs rw,size=1m"]
@@ -191,7 +191,7 @@ def test_all_mounts_of_a_run_are_one_write_and_one_reload(machine: Machine) -> N
     assert machine.ran == ["true"]
 
 
-def test_what_is_mounted_below_goes_before_what_is_above(machine: Machine) -> None:
+def test_inner_mounts_are_unmounted_first(machine: Machine) -> None:
     for name in ("a", "a/b"):
         machine.add(name)
     entries = [mount("a", "absent"), mount("a/b", "unmounted")]
@@ -200,9 +200,7 @@ def test_what_is_mounted_below_goes_before_what_is_above(machine: Machine) -> No
     assert machine.ran == ["umount b", "umount a"]
 
 
-def test_nor_does_their_order_matter_where_none_is_implied(
-    machine: Machine, make: Callable[..., Any]
-) -> None:
+def test_unrelated_order_of_mounts_does_not_matter(machine: Machine, make: Callable[..., Any]) -> None:
     """As when both are removed as leftovers."""
     members = []
     for name in ("a", "a/b"):
@@ -213,7 +211,7 @@ def test_nor_does_their_order_matter_where_none_is_implied(
     assert machine.ran == ["umount b", "umount a"]
 
 
-def test_what_is_mounted_below_keeps_what_is_above(machine: Machine) -> None:
+def test_inner_mount_keeps_the_outer_mounted(machine: Machine) -> None:
     for name in ("a", "a/b"):
         machine.add(name)
     for noop in (True, False):
@@ -223,17 +221,15 @@ def test_what_is_mounted_below_keeps_what_is_above(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["a", "b", "c"])
-def test_what_cannot_be_mounted_gets_its_old_entry_back_and_keeps_no_other(
-    machine: Machine, wrong: str
-) -> None:
+def test_failed_mount_restores_its_entry_and_blocks_no_other(machine: Machine, wrong: str) -> None:
     old = f"tmpfs {machine.points}/a tmpfs noauto 0 0 # old\n"
     machine.fstab.write_text(old)
     options = dict.fromkeys("abc", "size=1m") | {wrong: "wrong"}
     events = machine.apply(*(mount(name, options=options[name]) for name in "abc"))
     assert {name for name, event in events.items() if event.state == "failed"} == {wrong}
     [error] = events[wrong].errors
-    said = f"mount: exit code 32; it said: mount: {machine.points}/{wrong}: wrong fs type, bad option, bad superblock."
-    assert error == said
+    reason = "wrong fs type, bad option, bad superblock."
+    assert error == f"mount: exit code 32; it said: mount: {machine.points}/{wrong}: {reason}"
     text = machine.fstab.read_text()
     assert "wrong" not in text
     assert (old in text) is (wrong == "a")
@@ -241,7 +237,7 @@ def test_what_cannot_be_mounted_gets_its_old_entry_back_and_keeps_no_other(
     assert machine.mounted(wrong) == []
 
 
-def test_another_device_that_cannot_be_mounted_leaves_the_old_one(machine: Machine) -> None:
+def test_failed_new_device_keeps_the_old_mount(machine: Machine) -> None:
     old = f"tmpfs {machine.points}/a tmpfs size=5m 0 0\n"
     machine.fstab.write_text(old)
     machine.add("a", options="size=5m")
@@ -314,7 +310,7 @@ def hold(machine: Machine, number: int, how: str, path: str) -> None:
 
 @pytest.mark.parametrize("how", ["cwd", "root", "exe", "fd/3"])
 @pytest.mark.parametrize("ensure", ["absent", "unmounted", "mounted"])
-def test_what_is_in_use_is_not_unmounted_and_its_entry_stays(machine: Machine, how: str, ensure: str) -> None:
+def test_busy_mount_and_its_entry_stay(machine: Machine, how: str, ensure: str) -> None:
     line = f"tmpfs {machine.points}/a tmpfs defaults 0 0\n"
     machine.fstab.write_text(line)
     machine.add("a")
@@ -332,7 +328,7 @@ def test_what_is_in_use_is_not_unmounted_and_its_entry_stays(machine: Machine, h
     assert machine.fstab.read_text() == line
 
 
-def test_what_the_kernel_keeps_is_a_failure_and_its_entry_stays(machine: Machine) -> None:
+def test_mount_kept_by_the_kernel_is_a_failure(machine: Machine) -> None:
     line = f"tmpfs {machine.points}/a tmpfs defaults 0 0\n"
     machine.fstab.write_text(line)
     machine.add("a")
@@ -363,15 +359,15 @@ def test_of_mounts_over_each_other_the_topmost_counts(machine: Machine) -> None:
 
 @pytest.mark.parametrize("point", ["/", "/proc", "/sys", "/dev", "/run"])
 @pytest.mark.parametrize("ensure", ["absent", "unmounted"])
-def test_what_the_system_needs_is_never_unmounted(machine: Machine, point: str, ensure: str) -> None:
+def test_system_mounts_are_never_unmounted(machine: Machine, point: str, ensure: str) -> None:
     with pytest.raises(ManifestError, match=f"ensure is {ensure}; {point} is never unmounted"):
         machine.apply(f"mount: {{name: {point}, ensure: {ensure}}}")
 
 
 def test_nor_by_another_name_or_for_another_device(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.add("a")
-    kept = (*mount_plan.NEVER_UNMOUNTED, f"{machine.points}/a")
-    monkeypatch.setattr(mount_changes, "NEVER_UNMOUNTED", kept)
+    remaining = (*mount_plan.NEVER_UNMOUNTED, f"{machine.points}/a")
+    monkeypatch.setattr(mount_changes, "NEVER_UNMOUNTED", remaining)
     (machine.directory / "link").symlink_to(machine.points)
     (machine.directory / "image").write_text("")
     link = mount("a", "unmounted").replace("DIR", f"{machine.directory}/link")
@@ -381,7 +377,7 @@ def test_nor_by_another_name_or_for_another_device(machine: Machine, monkeypatch
         assert event.errors == [f"{machine.points}/a is never unmounted: the system needs it"]
 
 
-def test_what_holds_the_state_of_puller_is_never_unmounted(machine: Machine) -> None:
+def test_mount_of_the_state_directory_is_never_unmounted(machine: Machine) -> None:
     machine.add("a")
     [error] = machine.apply(mount("a", "absent"), state=machine.points / "a/puller")["a"].errors
     assert (
@@ -390,7 +386,7 @@ def test_what_holds_the_state_of_puller_is_never_unmounted(machine: Machine) -> 
     )
 
 
-def test_what_the_system_needs_is_remounted(machine: Machine) -> None:
+def test_system_mounts_are_remounted(machine: Machine) -> None:
     machine.mountinfo.write_text(f"{simulator.FIRST}30 27 0:30 / /proc rw - proc proc rw\n")
     entry = "mount: {name: /proc, device: proc, type: proc, options: [defaults, hidepid=2]}"
     [event] = machine.apply(entry).values()
@@ -411,13 +407,13 @@ def test_a_missing_mount_point_is_made(machine: Machine) -> None:
     assert (machine.points / "a/b").stat().st_mode & 0o7777 == 0o755
 
 
-def test_what_a_mount_hides_is_a_warning(machine: Machine) -> None:
+def test_hidden_files_below_a_mount_are_a_warning(machine: Machine) -> None:
     (machine.points / "a").mkdir()
     (machine.points / "a/file").write_text("")
-    said = f"the content of the directory {machine.points}/a is hidden while a file system is mounted there"
-    assert machine.apply(mount("a"), mount("b"), noop=True)["a"].notes == [said]
+    output = f"the content of the directory {machine.points}/a is hidden while a file system is mounted there"
+    assert machine.apply(mount("a"), mount("b"), noop=True)["a"].notes == [output]
     events = machine.apply(mount("b"), mount("a"))
-    assert events["a"].notes == [said]
+    assert events["a"].notes == [output]
     assert events["b"].notes == []
 
 
@@ -433,7 +429,7 @@ def test_a_link_in_the_place_of_the_point_is_refused(machine: Machine) -> None:
 
 @pytest.mark.attack("mount.exchange")
 @pytest.mark.parametrize("is_theirs", [False, True])
-def test_a_point_that_becomes_a_link_before_it_is_mounted_leads_nowhere(
+def test_mount_point_swapped_for_a_link_mounts_nowhere(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, is_theirs: bool
 ) -> None:
     """A user who reads fstab can foresee the mount."""
@@ -453,7 +449,7 @@ def test_a_point_that_becomes_a_link_before_it_is_mounted_leads_nowhere(
     monkeypatch.setattr(mount_commands, "tell_systemd", exchanged)
     [error] = machine.apply(mount("user/a"))["user/a"].errors
     assert "leads to" in error
-    assert not [one for one in machine.ran if one.startswith("mount")]
+    assert not [item for item in machine.ran if item.startswith("mount")]
     assert machine.fstab.read_text() == BESIDE
 
 
@@ -471,7 +467,7 @@ def test_a_point_behind_a_link_of_root_is_found_mounted(machine: Machine) -> Non
 # Devices
 
 
-def test_a_missing_device_is_a_failure_in_noop_too_and_nothing_is_written(machine: Machine) -> None:
+def test_missing_device_fails_in_noop_too(machine: Machine) -> None:
     entry = mount("a", device="/dev/nothing", type="ext4")
     for noop in (True, False):
         assert machine.apply(entry, noop=noop)["a"].errors == ["there is no /dev/nothing"]
@@ -487,9 +483,9 @@ def test_a_missing_helper_is_named_with_its_package(
 ) -> None:
     monkeypatch.setattr(mount_commands, "_HELPER_DIRECTORIES", (str(machine.directory),))
     entry = mount("a", device="server:/export", type="nfs")
-    said = "mount.nfs is missing; it comes with the package nfs-common (nfs-utils)"
+    output = "mount.nfs is missing; it comes with the package nfs-common (nfs-utils)"
     for noop in (True, False):
-        assert machine.apply(entry, noop=noop)["a"].errors == [said]
+        assert machine.apply(entry, noop=noop)["a"].errors == [output]
     assert machine.ran == []
     (machine.directory / "mount.nfs").write_text("")
     assert machine.apply(entry)["a"].state == "changed"
@@ -529,14 +525,14 @@ def test_a_bound_directory_is_mounted_once(machine: Machine) -> None:
     assert machine.ran == []
 
 
-def test_a_directory_of_a_mount_that_comes_in_the_same_run_is_bound(machine: Machine) -> None:
+def test_directory_of_a_new_mount_is_bound_in_the_same_run(machine: Machine) -> None:
     entries = [mount("b", device="DIR/a/data", type="none", options="bind"), mount("a")]
     assert machine.apply(*entries, noop=True)["b"].noop_message == "Would have written to fstab, mounted"
     machine.apply(*entries)
-    assert [one for one in machine.ran if one.startswith("mount")] == ["mount a", "mount b"]
+    assert [item for item in machine.ran if item.startswith("mount")] == ["mount a", "mount b"]
 
 
-def test_nothing_is_mounted_below_what_could_not_be(machine: Machine) -> None:
+def test_nothing_is_mounted_below_a_failed_mount(machine: Machine) -> None:
     """The inner mount would be hidden as soon as the outer mount succeeds."""
     events = machine.apply(mount("a", options="wrong"), mount("a/b"), mount("ab"))
     assert [events[name].state for name in ("a", "a/b", "ab")] == ["failed", "failed", "changed"]
@@ -562,7 +558,7 @@ def test_points_of_autofs_are_left_to_it(machine: Machine) -> None:
 # fstab
 
 
-def test_two_lines_for_one_point_are_refused_with_their_numbers(machine: Machine) -> None:
+def test_two_lines_for_a_mount_point_are_refused(machine: Machine) -> None:
     machine.fstab.write_text(f"{BESIDE}a {machine.points}/a ext4\n# x\nb {machine.points}/a/ xfs\n")
     for ensure in ("mounted", "absent"):
         [error] = machine.apply(mount("a", ensure))["a"].errors
@@ -638,9 +634,7 @@ def test_versions_one_two_and_back(machine: Machine) -> None:
         ("name: /a, device: x, type: tmpfs, ensure: running", "expected one of mounted, present"),
     ],
 )
-def test_what_cannot_be_is_found_when_the_manifest_is_read(
-    machine: Machine, properties: str, said: str
-) -> None:
+def test_impossible_properties_are_refused_at_load(machine: Machine, properties: str, said: str) -> None:
     with pytest.raises(ManifestError, match=said):
         machine.apply(f"mount: {{{properties}}}")
 
@@ -652,18 +646,18 @@ def test_declarations_agree_or_do_not(machine: Machine) -> None:
         machine.apply(mount("a"), mount("a", options="noexec"))
 
 
-def test_a_fstab_whose_content_is_given_whole_holds_no_entries_of_others(machine: Machine) -> None:
+def test_managed_fstab_excludes_other_entries(machine: Machine) -> None:
     attributes = "owner: root, group: root, mode: '0644'"
     with pytest.raises(ManifestError, match="another resource writes the whole file: file#"):
         machine.apply(f"file: {{name: {machine.fstab}, content: x, {attributes}}}", mount("a"))
 
 
 @pytest.mark.attack("secrets.sensitive")
-def test_of_a_sensitive_one_neither_device_nor_options_are_shown(machine: Machine) -> None:
+def test_sensitive_mount_masks_device_and_options(machine: Machine) -> None:
     entry = mount("a", options="password=hunter2", sensitive="true")
     for event in (*machine.apply(entry, noop=True).values(), *machine.apply(entry).values()):
-        said = f"{event.differences} {event.noop_message} {event.diff} {event.notes} {event.errors}"
-        assert "hunter2" not in said
+        output = f"{event.differences} {event.noop_message} {event.diff} {event.notes} {event.errors}"
+        assert "hunter2" not in output
 
 
 def test_a_hundred_mounts_in_order_read_two_files(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -683,9 +677,7 @@ def test_a_hundred_mounts_in_order_read_two_files(machine: Machine, monkeypatch:
     assert reads == [str(machine.fstab)]
 
 
-def test_what_a_trial_made_is_taken_away_by_its_name_alone(
-    machine: Machine, make: Callable[..., Any]
-) -> None:
+def test_mount_of_a_trial_is_removed_by_name(machine: Machine, make: Callable[..., Any]) -> None:
     from puller.resources.registry import find_remover
 
     remover = find_remover("mount")

@@ -13,11 +13,11 @@ TWICE = "33 27 0:31 / /twice {} - tmpfs tmpfs {}\n"
 
 
 def plan(table: str, point: str, options: str, before: str | None = None) -> Remount:
-    found = MountTable(f"27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n{table}")
-    [mounted] = found.at(point)
-    wanted = Fields("x", point, "tmpfs", (*options.split(","),))
+    mount_table = MountTable(f"27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n{table}")
+    [mounted] = mount_table.at(point)
+    desired = Fields("x", point, "tmpfs", (*options.split(","),))
     entry = None if before is None else Fields("x", point, "tmpfs", (*before.split(","),))
-    return plan_remount(wanted, entry, not_in_force(wanted.options, mounted), mounted, found)
+    return plan_remount(desired, entry, not_in_force(desired.options, mounted), mounted, mount_table)
 
 
 BIND = "remount,bind,{},relatime -- none {}"
@@ -42,22 +42,22 @@ CASES = {
 
 def short(remount: Remount) -> list[str]:
     """Return the options of the commands without flags that have the default value."""
-    found = []
+    results = []
     for arguments in remount.commands:
         kind = arguments[1] if arguments[0] == "-t" else "bind"
         words = arguments[arguments.index("-o") + 1].split(",")
         defaults = {"remount", "bind", "suid", "dev", "exec", "diratime", "relatime"}
-        found.append(",".join([kind, *(word for word in words if word not in defaults)]))
-    return found
+        results.append(",".join([kind, *(word for word in words if word not in defaults)]))
+    return results
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_options_change_at_one_mount_point(case: str) -> None:
+def test_options_change_at_a_single_mount_point(case: str) -> None:
     own, of_all, point, options, before, commands = CASES[case]
     table = TMPFS.format(own, of_all) + BOUND.format(own, of_all)
     remount = plan(table, point, options, before)
-    assert [one.removesuffix(",suid") for one in short(remount)] == [
-        one.removesuffix(",suid") for one in commands
+    assert [command.removesuffix(",suid") for command in short(remount)] == [
+        command.removesuffix(",suid") for command in commands
     ]
     assert all(arguments[-1] == point for arguments in remount.commands)
 
@@ -68,7 +68,7 @@ def test_a_lone_file_system_becomes_ro_as_a_whole() -> None:
     assert remount.becomes_read_only == {31}
 
 
-def test_a_note_says_that_ro_holds_at_one_point() -> None:
+def test_note_limits_ro_to_a_single_mount_point() -> None:
     table = TMPFS.format("rw", "rw") + BOUND.format("rw", "rw")
     assert plan(table, "/data", "ro").note == (
         "its file system is also mounted at /www, so only /data is read-only until the next boot"
@@ -93,7 +93,7 @@ def test_a_bind_of_a_read_only_file_system_is_refused() -> None:
 
 
 def test_options_of_a_file_system_mounted_twice_are_refused() -> None:
-    table = "".join(one.format("rw,relatime", "rw,size=1024k") for one in (TMPFS, TWICE))
+    table = "".join(item.format("rw,relatime", "rw,size=1024k") for item in (TMPFS, TWICE))
     with pytest.raises(ResourceError, match="options of /twice would change at /data, too"):
         plan(table, "/twice", "size=2m")
     assert short(plan(table, "/twice", "size=1m,nosuid", "size=1m")) == ["bind,rw,nosuid"]
@@ -107,7 +107,7 @@ def test_every_flag_is_given_in_full() -> None:
     assert arguments == ("-o", words, "--", "none", "/www")
 
 
-def test_propagation_changes_at_one_mount_point() -> None:
+def test_propagation_changes_at_a_single_mount_point() -> None:
     table = "32 27 0:31 /www /www rw shared:5 - tmpfs tmpfs rw\n"
     commands = plan(table, "/www", "bind,private", "bind").commands
     assert commands[-1] == ("--make-private", "--", "/www")

@@ -25,7 +25,7 @@ TABLE = """\
 """
 
 
-def test_what_is_mounted_is_read_with_its_octal_numbers() -> None:
+def test_octal_escapes_in_mount_tables_are_decoded() -> None:
     table = MountTable(TABLE)
     assert [mount.source for mount in table.at("/two words")] == ["a name", "second"]
     assert table.at("/nothing") == []
@@ -36,7 +36,7 @@ def test_what_is_mounted_is_read_with_its_octal_numbers() -> None:
     assert table.below("/mnt") == ["/mnt/a"]
 
 
-def test_what_is_hidden_by_another_mount_is_not_there() -> None:
+def test_overmounted_file_systems_are_ignored() -> None:
     table = MountTable(TABLE)
     assert table.at("/hidden/below") == []
     assert [mount.source for mount in table.at("/hidden")] == ["cover"]
@@ -123,7 +123,7 @@ def test_a_tag_is_found_among_the_names_of_the_disks(disk: Path, device: str, fo
     assert is_device_missing(device, "ext4") is (found is None)
 
 
-def test_what_is_no_tag_is_as_it_is(disk: Path) -> None:
+def test_text_without_a_tag_is_the_device(disk: Path) -> None:
     for device in ("tmpfs", "host:/export", "//server/share", "/dev/sda", "a=b"):
         assert find_device(device) == device
     assert not is_device_missing("tmpfs", "tmpfs")
@@ -131,7 +131,7 @@ def test_what_is_no_tag_is_as_it_is(disk: Path) -> None:
     assert is_device_missing(str(disk / "nothing"), "ext4")
 
 
-def test_without_names_of_disks_nobody_knows_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresolvable_disk_names_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mount_sources, "DISK", "/nothing")
     assert not is_device_missing("UUID=1", "ext4")
 
@@ -158,7 +158,7 @@ def source(kind: str, name: str, device: str = "8:1", root: str = "/") -> Mounte
         ("user@host:", "fuse.sshfs", source("fuse.sshfs", "user@host:"), True),
     ],
 )
-def test_whether_what_is_mounted_is_wanted(device: str, kind: str, found: Mounted, same: bool) -> None:
+def test_mounted_state_matches_the_declaration(device: str, kind: str, found: Mounted, same: bool) -> None:
     assert is_wanted(Fields(device, "/p", kind), found, MountTable("")) is same
 
 
@@ -168,7 +168,7 @@ def test_a_device_has_many_names(disk: Path) -> None:
     assert not is_wanted(named, source("ext4", "/dev/sda1"), MountTable(""))
 
 
-def test_what_cannot_be_told_is_a_failure_and_no_difference(disk: Path) -> None:
+def test_undecidable_state_is_a_failure(disk: Path) -> None:
     with pytest.raises(ResourceError, match=r"there is no device UUID=22 in .*, so it cannot be told"):
         is_wanted(Fields("UUID=22", "/p", "ext4"), source("ext4", "/dev/sda1"), MountTable(""))
 
@@ -200,10 +200,10 @@ def test_a_file_is_known_by_the_loop_device_that_it_is_behind(
         ("/bound/x", "254:0", "/srv/data/x", True),
     ],
 )
-def test_a_bound_directory_is_known_by_its_place_in_its_file_system(
+def test_bind_mount_is_identified_by_its_source_directory(
     device: str, number: str, root: str, same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unchanged: Callable[[str], str] = lambda path: path  # noqa: E731
     monkeypatch.setattr(os.path, "realpath", unchanged)
-    wanted = Fields(device, "/p", "none", ("bind",))
-    assert is_wanted(wanted, source("ext4", "/dev/vda", number, root), MountTable(TABLE)) is same
+    desired = Fields(device, "/p", "none", ("bind",))
+    assert is_wanted(desired, source("ext4", "/dev/vda", number, root), MountTable(TABLE)) is same

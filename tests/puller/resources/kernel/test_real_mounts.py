@@ -242,9 +242,9 @@ def test_mounts_come_before_the_files_below_them(namespace: Namespace, case: str
     noop, run, again, _ = namespace.run(script).split("next\n")
 
     def changed(output: str) -> list[str]:
-        found = re.findall(r"^\w+ +(\w+#\S+) (?:would change|changed|stable|failed)", output, re.MULTILINE)
+        matches = re.findall(r"^\w+ +(\w+#\S+) (?:would change|changed|stable|failed)", output, re.MULTILINE)
         is_changed = re.findall(r"^\w+ +(\w+#\S+) (?:would change|changed) ", output, re.MULTILINE)
-        assert found, output
+        assert matches, output
         return is_changed
 
     assert "failed" not in noop + run + again, noop + run + again

@@ -95,17 +95,17 @@ class Machine:
 
 @pytest.fixture
 def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    found = Machine(load, tmp_path)
-    monkeypatch.setattr(file_content, "PROC_SYS", str(found.proc))
-    monkeypatch.setattr(sysctl_files, "DIRECTORIES", (str(found.boot), str(tmp_path / "lib")))
+    machine = Machine(load, tmp_path)
+    monkeypatch.setattr(file_content, "PROC_SYS", str(machine.proc))
+    monkeypatch.setattr(sysctl_files, "DIRECTORIES", (str(machine.boot), str(tmp_path / "lib")))
     monkeypatch.setattr(sysctl_files, "OLD", str(tmp_path / "sysctl.conf"))
-    return found
+    return machine
 
 
 def sysctl(name: str, value: object = "1", **properties: str) -> str:
-    more = "".join(f", {key}: {one}" for key, one in properties.items())
-    wanted = "" if value is None else f", value: {value}"
-    return f"sysctl: {{name: {name!r}, path: CONF{wanted}{more}}}"
+    additional = "".join(f", {key}: {item}" for key, item in properties.items())
+    expected = "" if value is None else f", value: {value}"
+    return f"sysctl: {{name: {name!r}, path: CONF{expected}{additional}}}"
 
 
 FORWARD = "sysctl#net.ipv4.ip_forward"
@@ -146,7 +146,7 @@ def test_every_state_becomes_every_other_and_stays(
     assert machine.wrote == []
 
 
-def test_all_parameters_of_a_file_are_one_write_and_one_diff(machine: Machine) -> None:
+def test_parameters_of_a_file_share_a_write_and_a_diff(machine: Machine) -> None:
     entries = [
         sysctl("vm.swappiness", 10),
         "exec: [{'true': {}}]",
@@ -173,7 +173,7 @@ def test_all_parameters_of_a_file_are_one_write_and_one_diff(machine: Machine) -
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 2])
-def test_what_the_kernel_refuses_keeps_no_other_from_its_place(machine: Machine, wrong: int) -> None:
+def test_parameter_refused_by_the_kernel_blocks_no_other(machine: Machine, wrong: int) -> None:
     values = ["5", "1", "'1 2'"]
     values[wrong] = "999"
     names = ["vm.swappiness", "net.ipv4.ip_forward", "net.ipv4.ip_local_port_range"]
@@ -183,12 +183,12 @@ def test_what_the_kernel_refuses_keeps_no_other_from_its_place(machine: Machine,
     assert failed.errors == [f"the kernel refuses 999: invalid argument. It stays {was}"]
     assert [event.state for event in events.values()].count(State.CHANGED) == 2
     assert machine.wrote.count("file") == 1
-    kept = machine.conf.read_text()
-    assert names[wrong] not in kept
-    assert kept.count("\n") == 2
+    remaining = machine.conf.read_text()
+    assert names[wrong] not in remaining
+    assert remaining.count("\n") == 2
 
 
-def test_a_value_that_the_kernel_rounds_is_a_failure_that_names_both(machine: Machine) -> None:
+def test_value_rounded_by_the_kernel_is_a_failure(machine: Machine) -> None:
     events = machine.apply(sysctl("vm.rounded", 60), sysctl("vm.swappiness", 5))
     assert events["sysctl#vm.rounded"].errors == ["the kernel made 64 of 60"]
     assert machine.conf.read_text() == "vm.swappiness = 5\n"
@@ -231,9 +231,7 @@ def test_in_noop_a_module_may_bring_a_missing_key(machine: Machine) -> None:
     )
 
 
-def test_a_key_that_nobody_may_write_is_stable_with_its_value_and_else_a_failure(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_only_key_is_stable_or_a_failure(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     (machine.proc / "kernel/ostype").chmod(0o444)
     monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("ostype"))
     assert machine.apply(sysctl("kernel.ostype", "Linux"))["sysctl#kernel.ostype"].state == "changed"
@@ -264,7 +262,7 @@ def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(machine: Machine,
     assert {event.state for event in machine.apply(*entries).values()} == {"stable"}
 
 
-def test_what_is_reset_with_another_is_set_after_it(machine: Machine) -> None:
+def test_dependent_parameter_is_set_after_its_reset(machine: Machine) -> None:
     entries = [sysctl("net.ipv4.conf.all.accept_redirects", 0), sysctl("net/ipv4/ip_forward")]
     machine.apply(*entries)
     assert machine.wrote == ["net/ipv4/ip_forward 1", "net/ipv4/conf/all/accept_redirects 0", "file"]
@@ -309,9 +307,7 @@ def test_a_file_that_wins_at_boot_is_a_warning(
         assert event.notes == notes
 
 
-def test_of_files_with_one_name_only_that_of_the_first_directory_counts(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_file_in_the_first_directory_hides_equal_names(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/99-z.conf").write_text("vm.swappiness = 30\n")
     (machine.boot / "99-z.conf").symlink_to("/dev/null")
@@ -324,9 +320,7 @@ def test_a_file_that_nothing_reads_at_boot_is_a_warning(machine: Machine, tmp_pa
     assert event.notes == [f"{tmp_path}/elsewhere.conf is not read at boot"]
 
 
-def test_the_old_file_counts_where_a_link_among_the_others_leads_to_it(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_linked_old_file_counts(machine: Machine, tmp_path: Path) -> None:
     """Debian 12 has this link, and systemd reads the file only through it. Debian 13 has neither."""
     old = tmp_path / "sysctl.conf"
     old.write_text("-vm.swappiness = 30\n")
@@ -335,8 +329,8 @@ def test_the_old_file_counts_where_a_link_among_the_others_leads_to_it(
     assert machine.apply(entry)["sysctl#vm.swappiness"].notes == []
     assert machine.apply(of_the_old)["sysctl#net.ipv4.ip_forward"].notes == [f"{old} is not read at boot"]
     (machine.boot / "99-sysctl.conf").symlink_to("../sysctl.conf")
-    said = f"{old} sets it to 30 at boot, whatever {machine.conf} says"
-    assert machine.apply(entry)["sysctl#vm.swappiness"].notes == [said]
+    output = f"{old} sets it to 30 at boot, whatever {machine.conf} says"
+    assert machine.apply(entry)["sysctl#vm.swappiness"].notes == [output]
     assert machine.apply(of_the_old)["sysctl#net.ipv4.ip_forward"].notes == []
     (machine.boot / "99-z.conf").write_text("vm.swappiness = 10\n")
     assert machine.apply(entry)["sysctl#vm.swappiness"].notes == []
@@ -385,12 +379,12 @@ def test_that_the_running_value_stays_is_said_once(machine: Machine) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_found_when_the_manifest_is_read(machine: Machine, entry: str, said: str) -> None:
+def test_impossible_properties_are_refused_at_load(machine: Machine, entry: str, said: str) -> None:
     with pytest.raises(ManifestError, match=said):
         machine.apply(entry)
 
 
-def test_a_file_whose_content_is_given_whole_holds_no_line_of_others(machine: Machine) -> None:
+def test_managed_file_excludes_other_lines(machine: Machine) -> None:
     attributes = "owner: root, group: root, mode: '0440'"
     with pytest.raises(ManifestError, match="another resource writes the whole file: file#"):
         machine.apply(f"file: {{name: CONF, content: x, {attributes}}}", sysctl("vm.swappiness", 1))
@@ -403,53 +397,47 @@ def test_declarations_that_say_the_same_are_one(machine: Machine) -> None:
 
 
 @pytest.mark.attack("secrets.sensitive")
-def test_of_a_sensitive_one_no_value_is_shown(machine: Machine) -> None:
+def test_sensitive_value_is_masked(machine: Machine) -> None:
     entry = sysctl("vm.swappiness", 77, sensitive="true")
     for event in (*machine.apply(entry, noop=True).values(), *machine.apply(entry).values()):
-        said = f"{event.differences} {event.noop_message} {event.diff} {event.notes} {event.errors}"
-        values = re.findall(r"\b\d+\b", said.replace(str(machine.conf), ""))
+        output = f"{event.differences} {event.noop_message} {event.diff} {event.notes} {event.errors}"
+        values = re.findall(r"\b\d+\b", output.replace(str(machine.conf), ""))
         assert not {"77", "60"} & set(values)
 
 
 # Leftovers and rollback
 
 
-def test_only_the_paths_that_a_change_touches_are_kept_of_a_trial(
-    machine: Machine, make: Callable[..., Any]
-) -> None:
+def test_trial_keeps_touched_paths_only(machine: Machine, make: Callable[..., Any]) -> None:
     resource = make(Sysctl, {"name": "vm.swappiness", "value": 60, "path": str(machine.conf)})
     assert resource.changed_paths(resource.look()) == [str(machine.conf)]
     resource = make(Sysctl, {"name": "vm.swappiness", "value": 61, "path": str(machine.conf)})
     assert resource.changed_paths(resource.look()) == [str(machine.conf), str(machine.proc / "vm/swappiness")]
 
 
-def test_what_is_left_is_taken_from_the_file_that_it_was_put_into(
-    machine: Machine, make: Callable[..., Any]
-) -> None:
+def test_leftover_parameter_is_removed_from_its_file(machine: Machine, make: Callable[..., Any]) -> None:
     machine.apply(sysctl("vm.swappiness", 10), sysctl("net.ipv4.ip_forward"))
-    left = make(LeftSysctl, {"name": "vm.swappiness", "ensure": "absent"})
-    left.context = msgspec.structs.replace(left.context, state_directory=machine.state)
-    assert left.places(left.properties) == ()
-    actual = left.look()
-    assert left.is_there(actual)
-    left.change(left.differences(actual), actual)
+    leftovers = make(LeftSysctl, {"name": "vm.swappiness", "ensure": "absent"})
+    leftovers.context = msgspec.structs.replace(leftovers.context, state_directory=machine.state)
+    assert leftovers.places(leftovers.properties) == ()
+    actual = leftovers.look()
+    assert leftovers.is_there(actual)
+    leftovers.change(leftovers.differences(actual), actual)
     assert machine.conf.read_text() == "net.ipv4.ip_forward = 1\n"
-    assert not left.differences(left.look())
+    assert not leftovers.differences(leftovers.look())
 
 
-def test_what_is_left_in_one_file_puts_nothing_of_another_into_it(
-    machine: Machine, make: Callable[..., Any]
-) -> None:
+def test_leftover_of_a_file_adds_nothing_from_another(machine: Machine, make: Callable[..., Any]) -> None:
     machine.apply(sysctl("vm.swappiness", 10))
     other = machine.boot / "other.conf"
-    left = make(LeftSysctl, {"name": "vm.swappiness", "ensure": "absent"})
+    leftovers = make(LeftSysctl, {"name": "vm.swappiness", "ensure": "absent"})
     declared = make(Sysctl, {"name": "net.ipv4.ip_forward", "value": 1, "path": str(other)})
-    for resource in (left, declared):
+    for resource in (leftovers, declared):
         context = msgspec.structs.replace(
-            left.context, state_directory=machine.state, system=Kernel(machine.proc)
+            leftovers.context, state_directory=machine.state, system=Kernel(machine.proc)
         )
         resource.context = context
-    assert not Sysctl.change_together([(left, left.look()), (declared, declared.look())])
+    assert not Sysctl.change_together([(leftovers, leftovers.look()), (declared, declared.look())])
     assert machine.conf.read_text() == ""
     assert other.read_text() == "net.ipv4.ip_forward = 1\n"
 

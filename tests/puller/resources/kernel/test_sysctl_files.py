@@ -40,7 +40,7 @@ no setting
 """
 
 
-def test_what_a_file_says_is_read_whatever_form_its_lines_have() -> None:
+def test_any_line_format_is_read() -> None:
     assert parse(FILE) == {
         "net/ipv4/ip_forward": "0",
         "net/ipv4/tcp_syncookies": "1",
@@ -70,7 +70,7 @@ def test_what_a_file_says_is_read_whatever_form_its_lines_have() -> None:
         (Edit("kernel.panic", "5"), "no setting\n", "no setting\nkernel.panic = 5\n"),
     ],
 )
-def test_an_edit_changes_one_line_and_nothing_else(edit: Edit, before: str, after: str) -> None:
+def test_edit_changes_a_single_line(edit: Edit, before: str, after: str) -> None:
     assert edited(FILE, [edit]) == FILE.replace(before, after)
 
 
@@ -107,7 +107,7 @@ def test_a_key_that_is_removed_and_set_again_stands_at_the_end() -> None:
         ("abi", "abi"),
     ],
 )
-def test_a_key_has_one_path_however_it_is_written(key: str, path: str) -> None:
+def test_key_has_a_single_path_in_any_spelling(key: str, path: str) -> None:
     assert normalized(key) == path
     assert problem_of_key(key) is None
 
@@ -120,7 +120,7 @@ def test_a_key_has_one_path_however_it_is_written(key: str, path: str) -> None:
         *("a..b", ".a", "a.", "../etc/passwd", "a/../b", "a.//.b", "/etc/passwd", "a/./b", "..", "a./.b"),
     ],
 )
-def test_a_key_that_leads_elsewhere_or_makes_another_line_is_none(key: str) -> None:
+def test_escaping_and_multi_line_keys_are_refused(key: str) -> None:
     assert problem_of_key(key)
 
 
@@ -131,7 +131,7 @@ def test_values_are_compared_by_words() -> None:
     assert not same_words("1 2", "12")
 
 
-def test_what_resets_others_is_set_before_them() -> None:
+def test_resetting_parameter_is_set_first() -> None:
     assert [*set_before("net/ipv4/conf/eth0/rp_filter")] == [
         "net/ipv4/ip_forward",
         "net/ipv4/conf/all/forwarding",
@@ -164,7 +164,7 @@ def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["directory", "fifo", "link to nothing"])
-def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_special_file_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.conf"
     makers = {"directory": path.mkdir, "fifo": lambda: os.mkfifo(path)}
     makers.get(kind, lambda: path.symlink_to("nothing"))()
@@ -181,8 +181,8 @@ _AS_A_PATTERN = re.compile(
 @given(st.text("ab=-#; \t\r\f\x1c", max_size=12), st.sampled_from(["", "\n"]))
 def test_a_line_has_the_parts_that_a_pattern_would_find(line: str, end: str) -> None:
     match = _AS_A_PATTERN.fullmatch(line + end)
-    wanted = None if match is None else match.groups()
-    assert sysctl_files._Line.find(line + end) == wanted
+    expected = None if match is None else match.groups()
+    assert sysctl_files._Line.find(line + end) == expected
 
 
 @pytest.mark.attack("edits.pattern")

@@ -166,7 +166,7 @@ def test_a_version_is_found_in_lists_that_were_fetched_anew(debian: Debian, job:
     assert apt.find_version(job(debian), "tool", "2.0") == "2.0-3"
 
 
-def test_a_version_that_is_not_available_is_refused_with_those_that_are(debian: Debian, job: NewJob) -> None:
+def test_unavailable_version_is_refused_with_alternatives(debian: Debian, job: NewJob) -> None:
     apt = Apt()
     for name, there_is in (("tool", "1.0-1, 2.0-1"), ("missing", "none")):
         with pytest.raises(ResourceError) as failure:
@@ -208,8 +208,8 @@ def test_names_never_reach_apt_as_options_or_patterns(debian: Debian, job: NewJo
     apt.candidate(job(debian, "tool", "other"), "tool")
     apt.install(job(debian), [Wanted("tool")], downgrades=True)
     apt.remove(job(debian), ["tool"])
-    asked = [command for command in debian.looked if command[0] != "dpkg-query"]
-    for command in [*asked, *debian.changed]:
+    requested = [command for command in debian.looked if command[0] != "dpkg-query"]
+    for command in [*requested, *debian.changed]:
         assert "APT::Cmd::Pattern-Only=true" in command
         assert {"tool", "tool=2.0-1"} & set(command[command.index("--") + 1 :])
 
@@ -279,8 +279,8 @@ def test_a_policy_is_found_under_each_spelling_of_a_name(debian: Debian, job: Ne
     apt = Apt()
     names = ("tool", "tool:amd64", "multi", "multi:i386")
     apt.installed(job(debian, *names), "tool")
-    found = [apt.candidate(job(debian, *names), name) for name in names]
-    assert found == ["2.0-1", "2.0-1", None, "1.0"]
+    results = [apt.candidate(job(debian, *names), name) for name in names]
+    assert results == ["2.0-1", "2.0-1", None, "1.0"]
 
 
 @pytest.mark.parametrize(

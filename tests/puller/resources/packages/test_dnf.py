@@ -50,7 +50,7 @@ def test_a_package_is_removed_with_all_its_versions(fedora: Fedora, job: NewJob)
     assert fedora.versions("tool") == []
 
 
-def test_a_dnf_that_does_not_know_the_end_of_options_is_asked_without(fedora: Fedora, job: NewJob) -> None:
+def test_old_dnf_is_called_without_end_of_options(fedora: Fedora, job: NewJob) -> None:
     """dnf 5 before 5.4.3 rejects ``--``. After the first error, Puller omits it for the whole run."""
     fedora.generation = 5
     fedora.packages = [simulator.Rpm("tool", "2.0-1.el9")]
@@ -69,7 +69,7 @@ def test_metadata_is_fetched_when_a_package_is_not_in_it(fedora: Fedora, job: Ne
     assert log == ["dnf: fetching the metadata of the repositories anew"]
 
 
-def test_a_version_that_is_not_available_is_refused_with_those_that_are(fedora: Fedora, job: NewJob) -> None:
+def test_unavailable_version_is_refused_with_alternatives(fedora: Fedora, job: NewJob) -> None:
     with pytest.raises(ResourceError) as failure:
         Dnf().find_version(job(fedora, "tool"), "tool", "3.0")
     there_is = "1.0-1.el9, 2.0-1.el9, 1:1.5-1.el9"
@@ -97,7 +97,7 @@ def test_noop_downloads_nothing(fedora: Fedora, job: NewJob) -> None:
         Dnf().candidate(job(fedora, "tool", noop=True), "tool")
 
 
-def test_a_name_that_rpm_also_reads_as_name_and_version_is_no_package(fedora: Fedora, job: NewJob) -> None:
+def test_name_ambiguous_for_rpm_is_no_package(fedora: Fedora, job: NewJob) -> None:
     fedora.packages = [simulator.Rpm("tool", "1.0-1.el9")]
     dnf = Dnf()
     assert dnf.installed(job(fedora, "tool", "tool-1.0"), "tool-1.0") == ()

@@ -86,7 +86,7 @@ TABLE += [
 
 
 @pytest.mark.parametrize(("family", "actual", "desired", "says"), TABLE)
-def test_noop_predicts_what_the_run_does_and_the_second_run_changes_nothing(
+def test_noop_predicts_the_run_and_the_second_is_stable(
     package: MakePackage,
     converge: Callable[..., list[str]],
     family: str,
@@ -156,7 +156,7 @@ def test_noop_foretells_that_nothing_offers_a_package_or_version(
 
 
 @pytest.mark.parametrize(("family", "asking", "times"), [("Debian", "apt-cache", 1), ("RedHat", "dnf", 3)])
-def test_noop_asks_for_all_that_it_would_install_at_once_and_for_nothing_else(
+def test_noop_simulates_all_installations_at_once(
     package: MakePackage, family: str, asking: str, times: int
 ) -> None:
     machine, shared = FAMILIES[family](), dict[type, Any]()
@@ -171,9 +171,7 @@ def test_noop_asks_for_all_that_it_would_install_at_once_and_for_nothing_else(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_noop_does_not_take_a_machine_that_knows_no_repository_for_one_without_packages(
-    package: MakePackage, family: str
-) -> None:
+def test_noop_without_repositories_predicts_no_missing_package(package: MakePackage, family: str) -> None:
     """On a fresh machine, the run itself fetches the metadata."""
     machine: Any = FAMILIES[family]()
     if family == "Debian":
@@ -208,7 +206,7 @@ def test_noop_believes_in_repositories_that_the_run_would_add(
 
 
 @pytest.mark.parametrize(("family", "tool"), [("Debian", "dpkg-query"), ("RedHat", "rpm")])
-def test_one_process_looks_at_all_packages(package: MakePackage, family: str, tool: str) -> None:
+def test_single_process_reads_all_packages(package: MakePackage, family: str, tool: str) -> None:
     """The reference started a process for each package, and two or three for each change."""
     machine, shared = FAMILIES[family]("1.0-1"), dict[type, Any]()
     names = [f"other{number}" for number in range(500)]
@@ -218,9 +216,7 @@ def test_one_process_looks_at_all_packages(package: MakePackage, family: str, to
 
 
 @pytest.mark.parametrize(("family", "candidates"), [("Debian", "apt-cache"), ("RedHat", "dnf")])
-def test_one_process_asks_for_the_latest_versions_of_all(
-    package: MakePackage, family: str, candidates: str
-) -> None:
+def test_single_process_lists_latest_versions(package: MakePackage, family: str, candidates: str) -> None:
     """The reference started a package manager for each package, even without updates."""
     machine, shared = FAMILIES[family]("2.0-1"), dict[type, Any]()
     for name in ("tool", "tool", "missing"):
@@ -240,7 +236,7 @@ def test_the_answer_is_asked_for_again_after_a_change(package: MakePackage) -> N
     assert str(resource.look()) == "1.0-1"
 
 
-def test_that_the_database_cannot_be_read_is_asked_once_and_fails_every_package(package: MakePackage) -> None:
+def test_unreadable_database_is_read_once_and_fails_all(package: MakePackage) -> None:
     machine, shared = a_fedora("1.0-1"), dict[type, Any]()
     machine.database_error = "error: cannot open Packages database in /var/lib/rpm\n"
     for name in ("tool", "other"):
@@ -249,7 +245,7 @@ def test_that_the_database_cannot_be_read_is_asked_once_and_fails_every_package(
     assert len(machine.looked) == 1
 
 
-def test_packages_of_the_same_kind_share_one_transaction(package: MakePackage) -> None:
+def test_packages_of_equal_kind_share_a_transaction(package: MakePackage) -> None:
     machine = a_debian()
     machine.repository["other"] = ["3.0-1"]
     shared: dict[type, Any] = {}
@@ -262,7 +258,7 @@ def test_packages_of_the_same_kind_share_one_transaction(package: MakePackage) -
     assert [str(resource.look()) for resource in members] == ["2.0-1", "3.0-1"]
 
 
-def test_what_differs_in_kind_does_not_share_a_transaction(package: MakePackage) -> None:
+def test_packages_of_other_kinds_do_not_share_a_transaction(package: MakePackage) -> None:
     machine = a_debian("1.0-1")
     kinds: list[dict[str, Any]] = [
         {"ensure": "1.0-1"},
@@ -294,7 +290,7 @@ def test_packages_of_several_architectures_are_told_apart(package: MakePackage, 
 
 
 @pytest.mark.parametrize("name", ["tool.i686", "tool:i686"])
-def test_a_package_of_another_architecture_is_installed_on_fedora(
+def test_package_of_another_architecture_installs_on_fedora(
     package: MakePackage, converge: Callable[..., list[str]], name: str
 ) -> None:
     machine = a_fedora("1.1-1")
@@ -360,7 +356,9 @@ def test_a_held_package_that_is_as_wanted_is_stable(package: MakePackage) -> Non
 
 
 @pytest.mark.parametrize(("family", "provider"), [("Debian", "apt"), ("RedHat", "dnf")])
-def test_the_provider_is_what_manages_this_machine(package: MakePackage, family: str, provider: str) -> None:
+def test_provider_is_the_package_manager_of_the_machine(
+    package: MakePackage, family: str, provider: str
+) -> None:
     """The reference looked for the tools. On a machine with both it chose one at random."""
     assert package(a_debian(), family=family).provider == provider
 
@@ -377,7 +375,7 @@ def test_a_machine_that_neither_manages_is_refused(package: MakePackage) -> None
     assert str(failure.value) == sentence
 
 
-def test_a_tool_that_is_missing_is_a_failure_and_not_an_absent_package(make: Make) -> None:
+def test_missing_tool_is_a_failure_and_no_absent_package(make: Make) -> None:
     """Uses the class of the real system, without either program."""
     resource = make(Package, {"name": "tool", "provider": "apt"})
 
@@ -443,7 +441,7 @@ def test_versions_are_accepted(make: Make, ensure: str) -> None:
         ),
     ],
 )
-def test_what_is_no_state_and_no_version_is_refused(make: Make, ensure: str, suggestion: str) -> None:
+def test_invalid_ensure_is_refused(make: Make, ensure: str, suggestion: str) -> None:
     with pytest.raises(PropertyError) as failure:
         make(Package, {"name": "tool", "ensure": ensure})
     expected = "expected present, absent, latest, purged or a version such as '1.24.0-1'"
@@ -464,7 +462,7 @@ PAGE = (Path(__file__).parents[4] / "docs" / "resources" / "package.md").read_te
 
 
 def test_the_page_has_every_noop_message() -> None:
-    said = {says for row in DECISIONS.values() for says in row.values()} - {"stable"}
-    said |= {"purged", "held it", "released the hold"}
-    patterns = {says.replace("1.1-1", "X").replace("1.1", "X") for says in said}
+    output = {says for row in DECISIONS.values() for says in row.values()} - {"stable"}
+    output |= {"purged", "held it", "released the hold"}
+    patterns = {says.replace("1.1-1", "X").replace("1.1", "X") for says in output}
     assert set(re.findall(r"`Would have (.*?)`", PAGE)) == patterns

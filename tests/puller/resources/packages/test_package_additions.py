@@ -92,7 +92,7 @@ def test_purged_leaves_no_configuration_file(
     assert machine.changed == [] or machine.changed[-1][1] == "purge"
 
 
-def test_what_is_left_to_purge_is_said(package: MakePackage) -> None:
+def test_leftover_configuration_to_purge_is_reported(package: MakePackage) -> None:
     resource = package(a_debian("1.0-1", status="config-files"), ensure="purged")
     assert list(map(str, resource.differences(resource.look()))) == [
         "ensure absent with its configuration files → purged"
@@ -111,7 +111,7 @@ def test_purged_is_absent_where_rpm_has_no_such_thing(package: MakePackage, conv
     assert predict(package(machine, ensure="purged", noop=True)) == "stable"
 
 
-def test_what_is_purged_and_what_is_removed_are_two_transactions(package: MakePackage) -> None:
+def test_purge_and_removal_are_two_transactions(package: MakePackage) -> None:
     machine = a_debian("1.0-1")
     keys = [package(machine, ensure=ensure) for ensure in ("absent", "purged")]
     assert len({resource.transaction(resource.look()) for resource in keys}) == 2
@@ -166,7 +166,7 @@ def test_a_hold_of_the_manifest_is_as_noop_says_and_stays(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_could_not_be_changed_is_held_again(package: MakePackage, family: str) -> None:
+def test_unchanged_package_is_held_again(package: MakePackage, family: str) -> None:
     machine = FAMILIES[family]("1.0-1", held=True)
     machine.fails = {"tool"}
     resource = package(machine, ensure="1.1-1", held=True)
@@ -182,13 +182,13 @@ def test_packages_that_are_held_share_their_commands(package: MakePackage) -> No
     shared: dict[type, Any] = {}
     names = ("tool", "other")
     members = [package(machine, name, held=True, shared=shared, others=names) for name in names]
-    Package.change_together([(one, one.look()) for one in members])
+    Package.change_together([(member, member.look()) for member in members])
     assert [command[:2] for command in machine.changed] == [["apt-get", "install"], ["apt-mark", "hold"]]
     assert machine.changed[0][-2:] == ["--", "other"]
     assert machine.changed[1] == ["apt-mark", "hold", "--", "tool", "other"]
 
 
-def test_a_fedora_without_the_plugin_cannot_hold_and_says_what_is_missing(package: MakePackage) -> None:
+def test_fedora_without_versionlock_names_the_plugin(package: MakePackage) -> None:
     machine = a_fedora("1.0-1")
     machine.locks = None
     assert predict(package(machine)) == "stable", "who holds nothing needs no plugin"
@@ -196,14 +196,14 @@ def test_a_fedora_without_the_plugin_cannot_hold_and_says_what_is_missing(packag
         package(machine, held=True).look()
 
 
-def test_nobody_asks_for_locks_where_nothing_is_held(package: MakePackage) -> None:
+def test_locks_are_read_only_where_holds_exist(package: MakePackage) -> None:
     machine = a_fedora("1.0-1")
     predict(package(machine))
     assert [command[0] for command in machine.looked] == ["rpm"]
 
 
 @pytest.mark.parametrize("ensure", ["latest", "absent", "purged"])
-def test_what_is_held_cannot_change_by_itself(make: Make, ensure: str) -> None:
+def test_held_package_does_not_change_by_itself(make: Make, ensure: str) -> None:
     with pytest.raises(
         PropertyError, match=f"held is true, and ensure is {ensure}; a package that is held stays"
     ):
@@ -229,11 +229,11 @@ def test_the_latest_of_a_release_is_asked_of_that_release(package: MakePackage) 
     machine, shared = a_debian("1.0-1"), dict[type, Any]()
     package(machine, ensure="latest", options={"release": "backports"}, shared=shared).look()
     package(machine, ensure="latest", shared=shared).look()
-    asked = [
+    requested = [
         command[command.index("policy") - 2 :] for command in machine.looked if command[0] == "apt-cache"
     ]
-    assert asked[0][:2] == ["-t", "backports"]
-    assert len(asked) == 2
+    assert requested[0][:2] == ["-t", "backports"]
+    assert len(requested) == 2
 
 
 def test_noop_foretells_a_release_that_apt_does_not_know(
@@ -268,7 +268,7 @@ def test_packages_with_other_options_are_another_transaction(package: MakePackag
         ),
     ],
 )
-def test_what_only_apt_knows_is_a_failure_on_fedora(
+def test_apt_only_property_is_a_failure_on_fedora(
     package: MakePackage, properties: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ResourceError) as failure:
@@ -305,7 +305,7 @@ def test_a_name_that_an_installed_package_provides_is_present(package: MakePacka
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_name_that_one_package_provides_is_installed_by_it(
+def test_virtual_name_with_a_single_provider_is_installed(
     package: MakePackage, converge: Converge, family: str
 ) -> None:
     machine = provided(family, is_installed=False)
@@ -315,7 +315,7 @@ def test_a_name_that_one_package_provides_is_installed_by_it(
     assert predict(package(machine, "virtual", noop=True)) == "stable"
 
 
-def test_of_several_packages_that_provide_a_name_apt_wants_one_named(package: MakePackage) -> None:
+def test_virtual_name_with_several_providers_is_refused(package: MakePackage) -> None:
     machine = provided("Debian", is_installed=False)
     machine.repository["other"] = ["1.0"]
     machine.provides["other"] = "virtual"
@@ -353,7 +353,7 @@ def test_a_name_cannot_be_held(package: MakePackage, family: str) -> None:
         resource.change(resource.differences(actual), actual)
 
 
-def test_configuration_files_of_a_name_that_others_provide_are_purged(package: MakePackage) -> None:
+def test_configuration_of_a_virtual_name_is_purged(package: MakePackage) -> None:
     machine = provided("Debian", is_installed=True)
     machine.packages["virtual"] = Deb("1.0", "config-files")
     with pytest.raises(ResourceError, match="is not a package here, but provided by server"):
@@ -364,16 +364,14 @@ def test_configuration_files_of_a_name_that_others_provide_are_purged(package: M
     assert "virtual" not in machine.packages
 
 
-def test_the_package_of_a_name_that_is_also_provided_is_installed_in_a_version(
-    package: MakePackage, converge: Converge
-) -> None:
+def test_real_package_beats_providers_with_a_version(package: MakePackage, converge: Converge) -> None:
     machine = provided("Debian", is_installed=True)
     machine.repository["virtual"] = ["2.0"]
     converge(package(machine, "virtual", ensure="latest"))
     assert machine.versions("virtual") == ["2.0"]
 
 
-def test_what_a_broken_package_provides_is_not_there(package: MakePackage) -> None:
+def test_broken_package_provides_nothing(package: MakePackage) -> None:
     machine = provided("Debian", is_installed=True)
     machine.packages["server"].status = "half-configured"
     assert predict(package(machine, "virtual")) == "Would have installed version present"
@@ -403,7 +401,7 @@ def a_file(directory: Path, family: str, version: str = "1.1-1", name: str = "to
         ("", "absent", "stable"),
     ],
 )
-def test_a_file_is_installed_where_the_package_is_missing_or_older(
+def test_deb_file_is_installed_when_missing_or_older(
     package: MakePackage, converge: Converge, tmp_path: Path, family: str, found: str, ensure: str, says: str
 ) -> None:
     machine = FAMILIES[family](found)
@@ -420,9 +418,7 @@ def test_a_file_is_installed_where_the_package_is_missing_or_older(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_file_must_be_the_package_and_the_version_that_is_named(
-    package: MakePackage, tmp_path: Path, family: str
-) -> None:
+def test_deb_file_must_match_name_and_version(package: MakePackage, tmp_path: Path, family: str) -> None:
     machine = FAMILIES[family]()
     architecture = "all" if family == "Debian" else "x86_64"
     other = a_file(tmp_path, family, name="other")
@@ -444,7 +440,7 @@ def test_noop_waits_for_a_file_that_an_earlier_resource_brings(package: MakePack
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_package_of_a_server_is_fetched_to_be_known_and_to_be_installed_and_not_again(
+def test_remote_deb_is_fetched_once_for_both_steps(
     package: MakePackage, converge: Converge, tmp_path: Path, family: str
 ) -> None:
     machine, fetched = FAMILIES[family](), list[str]()
@@ -475,7 +471,7 @@ def test_a_package_of_a_server_is_fetched_to_be_known_and_to_be_installed_and_no
 @pytest.mark.root
 @pytest.mark.attack("packages.writable")
 @pytest.mark.parametrize("what", ["file", "directory", "link"])
-def test_a_file_that_others_can_exchange_is_not_installed_without_its_checksum(
+def test_exchangeable_deb_requires_a_checksum(
     package: MakePackage, converge: Converge, tmp_path: Path, what: str
 ) -> None:
     machine = a_debian()
@@ -497,9 +493,7 @@ def test_a_file_that_others_can_exchange_is_not_installed_without_its_checksum(
 
 
 @pytest.mark.attack("packages.checksum")
-def test_another_content_than_the_checksum_says_is_never_given_to_the_package_manager(
-    package: MakePackage, tmp_path: Path
-) -> None:
+def test_deb_with_a_wrong_checksum_never_reaches_apt(package: MakePackage, tmp_path: Path) -> None:
     machine = a_debian()
     machine.dpkg_deb = None  # type: ignore[method-assign, assignment]  # no file may be parsed
     source = a_file(tmp_path, "Debian")
@@ -589,9 +583,7 @@ ANSWERS = [
 
 
 @pytest.mark.attack("secrets.answers")
-def test_answers_are_given_before_the_package_is_installed_and_never_on_a_command_line(
-    package: MakePackage, converge: Converge
-) -> None:
+def test_answers_are_set_before_installation_by_input(package: MakePackage, converge: Converge) -> None:
     machine = a_debian()
     machine.asked["tool"] = ""
     converge(package(machine, debconf=ANSWERS))
@@ -601,7 +593,7 @@ def test_answers_are_given_before_the_package_is_installed_and_never_on_a_comman
     assert "hunter" not in str([machine.changed, machine.looked])
 
 
-def test_what_is_installed_already_is_not_answered(package: MakePackage, converge: Converge) -> None:
+def test_installed_package_gets_no_answers(package: MakePackage, converge: Converge) -> None:
     machine = a_debian("1.0-1")
     assert converge(package(machine, debconf=ANSWERS)) == []
     assert not machine.answers
@@ -629,12 +621,12 @@ def test_an_answer_that_comes_too_late_is_a_warning(
     assert list(resource.notes) == []
 
 
-def test_answers_of_several_packages_are_given_and_read_back_at_once(package: MakePackage) -> None:
+def test_answers_of_several_packages_are_set_together(package: MakePackage) -> None:
     machine = a_debian()
     machine.repository["other"] = ["3.0-1"]
     shared, names = dict[type, Any](), ("tool", "other")
     members = [package(machine, name, debconf=ANSWERS, shared=shared, others=names) for name in names]
-    Package.change_together([(one, one.look()) for one in members])
+    Package.change_together([(member, member.look()) for member in members])
     assert [command[0] for command in machine.changed] == ["debconf-set-selections", "apt-get"]
     assert [command[0] for command in machine.looked].count("debconf-communicate") == 1
 
@@ -643,7 +635,7 @@ def test_answers_of_several_packages_are_given_and_read_back_at_once(package: Ma
 @pytest.mark.parametrize(
     "answer", ["10 tool/question doesn't exist\n0 Internet Site\n", "0 hunter two\n0 x\n", ""]
 )
-def test_an_answer_that_debconf_does_not_have_then_is_a_failure_that_does_not_show_it(
+def test_unaccepted_answer_is_a_masked_failure(
     package: MakePackage, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     machine = a_debian()
@@ -675,9 +667,7 @@ def test_an_answer_that_debconf_does_not_have_then_is_a_failure_that_does_not_sh
         ),
     ],
 )
-def test_answers_that_debconf_would_take_for_something_else_are_refused(
-    make: Make, change: dict[str, str], sentence: str
-) -> None:
+def test_ambiguous_answers_are_refused(make: Make, change: dict[str, str], sentence: str) -> None:
     with pytest.raises(PropertyError) as failure:
         make(Package, {"name": "tool", "debconf": [{**ANSWERS[0], **change}]})
     assert str(failure.value) == sentence
@@ -712,9 +702,7 @@ def test_who_wants_it_gone_agrees_with_who_wants_it_purged(one: str, other: str,
         assert Package.agree(first, second).ensure == agreed
 
 
-def test_a_lock_is_on_all_architectures_of_a_package_and_on_no_other(
-    package: MakePackage, converge: Converge
-) -> None:
+def test_hold_covers_the_architectures_of_its_package(package: MakePackage, converge: Converge) -> None:
     machine = a_fedora("1.0-1")
     machine.packages.append(Rpm("python3", "3.9-1"))
     machine.locks = ["python3-0:3.9-1.*"]
@@ -754,12 +742,12 @@ def test_a_run_that_is_killed_anywhere_is_made_good_by_the_next(
     is_new = "ensure" not in properties
     for steps in range(5):
         machine = FAMILIES[family](*([] if is_new else ["1.0-1"]), held=not is_new)
-        execute, left = machine.execute, [steps]
+        execute, remaining = machine.execute, [steps]
 
-        def until_killed(command: Any, execute: Any = execute, left: list[int] = left) -> Any:
-            if left[0] == 0:
+        def until_killed(command: Any, execute: Any = execute, remaining: list[int] = remaining) -> Any:
+            if remaining[0] == 0:
                 raise Killed
-            left[0] -= 1
+            remaining[0] -= 1
             return execute(command)
 
         monkeypatch.setattr(machine, "execute", until_killed)

@@ -122,7 +122,7 @@ def test_a_dependency_keeps_its_declared_version(run: Run, debian: Debian) -> No
     assert debian.versions("liba") == ["1.0"]
 
 
-def test_many_new_packages_cost_one_simulation_in_a_dry_run(run: Run, debian: Debian) -> None:
+def test_many_new_packages_cost_a_single_simulation(run: Run, debian: Debian) -> None:
     names = [f"tool{number}" for number in range(20)]
     debian.repository |= {name: ["1.0"] for name in names}
     events = run(debian, f"resources: [{{package: [{', '.join(names)}]}}]", noop=True)
@@ -317,7 +317,7 @@ def test_dnf_never_takes_a_declared_package(
     assert fedora.versions(other)
 
 
-def test_dnf_foretells_what_goes_with_a_package(run: Run, fedora: Fedora) -> None:
+def test_dnf_predicts_removed_dependents(run: Run, fedora: Fedora) -> None:
     text = "resources: [{package: [{liba: {ensure: absent}}]}]"
     message = run(fedora, text, noop=True)["liba"].noop_message
     assert message == "Would have uninstalled, and removed app with it"

@@ -40,7 +40,7 @@ def zypper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("zypper")
-def test_one_row_registers_a_package_manager() -> None:
+def test_table_row_registers_a_package_manager() -> None:
     assert load_class(PROVIDERS["zypper"].manager) is Zypper
     assert "/etc/zypp/repos.d" in [layout.root for layout in all_layouts()]
     facts = {"os": {"family": "Suse", "architecture": "x86_64"}}

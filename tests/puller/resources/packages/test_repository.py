@@ -102,12 +102,12 @@ class Machine(LocalSystem):
         """Return ``verdict``, and record the sources that apt would read together."""
         self.asked += 1
         assert "--print-uris" in command.arguments, f"{command.arguments} was started to look"
-        (parts,) = (
+        (pieces,) = (
             Path(word.partition("=")[2])
             for word in command.arguments
             if word.startswith("Dir::Etc::sourceparts")
         )
-        self.sources = {path.name: path.read_text() for path in parts.iterdir()}
+        self.sources = {path.name: path.read_text() for path in pieces.iterdir()}
         return self.verdict
 
     def replace_file(self, *arguments: Any, **options: Any) -> None:
@@ -194,8 +194,8 @@ def test_a_source_of_apt_has_its_key_in_it(
 ) -> None:
     assert converge(repository()) == ["ensure absent → present"]
     assert etc.files() == {"web.sources": SOURCE.encode()}
-    found = etc.source.stat()
-    assert (found.st_uid, found.st_gid, found.st_mode & 0o7777) == (0, 0, 0o644)
+    status = etc.source.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (0, 0, 0o644)
     assert converge(repository()) == []
     assert len(machine.commands) == 1
 
@@ -222,7 +222,7 @@ def test_a_priority_is_a_pin_of_the_host(
     assert etc.pin.read_text() == 'Package: *\nPin: origin "deb.example.com"\nPin-Priority: 200\n'
 
 
-def test_a_directory_on_this_disk_needs_neither_key_nor_components(
+def test_local_directory_needs_no_key_and_components(
     repository: MakeRepository, converge: Converge, etc: Directories
 ) -> None:
     converge(repository(url="file:///srv/packages", suites=["./"], enabled=False))
@@ -277,7 +277,7 @@ FETCHED = ("absent", "another url", "disabled", "only a key", "a key left", "a l
 
 @pytest.mark.parametrize("found", FOUND)
 @pytest.mark.parametrize("ensure", ["present", "absent"])
-def test_every_state_becomes_the_wanted_one_as_noop_said_and_stays(
+def test_every_state_converges_as_noop_predicts(
     repository: MakeRepository,
     converge: Converge,
     etc: Directories,
@@ -338,7 +338,7 @@ def test_the_key_of_another_source_is_left_to_it(
 # Metadata are fetched once, before the repository is in place
 
 
-def test_only_what_has_changed_is_fetched_and_from_a_place_of_its_own(
+def test_only_the_changed_repository_is_fetched_separately(
     repository: MakeRepository, converge: Converge, etc: Directories, machine: Machine
 ) -> None:
     converge(repository(**{**WEB, "key": "web.gpg"}))
@@ -359,7 +359,7 @@ def test_only_what_has_changed_is_fetched_and_from_a_place_of_its_own(
     "change",
     [{"priority": 100}, {"enabled": False}, {"enabled": False, "url": "https://new.example.com/debian"}],
 )
-def test_what_offers_nothing_new_is_not_fetched(
+def test_unchanged_repository_is_not_fetched(
     repository: MakeRepository, converge: Converge, machine: Machine, change: dict[str, Any]
 ) -> None:
     converge(repository())
@@ -369,7 +369,7 @@ def test_what_offers_nothing_new_is_not_fetched(
 
 
 @pytest.mark.parametrize("family", ["Debian", "RedHat"])
-def test_one_that_cannot_be_read_leaves_all_as_it_was(
+def test_unreadable_repository_changes_nothing(
     repository: MakeRepository, converge: Converge, etc: Directories, machine: Machine, family: str
 ) -> None:
     old = WEB if family == "Debian" else {"url": "https://rpm.example.com/9", "key": "web.asc"}
@@ -380,9 +380,9 @@ def test_one_that_cannot_be_read_leaves_all_as_it_was(
     actual = resource.look()
     with pytest.raises(ResourceError) as failure:
         resource.change(resource.differences(actual), actual)
-    what = "apt-get update" if family == "Debian" else "dnf -q"
+    detail = "apt-get update" if family == "Debian" else "dnf -q"
     assert str(failure.value) == (
-        f"cannot be read, so nothing was changed; {what}: exit code 100; it printed:\n"
+        f"cannot be read, so nothing was changed; {detail}: exit code 100; it printed:\n"
         "E: Failed to fetch https://new.example.com"
     )
     assert etc.files() == before
@@ -452,7 +452,7 @@ def test_another_file_with_the_same_repository_is_a_warning(
     assert list(resource.notes) == [sentence] * is_same
 
 
-def test_another_file_of_dnf_with_the_same_repository_is_a_warning(
+def test_duplicate_repository_in_another_file_is_a_warning(
     repository: MakeRepository, etc: Directories
 ) -> None:
     other = etc.yum / "other.repo"
@@ -577,7 +577,7 @@ def test_sources_that_go_come_before_those_that_replace_them(make: Make) -> None
     files = [make(File, {"name": f"/etc/apt/sources.list.d/{name}", **rest}) for name, rest in FILES.items()]
     by_type = {"repository": [new.properties, old.properties], "file": [file.properties for file in files]}
     declared: Any = by_type.__getitem__  # without spellings, which this test does not need
-    references = [str(one) for one in Repository.follows(new.properties, declared)]
+    references = [str(follow) for follow in Repository.follows(new.properties, declared)]
     assert references == ["repository#old", "file#/etc/apt/sources.list.d/gone.list"]
     assert list(Repository.follows(old.properties, declared)) == []
 
@@ -591,7 +591,7 @@ FILES = {
 # Noop
 
 
-def test_noop_says_what_later_packages_may_come_from(repository: MakeRepository, etc: Directories) -> None:
+def test_noop_lists_future_sources_of_packages(repository: MakeRepository, etc: Directories) -> None:
     resource = repository(noop=True)
     assert predict(resource) == "Would have written the repository"
     assert resource.context.system.will_be_written(str(etc.apt), below=True)
@@ -624,7 +624,7 @@ def test_noop_waits_for_a_key_that_an_earlier_resource_brings(
         (KEY.encode()[:200], "is not an OpenPGP public key"),
     ],
 )
-def test_what_is_no_public_key_is_never_trusted(
+def test_invalid_key_is_never_trusted(
     repository: MakeRepository, tmp_path: Path, etc: Directories, content: bytes, sentence: str
 ) -> None:
     (tmp_path / "web.asc").write_bytes(content)
@@ -726,15 +726,13 @@ def test_noop_foretells_a_key_that_cannot_be_used(repository: MakeRepository) ->
         ({"provider": "dnf"}, "suites is given, but only apt supports it, not dnf"),
     ],
 )
-def test_what_would_break_or_open_the_package_manager_is_refused(
-    make: Make, change: dict[str, Any], sentence: str
-) -> None:
+def test_injecting_values_are_refused(make: Make, change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(PropertyError) as failure:
         make(Repository, {"name": "web", **WEB, **change})
     assert sentence in str(failure.value)
 
 
-def test_what_only_one_package_manager_knows_is_a_failure_on_the_other(repository: MakeRepository) -> None:
+def test_property_of_another_package_manager_is_a_failure(repository: MakeRepository) -> None:
     with pytest.raises(ResourceError, match="suites is given, but only apt supports it, not dnf"):
         predict(repository(family="RedHat"))
     with pytest.raises(ResourceError, match="suites is missing; apt requires suites"):
@@ -748,7 +746,7 @@ def test_what_only_one_package_manager_knows_is_a_failure_on_the_other(repositor
 # Descriptions and dry runs
 
 
-def test_what_is_there_and_what_would_change_is_shown(
+def test_state_and_pending_changes_are_shown(
     repository: MakeRepository, converge: Converge, etc: Directories
 ) -> None:
     resource = repository()
@@ -764,7 +762,7 @@ def test_what_is_there_and_what_would_change_is_shown(
     assert (difference.property, difference.path) == ("content", str(etc.source))
 
 
-def test_a_name_alone_takes_away_what_was_made(
+def test_name_alone_removes_the_repository(
     repository: MakeRepository, converge: Converge, etc: Directories
 ) -> None:
     for family, properties in (
@@ -777,7 +775,7 @@ def test_a_name_alone_takes_away_what_was_made(
 
 
 @pytest.mark.parametrize(("family", "tool"), [("Debian", "apt-get"), ("RedHat", "dnf")])
-def test_a_machine_without_the_tool_says_so_and_keeps_what_it_has(
+def test_missing_tool_is_reported_and_changes_nothing(
     repository: MakeRepository, machine: Machine, etc: Directories, family: str, tool: str
 ) -> None:
     def missing(command: Command) -> Completed:

@@ -59,9 +59,7 @@ def states(events: dict[str, Event]) -> dict[str, str]:
     return {name: event.state.value for name, event in events.items()}
 
 
-def test_packages_of_one_kind_are_installed_together_and_each_has_changed(
-    apply: Apply, debian: Debian
-) -> None:
+def test_packages_of_a_kind_install_together_and_all_change(apply: Apply, debian: Debian) -> None:
     events = apply(PACKAGES)
     assert installed_together(debian) == [["a", "b", "c"], ["d=1.0"], ["e"]]
     assert set(states(events).values()) == {"changed"}
@@ -69,7 +67,7 @@ def test_packages_of_one_kind_are_installed_together_and_each_has_changed(
     assert set(states(apply(PACKAGES)).values()) == {"stable"}
 
 
-def test_packages_of_two_bundles_that_follow_each_other_are_looked_at_and_installed_together(
+def test_packages_of_two_bundles_install_together(
     load: Callable[..., Any], tmp_path: Path, debian: Debian
 ) -> None:
     texts = [f"resources: [{{package: [{names}]}}]" for names in ("a: {}", "{b: {}}, {c: {}}")]
@@ -78,12 +76,12 @@ def test_packages_of_two_bundles_that_follow_each_other_are_looked_at_and_instal
     events = Engine(HostCatalog.of(manifests), debian, lambda url: b"", pending, Settings()).apply()
     assert {event.state for event in events} == {"changed"}
     assert installed_together(debian) == [["a", "b", "c"]]
-    asked = sum(command[0] == "dpkg-query" for command in debian.looked)
-    assert asked == 2, "once before, and once after the only change"
+    requested = sum(command[0] == "dpkg-query" for command in debian.looked)
+    assert requested == 2, "once before, and once after the only change"
 
 
 @pytest.mark.parametrize("problem", ["its script fails", "it is in no repository"])
-def test_one_that_fails_takes_no_other_with_it(apply: Apply, debian: Debian, problem: str) -> None:
+def test_failed_package_does_not_fail_others(apply: Apply, debian: Debian, problem: str) -> None:
     if problem == "its script fails":
         debian.fails = {"b"}
     else:
@@ -97,7 +95,7 @@ def test_one_that_fails_takes_no_other_with_it(apply: Apply, debian: Debian, pro
     }
 
 
-def test_one_that_requires_another_waits_for_it(apply: Apply, debian: Debian) -> None:
+def test_requirement_separates_transactions(apply: Apply, debian: Debian) -> None:
     apply(PACKAGES.replace("b: {}", "b: {require: [package#a]}"))
     assert installed_together(debian)[:2] == [["a"], ["b", "c"]]
 
@@ -126,9 +124,7 @@ def test_a_failed_health_check_stops_before_the_next_package(apply: Apply, debia
     assert (events["a"].state.value, events["b"].state.value) == ("failed", "skipped")
 
 
-def test_nothing_is_done_together_with_what_is_below_a_condition(
-    apply: Apply, debian: Debian, tmp_path: Path
-) -> None:
+def test_conditional_packages_are_not_joined(apply: Apply, debian: Debian, tmp_path: Path) -> None:
     (tmp_path / "child.yaml").write_text("resources: [{package: {name: b}}]")
     text = """
         resources:
@@ -152,7 +148,7 @@ def test_a_package_of_two_manifests_is_installed_with_the_others(
     assert installed_together(debian) == [["a"], ["b=1.0"], ["c"]]
 
 
-def test_a_refresh_stays_on_record_while_what_a_transaction_has_not_changed_is_tried_alone(
+def test_refresh_is_pending_while_packages_are_retried(
     load: Callable[..., Any], tmp_path: Path, debian: Debian, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill between two writes of the record must not lose the refresh of a half-changed package."""

@@ -113,11 +113,11 @@ class Bench:
 
     def snapshot(self) -> dict[str, tuple[Any, ...]]:
         """Return content and all relevant attributes of every file below the directory."""
-        found = {}
+        result = {}
         for path in sorted(self.directory.rglob("*")):
             status = path.lstat()
             content = path.read_bytes() if stat.S_ISREG(status.st_mode) else None
-            found[str(path)] = (
+            result[str(path)] = (
                 status.st_mode,
                 status.st_uid,
                 status.st_gid,
@@ -125,7 +125,7 @@ class Bench:
                 status.st_mtime_ns,
                 content,
             )
-        return found
+        return result
 
 
 def put(path: Path, content: str | bytes, mode: int) -> Path:
@@ -136,17 +136,17 @@ def put(path: Path, content: str | bytes, mode: int) -> Path:
 
 
 def tree(root: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
         if path.is_symlink():
-            found[name] = f"-> {os.readlink(path)}"
+            result[name] = f"-> {os.readlink(path)}"
         elif path.is_dir():
             if not any(path.iterdir()):
-                found[f"{name}/"] = ""
+                result[f"{name}/"] = ""
         else:
-            found[name] = path.read_bytes().decode("utf-8", "replace") if path.is_file() else "(special)"
-    return found
+            result[name] = path.read_bytes().decode("utf-8", "replace") if path.is_file() else "(special)"
+    return result
 
 
 def _no_network(url: str) -> bytes:

@@ -38,7 +38,7 @@ def test_a_mode_that_is_given_is_repaired(bench: Any) -> None:
     assert (bench.target / "app.conf").stat().st_ino == inode, "only the mode was wrong"
 
 
-def test_a_mode_that_is_not_given_is_left_alone_also_when_the_content_changes(bench: Any) -> None:
+def test_unset_mode_survives_new_content(bench: Any) -> None:
     bench.template("app.conf", "[[ data.n ]]\n")
     bench.data = {"n": 1}
     bench.apply()
@@ -58,7 +58,7 @@ def test_a_mask_leaves_some_digits_as_they_are(bench: Any, mask: str, mode: str)
     assert modes(bench) == {"app.conf": mode}
 
 
-def test_directories_that_were_there_keep_what_they_have(bench: Any) -> None:
+def test_existing_directories_keep_their_attributes(bench: Any) -> None:
     """A target may be /etc, which must not get mode 0600."""
     bench.template("old/a.conf")
     bench.template("new/b.conf")
@@ -80,8 +80,8 @@ def test_owner_and_group_are_managed_when_they_are_given(bench: Any) -> None:
     """The reference ignored owner and group."""
     bench.template("d/app.conf")
     bench.apply(owner="nobody", group=12345)
-    found = [(path.stat().st_uid, path.stat().st_gid) for path in (bench.target, *bench.target.rglob("*"))]
-    assert found == [(65534, 12345)] * 3
+    status = [(path.stat().st_uid, path.stat().st_gid) for path in (bench.target, *bench.target.rglob("*"))]
+    assert status == [(65534, 12345)] * 3
     os.chown(bench.target / "d/app.conf", 0, 0)
     assert bench.apply().noop == "stable"
     done = bench.apply(owner="nobody", group="12345")
@@ -92,16 +92,16 @@ def test_owner_and_group_are_managed_when_they_are_given(bench: Any) -> None:
 
 
 @pytest.mark.root
-def test_an_owner_that_is_not_given_is_kept_when_the_content_changes(bench: Any) -> None:
+def test_unset_owner_survives_new_content(bench: Any) -> None:
     bench.template("app.conf", "new\n")
     os.chown(bench.present("app.conf", "old\n", mode=0o640), 1, 2)
     bench.apply()
-    found = (bench.target / "app.conf").stat()
-    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (1, 2, 0o640)
+    status = (bench.target / "app.conf").stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (1, 2, 0o640)
 
 
 @pytest.mark.parametrize("what", ["owner", "group"])
-def test_somebody_unknown_is_refused_unless_an_earlier_command_may_make_them(bench: Any, what: str) -> None:
+def test_unknown_owner_is_refused_unless_expected(bench: Any, what: str) -> None:
     bench.template("app.conf")
     bench.apply()
     who = {what: "nobody-by-that-name"}
@@ -120,7 +120,7 @@ def test_somebody_unknown_is_refused_unless_an_earlier_command_may_make_them(ben
 
 @pytest.mark.root
 @pytest.mark.parametrize("mode", [None, "go-w"])
-def test_a_file_that_becomes_somebody_elses_does_not_run_as_them(bench: Any, mode: str | None) -> None:
+def test_change_of_owner_clears_set_id_bits(bench: Any, mode: str | None) -> None:
     bench.template("run", mode=0o755)
     bench.present("run", mode=0o4755)
     os.chown(bench.target / "run", 65534, 65534)

@@ -75,7 +75,7 @@ def arranged(bench: Any) -> Callable[[], None]:
     return arrange
 
 
-def test_every_file_is_old_or_new_and_new_ones_come_before_old_ones_go(bench: Any) -> None:
+def test_killed_run_leaves_old_or_new_files_in_order(bench: Any) -> None:
     seen = kill_at_each_step(bench, arranged(bench), purge=True, mode="0644")
     assert len(seen) >= 10
     for files in seen:
@@ -90,7 +90,7 @@ def test_every_file_is_old_or_new_and_new_ones_come_before_old_ones_go(bench: An
     }
 
 
-def test_what_post_commands_owe_is_not_lost(bench: Any) -> None:
+def test_pending_post_commands_survive_a_kill(bench: Any) -> None:
     arrange = arranged(bench)
     (bench.source / "way" / "x").unlink()
     post = [{"*.conf": "sh -c 'echo done >> $0'"}]
@@ -105,7 +105,7 @@ def test_what_post_commands_owe_is_not_lost(bench: Any) -> None:
     }
 
 
-def test_a_removal_is_finished_by_the_next_run_as_long_as_files_are_left(bench: Any) -> None:
+def test_interrupted_removal_is_completed(bench: Any) -> None:
     def arrange() -> None:
         bench.apply()
 
@@ -116,7 +116,7 @@ def test_a_removal_is_finished_by_the_next_run_as_long_as_files_are_left(bench: 
 
 
 @pytest.mark.parametrize("step", ["replace_file", "make_directory"])
-def test_a_full_disk_is_one_failure_and_the_next_run_goes_on(
+def test_full_disk_is_a_failure_and_the_next_run_continues(
     bench: Any, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     bench.template("d/a.conf", "a\n")

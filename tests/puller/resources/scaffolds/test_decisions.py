@@ -85,7 +85,7 @@ def test_the_table_has_every_case() -> None:
 
 
 @pytest.mark.parametrize(("ensure", "purge", "situation", "noop", "after"), TABLE)
-def test_a_dry_run_says_what_the_run_does_and_the_second_run_is_stable(
+def test_noop_predicts_the_run_and_the_second_is_stable(
     bench: Any, ensure: str, purge: bool, situation: str, noop: str, after: dict[str, str] | None
 ) -> None:
     arrange(bench, situation)
@@ -97,16 +97,16 @@ def test_a_dry_run_says_what_the_run_does_and_the_second_run_is_stable(
 
 
 @pytest.mark.parametrize(("ensure", "purge", "situation", "noop", "after"), TABLE)
-def test_what_is_as_it_should_be_is_not_written_again(
+def test_matching_file_is_not_written_again(
     bench: Any, ensure: str, purge: bool, situation: str, noop: str, after: dict[str, str] | None
 ) -> None:
     arrange(bench, situation)
     before = bench.snapshot()
     bench.apply(ensure=ensure, purge=purge)
-    kept = {path: status for path, status in bench.snapshot().items() if before.get(path) == status}
+    remaining = {path: status for path, status in bench.snapshot().items() if before.get(path) == status}
     files = SITUATIONS[situation] or {}
     untouched = {path for path, text in (after or {}).items() if files.get(path) == text}
-    assert {str(bench.target / path) for path in untouched} <= kept.keys()
+    assert {str(bench.target / path) for path in untouched} <= remaining.keys()
     del noop
 
 
@@ -131,8 +131,8 @@ def test_the_differences_are_a_list_of_the_files(bench: Any) -> None:
     assert purged == ["conf.d/b removed", "old.conf removed"]
     bench.present("app.conf", "host web02\n")
     (content,) = bench.apply().differences
-    there, wanted = (sha256(text).hexdigest()[:8] for text in (b"host web02\n", b"host web01\n"))
-    assert content == f"app.conf content: {there} → {wanted}"
+    there, desired = (sha256(text).hexdigest()[:8] for text in (b"host web02\n", b"host web01\n"))
+    assert content == f"app.conf content: {there} → {desired}"
 
 
 def test_a_missing_target_is_a_difference_of_its_own(bench: Any) -> None:
@@ -185,7 +185,7 @@ def test_directories_that_become_empty_go_with_their_files(bench: Any, purge: bo
         assert not bench.target.exists()
 
 
-def test_empty_foreign_directories_are_purged_and_otherwise_keep_the_target(bench: Any) -> None:
+def test_empty_foreign_directories_are_purged(bench: Any) -> None:
     bench.template("file")
     bench.apply()
     (bench.target / "old").mkdir()
@@ -206,7 +206,7 @@ def test_a_target_deep_down_is_made_with_its_parents(bench: Any) -> None:
     assert bench.target.parent.stat().st_mode & 0o777 == 0o755
 
 
-def test_what_comes_later_in_a_dry_run_finds_the_files(bench: Any) -> None:
+def test_later_resources_find_planned_files_in_noop(bench: Any) -> None:
     bench.template("d/file")
     bench.present("old")
     scaffold = bench.scaffold(noop=True, purge=True)

@@ -25,9 +25,9 @@ PROPERTIES = (ROOT / "docs" / "resources" / "scaffold.md").read_text()
 def rows(heading: str, columns: int) -> list[list[str]]:
     """Return the rows of the first table below a heading, without backticks."""
     table = PAGE.split(f"\n## {heading}\n")[1].split("\n| --- |")[1].split("\n\n")[0]
-    found = [re.split(r"(?<!\\)\|", row.replace("`", ""))[1:-1] for row in table.splitlines()[1:]]
-    assert all(len(row) == columns for row in found)
-    return [[cell.replace("\\|", "|") for cell in row] for row in found]
+    results = [re.split(r"(?<!\\)\|", row.replace("`", ""))[1:-1] for row in table.splitlines()[1:]]
+    assert all(len(row) == columns for row in results)
+    return [[cell.replace("\\|", "|") for cell in row] for row in results]
 
 
 def test_the_files_that_are_shown_are_those_of_the_example() -> None:
@@ -42,7 +42,7 @@ def test_the_files_that_are_shown_are_those_of_the_example() -> None:
 
 
 @pytest.mark.parametrize("row", rows("Side by side", 4), ids=lambda row: row[0].strip())
-def test_what_stands_side_by_side_comes_out_the_same(bench: Any, row: list[str]) -> None:
+def test_documented_pairs_render_equally(bench: Any, row: list[str]) -> None:
     bench.data = {
         "port": 80,
         "a-b": 1,
@@ -67,7 +67,7 @@ def test_what_stands_side_by_side_comes_out_the_same(bench: Any, row: list[str])
 
 
 @pytest.mark.parametrize("row", rows("Jet", 3), ids=lambda row: row[0].strip())
-def test_what_is_odd_about_jet_is_as_the_page_says(bench: Any, row: list[str]) -> None:
+def test_documented_jet_oddities_are_true(bench: Any, row: list[str]) -> None:
     template, result = row[0][1:-1], row[1].strip()
     data = PAGE.split("\n## Jet\n")[1].split("```yaml\n")[1].split("```")[0]
     bench.data = load_yaml(data, "templates.md")
@@ -86,7 +86,7 @@ def test_the_filters_and_tests_are_those_that_there_are() -> None:
     assert re.findall(r"`(\w+)`", listed) == list(OWN_TESTS)
 
 
-def test_what_of_ansible_is_refused_stands_on_the_page() -> None:
+def test_refused_ansible_features_are_documented() -> None:
     table = PAGE.split("\n### Templates of Ansible\n")[1].split("\n| --- |")[1].split("\n\n")[0]
     there = " ".join(row.split("|")[1] for row in table.splitlines()[1:])
     listed = set(re.findall(r"`(\w+)`", there))
@@ -121,9 +121,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     )
 
 
-def test_the_example_can_be_applied_and_its_templates_tried_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_documented_example_applies_and_renders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     example = ROOT / "examples" / "scaffold"
     manifest = load_yaml((example / "manifest.yaml").read_text(), "manifest.yaml")
     data = load_yaml((example / "data.yaml").read_text(), "data.yaml")

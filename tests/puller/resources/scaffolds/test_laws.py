@@ -26,9 +26,9 @@ def fits(path: Path_, others: dict[Path_, str]) -> bool:
 
 
 def trees(contents: st.SearchStrategy[str]) -> st.SearchStrategy[dict[Path_, str]]:
-    def possible(found: list[tuple[Path_, str]]) -> dict[Path_, str]:
+    def possible(results: list[tuple[Path_, str]]) -> dict[Path_, str]:
         made: dict[Path_, str] = {}
-        for path, content in found:
+        for path, content in results:
             if fits(path, made):
                 made[path] = content
         return made
@@ -73,7 +73,7 @@ def rendered(source: dict[Path_, str], *, skip_empty: bool) -> dict[str, str]:
     purge=st.booleans(),
     skip_empty=st.booleans(),
 )
-def test_one_run_converges_or_is_refused_and_noop_has_said_so(
+def test_run_converges_or_is_refused_as_predicted(
     bench: Any,
     source: dict[Path_, str],
     target: dict[Path_, str],
@@ -90,7 +90,7 @@ def test_one_run_converges_or_is_refused_and_noop_has_said_so(
         build(here.target, target, outside)
         before = here.files()
         properties = {"ensure": ensure, "purge": purge, "skip_empty": skip_empty}
-        wanted = rendered(source, skip_empty=skip_empty)
+        desired = rendered(source, skip_empty=skip_empty)
         try:
             here.apply(**properties)
         except ResourceError:
@@ -103,7 +103,7 @@ def test_one_run_converges_or_is_refused_and_noop_has_said_so(
                 ensure,
                 purge,
                 {path: text for path, text in before.items() if path not in ours},
-                wanted,
+                desired,
                 here.files(),
             )
         assert {path.name: path.read_text() for path in outside.iterdir()} == {"file": "precious\n"}

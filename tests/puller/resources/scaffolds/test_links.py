@@ -35,9 +35,7 @@ def contents(directory: Path) -> dict[str, tuple[str, int]]:
 
 
 @pytest.mark.parametrize("to", ["outside/file", "outside", "nowhere", "target/app.conf"])
-def test_a_link_in_the_place_of_a_file_is_replaced_and_what_it_leads_to_stays(
-    bench: Any, outside: Path, to: str
-) -> None:
+def test_link_in_place_of_a_file_is_replaced(bench: Any, outside: Path, to: str) -> None:
     bench.template("app.conf", "app\n")
     bench.target.mkdir()
     (bench.target / "app.conf").symlink_to(bench.directory / to)
@@ -47,7 +45,7 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_what_it_leads_to_stays(
     assert contents(outside) == before
 
 
-def test_a_link_to_a_file_with_the_right_content_is_a_link_all_the_same(bench: Any, outside: Path) -> None:
+def test_link_to_equal_content_is_still_replaced(bench: Any, outside: Path) -> None:
     bench.template("app.conf", "precious\n")
     bench.target.mkdir()
     (bench.target / "app.conf").symlink_to(outside / "file")
@@ -55,9 +53,7 @@ def test_a_link_to_a_file_with_the_right_content_is_a_link_all_the_same(bench: A
     assert not (bench.target / "app.conf").is_symlink()
 
 
-def test_a_link_in_the_place_of_a_directory_is_refused_unless_it_may_be_purged(
-    bench: Any, outside: Path
-) -> None:
+def test_link_in_place_of_a_directory_needs_purge(bench: Any, outside: Path) -> None:
     bench.template("conf.d/a.conf", "a\n")
     bench.target.mkdir()
     (bench.target / "conf.d").symlink_to(outside / "deep")
@@ -70,7 +66,7 @@ def test_a_link_in_the_place_of_a_directory_is_refused_unless_it_may_be_purged(
     assert contents(outside) == before
 
 
-def test_purge_removes_links_and_never_what_they_lead_to(bench: Any, outside: Path) -> None:
+def test_purge_removes_links_and_keeps_their_targets(bench: Any, outside: Path) -> None:
     bench.template("app.conf", "app\n")
     bench.target.mkdir()
     (bench.target / "to-file").symlink_to(outside / "file")
@@ -83,9 +79,7 @@ def test_purge_removes_links_and_never_what_they_lead_to(bench: Any, outside: Pa
     assert contents(outside) == before
 
 
-def test_absent_removes_a_link_in_the_place_of_a_file_and_nothing_behind_others(
-    bench: Any, outside: Path
-) -> None:
+def test_absent_removes_links_and_follows_none(bench: Any, outside: Path) -> None:
     bench.template("app.conf", "app\n")
     bench.template("deep/a.conf", "a\n")
     bench.template("deep/further/b.conf", "b\n")
@@ -100,7 +94,7 @@ def test_absent_removes_a_link_in_the_place_of_a_file_and_nothing_behind_others(
     assert (outside / "deep" / "further").is_dir(), "it is empty, and not of this target"
 
 
-def test_a_target_that_is_a_link_means_the_directory_and_the_link_stays(bench: Any, outside: Path) -> None:
+def test_linked_target_directory_is_used(bench: Any, outside: Path) -> None:
     """The reference's purge unlinked such a target."""
     bench.template("app.conf", "app\n")
     bench.target.symlink_to(outside)
@@ -120,7 +114,7 @@ def test_a_target_that_is_a_link_to_nothing_is_refused(bench: Any) -> None:
     assert bench.target.is_symlink()
 
 
-def test_a_target_that_is_no_directory_is_refused_and_never_removed(bench: Any) -> None:
+def test_target_that_is_no_directory_is_refused(bench: Any) -> None:
     bench.template("app.conf", "app\n")
     bench.target.write_text("a file")
     assert bench.fail(purge=True) == "/target is a regular file, expected a directory"
@@ -175,9 +169,7 @@ def test_a_device_is_replaced_only_where_it_may_be_purged(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [[], ["kept"], ["a/b/c", "a/d"]])
-def test_a_directory_in_the_place_of_a_file_is_refused_unless_it_may_be_purged(
-    bench: Any, content: list[str]
-) -> None:
+def test_directory_in_place_of_a_file_needs_purge(bench: Any, content: list[str]) -> None:
     bench.template("d/app.conf", "app\n")
     (bench.target / "d" / "app.conf").mkdir(parents=True)
     for path in content:
@@ -188,7 +180,7 @@ def test_a_directory_in_the_place_of_a_file_is_refused_unless_it_may_be_purged(
     assert bench.files() == {"d/app.conf": "app\n"}
 
 
-def test_a_file_in_the_place_of_a_directory_is_refused_unless_it_may_be_purged(bench: Any) -> None:
+def test_file_in_place_of_a_directory_needs_purge(bench: Any) -> None:
     bench.template("conf.d/a/b.conf", "b\n")
     bench.present("conf.d", "a file\n")
     assert (
@@ -210,7 +202,7 @@ def test_another_name_of_a_file_does_not_change_with_it(bench: Any, outside: Pat
 
 
 @pytest.mark.parametrize("name", ["new\nline", "bell\a", "\udcff"])
-def test_foreign_names_are_shown_on_one_line_and_can_be_reported(bench: Any, name: str) -> None:
+def test_foreign_names_are_escaped_in_reports(bench: Any, name: str) -> None:
     bench.template("app.conf", "app\n")
     bench.present(name)
     sentences = bench.apply(purge=True).differences
@@ -221,7 +213,7 @@ def test_foreign_names_are_shown_on_one_line_and_can_be_reported(bench: Any, nam
 # Concurrent changes of the target
 
 
-def test_a_directory_that_becomes_a_link_meanwhile_leads_nothing_outside(bench: Any, outside: Path) -> None:
+def test_directory_swapped_for_a_link_leads_nothing_outside(bench: Any, outside: Path) -> None:
     bench.template("deep/a.conf", "a\n")
     bench.template("deep/new.conf", "new\n")
     bench.present("deep/a.conf", "old\n")
@@ -243,13 +235,13 @@ def test_no_step_goes_through_a_link_below_its_directory(tmp_path: Path, outside
     target.mkdir()
     (target / "link").symlink_to(outside)
     path, system = f"{target}/link/file", LocalSystem()
-    found, before = system.lstat(path), contents(outside)
-    assert found is not None
+    status, before = system.lstat(path), contents(outside)
+    assert status is not None
     ours = Attributes(os.geteuid(), os.getegid(), 0o600)
     steps: dict[str, Callable[[], None]] = {
-        "replace_file": lambda: system.replace_file(path, [b"x"], ours, found, within=str(target)),
+        "replace_file": lambda: system.replace_file(path, [b"x"], ours, status, within=str(target)),
         "make_directory": lambda: system.make_directory(f"{target}/link/new", ours, within=str(target)),
-        "remove": lambda: system.remove(path, found, within=str(target)),
+        "remove": lambda: system.remove(path, status, within=str(target)),
         "set_note": lambda: system.set_note(path, "key", "text", within=str(target)),
     }
     with pytest.raises(OSError, match="Not a directory"):

@@ -57,7 +57,7 @@ def load(tmp_path: Path) -> Load:
         ({"source": "s", "post": [{"[": "true"}]}, "post has the pattern '[', which ends in"),
     ],
 )
-def test_what_is_not_valid_is_refused_at_load(load: Load, properties: dict[str, Any], message: str) -> None:
+def test_invalid_properties_are_refused_at_load(load: Load, properties: dict[str, Any], message: str) -> None:
     with pytest.raises(ManifestError) as refused:
         load(properties)
     assert message in str(refused.value)
@@ -116,19 +116,19 @@ def test_a_run_from_end_to_end(tmp_path: Path, apply: Callable[..., tuple[int, s
     (tmp_path / "templates").mkdir()
     template = '[[ range i, site := data.sites ]][[ write(site + ".conf", site) ]][[ end ]][[ data.name ]]\n'
     (tmp_path / "templates" / "index").write_text(template)
-    status, said = apply("--noop", "--diff")
+    status, output = apply("--noop", "--diff")
     assert status == 0
-    assert 'noop="Would have changed 3 scaffold files"' in said
-    assert "+web" in said
+    assert 'noop="Would have changed 3 scaffold files"' in output
+    assert "+web" in output
     assert not (tmp_path / "etc").exists()
-    status, said = apply("--detailed-exitcodes")
-    assert (status, "provider=choria" in said) == (2, True)
-    found = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "etc" / "app").iterdir()}
-    assert found == {"a.conf": 0o600, "b.conf": 0o600, "index": 0o644}
+    status, output = apply("--detailed-exitcodes")
+    assert (status, "provider=choria" in output) == (2, True)
+    file_status = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "etc" / "app").iterdir()}
+    assert file_status == {"a.conf": 0o600, "b.conf": 0o600, "index": 0o644}
     assert apply("--detailed-exitcodes")[0] == 0
     (tmp_path / "etc" / "app" / "foreign").touch()
-    status, said = apply("--detailed-exitcodes")
-    assert (status, 'differences="foreign removed"' in said) == (2, True)
+    status, output = apply("--detailed-exitcodes")
+    assert (status, 'differences="foreign removed"' in output) == (2, True)
     assert os.listdir(tmp_path / "etc") == ["app"]
 
 
@@ -138,10 +138,10 @@ def test_a_template_that_fails_is_that_resources_failure(
     (tmp_path / "manifest.yaml").write_text(MANIFEST.replace("DIR", str(tmp_path)))
     (tmp_path / "templates").mkdir()
     (tmp_path / "templates" / "index").write_text("one\n[[ data.nam.x ]]\n")
-    status, said = apply()
+    status, output = apply()
     assert status == 4
-    assert "templates/index:2:" in said
-    assert "[[ data.nam.x ]]" in said
+    assert "templates/index:2:" in output
+    assert "[[ data.nam.x ]]" in output
 
 
 @pytest.mark.parametrize("options", [["--noop"], []])

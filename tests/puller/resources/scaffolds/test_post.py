@@ -90,7 +90,7 @@ def test_a_mode_that_is_given_wins_over_a_command(bench: Any) -> None:
     assert (bench.target / "run.sh").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_a_command_makes_of_a_file_is_known_again_without_running_it(bench: Any, tool: Any) -> None:
+def test_post_processed_file_is_recognised_without_a_run(bench: Any, tool: Any) -> None:
     bench.template("a.conf", "b\na\n")
     post = [{"*.conf": tool(SORT)}]
     bench.apply(post=post)
@@ -138,7 +138,9 @@ def test_a_command_that_fails_leaves_the_whole_target_as_it_was(bench: Any, tool
     assert tool.runs()[2:] == [["a.conf"], ["b.conf"]], "what did not get there is done again"
 
 
-def test_what_cannot_be_known_again_is_said(bench: Any, tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrecognisable_post_command_is_reported(
+    bench: Any, tool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unsupported(*arguments: object, **options: object) -> None:
         raise OSError(95, "Operation not supported")
 
@@ -157,9 +159,7 @@ def test_what_cannot_be_known_again_is_said(bench: Any, tool: Any, monkeypatch: 
 
 
 @pytest.mark.parametrize("properties", [{"sensitive": True}, {"data": {"password": Secret("hunter2")}}])
-def test_what_a_command_prints_is_not_shown_where_it_may_be_secret(
-    bench: Any, tool: Any, properties: dict[str, Any]
-) -> None:
+def test_secret_output_of_a_post_command_is_masked(bench: Any, tool: Any, properties: dict[str, Any]) -> None:
     bench.template("a.conf", "[[ data.password ]]\n")
     bench.data = {"password": "hunter2"}
     scaffold = bench.scaffold(post=[{"*": tool('cat "$1"; false')}], **properties)
@@ -233,6 +233,6 @@ def test_patterns_are_those_of_go(pattern: str, names: list[str], others: list[s
 
 
 @pytest.mark.parametrize("pattern", ["[", "[a", "[]", "[a-", "[a-]", "[z-a]", "a\\", "[\\", "[-a]", "[]-a]x"])
-def test_a_pattern_that_is_not_one_is_refused(pattern: str) -> None:
+def test_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"^(ends|has) "):
         compiled(pattern)

@@ -24,7 +24,7 @@ CASES = ROOT / "tests" / "cases" / "templates"
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_example_of_the_design_documents_gives_the_documented_result(bench: Any, engine: str) -> None:
+def test_design_example_gives_the_documented_result(bench: Any, engine: str) -> None:
     """One line more than the document's listing, which lacks its blank line."""
     from hiera.text.parsing import load_yaml
 
@@ -67,9 +67,7 @@ def golden() -> list[Any]:
 
 
 @pytest.mark.parametrize("case", golden())
-def test_a_tree_comes_out_of_a_scaffold_as_from_the_go_implementations(
-    bench: Any, case: dict[str, Any]
-) -> None:
+def test_scaffold_equals_the_go_implementation(bench: Any, case: dict[str, Any]) -> None:
     for path, text in case["files"].items():
         bench.template(path, text)
     bench.facts, bench.data = case["env"]["facts"], case["env"]["data"]
@@ -95,7 +93,7 @@ def test_a_tree_comes_out_of_a_scaffold_as_from_the_go_implementations(
 # Properties
 
 
-def test_jet_is_the_engine_when_none_is_named(bench: Any) -> None:
+def test_jet_is_the_default_engine(bench: Any) -> None:
     """The reference rejected scaffolds without the engine, although its documents call it optional."""
     bench.template("app.conf", "[[ facts.hostname ]] {{ kept }}\n")
     bench.apply()
@@ -160,7 +158,7 @@ def test_facts_of_this_machine_are_seen_by_every_engine(bench: Any, engine: str)
     assert bench.files() == {"app.conf": bench.facts["os"]["family"]}
 
 
-def test_files_that_come_out_blank_are_left_out_and_purged_where_they_were(bench: Any) -> None:
+def test_blank_files_are_omitted_and_purged(bench: Any) -> None:
     bench.template("tls.conf", "[[ if data.tls ]]tls\n[[ end ]]\n")
     bench.template("app.conf", "app\n")
     bench.data = {"tls": True}
@@ -172,7 +170,7 @@ def test_files_that_come_out_blank_are_left_out_and_purged_where_they_were(bench
     assert bench.files() == {"app.conf": "app\n", "tls.conf": "\n"}
 
 
-def test_what_templates_share_is_below_partials(bench: Any) -> None:
+def test_partials_are_shared_by_templates(bench: Any) -> None:
     """In the reference, Jet's include, extends and import found no template."""
     bench.template("_partials/layout", "<[[ block body() ]]nothing[[ end ]]>")
     bench.template("_partials/part", "part [[ data.n ]]")
@@ -191,7 +189,7 @@ def test_a_map_is_walked_in_the_same_order_every_time(bench: Any) -> None:
     assert bench.files()["app.conf"].split() == [f"{n}={n}" for n in range(9)]
 
 
-def test_what_a_template_assigns_to_data_stays_in_its_scaffold(bench: Any) -> None:
+def test_assignment_in_a_template_stays_in_its_scaffold(bench: Any) -> None:
     """In the reference, it changed the data of all later resources."""
     bench.template("app.conf", '[[ data.list = 1 ]][[ data.map.k = "v" ]][[ data.map.k ]]')
     bench.data = {"list": [1], "map": {}}
@@ -246,13 +244,13 @@ def test_a_secret_gets_into_its_file_and_nowhere_else(bench: Any, engine: str, t
     bench.present("a.conf", "hunter1\n")
     scaffold = bench.scaffold(engine=engine, noop=True)
     actual = scaffold.look()
-    said = [scaffold.diff(actual), *map(str, scaffold.differences(actual))]
-    assert "hunter" not in str(said)
+    output = [scaffold.diff(actual), *map(str, scaffold.differences(actual))]
+    assert "hunter" not in str(output)
     bench.apply(engine=engine)
     assert bench.files()["a.conf"] == "hunter2\n"
 
 
-def test_the_lines_that_differ_are_not_shown_when_a_secret_may_be_in_them(bench: Any) -> None:
+def test_diff_with_possible_secrets_is_hidden(bench: Any) -> None:
     bench.template("app.conf", "{{ .data.password }}{{ randAlpha 9 }}")
     bench.data = {"password": Secret("hunter2")}
     scaffold = bench.scaffold(engine="go")
@@ -261,7 +259,7 @@ def test_the_lines_that_differ_are_not_shown_when_a_secret_may_be_in_them(bench:
     assert str(failed.value) == "app.conf: renders differently each time, so it would change in every run"
 
 
-def test_diffs_show_what_changes_and_what_goes(bench: Any) -> None:
+def test_diffs_show_changes_and_removals(bench: Any) -> None:
     bench.template("a.conf", "one\n")
     bench.template("b.conf", "same\n")
     bench.template("c.conf", "mode\n")
@@ -294,7 +292,7 @@ def test_diffs_end_somewhere(bench: Any) -> None:
 # The source
 
 
-def test_what_is_not_text_is_copied_byte_for_byte(bench: Any) -> None:
+def test_binary_file_is_copied_unchanged(bench: Any) -> None:
     image = b"\x89PNG\r\n\x1a\n\x00\x00[[ not a template \xff\xfe"
     bench.template("logo.png", image, mode=0o755)
     bench.template("latin", "caf\xe9".encode("latin-1"))
@@ -351,7 +349,7 @@ def test_a_failure_names_file_and_line_and_shows_it(
         ("empty", "source empty holds no files"),
     ],
 )
-def test_a_source_that_cannot_be_one_is_refused(bench: Any, source: str, message: str) -> None:
+def test_invalid_source_is_refused(bench: Any, source: str, message: str) -> None:
     (bench.directory / "manifest.yaml").write_text("")
     (bench.directory / "empty" / "directory").mkdir(parents=True)
     assert bench.fail(source=source) == message
@@ -364,7 +362,7 @@ def test_a_source_that_is_far_too_deep_is_refused(bench: Any) -> None:
     assert bench.fail().endswith("/d: is deeper than 100 directories")
 
 
-def test_a_large_file_in_the_target_is_not_read_to_see_that_it_is_another(bench: Any) -> None:
+def test_large_different_file_is_not_read(bench: Any) -> None:
     bench.template("app.conf", "small\n")
     with bench.present("app.conf", "").open("r+b") as stream:
         stream.truncate(1 << 40)
@@ -388,7 +386,7 @@ def test_a_source_has_names_that_can_be_shown(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("target", ["templates", "templates/below", "."])
-def test_source_and_target_must_not_hold_one_another(bench: Any, target: str) -> None:
+def test_source_and_target_must_not_overlap(bench: Any, target: str) -> None:
     bench.template("app.conf")
     bench.target = (bench.directory / target).resolve()
     assert bench.fail(purge=True).endswith("hold one another")

@@ -104,12 +104,12 @@ EVERY_PAIR = [
 def picture(path: Path) -> tuple[Any, ...]:
     if not os.path.lexists(path):
         return ()
-    found = path.lstat()
-    return found.st_ino, found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns
+    status = path.lstat()
+    return status.st_ino, status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns
 
 
 @pytest.mark.parametrize(("found", "wanted", "expected"), EVERY_PAIR)
-def test_every_state_converges_in_one_run_or_is_refused(
+def test_every_state_converges_in_a_run_or_is_refused(
     make: Make, converge: Converge, path: Path, found: str, wanted: dict[str, Any], expected: str
 ) -> None:
     FOUND[found](path)
@@ -135,7 +135,7 @@ def test_every_state_converges_in_one_run_or_is_refused(
 
 
 @pytest.mark.parametrize(("found", "wanted", "expected"), EVERY_PAIR)
-def test_noop_says_what_the_run_then_does_and_changes_nothing(
+def test_noop_predicts_the_run_and_changes_nothing(
     make: Make, path: Path, found: str, wanted: dict[str, Any], expected: str
 ) -> None:
     FOUND[found](path)
@@ -155,7 +155,7 @@ def test_noop_says_what_the_run_then_does_and_changes_nothing(
     assert picture(path) == before
 
 
-def test_a_run_with_nothing_to_do_starts_no_process_and_writes_nothing(
+def test_idle_run_starts_no_process_and_writes_nothing(
     make: Make, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(path)
@@ -194,7 +194,7 @@ def test_a_run_with_nothing_to_do_starts_no_process_and_writes_nothing(
         ),
     ],
 )
-def test_what_is_written(
+def test_written_file_has_the_documented_form(
     make: Make, converge: Converge, path: Path, properties: dict[str, Any], lines: list[str]
 ) -> None:
     converge(make(Cron, {**JOB, **properties}))
@@ -202,7 +202,7 @@ def test_what_is_written(
 
 
 @pytest.mark.attack("secrets.sensitive")
-def test_what_changes_is_shown_unless_it_is_sensitive(make: Make, path: Path) -> None:
+def test_changes_are_shown_unless_sensitive(make: Make, path: Path) -> None:
     write(path, TEXT.replace("30 4", "31 4"))
     resource = make(Cron, JOB)
     shown = resource.diff(resource.look())
@@ -218,7 +218,7 @@ def test_what_changes_is_shown_unless_it_is_sensitive(make: Make, path: Path) ->
 # The user of a job, and whether it runs
 
 
-def test_a_user_that_there_is_not_is_a_failure_also_of_a_file_in_order(
+def test_unknown_user_is_a_failure_even_of_a_matching_file(
     make: Make, converge: Converge, path: Path
 ) -> None:
     """cron skips such a job, so a matching file is not enough."""
@@ -307,7 +307,7 @@ class KilledSystem(LocalSystem):
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("at", [1, 2])
-def test_a_run_after_one_that_was_killed_converges(tmp_path: Path, path: Path, at: int, before: bool) -> None:
+def test_run_after_a_kill_converges(tmp_path: Path, path: Path, at: int, before: bool) -> None:
     path.parent.rmdir()
     resources = [{"cron": [{"backup": {k: JOB[k] for k in ("schedule", "command")}}]}]
     with pytest.raises(Killed):
@@ -327,7 +327,7 @@ def test_a_file_in_its_place_is_found_when_the_manifest_is_read(tmp_path: Path, 
     assert [event.state for event in apply(tmp_path, gone)] == ["stable", "stable"]
 
 
-def test_what_it_changes_is_its_file_which_its_name_alone_takes_away(make: Make, path: Path) -> None:
+def test_job_is_a_file_that_its_name_removes(make: Make, path: Path) -> None:
     resource = make(Cron, ABSENT)
     assert list(resource.changed_paths(resource.look()) or ()) == [str(path)]
     assert list(Cron.places(resource.properties)) == [str(path)]

@@ -22,11 +22,11 @@ from puller.resources.services.cron import WORDS, Schedule
         *sorted(WORDS),
     ],
 )
-def test_what_cron_understands_is_read(text: str) -> None:
+def test_valid_schedules_are_accepted(text: str) -> None:
     assert Schedule.parse(text).text == text
 
 
-def test_blanks_and_tabs_between_fields_are_one_blank() -> None:
+def test_blanks_and_tabs_between_fields_are_normalised() -> None:
     assert Schedule.parse("  1\t2  *   * * ").text == "1 2 * * *"
 
 
@@ -73,7 +73,7 @@ def test_blanks_and_tabs_between_fields_are_one_blank() -> None:
         ("\u0665 * * * *", "as its minute"),
     ],
 )
-def test_what_cron_would_not_understand_is_refused(text: str, message: str) -> None:
+def test_invalid_schedules_are_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Schedule.parse(text)
 

@@ -41,8 +41,8 @@ Make = Callable[..., Resource[Any, Any]]
 
 @pytest.fixture
 def machine() -> SimulatedSystemd:
-    found: SimulatedSystemd = simulator.SimulatedSystemd()
-    return found
+    simulated_systemd: SimulatedSystemd = simulator.SimulatedSystemd()
+    return simulated_systemd
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ EVERY_PAIR = [
 
 @pytest.mark.parametrize(("state", "desired"), EVERY_PAIR)
 @pytest.mark.representatives(89)
-def test_every_state_converges_in_one_run_or_is_refused(
+def test_every_state_converges_in_a_run_or_is_refused(
     machine: SimulatedSystemd, service: Make, state: str, desired: dict[str, Any]
 ) -> None:
     name = bring_into(machine, state)
@@ -122,11 +122,11 @@ def test_every_state_converges_in_one_run_or_is_refused(
     apply(service(name, **desired))
     unit = machine.unit(name)
     assert (unit.active == "active") is (desired["ensure"] == "running")
-    found = unit.file_state(unit.file)
+    result = unit.file_state(unit.file)
     if desired.get("enable") == "masked":
-        assert found == "masked"
+        assert result == "masked"
     elif "enable" in desired:
-        assert (found == "enabled") is desired["enable"]
+        assert (result == "enabled") is desired["enable"]
     machine.ran.clear()
     assert apply(service(name, **desired)) == []
     assert machine.told() == [], "the second run changes nothing"
@@ -134,7 +134,7 @@ def test_every_state_converges_in_one_run_or_is_refused(
 
 @pytest.mark.parametrize(("state", "desired"), EVERY_PAIR)
 @pytest.mark.representatives(72)
-def test_noop_says_what_the_run_then_does_and_changes_nothing(
+def test_noop_predicts_the_run_and_changes_nothing(
     machine: SimulatedSystemd, service: Make, state: str, desired: dict[str, Any]
 ) -> None:
     name = bring_into(machine, state)
@@ -177,7 +177,7 @@ def test_noop_messages(
 # Queries
 
 
-def test_one_question_answers_for_all_services(machine: SimulatedSystemd, service: Make) -> None:
+def test_single_query_reads_all_services(machine: SimulatedSystemd, service: Make) -> None:
     """The reference starts three processes for a service in sync."""
     names = tuple(f"app{number}" for number in range(25))
     machine.files |= {f"{name}.service": simulator.SLEEP for name in names}
@@ -188,10 +188,10 @@ def test_one_question_answers_for_all_services(machine: SimulatedSystemd, servic
     service(names[0], others=names, new_run=True)
     for name in names:
         assert apply(service(name, others=names)) == []
-    assert [one[1:3] for one in machine.ran] == [["--system", "show"]]
+    assert [item[1:3] for item in machine.ran] == [["--system", "show"]]
 
 
-def test_one_question_also_answers_what_starts_at_boot(machine: SimulatedSystemd, service: Make) -> None:
+def test_single_query_reads_boot_states(machine: SimulatedSystemd, service: Make) -> None:
     names = tuple(f"app{number}" for number in range(10))
     machine.files |= {f"{name}.service": simulator.SLEEP + simulator.INSTALL for name in names}
     for name in names:
@@ -200,7 +200,7 @@ def test_one_question_also_answers_what_starts_at_boot(machine: SimulatedSystemd
     service(names[0], others=names, new_run=True)
     for name in names:
         assert apply(service(name, enable=True, others=names)) == []
-    assert [one[1:3] for one in machine.ran] == [["--system", "show"]]
+    assert [item[1:3] for item in machine.ran] == [["--system", "show"]]
 
 
 def test_the_question_is_asked_again_after_a_change(machine: SimulatedSystemd, service: Make) -> None:
@@ -208,15 +208,13 @@ def test_the_question_is_asked_again_after_a_change(machine: SimulatedSystemd, s
     apply(service("plain", others=names))
     machine.ran.clear()
     apply(service("static", others=names))
-    assert [one[1:3] for one in machine.ran].count(["--system", "show"]) == 3, (
+    assert [item[1:3] for item in machine.ran].count(["--system", "show"]) == 3, (
         "for all, before, and after the start"
     )
     assert machine.told() == ["start static.service"]
 
 
-def test_a_name_that_systemctl_does_not_like_spoils_no_answer_but_its_own(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_invalid_unit_name_fails_alone(machine: SimulatedSystemd, service: Make) -> None:
     machine.refuses_names = {"odd"}
     apply(service("plain", others=("odd",)))
     with pytest.raises(
@@ -240,21 +238,17 @@ def test_without_systemd_the_failure_says_so(machine: SimulatedSystemd, service:
         service("plain").look()
 
 
-def test_in_a_chroot_systemctl_answers_nothing_and_that_is_a_failure(
-    machine: SimulatedSystemd, service: Make
-) -> None:
-    said = "Running in chroot, ignoring command 'show'"
-    machine.query = lambda command: simulator.done("", 0, said)  # type: ignore[method-assign]  # as in a chroot
-    with pytest.raises(ResourceError, match=f"systemctl show: exit code 0; it said: {said}"):
+def test_silent_systemctl_in_a_chroot_is_a_failure(machine: SimulatedSystemd, service: Make) -> None:
+    output = "Running in chroot, ignoring command 'show'"
+    machine.query = lambda command: simulator.done("", 0, output)  # type: ignore[method-assign]  # as in a chroot
+    with pytest.raises(ResourceError, match=f"systemctl show: exit code 0; it said: {output}"):
         service("plain").look()
 
 
 # Unit files that change
 
 
-def test_systemd_reads_its_files_once_and_only_when_it_says_that_it_has_to(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_daemon_reload_runs_once_and_only_when_required(machine: SimulatedSystemd, service: Make) -> None:
     """The reference reloads before every command: three times for a service in sync."""
     bring_into(machine, "running and enabled")
     assert apply(service("plain"), refresh=True) == ["restarted, because of a change in an earlier run"]
@@ -271,9 +265,7 @@ def test_systemd_reads_its_files_once_and_only_when_it_says_that_it_has_to(
 DROPIN = {"plain.service.d/first.conf": "[Service]\nEnvironment=A=1\n"}
 
 
-def test_a_first_dropin_is_read_before_the_restart_that_it_causes(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_new_drop_in_is_loaded_before_its_restart(machine: SimulatedSystemd, service: Make) -> None:
     """systemd 252 ignores new directories of drop-ins, so NeedDaemonReload is "no"."""
     bring_into(machine, "running and enabled")
     machine.files |= DROPIN
@@ -284,7 +276,7 @@ def test_a_first_dropin_is_read_before_the_restart_that_it_causes(
 
 
 @pytest.mark.parametrize("wanted", [{}, {"ensure": "stopped"}])
-def test_whatever_became_of_unit_files_is_read_before_the_next_look_and_once(
+def test_changed_unit_files_are_loaded_once_before_the_next_read(
     machine: SimulatedSystemd, service: Make, wanted: dict[str, Any]
 ) -> None:
     bring_into(machine, "running and enabled" if not wanted else "stopped and disabled")
@@ -296,9 +288,7 @@ def test_whatever_became_of_unit_files_is_read_before_the_next_look_and_once(
     assert machine.told() == ["daemon-reload", "daemon-reload"]
 
 
-def test_what_a_run_wrote_that_was_killed_is_read_by_the_next_one(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_unit_files_of_a_killed_run_are_loaded_by_the_next(machine: SimulatedSystemd, service: Make) -> None:
     bring_into(machine, "running and enabled")
     apply(service("plain"))
     machine.files |= DROPIN
@@ -306,9 +296,7 @@ def test_what_a_run_wrote_that_was_killed_is_read_by_the_next_one(
     assert machine.told() == ["daemon-reload", "restart plain.service"]
 
 
-def test_what_somebody_else_has_let_systemd_read_is_not_read_again(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_reload_by_another_program_is_recognised(machine: SimulatedSystemd, service: Make) -> None:
     bring_into(machine, "running and enabled")
     machine.files |= DROPIN
     machine.execute(Command(["systemctl", "daemon-reload"]))
@@ -316,9 +304,7 @@ def test_what_somebody_else_has_let_systemd_read_is_not_read_again(
     assert machine.told() == ["daemon-reload"]
 
 
-def test_a_systemd_that_does_not_say_when_it_has_read_its_files_reads_them(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_unknown_reload_time_causes_a_reload(machine: SimulatedSystemd, service: Make) -> None:
     """RHEL 8 has systemd 239, which lacks the property and the option."""
     bring_into(machine, "running and enabled")
     machine._show_manager = lambda: simulator.done("", 1, "unrecognized option")  # type: ignore[method-assign]
@@ -335,9 +321,7 @@ def test_noop_reads_nothing_anew_and_asks_files_instead(machine: SimulatedSystem
     assert machine.told() == []
 
 
-def test_what_is_kept_of_unit_files_may_be_damaged(
-    machine: SimulatedSystemd, service: Make, tmp_path: Path
-) -> None:
+def test_damaged_unit_record_is_tolerated(machine: SimulatedSystemd, service: Make, tmp_path: Path) -> None:
     apply(service("plain"))
     (tmp_path / "state/units.json").write_text("not json")
     apply(service("plain", new_run=True))
@@ -361,9 +345,7 @@ def test_of_two_clocks_the_earlier_answer_counts(time: str, monotonic: str, expe
     assert parse_last_read("", now=200.0, monotonic=200.0) is None
 
 
-def test_a_static_unit_that_got_an_install_section_is_enabled_in_the_same_run(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_static_unit_with_a_new_install_section_is_enabled(machine: SimulatedSystemd, service: Make) -> None:
     """systemd still reports *static* for the loaded unit, which counts as enabled."""
     bring_into(machine, "static and running")
     machine.files["static.service"] = simulator.SLEEP + simulator.INSTALL
@@ -382,9 +364,7 @@ def test_a_unit_that_does_not_exist_is_stopped_and_disabled(
         apply(service("missing", ensure="stopped", enable=True))
 
 
-def test_noop_believes_in_a_unit_file_that_the_run_would_have_written(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_noop_assumes_a_planned_unit_file(machine: SimulatedSystemd, service: Make) -> None:
     resource = service("late", noop=True, enable=True)
     assert predict(resource) == "failure: unknown unit late.service"
     resource.context.system.expect(f"{UNIT_DIRECTORIES[0]}/late.service", "file")
@@ -445,7 +425,7 @@ def test_a_state_that_does_not_pass_is_not_waited_for_for_ever(
     machine.on_start = hang
     machine.journal = ["it is slow"]
     resource = service("plain")
-    assert [str(one) for one in resource.differences(resource.look())] == [
+    assert [str(difference) for difference in resource.differences(resource.look())] == [
         "ensure activating (start) → running"
     ]
     assert machine.pauses == 120
@@ -480,7 +460,7 @@ def test_unit_that_waits_for_its_restart_fails(machine: SimulatedSystemd, servic
     assert machine.pauses <= 12
 
 
-def test_crash_loop_is_restarted_by_what_it_subscribes_to(machine: SimulatedSystemd, service: Make) -> None:
+def test_crash_loop_is_restarted_by_its_subscription(machine: SimulatedSystemd, service: Make) -> None:
     crash_loop(machine)
     assert apply(service("plain"), refresh=True) == ["ensure activating (auto-restart) → running"]
     assert machine.told() == ["start plain.service"]
@@ -576,18 +556,18 @@ def test_unit_that_a_started_unit_wants_is_enabled(machine: SimulatedSystemd, se
     machine.unit("static").wanted_by = "multi-user.target"
     assert apply(service("static", ensure="stopped", enable=True)) == []
     machine.unit("static").wanted_by = "plain.service"
-    wanted = {"ensure": "stopped", "enable": True, "new_run": True}
+    desired = {"ensure": "stopped", "enable": True, "new_run": True}
     with pytest.raises(ResourceError, match="no unit that starts at boot requires it"):
-        apply(service("static", **wanted))
+        apply(service("static", **desired))
     machine.execute(Command(["systemctl", "enable", "plain"]))
-    assert apply(service("static", **wanted)) == []
+    assert apply(service("static", **desired)) == []
 
 
 def test_unit_of_a_target_that_boot_does_not_reach_fails(machine: SimulatedSystemd, service: Make) -> None:
     machine.files["plain.service"] = simulator.SLEEP + "[Install]\nWantedBy=rescue.target\n"
     for noop in (True, False):
-        said = predict(service("plain", noop=noop, ensure="stopped", enable=True))
-        assert said == (
+        output = predict(service("plain", noop=noop, ensure="stopped", enable=True))
+        assert output == (
             "failure: plain.service is disabled and would not start at boot: its [Install] section names "
             "rescue.target, and a boot into multi-user.target does not reach that; add WantedBy= to an [Install] "
             "section, or leave enable out"
@@ -606,20 +586,20 @@ def test_unit_of_a_socket_is_enabled_with_the_socket(machine: SimulatedSystemd, 
         )
 
     machine._enable = enable  # type: ignore[method-assign]
-    wanted = {"ensure": "stopped", "enable": True}
-    assert predict(service("activated", noop=True, **wanted)) == "Would have enabled"
-    assert apply(service("activated", **wanted)) == ["enable indirect without effect → enabled"]
-    assert apply(service("activated", **wanted)) == []
+    desired = {"ensure": "stopped", "enable": True}
+    assert predict(service("activated", noop=True, **desired)) == "Would have enabled"
+    assert apply(service("activated", **desired)) == ["enable indirect without effect → enabled"]
+    assert apply(service("activated", **desired)) == []
 
 
 def test_changed_install_section_is_applied(machine: SimulatedSystemd, service: Make) -> None:
     bring_into(machine, "stopped and enabled")
-    wanted = {"ensure": "stopped", "enable": True}
-    assert apply(service("plain", **wanted)) == []
+    desired = {"ensure": "stopped", "enable": True}
+    assert apply(service("plain", **desired)) == []
     machine.files["plain.service"] += "Alias=other.service\n"
     machine.ran.clear()
-    assert predict(service("plain", noop=True, new_run=True, **wanted)) == "Would have enabled"
-    resource = service("plain", new_run=True, **wanted)
+    assert predict(service("plain", noop=True, new_run=True, **desired)) == "Would have enabled"
+    resource = service("plain", new_run=True, **desired)
     resource.change(resource.differences(actual := resource.look()), actual)
     assert machine.told() == ["daemon-reload", "reenable plain.service"]
 
@@ -650,9 +630,7 @@ def test_init_script_is_enabled_by_its_links(machine: SimulatedSystemd, service:
 # Failures
 
 
-def test_a_failure_carries_what_systemctl_and_the_journal_say(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_failure_contains_systemctl_and_journal_output(machine: SimulatedSystemd, service: Make) -> None:
     """The reference ignores exit codes and loses the output."""
     with pytest.raises(ResourceError) as failure:
         apply(service("fails"))
@@ -672,9 +650,7 @@ def test_nothing_of_the_journal_is_shown_of_a_sensitive_service(
     assert "it is broken" not in str(failure.value)
 
 
-def test_a_service_that_crashed_too_often_is_started_all_the_same(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_crashed_service_is_started_despite_its_limit(machine: SimulatedSystemd, service: Make) -> None:
     bring_into(machine, "failed")
     machine.files["fails.service"] = simulator.SLEEP + simulator.INSTALL
     apply(service("fails"))
@@ -682,9 +658,7 @@ def test_a_service_that_crashed_too_often_is_started_all_the_same(
 
 
 @pytest.mark.parametrize("state", ["running and enabled", "stopped and enabled"])
-def test_a_service_that_was_started_as_often_as_systemd_allows_is_started_all_the_same(
-    machine: SimulatedSystemd, service: Make, state: str
-) -> None:
+def test_start_limit_is_reset_before_a_start(machine: SimulatedSystemd, service: Make, state: str) -> None:
     bring_into(machine, state)
     machine.units["plain.service"].starts_left = 0
     apply(service("plain"), refresh=state.startswith("running"))
@@ -704,7 +678,7 @@ def test_a_service_that_was_started_as_often_as_systemd_allows_is_started_all_th
         ("transient", "it was made by a program and is gone with the next boot"),
     ],
 )
-def test_what_cannot_be_disabled_counts_as_enabled_and_says_why(
+def test_unit_that_cannot_be_disabled_counts_as_enabled(
     machine: SimulatedSystemd, service: Make, state: str, why: str
 ) -> None:
     """In the reference, a static unit counts as enabled too, but disabling it fails without a reason."""
@@ -737,43 +711,43 @@ MASKED = {"ensure": "stopped", "enable": "masked"}
 
 @pytest.mark.parametrize("name", ["plain", "missing"])
 @pytest.mark.parametrize("enable", [True, False])
-def test_what_puller_has_masked_it_unmasks(
-    machine: SimulatedSystemd, service: Make, name: str, enable: bool
-) -> None:
+def test_mask_of_puller_is_removed(machine: SimulatedSystemd, service: Make, name: str, enable: bool) -> None:
     if name == "plain":
         bring_into(machine, "running and enabled")
     apply(service(name, **MASKED))
     stops = ["stop plain.service"] if name == "plain" else []
     assert machine.told() == [*stops, f"mask {name}.service"]
     machine.files["missing.service"] = simulator.SLEEP + simulator.INSTALL
-    wanted: dict[str, Any] = {"ensure": "running" if enable else "stopped", "enable": enable}
-    predicted = predict(service(name, noop=True, new_run=True, **wanted))
+    desired: dict[str, Any] = {"ensure": "running" if enable else "stopped", "enable": enable}
+    predicted = predict(service(name, noop=True, new_run=True, **desired))
     last = "would have started, would have enabled" if enable else "would have disabled"
     assert predicted == f"Would have unmasked, {last}"
     machine.ran.clear()
-    apply(service(name, new_run=True, **wanted))
+    apply(service(name, new_run=True, **desired))
     assert f"unmask {name}.service" in machine.told()[:2]
     assert (machine.unit(name).active == "active") is enable
-    assert apply(service(name, new_run=True, **wanted)) == []
+    assert apply(service(name, new_run=True, **desired)) == []
     assert apply(service(name, new_run=True, **MASKED))
 
 
-def test_what_somebody_else_has_masked_stays_masked(machine: SimulatedSystemd, service: Make) -> None:
+def test_foreign_mask_stays(machine: SimulatedSystemd, service: Make) -> None:
     """Also if Puller has found the unit masked as declared, or has masked it before."""
     bring_into(machine, "masked")
     assert apply(service("plain", **MASKED)) == []
     for _ in range(2):
         for wanted in ({"enable": True}, {"ensure": "stopped", "enable": False}):
             for noop in (False, True):
-                said = predict(service("plain", noop=noop, new_run=True, **wanted))
-                assert said == "failure: plain.service is masked; to allow it: systemctl unmask plain.service"
+                output = predict(service("plain", noop=noop, new_run=True, **wanted))
+                assert (
+                    output == "failure: plain.service is masked; to allow it: systemctl unmask plain.service"
+                )
         machine.execute(Command(["systemctl", "unmask", "plain"]))
         apply(service("plain", **MASKED))
         machine.execute(Command(["systemctl", "unmask", "plain"]))
         machine.execute(Command(["systemctl", "mask", "plain"]))
 
 
-def test_a_mask_until_the_next_boot_is_none_that_stays(machine: SimulatedSystemd, service: Make) -> None:
+def test_runtime_mask_is_not_permanent(machine: SimulatedSystemd, service: Make) -> None:
     bring_into(machine, "masked until the next boot")
     assert apply(service("plain", **MASKED)) == ["enable masked-runtime → masked"]
 
@@ -784,25 +758,25 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("verb", ["stop", "mask", "unmask"])
 @pytest.mark.parametrize("before", [True, False])
-def test_a_run_after_one_that_was_killed_converges_and_knows_its_masks(
+def test_run_after_a_kill_converges_and_knows_its_masks(
     machine: SimulatedSystemd, service: Make, verb: str, before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bring_into(machine, "running and enabled")
     act = machine._act
 
-    def killed(asked: str, unit: SimulatedUnit, where: str) -> Completed:
-        if asked != verb:
-            return act(asked, unit, where)
+    def killed(requested: str, unit: SimulatedUnit, where: str) -> Completed:
+        if requested != verb:
+            return act(requested, unit, where)
         if not before:
-            act(asked, unit, where)
+            act(requested, unit, where)
         raise Killed
 
     if verb == "unmask":
         apply(service("plain", **MASKED))
-    wanted = MASKED if verb != "unmask" else {"enable": True}
+    expected = MASKED if verb != "unmask" else {"enable": True}
     monkeypatch.setattr(machine, "_act", killed)
     with pytest.raises(Killed):
-        apply(service("plain", **wanted))
+        apply(service("plain", **expected))
     monkeypatch.undo()
     apply(service("plain", new_run=True, **MASKED))
     assert machine.unit("plain").masked
@@ -811,7 +785,7 @@ def test_a_run_after_one_that_was_killed_converges_and_knows_its_masks(
 
 
 @pytest.mark.parametrize("damage", ["not json", '{"plain.service": 5}', '["plain.service"]'])
-def test_a_damaged_record_of_masks_is_set_aside_and_says_that_nothing_is_ours(
+def test_damaged_mask_record_is_set_aside(
     machine: SimulatedSystemd, service: Make, tmp_path: Path, damage: str
 ) -> None:
     apply(service("plain", **MASKED))
@@ -833,9 +807,7 @@ def test_of_a_mask_that_failed_nothing_is_remembered(machine: SimulatedSystemd, 
         apply(service("plain", enable=True))
 
 
-def test_a_unit_whose_file_was_removed_while_it_runs_can_be_stopped(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_running_unit_without_a_file_can_be_stopped(machine: SimulatedSystemd, service: Make) -> None:
     bring_into(machine, "running and disabled")
     del machine.files["plain.service"]
     machine.units["plain.service"].file = None
@@ -849,8 +821,8 @@ def test_a_unit_whose_file_was_removed_while_it_runs_can_be_stopped(
 def test_options_end_before_a_name(machine: SimulatedSystemd, service: Make) -> None:
     apply(service("plain", enable=True))
     apply(service("plain", ensure="stopped", enable=False))
-    named = [one for one in machine.ran if not {"daemon-reload", "--timestamp=us+utc"} & set(one)]
-    assert all("--" in one[-3:-1] for one in named if one[0] == "systemctl")
+    named = [item for item in machine.ran if not {"daemon-reload", "--timestamp=us+utc"} & set(item)]
+    assert all("--" in item[-3:-1] for item in named if item[0] == "systemctl")
 
 
 # Reloads
@@ -890,7 +862,7 @@ RELOAD = {"reload": ["file#/etc/app.conf"]}
          "Would have stopped, would have masked"),
     ],
 )  # fmt: skip
-def test_what_a_reload_comes_to(
+def test_reload_has_the_expected_result(
     machine: SimulatedSystemd,
     service: Make,
     steps: list[str],
@@ -911,7 +883,7 @@ def test_what_a_reload_comes_to(
 
 @pytest.mark.parametrize("steps", [[], ["start"]])
 @pytest.mark.parametrize("noop", [True, False])
-def test_a_unit_that_cannot_reload_is_a_failure_before_it_would_have_to(
+def test_unit_without_reload_fails_in_advance(
     machine: SimulatedSystemd, service: Make, steps: list[str], noop: bool
 ) -> None:
     for step in steps:
@@ -922,16 +894,12 @@ def test_a_unit_that_cannot_reload_is_a_failure_before_it_would_have_to(
     assert service("plain", noop=noop, ensure="stopped", **RELOAD).look()
 
 
-def test_a_unit_that_does_not_exist_yet_may_be_one_that_can_reload(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_future_unit_may_support_reload(machine: SimulatedSystemd, service: Make) -> None:
     dry = service("late", noop=True, uncertain=True, **RELOAD)
     assert predict_reload(dry) == "Would have started"
 
 
-def test_what_was_written_just_now_decides_whether_a_unit_can_reload(
-    machine: SimulatedSystemd, service: Make
-) -> None:
+def test_new_unit_file_decides_on_reload_support(machine: SimulatedSystemd, service: Make) -> None:
     machine.execute(Command(["systemctl", "start", "plain"]))
     service("plain").look()
     machine.files["plain.service.d/reload.conf"] = "[Service]\nExecReload=/bin/true\n"
@@ -1022,8 +990,8 @@ def test_a_service_of_a_user_is_asked_for_and_told_by_that_user(
 def test_the_journal_of_a_users_service_is_that_of_the_user(machine: SimulatedSystemd, of_root: Make) -> None:
     with pytest.raises(ResourceError, match="Its journal:\nit is broken"):
         apply(of_root("fails"))
-    asked = next(one for one in machine.ran if "--quiet" in one)
-    assert asked[-2:] == ["--user-unit=fails.service", f"_UID={os.geteuid()}"]
+    requested = next(item for item in machine.ran if "--quiet" in item)
+    assert requested[-2:] == ["--user-unit=fails.service", f"_UID={os.geteuid()}"]
 
 
 def test_a_user_without_a_manager_is_told_how_to_get_one(of_root: Make, tmp_path: Path) -> None:
@@ -1052,7 +1020,7 @@ def test_a_manager_that_is_about_to_start_is_waited_for(of_root: Make, tmp_path:
         manager.require(system, lambda seconds: None)
 
 
-def test_a_user_that_there_is_not_is_a_failure_unless_the_run_makes_it(service: Make) -> None:
+def test_unknown_user_is_a_failure_unless_created_in_the_run(service: Make) -> None:
     user = {"scope": "user", "user": "nobody-here"}
     for noop in (False, True):
         with pytest.raises(ResourceError, match="user is 'nobody-here', an unknown user"):
@@ -1080,9 +1048,9 @@ def run_both(
 ) -> Callable[..., State]:
     """Return a function that runs with these texts of two files, and returns the state of the service."""
 
-    def apply_all(unit: str, conf: str, more: str = "", *, noop: bool = False) -> State:
+    def apply_all(unit: str, conf: str, additional: str = "", *, noop: bool = False) -> State:
         ids = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
-        text = BOTH.replace("DIR", str(tmp_path)).replace("IDS", ids).replace("MORE", more)
+        text = BOTH.replace("DIR", str(tmp_path)).replace("IDS", ids).replace("MORE", additional)
         manifest = load(text.replace("UNIT", unit).replace("CONF", conf))
         pending = PendingRefreshes(tmp_path / "owed.json", "web", noop=noop)
         system = simulator.LookingOnly(machine) if noop else machine
@@ -1092,9 +1060,7 @@ def run_both(
     return apply_all
 
 
-def test_a_change_restarts_or_reloads_as_its_service_says_and_a_restart_is_enough_for_both(
-    machine: SimulatedSystemd, run_both: Callable[..., State]
-) -> None:
+def test_restart_covers_a_pending_reload(machine: SimulatedSystemd, run_both: Callable[..., State]) -> None:
     assert run_both("a", "a") is State.CHANGED
     assert machine.told() == ["start reloads.service"], "what was started is not reloaded"
     assert run_both("a", "b", noop=True) is State.WOULD_CHANGE
@@ -1122,7 +1088,7 @@ class Ended(BaseException):
     ],
 )
 @pytest.mark.parametrize("how", ["fails", "is killed"])
-def test_which_refresh_is_pending_survives_a_run_that_was_cut_short(
+def test_kind_of_pending_refresh_survives_a_kill(
     machine: SimulatedSystemd,
     run_both: Callable[..., State],
     monkeypatch: pytest.MonkeyPatch,
@@ -1153,7 +1119,7 @@ def test_which_refresh_is_pending_survives_a_run_that_was_cut_short(
     assert run_both(*then) is State.STABLE
 
 
-def test_a_pending_restart_stays_one_when_the_service_only_reloads_for_it_by_now(
+def test_pending_restart_stays_when_the_service_now_reloads(
     machine: SimulatedSystemd, run_both: Callable[..., State], tmp_path: Path
 ) -> None:
     run_both("a", "a")
@@ -1192,7 +1158,7 @@ def run(load: Callable[..., Manifest], machine: SimulatedSystemd, tmp_path: Path
     return apply_all
 
 
-def test_a_service_restarts_once_however_many_of_its_subscriptions_changed(
+def test_service_restarts_once_for_many_changes(
     machine: SimulatedSystemd, run: Callable[[str], State]
 ) -> None:
     bring_into(machine, "running and enabled")
@@ -1203,7 +1169,7 @@ def test_a_service_restarts_once_however_many_of_its_subscriptions_changed(
     assert machine.told() == []
 
 
-def test_a_service_that_does_not_run_is_started_and_not_restarted(
+def test_stopped_service_is_started_and_not_restarted(
     machine: SimulatedSystemd, run: Callable[[str], State]
 ) -> None:
     assert run("new") is State.CHANGED
@@ -1269,6 +1235,6 @@ def test_names(make: Make, name: str) -> None:
     assert make(Service, {"name": name}).properties.name == name
 
 
-def test_it_should_run_unless_told_otherwise_and_its_start_at_boot_is_left_alone(make: Make) -> None:
+def test_running_is_the_default_and_boot_start_is_unmanaged(make: Make) -> None:
     properties = make(Service, {"name": "app"}).properties
     assert (properties.ensure, properties.enable) == ("running", None)

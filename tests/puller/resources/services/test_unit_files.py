@@ -76,11 +76,11 @@ def test_every_change_is_seen_and_read_once(units: Path, where: str, how: str) -
     read = max(changed for _, changed in known.values()) / 1e9 - 1e-6
     CHANGES[how](units / where)
     second = files(units / "units.json")
-    found = second.look()
-    assert not second.is_read(found, lambda: read)
-    assert not second.is_read(found, lambda: None), "a systemd that does not tell"
-    second.remember(found)
-    assert files(units / "units.json").is_read(found, unasked)
+    result = second.look()
+    assert not second.is_read(result, lambda: read)
+    assert not second.is_read(result, lambda: None), "a systemd that does not tell"
+    second.remember(result)
+    assert files(units / "units.json").is_read(result, unasked)
 
 
 def test_a_directory_that_went_as_a_whole_is_missed(units: Path) -> None:
@@ -90,10 +90,10 @@ def test_a_directory_that_went_as_a_whole_is_missed(units: Path) -> None:
     assert not known.is_read(known.look(), time.time)
 
 
-def test_what_cannot_be_kept_is_asked_again(units: Path) -> None:
+def test_unstored_answers_are_queried_again(units: Path) -> None:
     (units / "state").touch()
     known = files(units / "state/units.json")
-    found = known.look()
-    known.remember(found)
-    assert known.is_read(found, unasked)
-    assert files(units / "state/units.json").is_read(found, time.time)
+    result = known.look()
+    known.remember(result)
+    assert known.is_read(result, unasked)
+    assert files(units / "state/units.json").is_read(result, time.time)

@@ -36,10 +36,10 @@ def story(
     for path in sorted((host.machine).rglob("*")):
         assert path.exists()
     os.rename(host.machine, f"{host.machine}.made")
-    found = Story(host, publisher)
+    story = Story(host, publisher)
     os.rename(f"{host.machine}.made/proc", host.machine / "proc")
     os.rmdir(f"{host.machine}.made")
     if getattr(request.node, "callspec", None) and request.node.callspec.params.get("kind") in TOOLS:
-        found.tools = Tools(tmp_path / "tools", monkeypatch)
+        story.tools = Tools(tmp_path / "tools", monkeypatch)
         host.configure(undo_packages=True)
-    return found
+    return story

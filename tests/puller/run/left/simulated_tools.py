@@ -72,10 +72,10 @@ class Tools:
 
         def listed(system: LocalSystem, path: str) -> list[tuple[str, os.stat_result]]:
             is_simulated = path == "/var/lib/apt/lists"
-            found: list[tuple[str, os.stat_result]] = (
+            status: list[tuple[str, os.stat_result]] = (
                 self.debian.children(path) if is_simulated else children(system, path)
             )
-            return found
+            return status
 
         def content(system: LocalSystem, path: str, looked_at: os.stat_result | None = None) -> bytes:
             is_simulated = path == "/var/lib/apt/extended_states"

@@ -31,17 +31,17 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def machine(tmp_path: Path, homes: Path, monkeypatch: pytest.MonkeyPatch) -> Accounts:
     """Return simulated accounts, which the commands of ``LocalSystem`` change."""
     monkeypatch.setattr(account_databases, "DIRECTORY", str(tmp_path / "etc"))
-    found: Accounts = simulator.Accounts(tmp_path / "etc")
-    monkeypatch.setattr(LocalSystem, "execute", lambda system, command: found.execute(command))
-    monkeypatch.setattr(LocalSystem, "user_id", lambda system, name: found.user_id(name))
-    monkeypatch.setattr(LocalSystem, "group_id", lambda system, name: found.group_id(name))
-    return found
+    accounts: Accounts = simulator.Accounts(tmp_path / "etc")
+    monkeypatch.setattr(LocalSystem, "execute", lambda system, command: accounts.execute(command))
+    monkeypatch.setattr(LocalSystem, "user_id", lambda system, name: accounts.user_id(name))
+    monkeypatch.setattr(LocalSystem, "group_id", lambda system, name: accounts.group_id(name))
+    return accounts
 
 
 BOTH = "  - user: [{app: {group: web, shell: /bin/sh}}]\n  - group: [{web: {gid: 5001}}]\n"
 
 
-def test_a_version_and_the_one_before_it_again(machine: Accounts, host: Host, publisher: Publisher) -> None:
+def test_versions_forth_and_back(machine: Accounts, host: Host, publisher: Publisher) -> None:
     for version, shell in (("1.0.0", "/bin/sh"), ("2.0.0", "/bin/bash"), ("3.0.0", "/bin/sh")):
         publisher.publish(version, story(0, BOTH.replace("/bin/sh", shell)))
         assert host.run().status == 0
@@ -52,7 +52,7 @@ def test_a_version_and_the_one_before_it_again(machine: Accounts, host: Host, pu
         assert machine.ran == []
 
 
-def test_who_leaves_a_bundle_goes_where_puller_made_them_before_their_group_and_without_the_home(
+def test_leftover_users_go_before_their_group_without_the_home(
     machine: Accounts, host: Host, publisher: Publisher, homes: Path
 ) -> None:
     machine.bring("useradd -M -d /x -- found")
@@ -66,7 +66,7 @@ def test_who_leaves_a_bundle_goes_where_puller_made_them_before_their_group_and_
     assert (homes / "app").is_dir()
 
 
-def test_whose_processes_run_goes_with_their_group_after_what_ends_these(
+def test_running_user_goes_after_its_processes_end(
     machine: Accounts, host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service keeps running as the old user until its file changes. Remove the user and its group after that."""
@@ -89,7 +89,7 @@ def test_whose_processes_run_goes_with_their_group_after_what_ends_these(
     assert machine.ran[-2:] == [["userdel", "--", "app"], ["groupdel", "--", "web"]]
 
 
-def test_a_bundle_that_is_given_up_takes_its_users_along_and_tells_whom_it_has_changed(
+def test_abandoned_bundle_removes_its_users(
     machine: Accounts, host: Host, publisher: Publisher, homes: Path
 ) -> None:
     machine.bring("useradd -M -d /x -s /bin/sh -- theirs", "useradd -M -d /x -s /bin/sh -- ours")

@@ -30,15 +30,15 @@ def publish(publisher: Publisher, web: WebServer, version: str, manifest: str) -
     (web.root / "archives/app.tar.gz").write_bytes(DATA)
 
 
-def test_it_goes_with_what_nobody_has_changed(host: Host, publisher: Publisher, web: WebServer) -> None:
+def test_leftover_archive_goes_with_unchanged_files(host: Host, publisher: Publisher, web: WebServer) -> None:
     publish(publisher, web, "1.0.0", "removed: absent\n" + story(0, ARCHIVE))
     assert host.run().status == 0
     apps = host.machine / "opt/apps"
     assert (apps / "app/bin/run").read_text() == "run\n"
     (apps / "app/share/doc").write_text("changed by hand\n")
     publisher.publish("2.0.0", "removed: absent\n" + story(0))
-    said = host.run("--noop").output
-    assert "Would have removed" in said
+    output = host.run("--noop").output
+    assert "Would have removed" in output
     assert (apps / "app/bin/run").exists()
     assert host.run().status == 0
     assert not (host.machine / "app.tar.gz").exists()
@@ -94,8 +94,8 @@ def test_a_leftover_leaves_the_paths_of_all_types(host: Host, publisher: Publish
     publisher.publish("2.0.0", "removed: absent\n" + story(0, CREATES.format("bin/run")))
     for _ in range(2):
         assert host.run().status == 0
-        found = sorted(path.name for path in (host.machine / "opt/apps").rglob("*"))
-        assert found == ["app", "bin", "run"]
+        result = sorted(path.name for path in (host.machine / "opt/apps").rglob("*"))
+        assert result == ["app", "bin", "run"]
 
 
 def test_a_newer_archive_leaves_the_paths_of_all_types(

@@ -13,10 +13,10 @@ from tests.support.stories import Host, Publisher
 
 @pytest.fixture
 def remote(tmp_path: Path) -> Remote:
-    found = Remote(tmp_path / "remote")
-    found.commit("one", tag="v1")
-    found.commit("two", tag="v2")
-    return found
+    remote = Remote(tmp_path / "remote")
+    remote.commit("one", tag="v1")
+    remote.commit("two", tag="v2")
+    return remote
 
 
 def checkout(remote: Remote, name: str = "app", **properties: Any) -> str:
@@ -29,7 +29,7 @@ def text(host: Host, name: str = "app") -> str:
     return (host.machine / name / "file").read_text()
 
 
-def test_a_version_and_the_one_before_it_again(host: Host, publisher: Publisher, remote: Remote) -> None:
+def test_versions_forth_and_back(host: Host, publisher: Publisher, remote: Remote) -> None:
     for version, revision, wanted in (("1.0.0", "v1", "one"), ("2.0.0", "v2", "two"), ("3.0.0", "v1", "one")):
         publisher.publish(version, story(0, checkout(remote, revision=revision)))
         assert host.run().status == 0
@@ -94,8 +94,8 @@ def test_credentials_are_shown_nowhere(host: Host, publisher: Publisher) -> None
     assert "s3cret" not in outcome.output
     for command in (("explain", f"checkout#{host.machine}/app"), ("status",), ("run", "--noop", "-v")):
         assert "s3cret" not in host.puller(*command).output
-    kept = (path for path in host.state.rglob("*") if path.is_file() and "bundles" not in path.parts)
-    assert not [path for path in kept if b"s3cret" in path.read_bytes()]
+    remaining = (path for path in host.state.rglob("*") if path.is_file() and "bundles" not in path.parts)
+    assert not [path for path in remaining if b"s3cret" in path.read_bytes()]
     assert not os.path.lexists(host.machine / "app")
 
 
@@ -136,13 +136,13 @@ def test_a_purge_leaves_a_leftover_checkout_with_work(
     (host.machine / "srv/changed/file").write_text("by hand")
     (host.machine / "srv/other").write_text("of nobody")
     publisher.publish("2.0.0", removed + story(0, purge("srv", kind)), files={"templates/x": b"x"})
-    kept = f"{host.machine}/srv/changed is left behind, and it has local changes in file, so it stays"
+    remaining = f"{host.machine}/srv/changed is left behind, and it has local changes in file, so it stays"
     outcome = host.run("--noop", "-v")
-    assert kept in outcome.output
+    assert remaining in outcome.output
     for number in range(3):
         outcome = host.run("-v")
         assert outcome.status == 0, outcome.output
-        assert kept in outcome.output
+        assert remaining in outcome.output
         assert {path.name for path in (host.machine / "srv").iterdir()} - {"x"} == {"changed"}
         assert text(host, "srv/changed") == "by hand"
         if number:
@@ -177,9 +177,7 @@ def test_a_purge_in_a_checkout_with_work_is_refused(
 
 
 @pytest.mark.root
-def test_a_leftover_checkout_of_which_nobody_can_tell_stays(
-    host: Host, publisher: Publisher, remote: Remote
-) -> None:
+def test_leftover_checkout_of_unknown_state_stays(host: Host, publisher: Publisher, remote: Remote) -> None:
     (host.machine / "srv").mkdir(parents=True)
     publisher.publish("1.0.0", story(0, checkout(remote, "srv/app", revision="v1")))
     assert host.run().status == 0

@@ -16,11 +16,11 @@ FOREIGN = "@daily root true\n"
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a directory that replaces ``/etc/cron.d``."""
-    found = tmp_path / "cron.d"
-    found.mkdir()
-    monkeypatch.setattr(cron, "DIRECTORY", str(found))
+    path = tmp_path / "cron.d"
+    path.mkdir()
+    monkeypatch.setattr(cron, "DIRECTORY", str(path))
     monkeypatch.setattr(cron, "ATTRIBUTES", Attributes(os.geteuid(), os.getegid(), 0o644))
-    return found
+    return path
 
 
 def job(name: str, schedule: str = "@hourly") -> str:
@@ -28,9 +28,7 @@ def job(name: str, schedule: str = "@hourly") -> str:
     return f"  - cron: [{{{name}: {{schedule: '{schedule}', command: 'true'}}}}]\n"
 
 
-def test_a_job_that_leaves_its_bundle_is_taken_away_where_puller_made_it(
-    host: Host, publisher: Publisher, directory: Path
-) -> None:
+def test_leftover_job_is_removed_if_puller_made_it(host: Host, publisher: Publisher, directory: Path) -> None:
     (directory / "found").write_text(FOREIGN)
     publisher.publish("1.0.0", "removed: absent\n" + story(0, job("found") + job("made")))
     assert host.run().status == 0

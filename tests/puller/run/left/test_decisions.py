@@ -75,8 +75,8 @@ def test_a_merge_keeps_lines_of_others(before: list[bytes], changed: list[bytes]
     ],
 )
 def test_texts_are_merged(before: str, changed: str, now: str, merged: str | None) -> None:
-    found = merged_text(before.encode(), changed.encode(), now.encode())
-    assert found == (None if merged is None else merged.encode())
+    result = merged_text(before.encode(), changed.encode(), now.encode())
+    assert result == (None if merged is None else merged.encode())
 
 
 def test_binary_contents_are_not_merged() -> None:

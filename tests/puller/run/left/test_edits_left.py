@@ -40,25 +40,25 @@ def story(
 @pytest.fixture
 def path(host: Host) -> Path:
     host.machine.mkdir(parents=True)
-    found = host.machine / "app.conf"
-    found.write_text(BEFORE)
-    return found
+    path = host.machine / "app.conf"
+    path.write_text(BEFORE)
+    return path
 
 
 def left(host: Host) -> dict[str, bool]:
-    found = host.status()["bundles"][0].get("left_behind", [])
-    return {one["reference"]: one["made"] for one in found}
+    result = host.status()["bundles"][0].get("left_behind", [])
+    return {item["reference"]: item["made"] for item in result}
 
 
-def test_what_was_put_in_is_taken_out_and_the_next_run_changes_nothing(
+def test_leftover_edit_is_removed_and_the_next_run_is_stable(
     host: Host, publisher: Publisher, path: Path
 ) -> None:
     publisher.publish("1.0.0", story(THREE))
     assert host.run().status == 0
     assert path.read_text() == AFTER
     publisher.publish("2.0.0", story({}))
-    said = host.run("--noop").output
-    assert said.count(f"Would have changed {path}") == 3
+    output = host.run("--noop").output
+    assert output.count(f"Would have changed {path}") == 3
     assert path.read_text() == AFTER
     assert host.run().status == 0
     assert path.read_text() == BEFORE
@@ -81,9 +81,7 @@ def test_without_the_word_it_stays_and_is_listed(host: Host, publisher: Publishe
     assert left(host) == dict.fromkeys(THREE, True)
 
 
-def test_what_was_there_in_another_shape_is_not_taken_out(
-    host: Host, publisher: Publisher, path: Path
-) -> None:
+def test_equivalent_existing_text_is_not_removed(host: Host, publisher: Publisher, path: Path) -> None:
     edits = {
         "line#l": {"line": "old=2", "match": "^old="},
         "line#there": {"line": "; end"},
@@ -97,9 +95,7 @@ def test_what_was_there_in_another_shape_is_not_taken_out(
     assert left(host) == dict.fromkeys(edits, False)
 
 
-def test_a_line_that_has_become_another_one_since_is_taken_out_as_it_is(
-    host: Host, publisher: Publisher, path: Path
-) -> None:
+def test_modified_leftover_line_is_removed(host: Host, publisher: Publisher, path: Path) -> None:
     for version, text in (("1.0.0", "new=1"), ("2.0.0", "new=2"), ("3.0.0", "new=3")):
         publisher.publish(version, story({"line#l": {"line": text, "match": "^new="}}))
         assert host.run().status == 0
@@ -109,7 +105,7 @@ def test_a_line_that_has_become_another_one_since_is_taken_out_as_it_is(
     assert path.read_text() == BEFORE
 
 
-def test_what_another_name_wants_now_stays(host: Host, publisher: Publisher, path: Path) -> None:
+def test_edit_wanted_under_another_name_stays(host: Host, publisher: Publisher, path: Path) -> None:
     publisher.publish("1.0.0", story(THREE))
     host.run()
     publisher.publish("2.0.0", story({"line#renamed": THREE["line#l"]}))
@@ -138,17 +134,15 @@ def test_a_version_that_is_given_up_has_edited_nothing(host: Host, publisher: Pu
     assert path.read_text() == BEFORE
 
 
-def test_another_version_edits_what_the_one_before_has_edited_and_back(
-    host: Host, publisher: Publisher, path: Path
-) -> None:
-    one = {**THREE, "block#b": {**THREE["block#b"], "content": "z\n"}}
-    publisher.publish("1.0.0", story(one))
+def test_versions_edit_each_others_text_forth_and_back(host: Host, publisher: Publisher, path: Path) -> None:
+    item = {**THREE, "block#b": {**THREE["block#b"], "content": "z\n"}}
+    publisher.publish("1.0.0", story(item))
     host.run()
     first = path.read_text()
     publisher.publish("2.0.0", story(THREE))
     host.run()
     assert path.read_text() != first
-    publisher.publish("3.0.0", story(one))
+    publisher.publish("3.0.0", story(item))
     host.run()
     assert path.read_text() == first
 
@@ -158,7 +152,7 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("is_written", [False, True])
-def test_a_kill_at_the_write_takes_nothing_from_what_is_known(
+def test_kill_at_the_write_keeps_the_records(
     host: Host, publisher: Publisher, path: Path, is_written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publisher.publish("1.0.0", story(THREE))
@@ -194,7 +188,7 @@ def test_a_secret_line_is_in_no_receipt(host: Host, publisher: Publisher, path: 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff", b'{"path": 1}'])
 @pytest.mark.representatives(1)
-def test_with_a_damaged_receipt_what_was_put_in_stays_and_edits_go_on(
+def test_damaged_receipt_keeps_edits_and_new_edits_work(
     host: Host, publisher: Publisher, path: Path, damage: bytes
 ) -> None:
     publisher.publish("1.0.0", story(THREE))

@@ -26,7 +26,7 @@ def files(root: Path) -> dict[str, str]:
     return {path.name: path.read_text().partition("\n")[2] for path in root.rglob("*.conf")}
 
 
-def test_a_version_and_the_one_before_it_again(host: Host, publisher: Publisher, root: Path) -> None:
+def test_versions_forth_and_back(host: Host, publisher: Publisher, root: Path) -> None:
     kept_out, loaded = "foo: {ensure: blacklisted}", "foo: {options: [a=1]}"
     for version, text in (("1.0.0", kept_out), ("2.0.0", loaded), ("3.0.0", kept_out)):
         publisher.publish(version, story(0, module(text)))

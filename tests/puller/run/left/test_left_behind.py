@@ -30,14 +30,14 @@ def files(removed: str, *parts: str) -> str:
 
 def left(host: Host) -> dict[str, bool]:
     """Return the leftovers in ``puller status`` by short reference, and whether Puller created them."""
-    found = host.status()["bundles"][0].get("left_behind", [])
-    return {one["reference"].replace(f"{host.machine}/", ""): one["made"] for one in found}
+    result = host.status()["bundles"][0].get("left_behind", [])
+    return {item["reference"].replace(f"{host.machine}/", ""): item["made"] for item in result}
 
 
 def stays(host: Host) -> dict[str, str]:
     """Return why leftovers stay, by short reference."""
-    found = host.status()["bundles"][0].get("left_behind", [])
-    return {one["reference"].replace(f"{host.machine}/", ""): one["stays"] for one in found}
+    result = host.status()["bundles"][0].get("left_behind", [])
+    return {item["reference"].replace(f"{host.machine}/", ""): item["stays"] for item in result}
 
 
 def has(host: Host, name: str) -> bool:
@@ -61,17 +61,17 @@ def extended(host: Host, publisher: Publisher) -> Any:
     return build
 
 
-def test_what_leaves_a_bundle_stays_and_is_listed(extended: Any) -> None:
+def test_leftover_stays_and_is_listed(extended: Any) -> None:
     host = extended("keep")
     assert host.run().status == 0
     assert has(host, "conf.d/extra")
     assert left(host) == {"file#conf.d/extra": True, "file#conf.d": True}
-    said = host.puller("status").output
-    assert f"file#{host.machine}/conf.d/extra is left behind since " in said
-    assert "made by Puller" in said
+    output = host.puller("status").output
+    assert f"file#{host.machine}/conf.d/extra is left behind since " in output
+    assert "made by Puller" in output
 
 
-def test_with_removed_absent_it_is_taken_away_and_the_next_run_changes_nothing(extended: Any) -> None:
+def test_removed_absent_removes_leftovers_once(extended: Any) -> None:
     host = extended("absent")
     outcome = host.run()
     assert outcome.status == 0
@@ -87,14 +87,14 @@ def test_with_removed_absent_it_is_taken_away_and_the_next_run_changes_nothing(e
 def test_a_dry_run_tells_and_takes_nothing_away(extended: Any) -> None:
     host = extended("absent")
     state = (host.state / "managed.json").read_bytes()
-    said = host.run("--noop").output
-    assert "Would have removed the file" in said
-    assert "Would have removed the directory" in said
+    output = host.run("--noop").output
+    assert "Would have removed the file" in output
+    assert "Would have removed the directory" in output
     assert has(host, "conf.d/extra")
     assert (host.state / "managed.json").read_bytes() == state
 
 
-def test_what_was_there_before_is_never_taken_away(host: Host, publisher: Publisher) -> None:
+def test_existing_object_is_never_removed(host: Host, publisher: Publisher) -> None:
     (host.machine / "conf.d").mkdir(parents=True)
     (host.machine / "conf.d/extra").write_text("by hand\n")
     publisher.publish("1.0.0", files("absent", EXTRA))
@@ -106,7 +106,7 @@ def test_what_was_there_before_is_never_taken_away(host: Host, publisher: Publis
     assert "there before Puller" in host.puller("status").output
 
 
-def test_a_directory_that_others_have_put_something_into_stays_until_that_is_gone(extended: Any) -> None:
+def test_directory_with_foreign_files_stays_until_empty(extended: Any) -> None:
     host = extended("absent")
     (host.machine / "conf.d/theirs").touch()
     assert host.run().status == 0
@@ -152,15 +152,15 @@ def test_a_kept_leftover_has_no_reason(extended: Any) -> None:
 
 
 def test_a_resource_says_otherwise_than_its_manifest(host: Host, publisher: Publisher) -> None:
-    kept = EXTRA.replace("{content:", "{removed: keep, content:")
-    publisher.publish("1.0.0", files("absent", kept))
+    remaining = EXTRA.replace("{content:", "{removed: keep, content:")
+    publisher.publish("1.0.0", files("absent", remaining))
     assert host.run().status == 0
     publisher.publish("2.0.0", files("absent"))
     assert host.run().status == 0
     assert left(host) == {"file#conf.d/extra": True, "file#conf.d": True}
 
 
-def test_what_comes_back_is_made_by_puller_still(host: Host, publisher: Publisher) -> None:
+def test_returning_resource_still_counts_as_made(host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0", files("keep", EXTRA))
     assert host.run().status == 0
     publisher.publish("2.0.0", files("keep"))
@@ -194,15 +194,13 @@ def test_a_run_that_is_killed_after_a_file_is_made_has_made_it(
     assert not has(host, "conf.d")
 
 
-def test_a_child_that_cannot_be_expanded_takes_nothing_of_its_resources_away(
-    host: Host, publisher: Publisher
-) -> None:
+def test_unexpandable_child_removes_nothing(host: Host, publisher: Publisher) -> None:
     child = "  - apply: [{child.yaml: {data: {text: '{{ facts.text }}'}}}]\n"
-    given = {"child.yaml": files("absent", EXTRA).replace("removed: absent\n", "").encode()}
+    provided = {"child.yaml": files("absent", EXTRA).replace("removed: absent\n", "").encode()}
     facts = host.state.parent / "facts.d" / "more.json"
     facts.write_text('{"text": "a"}')
     top = f"removed: absent\nresources:\n{child}"
-    publisher.publish("1.0.0", top, files=given)
+    publisher.publish("1.0.0", top, files=provided)
     assert host.run().status == 0
     assert has(host, "conf.d/extra")
     facts.write_text("{}")
@@ -215,7 +213,7 @@ def test_a_child_that_cannot_be_expanded_takes_nothing_of_its_resources_away(
     assert not has(host, "conf.d")
 
 
-def test_what_subscribed_to_it_is_refreshed(host: Host, publisher: Publisher) -> None:
+def test_subscriber_of_a_leftover_is_refreshed(host: Host, publisher: Publisher) -> None:
     reload = """\
   - exec:
       - reload:
@@ -235,9 +233,7 @@ def test_what_subscribed_to_it_is_refreshed(host: Host, publisher: Publisher) ->
     assert (host.machine / "reloads").read_text() == "1.0.0\n2.0.0\n"
 
 
-def test_what_another_bundle_declares_is_not_taken_away_and_moves_to_it(
-    host: Host, publisher: Publisher
-) -> None:
+def test_resource_declared_by_another_bundle_moves_to_it(host: Host, publisher: Publisher) -> None:
     host.configure(bundles=[{"name": "web"}, {"name": "base"}])
     publisher.publish("1.0.0", files("absent", EXTRA))
     base = files("absent").replace("/motd", "/base")
@@ -254,9 +250,7 @@ def test_what_another_bundle_declares_is_not_taken_away_and_moves_to_it(
     assert not has(host, "conf.d")
 
 
-def test_a_scaffold_that_leaves_takes_the_files_along_that_it_has_made(
-    host: Host, publisher: Publisher
-) -> None:
+def test_leftover_scaffold_removes_its_files(host: Host, publisher: Publisher) -> None:
     scaffold = '  - scaffold: [{"{{ facts.machine }}/pages": {source: pages}}]\n'
     pages = {"pages/a": b"a\n", "pages/sub/b": b"b\n", "pages/c": b"c\n"}
     (host.machine / "pages").mkdir(parents=True)
@@ -272,7 +266,7 @@ def test_a_scaffold_that_leaves_takes_the_files_along_that_it_has_made(
     assert sorted(path.name for path in (host.machine / "pages").iterdir()) == ["c", "theirs"]
 
 
-def test_a_bundle_that_leaves_the_configuration_takes_nothing_away(host: Host, publisher: Publisher) -> None:
+def test_unconfigured_bundle_removes_nothing(host: Host, publisher: Publisher) -> None:
     host.configure(bundles=[{"name": "web"}, {"name": "base"}])
     publisher.publish("1.0.0", files("absent", EXTRA), name="base")
     publisher.publish("1.0.0", files("absent"))
@@ -282,7 +276,7 @@ def test_a_bundle_that_leaves_the_configuration_takes_nothing_away(host: Host, p
         assert host.run().status == 0
         assert has(host, "conf.d/extra")
     (remains,) = host.status()["left"]
-    names = {one["reference"].replace(f"{host.machine}/", "") for one in remains["left_behind"]}
+    names = {remain["reference"].replace(f"{host.machine}/", "") for remain in remains["left_behind"]}
     assert {"file#conf.d", "file#conf.d/extra"} <= names
     host.configure(bundles=[{"name": "web"}, {"name": "base"}])
     publisher.publish("1.1.0", files("absent").replace("VERSION", "1.0.0"), name="base")
@@ -300,7 +294,7 @@ def test_a_damaged_record_takes_nothing_away(extended: Any) -> None:
     assert has(host, "conf.d/extra")
 
 
-def test_a_run_in_which_nothing_changed_does_not_write_the_record(extended: Any) -> None:
+def test_idle_run_does_not_write_the_record(extended: Any) -> None:
     host = extended("keep")
     assert host.run().status == 0
     before = (host.state / "managed.json").stat()
@@ -308,11 +302,11 @@ def test_a_run_in_which_nothing_changed_does_not_write_the_record(extended: Any)
     assert (host.state / "managed.json").stat().st_ino == before.st_ino
 
 
-def test_what_was_left_is_forgotten_on_command(extended: Any) -> None:
+def test_leftover_is_forgotten_on_command(extended: Any) -> None:
     host = extended("keep")
     assert host.run().status == 0
-    said = host.puller("forget", "web", "--left", f"file#{host.machine}/conf.d/extra")
-    assert said.status == 0
+    output = host.puller("forget", "web", "--left", f"file#{host.machine}/conf.d/extra")
+    assert output.status == 0
     assert left(host) == {"file#conf.d": True}
     assert host.puller("forget", "web", "--left").status == 0
     assert left(host) == {}

@@ -16,11 +16,11 @@ def link(name: str = "current", **properties: object) -> str:
 
 
 def picture(path: Path) -> tuple[str, int, int]:
-    found = path.lstat()
-    return os.readlink(path), found.st_uid, found.st_gid
+    status = path.lstat()
+    return os.readlink(path), status.st_uid, status.st_gid
 
 
-def test_a_version_and_the_one_before_it_again(host: Host, publisher: Publisher) -> None:
+def test_versions_forth_and_back(host: Host, publisher: Publisher) -> None:
     current = host.machine / "current"
     for version, target in (("1.0.0", "a"), ("2.0.0", "b"), ("3.0.0", "a")):
         publisher.publish(version, story(0, link(target=target)))
@@ -32,9 +32,7 @@ def test_a_version_and_the_one_before_it_again(host: Host, publisher: Publisher)
         assert current.lstat().st_ino == inode
 
 
-def test_a_link_that_leaves_its_bundle_is_taken_away_where_puller_made_it(
-    host: Host, publisher: Publisher
-) -> None:
+def test_leftover_link_is_removed_if_puller_made_it(host: Host, publisher: Publisher) -> None:
     host.machine.mkdir()
     (host.machine / "found").symlink_to("a")
     both = link("found", target="b") + link("made", target="b") + link("replaced", target="b")

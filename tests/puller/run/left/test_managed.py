@@ -21,8 +21,8 @@ def concluded(manifest: Manifest, directories: Directories) -> Leftovers:
     leftovers = Leftovers(directories, pytest.fail)
     leftovers.before(HostCatalog.of([manifest]), ["web"], IN_FORCE)
     events = [
-        Event(type=one.type.type_name, name=one.properties.name, state=State.STABLE)
-        for one in manifest.declarations
+        Event(type=declaration.type.type_name, name=declaration.properties.name, state=State.STABLE)
+        for declaration in manifest.declarations
     ]
     leftovers.after(events)
     return leftovers
@@ -55,26 +55,24 @@ def test_ten_thousand_resources_take_less_than_two_megabytes(load: Load, tmp_pat
         ("gone#type", False),
     ],
 )
-def test_what_can_be_taken_away_depends_on_the_type(reference: str, is_taken_away: bool) -> None:
-    found = removal(reference)
-    assert (found is not None) is is_taken_away
-    if found is not None:
-        assert (found.reference, found.properties.ensure) == (reference, "absent")
-        assert [*found.type.problems(found.properties)] == []
+def test_removable_leftovers_depend_on_the_type(reference: str, is_taken_away: bool) -> None:
+    result = removal(reference)
+    assert (result is not None) is is_taken_away
+    if result is not None:
+        assert (result.reference, result.properties.ensure) == (reference, "absent")
+        assert [*result.type.problems(result.properties)] == []
 
 
 def test_a_package_is_taken_away_by_its_own_type() -> None:
-    found = removal("package#nginx")
-    assert found is not None
-    assert found.type is Package
+    result = removal("package#nginx")
+    assert result is not None
+    assert result.type is Package
 
 
-def test_a_line_that_a_killed_run_has_not_written_to_its_end_is_passed_over(
-    load: Load, tmp_path: Path
-) -> None:
+def test_truncated_line_of_a_killed_run_is_skipped(load: Load, tmp_path: Path) -> None:
     directories = Directories(tmp_path / "state", tmp_path / "run")
     directories.state.mkdir(mode=0o700)
     directories.makings.write_bytes(b'["web","file#/a",true]\n["web","file#/b"')
     manifest = load("resources: [{exec: {name: 'true'}}]")
     leftovers = concluded(manifest, directories)
-    assert [(one.reference, one.made) for one in leftovers.managed.left("web")] == [("file#/a", True)]
+    assert [(item.reference, item.made) for item in leftovers.managed.left("web")] == [("file#/a", True)]

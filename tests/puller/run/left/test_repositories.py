@@ -34,9 +34,7 @@ def files(etc: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in etc.rglob("*") if path.is_file()}
 
 
-def test_a_repository_that_is_renamed_given_up_and_named_as_before_leaves_nothing(
-    host: Host, publisher: Publisher, etc: Path
-) -> None:
+def test_renamed_and_reverted_repository_leaves_nothing(host: Host, publisher: Publisher, etc: Path) -> None:
     by_hand = etc / "sources.list.d/ours.sources"
     by_hand.write_text("# by hand\n")
     publisher.publish("1.0.0", TOP + "      - old: {url: 'file:///a', priority: 7}\n")

@@ -52,8 +52,8 @@ def of_person(story: Story) -> dict[str, object]:
 
 
 def made_and_left(story: Story) -> list[str]:
-    left = [each for bundle in story.host.status()["bundles"] for each in bundle.get("left_behind", ())]
-    return [each["reference"] for each in left if each["made"]]
+    leftovers = [each for bundle in story.host.status()["bundles"] for each in bundle.get("left_behind", ())]
+    return [each["reference"] for each in leftovers if each["made"]]
 
 
 @pytest.mark.parametrize("made", AT_T)
@@ -217,7 +217,7 @@ def test_a_file_in_the_place_of_a_failed_scaffold_stays(story: Story) -> None:
 
 @pytest.mark.parametrize("made", ["file", "tree", "link"])
 @pytest.mark.representatives(1)
-def test_what_puller_made_before_a_trial_still_goes(two: Story, made: str) -> None:
+def test_object_made_before_a_trial_is_still_removed(two: Story, made: str) -> None:
     two.publish("2", OBJECTS[made])
     two.run()
     two.publish("2", file("other", "x"), FAILS, name="base")

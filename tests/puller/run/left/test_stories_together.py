@@ -44,8 +44,8 @@ def manifest(name: str, version: Version) -> str:
     owner = {"owner": os.geteuid(), "group": os.getegid()}
     entries: list[dict[str, Any]] = []
     for path, content in version.files.items():
-        said = {"content": content, "mode": "0644"} if content else {"ensure": "directory", "mode": "0755"}
-        entries.append({f"{{{{ facts.machine }}}}/{path}": {**owner, **said}})
+        output = {"content": content, "mode": "0644"} if content else {"ensure": "directory", "mode": "0755"}
+        entries.append({f"{{{{ facts.machine }}}}/{path}": {**owner, **output}})
     health = f"sh -c 'grep -q good {{{{ facts.machine }}}}/of-{name} || exit 2'"
     own = {"content": "bad" if version.fate == "fails" else "good", "mode": "0644", **owner}
     entries.append({f"{{{{ facts.machine }}}}/of-{name}": {**own, "health_checks": [{"command": health}]}})
@@ -76,8 +76,8 @@ class Story:
 
     def happen(self) -> None:
         """Do one random action, and start a run that may be killed."""
-        things = [self.publish] * 6 + [self.roll_back, self.configure]
-        self.chance.choice(things)()
+        items = [self.publish] * 6 + [self.roll_back, self.configure]
+        self.chance.choice(items)()
         if self.chance.random() < 0.2:
             self.publish()
         if self.chance.random() < 0.3:
@@ -128,12 +128,12 @@ class Story:
 
     def _die(self, step: int) -> None:
         """Start a run that dies before its change number ``step``, if it has that many changes."""
-        left = [step]
+        leftovers = [step]
 
         def counted(method: Any) -> Any:
             def change(*arguments: Any, **named: Any) -> Any:
-                left[0] -= 1
-                if left[0] == 0:
+                leftovers[0] -= 1
+                if leftovers[0] == 0:
                     raise Died
                 return method(*arguments, **named)
 
@@ -170,25 +170,31 @@ class Story:
 
     def check(self) -> None:
         """Compare the disk with the enforced versions. Only bundles that left the host may have other files."""
-        wanted, found = self._wanted(), dict(state(self.host.machine))
-        there = {path: content for path, (content, _) in found.items()}
-        for path, content in wanted.items():
+        desired, result = self._wanted(), dict(state(self.host.machine))
+        there = {path: content for path, (content, _) in result.items()}
+        for path, content in desired.items():
             assert there.get(path) == content, (
                 f"{path}: {there.get(path)!r}, expected {content!r}\n{self.story()}"
             )
         assert "theirs" in there, self.story()
-        kept = {path for name in self._gone() for path in self._kept.get(name, ())}
-        more = {path for path in there if path not in wanted and path not in kept and path != "theirs"}
-        more -= self._left()
-        more -= {path for path in more if any(each.startswith(f"{path}/") for each in (*wanted, *kept))}
-        assert not more, f"{more}\n{self.story()}"
-        if "theirs" not in wanted and "theirs" not in kept and not self.is_taken:
+        remaining = {path for name in self._gone() for path in self._kept.get(name, ())}
+        additional = {
+            path for path in there if path not in desired and path not in remaining and path != "theirs"
+        }
+        additional -= self._left()
+        additional -= {
+            path for path in additional if any(each.startswith(f"{path}/") for each in (*desired, *remaining))
+        }
+        assert not additional, f"{additional}\n{self.story()}"
+        if "theirs" not in desired and "theirs" not in remaining and not self.is_taken:
             assert there["theirs"] == THEIRS, self.story()
 
     def _left(self) -> set[str]:
         """Return the paths of the listed leftovers."""
-        left = [one for bundle in self.host.status()["bundles"] for one in bundle.get("left_behind", ())]
-        return {os.path.relpath(one["reference"].partition("#")[2], self.host.machine) for one in left}
+        leftovers = [
+            item for bundle in self.host.status()["bundles"] for item in bundle.get("left_behind", ())
+        ]
+        return {os.path.relpath(item["reference"].partition("#")[2], self.host.machine) for item in leftovers}
 
     def _gone(self) -> set[str]:
         return {*BUNDLES} - self._in_force()
@@ -199,15 +205,15 @@ class Story:
         return {bundle["name"] for bundle in bundles if bundle["outcome"] != "nothing to enforce"}
 
     def _wanted(self) -> dict[str, str]:
-        wanted: dict[str, str] = {}
+        desired: dict[str, str] = {}
         for name, number in self.enforced().items():
             if name in self._in_force() and number is not None:
                 version = self.published[name, number]
                 fails = version.fate == "fails"
                 files = {**version.files, f"of-{name}": "bad" if fails else "good"}
-                wanted |= files
+                desired |= files
                 self._kept = {**self._kept, name: {*files}}
-        return wanted
+        return desired
 
     def story(self) -> str:
         return "\n".join(self.told)
@@ -222,7 +228,7 @@ def state(root: Path) -> Iterator[tuple[str, tuple[str, int]]]:
 
 @pytest.mark.parametrize("seed", range(STORIES))
 @pytest.mark.representatives(1)
-def test_whatever_happens_the_disk_is_what_is_enforced(host: Host, publisher: Publisher, seed: int) -> None:
+def test_random_stories_end_in_the_enforced_state(host: Host, publisher: Publisher, seed: int) -> None:
     story = Story(host, publisher, random.Random(seed))
     story.settle()
     story.check()

@@ -34,12 +34,12 @@ def story(code: int, *parts: str, purge: bool = False) -> str:
 
 
 def picture(root: Path) -> dict[str, tuple[int, bytes]]:
-    found = {}
+    result = {}
     for path in root.rglob("*"):
         mode = path.lstat().st_mode
         content = os.readlink(path).encode() if stat.S_ISLNK(mode) else b""
-        found[str(path.relative_to(root))] = (mode, path.read_bytes() if stat.S_ISREG(mode) else content)
-    return found
+        result[str(path.relative_to(root))] = (mode, path.read_bytes() if stat.S_ISREG(mode) else content)
+    return result
 
 
 def files_in(root: Path) -> list[str]:
@@ -47,9 +47,7 @@ def files_in(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("purge", [True, False])
-def test_a_version_that_is_given_up_leaves_the_tree_exactly_as_it_was(
-    purge: bool, host: Host, publisher: Publisher
-) -> None:
+def test_abandoned_version_leaves_the_tree_unchanged(purge: bool, host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0", story(0, TREE, purge=False), files=FIRST)
     assert host.run().status == 0
     tree = host.machine / "tree"
@@ -66,7 +64,7 @@ def test_a_version_that_is_given_up_leaves_the_tree_exactly_as_it_was(
     assert set(host.states().values()) == {"stable"}
 
 
-def test_a_tree_that_is_made_by_a_version_that_is_given_up_is_gone(host: Host, publisher: Publisher) -> None:
+def test_tree_made_by_an_abandoned_version_is_removed(host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0", story(0))
     assert host.run().status == 0
     before = picture(host.machine)
@@ -76,7 +74,7 @@ def test_a_tree_that_is_made_by_a_version_that_is_given_up_is_gone(host: Host, p
     assert not (host.state / "trees").exists()
 
 
-def test_a_tree_that_leaves_its_bundle_takes_along_what_it_has_made(host: Host, publisher: Publisher) -> None:
+def test_leftover_tree_removes_its_files(host: Host, publisher: Publisher) -> None:
     tree = host.machine / "tree"
     tree.mkdir(parents=True)
     (tree / "a").write_text("by hand\n")
@@ -91,7 +89,7 @@ def test_a_tree_that_leaves_its_bundle_takes_along_what_it_has_made(host: Host, 
     assert files_in(tree) == ["a", "theirs"]
 
 
-def test_what_another_bundle_declares_below_is_not_purged(host: Host, publisher: Publisher) -> None:
+def test_resource_of_another_bundle_is_not_purged(host: Host, publisher: Publisher) -> None:
     host.configure(bundles=[{"name": "web"}, {"name": "base"}])
     publisher.publish("1.0.0", story(0, TREE, purge=True), files=FIRST)
     publisher.publish("1.0.0", story(0, LOCAL), name="base")
@@ -107,7 +105,7 @@ def test_what_another_bundle_declares_below_is_not_purged(host: Host, publisher:
 @pytest.mark.parametrize("how", ["is not configured any more", "is rejected"])
 @pytest.mark.parametrize("resource", ["a file", "a tree", "an edited file", "a link", "a scaffold"])
 @pytest.mark.representatives(1)
-def test_what_a_bundle_that_has_no_part_in_the_run_keeps_below_is_not_purged(
+def test_resource_of_an_absent_bundle_is_not_purged(
     how: str, resource: str, host: Host, publisher: Publisher
 ) -> None:
     place = "{{ facts.machine }}/tree"
@@ -145,7 +143,7 @@ def test_what_a_bundle_that_has_no_part_in_the_run_keeps_below_is_not_purged(
 
 @pytest.mark.parametrize("first", ["the link", "the tree"])
 @pytest.mark.parametrize("leads_to", ["a directory", "nothing"])
-def test_a_link_that_is_declared_where_the_source_has_a_directory_is_not_written_through(
+def test_declared_link_inside_a_tree_is_not_followed(
     first: str, leads_to: str, host: Host, publisher: Publisher
 ) -> None:
     link = '  - link:\n      - "{{ facts.machine }}/tree/d": {target: "{{ facts.machine }}/elsewhere"}\n'
@@ -166,7 +164,7 @@ def test_a_link_that_is_declared_where_the_source_has_a_directory_is_not_written
     assert not (host.machine / "elsewhere/b").exists()
 
 
-def test_what_is_not_managed_on_this_host_is_purged(host: Host, publisher: Publisher) -> None:
+def test_unmanaged_resource_is_purged(host: Host, publisher: Publisher) -> None:
     conditional = LOCAL.replace("}\n", ", control: {if: 'false'}}\n")
     publisher.publish("1.0.0", story(0, TREE, LOCAL, purge=True), files=FIRST)
     assert host.run().status == 0
@@ -186,9 +184,7 @@ def test_nothing_is_purged_while_a_name_is_not_known(host: Host, publisher: Publ
     assert files_in(host.machine / "tree") == ["old"]
 
 
-def test_what_leaves_a_purged_directory_is_off_the_list_of_what_is_left(
-    host: Host, publisher: Publisher
-) -> None:
+def test_leftover_below_a_purged_directory_is_delisted(host: Host, publisher: Publisher) -> None:
     sites = '      - "{{ facts.machine }}/tree": {ensure: directory, mode: "0755", purge: true}\n'
     publisher.publish("1.0.0", story(0, sites, LOCAL))
     assert host.run().status == 0

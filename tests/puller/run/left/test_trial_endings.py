@@ -28,12 +28,12 @@ def file(name: str, content: str, **more: Any) -> dict[str, Any]:
 
 
 def tree(**more: Any) -> dict[str, Any]:
-    said = {**OWNED, "mode": "0644", "ensure": "directory", "source": "tree", "recurse": True, **more}
-    return {"file": [{f"{MACHINE}/T": said}]}
+    output = {**OWNED, "mode": "0644", "ensure": "directory", "source": "tree", "recurse": True, **more}
+    return {"file": [{f"{MACHINE}/T": output}]}
 
 
 def setting(key: str, value: str, path: str = "shared.ini", **more: Any) -> dict[str, Any]:
-    said = {
+    output = {
         "path": f"{MACHINE}/{path}",
         "format": "ini",
         "section": "one",
@@ -41,7 +41,7 @@ def setting(key: str, value: str, path: str = "shared.ini", **more: Any) -> dict
         "value": value,
         **more,
     }
-    return {"setting": [{key: said}]}
+    return {"setting": [{key: output}]}
 
 
 OBJECTS: dict[str, dict[str, Any]] = {
@@ -88,10 +88,10 @@ class Story:
         if kind in OBJECTS:
             return OBJECTS[kind]
         assert self.tools is not None
-        found: dict[str, Any] = json.loads(
+        result: dict[str, Any] = json.loads(
             json.dumps(TOOLS[kind]).replace("TOOLS", str(self.tools.directory))
         )
-        return found
+        return result
 
     def publish(self, version: str, *resources: dict[str, Any], name: str = "web", **more: Any) -> None:
         manifest = {"removed": "absent", "resources": [file(f"z-{name}", "z"), *resources], **more}
@@ -108,26 +108,28 @@ class Story:
         output = self.run(*expected)
         changed = output.count(" changed ensure=")
         assert changed == predicted, output
-        found = self.picture()
+        result = self.picture()
         again = self.host.run("--detailed-exitcodes")
         assert again.status in (0, 20), again.output
-        assert self.picture() == found
-        return found
+        assert self.picture() == result
+        return result
 
     def picture(self) -> dict[str, object]:
         """Return kinds and contents. Puller keeps empty directories of the kernel's configuration by design."""
-        found: dict[str, object] = {}
+        result: dict[str, object] = {}
         for path in sorted(self.machine.rglob("*")):
             mode = path.lstat().st_mode
             content = os.readlink(path) if stat.S_ISLNK(mode) else path.read_text() if path.is_file() else ""
             name = str(path.relative_to(self.machine))
             if content or not name.startswith(("etc", "proc")):
-                found[name] = (stat.S_IFMT(mode), content)
-        return {**found, **(self.tools.picture() if self.tools else {})}
+                result[name] = (stat.S_IFMT(mode), content)
+        return {**result, **(self.tools.picture() if self.tools else {})}
 
     def left(self) -> list[str]:
-        left = [one for bundle in self.host.status()["bundles"] for one in bundle.get("left_behind", ())]
-        return [one["reference"] for one in left]
+        leftovers = [
+            item for bundle in self.host.status()["bundles"] for item in bundle.get("left_behind", ())
+        ]
+        return [item["reference"] for item in leftovers]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -249,7 +251,7 @@ def test_edits_of_others_during_a_trial_stay(story: Story, kind: str, ending: st
     assert sorted(text.splitlines()) == sorted(["# by hand", *extra, "[one]", *expected])
 
 
-def test_a_path_that_somebody_replaced_stays_and_fails_no_run(story: Story) -> None:
+def test_replaced_path_stays_and_fails_no_run(story: Story) -> None:
     story.publish("1")
     story.run()
     (story.machine / "T").write_text("before\n")
@@ -264,7 +266,7 @@ def test_a_path_that_somebody_replaced_stays_and_fails_no_run(story: Story) -> N
     assert (story.machine / "T/precious").exists()
 
 
-def test_what_took_the_place_of_a_leftover_stays(story: Story) -> None:
+def test_replacement_of_a_leftover_stays(story: Story) -> None:
     """The second version declares a link with ``keep`` at the path of a leftover file."""
     story.publish("1", OBJECTS["file"])
     story.run()
@@ -287,13 +289,13 @@ def test_a_first_version_on_trial_is_undone_by_the_next(story: Story) -> None:
 
 
 def archive(web: WebServer, version: int, digest: str) -> dict[str, Any]:
-    said = {
+    output = {
         "url": f"{web.url}/archives/{version}.tar.gz",
         "checksum": digest,
         "extract_parent": f"{MACHINE}/app",
     }
     return {
-        "archive": [{f"{MACHINE}/app-{version}.tar.gz": {**OWNED, **said, "creates": f"{MACHINE}/app/bin"}}]
+        "archive": [{f"{MACHINE}/app-{version}.tar.gz": {**OWNED, **output, "creates": f"{MACHINE}/app/bin"}}]
     }
 
 
@@ -382,10 +384,10 @@ def shared_by(story: Story) -> str:
 
 def edit(name: str, kind: str = "setting", value: str = "1", path: str = "shared.ini") -> dict[str, Any]:
     """Return a setting or line that other resources declare under other names."""
-    said: dict[str, Any] = {"line": "# shared"}
+    output: dict[str, Any] = {"line": "# shared"}
     if kind == "setting":
-        said = {"format": "ini", "section": "one", "key": "k", "value": value}
-    return {kind: [{name: {"path": f"{MACHINE}/{path}", **said}}]}
+        output = {"format": "ini", "section": "one", "key": "k", "value": value}
+    return {kind: [{name: {"path": f"{MACHINE}/{path}", **output}}]}
 
 
 @pytest.fixture
@@ -487,7 +489,7 @@ def test_a_renamed_edit_is_removed_as_its_last_name_says(two: Story, removed: st
 @pytest.mark.parametrize("removed", ["keep", "absent"])
 @pytest.mark.parametrize("is_tree", [True, False])
 @pytest.mark.representatives(1)
-def test_what_a_passed_bundle_declares_is_not_restored(two: Story, removed: str, is_tree: bool) -> None:
+def test_declaration_of_a_passed_bundle_is_not_restored(two: Story, removed: str, is_tree: bool) -> None:
     """Another bundle declares a path during a trial, and drops it before the version on trial is replaced."""
     if is_tree:
         (two.machine / "T/sub").mkdir(parents=True)
@@ -506,7 +508,7 @@ def test_what_a_passed_bundle_declares_is_not_restored(two: Story, removed: str,
     assert not (two.machine / "T").exists()
 
 
-def test_nothing_is_restored_below_what_is_to_be_absent(two: Story) -> None:
+def test_nothing_is_restored_below_an_absent_path(two: Story) -> None:
     (two.machine / "T/sub").mkdir(parents=True)
     (two.machine / "T/sub/d").write_text("by hand\n")
     absent = {"file": [{f"{MACHINE}/T": {"ensure": "absent", "force": True}}]}

@@ -69,7 +69,7 @@ RESOURCES: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", RESOURCES)
-def test_changes_that_are_made_together_need_one_sync(
+def test_changes_made_together_share_a_sync(
     host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     host.machine.mkdir()

@@ -25,8 +25,8 @@ START = "# by hand\n[one]\nold = 1\n"
 
 
 def setting(name: str, key: str, value: str, section: str = "one") -> dict[str, Any]:
-    said = {"format": "ini", "section": section, "key": key, "value": value}
-    return {"setting": [{name: {"path": f"{MACHINE}/shared.ini", **said}}]}
+    output = {"format": "ini", "section": section, "key": key, "value": value}
+    return {"setting": [{name: {"path": f"{MACHINE}/shared.ini", **output}}]}
 
 
 def line(name: str, text: str, **more: Any) -> dict[str, Any]:
@@ -94,8 +94,10 @@ class Story:
 
     def left(self) -> list[str]:
         """Return leftovers that Puller created."""
-        left = [each for bundle in self.host.status()["bundles"] for each in bundle.get("left_behind", ())]
-        return [each["reference"] for each in left if each["made"]]
+        leftovers = [
+            each for bundle in self.host.status()["bundles"] for each in bundle.get("left_behind", ())
+        ]
+        return [each["reference"] for each in leftovers if each["made"]]
 
 
 @pytest.fixture
@@ -279,7 +281,7 @@ TEXTS = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"d\n"]), max_size=6).
 
 
 @given(TEXTS, TEXTS)
-def test_hunks_lead_from_one_text_to_the_other(before: bytes, after: bytes) -> None:
+def test_hunks_convert_the_old_text_into_the_new(before: bytes, after: bytes) -> None:
     assert with_hunks(before, hunks_between(before, after)) == after
 
 
@@ -327,7 +329,7 @@ def test_an_edit_leaves_the_records_of_later_edits(tmp_path: Path) -> None:
     ids=["setting", "block"],
 )
 @pytest.mark.representatives(1)
-def test_an_edit_with_another_value_takes_the_place_of_a_leftover(
+def test_edit_with_another_value_replaces_a_leftover(
     story: Story, old: dict[str, Any], new: dict[str, Any], line_of_new: str
 ) -> None:
     story.publish("a", old)

@@ -24,9 +24,9 @@ FAILS = {"exec": [{"fails": {"command": "false"}}]}
 
 def file(name: str, content: str | None = None, **more: Any) -> dict[str, Any]:
     """Return a file resource on the host's machine."""
-    said = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644", "content": content, **more}
-    given = {key: value for key, value in said.items() if value is not None}
-    return {"file": [{f"{{{{ facts.machine }}}}/{name}": given}]}
+    output = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644", "content": content, **more}
+    provided = {key: value for key, value in output.items() if value is not None}
+    return {"file": [{f"{{{{ facts.machine }}}}/{name}": provided}]}
 
 
 def checked(name: str, content: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def story(host: Host, publisher: Publisher) -> Story:
     return Story(host, publisher)
 
 
-def test_what_two_on_trial_have_made_goes_with_the_last_of_them(story: Story) -> None:
+def test_object_of_two_trials_goes_with_the_last(story: Story) -> None:
     story.settle("a", "b")
     for name in ("a", "b"):
         story.publish(name, "2.0.0", checked(f"of-{name}", "good"), file("shared", "1"), FAILS)
@@ -84,7 +84,7 @@ def test_what_two_on_trial_have_made_goes_with_the_last_of_them(story: Story) ->
     assert story.journals() == []
 
 
-def test_a_directory_of_one_trial_goes_when_what_another_put_into_it_goes(story: Story) -> None:
+def test_directory_of_a_trial_goes_when_it_is_empty(story: Story) -> None:
     story.settle("a", "b")
     story.publish("a", "2.0.0", file("d", ensure="directory", mode="0755"), FAILS)
     story.publish("b", "2.0.0", checked("of-b", "good"), file("d/f", "1"), FAILS)
@@ -96,7 +96,7 @@ def test_a_directory_of_one_trial_goes_when_what_another_put_into_it_goes(story:
 
 
 @pytest.mark.parametrize("removed", ["keep", "absent"])
-def test_what_moves_to_a_bundle_that_is_given_up_is_restored_and_listed(story: Story, removed: str) -> None:
+def test_object_moved_to_an_abandoned_bundle_is_restored(story: Story, removed: str) -> None:
     """The leftover stays even if the version that was rolled back declares ``removed: absent``."""
     story.publish("a", "1.0.0", checked("of-a", "good"))
     story.publish("b", "1.0.0", file("one", "of b"))
@@ -107,11 +107,11 @@ def test_what_moves_to_a_bundle_that_is_given_up_is_restored_and_listed(story: S
     assert story.host.run().status == 7
     assert story.host.run("--detailed-exitcodes").status == 20
     assert (story.machine / "one").read_text() == "of b"
-    left = [one for bundle in story.host.status()["bundles"] for one in bundle.get("left_behind", ())]
-    assert [(one["reference"][-4:], one["made"]) for one in left] == [("/one", True)]
+    leftovers = [item for bundle in story.host.status()["bundles"] for item in bundle.get("left_behind", ())]
+    assert [(item["reference"][-4:], item["made"]) for item in leftovers] == [("/one", True)]
 
 
-def test_of_two_trials_of_one_path_the_first_knows_how_it_was(story: Story) -> None:
+def test_first_trial_of_a_path_keeps_the_original(story: Story) -> None:
     story.settle("a", "b")
     (story.machine / "theirs").write_text("by hand")
     story.publish("b", "2.0.0", checked("of-b", "good"), file("theirs", "of b"), FAILS)
@@ -125,7 +125,7 @@ def test_of_two_trials_of_one_path_the_first_knows_how_it_was(story: Story) -> N
     assert story.journals() == []
 
 
-def test_what_bundles_have_in_one_directory_goes_in_one_run(story: Story) -> None:
+def test_objects_of_several_bundles_in_a_directory_go_together(story: Story) -> None:
     story.publish("a", "1.0.0", file("d", ensure="directory", mode="0755"), removed="absent")
     story.publish("b", "1.0.0", file("d/f", "1"), removed="absent")
     story.follow("a", "b")
@@ -137,7 +137,7 @@ def test_what_bundles_have_in_one_directory_goes_in_one_run(story: Story) -> Non
     assert story.host.run("--detailed-exitcodes").status == 0
 
 
-def test_what_a_bundle_on_trial_says_of_a_resource_of_a_good_one_is_undone(story: Story) -> None:
+def test_trial_change_of_a_good_resource_is_undone(story: Story) -> None:
     (story.machine / "conf").write_text("by hand")
     story.publish("a", "1.0.0", file("conf", mode="0600"))
     story.publish("b", "1.0.0", checked("of-b", "good"))
@@ -150,7 +150,7 @@ def test_what_a_bundle_on_trial_says_of_a_resource_of_a_good_one_is_undone(story
     assert (story.machine / "conf").read_text() == "by hand", outcome.output
 
 
-def test_what_could_not_be_restored_is_tried_again(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_restoration_is_retried(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     story.settle("a")
     (story.machine / "theirs").write_text("by hand")
     story.publish("a", "2.0.0", checked("of-a", "bad"), file("theirs", "2"))
@@ -181,15 +181,15 @@ def test_a_partial_run_forgets_nothing_of_a_trial_before(story: Story) -> None:
     assert story.journals() == []
 
 
-def test_what_subscribes_is_refreshed_also_when_a_partial_run_made_the_change(story: Story) -> None:
+def test_partial_run_refreshes_subscribers(story: Story) -> None:
     reload = {
         "command": "sh -c 'cat {{ facts.machine }}/conf >> {{ facts.machine }}/said; true'",
         "refreshonly": True,
     }
 
-    def release(version: str, code: str, *more: dict[str, Any], subscribe: list[str]) -> None:
+    def release(version: str, code: str, *additional: dict[str, Any], subscribe: list[str]) -> None:
         reloading = {"exec": [{"reload": {**reload, "subscribe": subscribe}}]}
-        story.publish("a", version, checked("of-a", code), file("quiet", "1"), *more, reloading)
+        story.publish("a", version, checked("of-a", code), file("quiet", "1"), *additional, reloading)
 
     release("1.0.0", "good", subscribe=["file#{{ facts.machine }}/quiet"])
     story.follow("a")
@@ -226,12 +226,12 @@ def test_a_rollback_that_cannot_become_current_ends(story: Story, monkeypatch: p
     story.settle("a", "b")
     story.publish("a", "2.0.0", checked("of-a", "bad"))
     activate: Callable[..., Any] = Store.activate
-    asked = []
+    requested = []
 
     def activated(store: Store, name: str, sha256: str) -> Any:
-        asked.append(sha256)
-        assert len(asked) < 50, "it never ends"
-        if len(asked) > 1:
+        requested.append(sha256)
+        assert len(requested) < 50, "it never ends"
+        if len(requested) > 1:
             raise StoreError(name, "the disk is full")
         return activate(store, name, sha256)
 
@@ -244,9 +244,7 @@ def test_a_rollback_that_cannot_become_current_ends(story: Story, monkeypatch: p
     assert (story.machine / "of-a").read_text() == "good"
 
 
-def test_a_partial_run_stays_partial_when_a_bundle_cannot_be_begun(
-    story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partial_run_stays_partial_without_a_bundle(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     story.settle("a", "b")
     story.publish("a", "2.0.0", checked("of-a", "good, 2"))
     story.publish("b", "2.0.0", checked("of-b", "good, 2"), file("more", "2"))
@@ -264,7 +262,7 @@ def test_a_partial_run_stays_partial_when_a_bundle_cannot_be_begun(
     assert (story.machine / "of-b").read_text() == "good"
 
 
-def test_a_rollback_in_a_partial_run_takes_up_no_release_that_was_not_asked_for(story: Story) -> None:
+def test_rollback_in_a_partial_run_adopts_no_release(story: Story) -> None:
     story.settle("a", "b")
     story.publish("a", "2.0.0", checked("of-a", "bad"), file("new", "2"))
     story.publish("b", "2.0.0", checked("of-b", "good, 2"))

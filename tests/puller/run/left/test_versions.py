@@ -44,8 +44,8 @@ def version_of(chance: random.Random) -> Version:
 
 
 def manifest(version: Version, text: str) -> str:
-    parts, has_scaffold, fails = version
-    entries = [entry for part in sorted(parts) for entry in PIECES[part]]
+    pieces, has_scaffold, fails = version
+    entries = [entry for part in sorted(pieces) for entry in PIECES[part]]
     lines = [f"      - {entry.replace('TEXT', text).replace('MODE', '0700')}\n" for entry in entries]
     pages = '  - scaffold: [{"{{ facts.machine }}/pages": {source: pages}}]\n' if has_scaffold else ""
     return TOP.replace("CODE", "2" if fails else "0") + "".join(lines) + pages
@@ -53,13 +53,13 @@ def manifest(version: Version, text: str) -> str:
 
 def wanted(version: Version, text: str, theirs: str) -> dict[str, str]:
     """Return the expected paths with their contents (empty for a directory)."""
-    parts, has_scaffold, _ = version
-    found = {"health": "0\n", "theirs": text if "theirs" in parts else theirs}
-    found |= {"a": ""} if parts & {"a", "a/file"} else {}
-    found |= {"a/f": text} if "a/file" in parts else {}
-    found |= {"b": text} if "b" in parts else {}
-    found |= {"b": "", "b/f": text} if "b as a directory" in parts else {}
-    return found | ({"pages": "", "pages/p": text} if has_scaffold else {})
+    pieces, has_scaffold, _ = version
+    result = {"health": "0\n", "theirs": text if "theirs" in pieces else theirs}
+    result |= {"a": ""} if pieces & {"a", "a/file"} else {}
+    result |= {"a/f": text} if "a/file" in pieces else {}
+    result |= {"b": text} if "b" in pieces else {}
+    result |= {"b": "", "b/f": text} if "b as a directory" in pieces else {}
+    return result | ({"pages": "", "pages/p": text} if has_scaffold else {})
 
 
 def tree(root: Path) -> dict[str, str]:
@@ -69,7 +69,7 @@ def tree(root: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("seed", range(16))
 @pytest.mark.representatives(1)
-def test_the_disk_is_what_the_enforced_version_declares(host: Host, publisher: Publisher, seed: int) -> None:
+def test_disk_equals_the_enforced_version(host: Host, publisher: Publisher, seed: int) -> None:
     chance, theirs = random.Random(seed), "by hand"
     good: tuple[Version, str] = (frozenset(), False, False), ""
     host.machine.mkdir()

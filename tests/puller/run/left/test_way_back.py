@@ -45,12 +45,12 @@ def story(code: int, *parts: str) -> str:
 
 def tree(root: Path) -> dict[str, tuple[int, bytes]]:
     """Return kind, mode and content of all objects below a directory."""
-    found = {}
+    result = {}
     for path in root.rglob("*"):
         mode = path.lstat().st_mode
         content = os.readlink(path).encode() if stat.S_ISLNK(mode) else b""
-        found[str(path.relative_to(root))] = (mode, path.read_bytes() if stat.S_ISREG(mode) else content)
-    return found
+        result[str(path.relative_to(root))] = (mode, path.read_bytes() if stat.S_ISREG(mode) else content)
+    return result
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_all_that_it_made_and_changed_is_as_it_was(settled: Host, publisher: Pub
     assert set(settled.states().values()) == {"stable"}
 
 
-def test_what_was_undone_is_in_the_report(settled: Host, publisher: Publisher) -> None:
+def test_undone_changes_are_in_the_report(settled: Host, publisher: Publisher) -> None:
     publisher.publish("2.0.0", story(2, ANYTHING), files=PAGES)
     settled.run()
     states = settled.states()
@@ -113,9 +113,7 @@ def test_while_it_is_on_trial_the_copies_are_private(settled: Host, publisher: P
         assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_next_version_undoes_a_trial_and_removes_when_it_succeeds(
-    settled: Host, publisher: Publisher
-) -> None:
+def test_next_version_undoes_a_trial_and_removes_on_success(settled: Host, publisher: Publisher) -> None:
     before = tree(settled.machine)
     publisher.publish("2.0.0", story(0, ANYTHING, '  - exec: [{"false": {}}]\n'), files=PAGES)
     assert settled.run().status == 6
@@ -133,20 +131,20 @@ def test_next_version_undoes_a_trial_and_removes_when_it_succeeds(
     assert copies(settled) == []
 
 
-def test_what_cannot_be_undone_is_listed(settled: Host, publisher: Publisher) -> None:
+def test_irreversible_change_is_listed(settled: Host, publisher: Publisher) -> None:
     migrate = (
         "  - exec: [{migrate: {command: 'true', unless: 'test -e {{ facts.machine }}/x', recheck: false}}]\n"
     )
     publisher.publish("2.0.0", story(2, migrate))
     outcome = settled.run()
     assert outcome.status == 7
-    said = "exec#migrate was changed or run"
-    assert said in outcome.output
-    assert settled.report()["bundles"][0]["not_undone"] == [said]
-    assert f"not undone: {said}" in settled.puller("quarantine", "list").output
+    output = "exec#migrate was changed or run"
+    assert output in outcome.output
+    assert settled.report()["bundles"][0]["not_undone"] == [output]
+    assert f"not undone: {output}" in settled.puller("quarantine", "list").output
 
 
-def test_what_is_too_large_is_named_before_the_change(
+def test_object_too_large_to_keep_is_named_before_the_change(
     settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("puller.run.leftovers.trial_observer.LARGEST", 10)
@@ -157,7 +155,7 @@ def test_what_is_too_large_is_named_before_the_change(
     assert not (settled.machine / "new").exists()
 
 
-def test_content_that_the_last_good_bundle_does_not_say_is_restored(host: Host, publisher: Publisher) -> None:
+def test_content_unknown_to_the_last_good_bundle_is_restored(host: Host, publisher: Publisher) -> None:
     exists = '      - "{{ facts.machine }}/conf": {ensure: exists, mode: "0600"}\n'
     host.machine.mkdir()
     (host.machine / "conf").write_text("by hand\n")
@@ -218,8 +216,8 @@ def test_mounts_are_as_they_were(
     before = mounts.fstab.read_text(), mounts.mountinfo.read_text()
     publisher.publish("1.0.0", story(0))
     assert host.run().status == 0
-    parts = (change.replace("NAME", "old") + MOUNT.replace("NAME", "new")).replace("DIR", str(tmp_path))
-    publisher.publish("2.0.0", story(2, parts))
+    pieces = (change.replace("NAME", "old") + MOUNT.replace("NAME", "new")).replace("DIR", str(tmp_path))
+    publisher.publish("2.0.0", story(2, pieces))
     outcome = host.run()
     assert outcome.status == 7
     assert "was changed or run" not in outcome.output
@@ -239,7 +237,7 @@ def test_a_rollback_by_the_operator_undoes_a_trial_too(settled: Host, publisher:
     assert copies(settled) == []
 
 
-def test_what_subscribed_to_what_is_undone_is_refreshed(settled: Host, publisher: Publisher) -> None:
+def test_subscriber_of_an_undone_change_is_refreshed(settled: Host, publisher: Publisher) -> None:
     reload = """\
   - exec:
       - reload:
@@ -267,12 +265,12 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
     """Return ``dying(step)``: the run dies before its change number ``step``."""
 
     def prepare(step: int) -> None:
-        left = [step]
+        leftovers = [step]
 
         def counted(method: Any) -> Any:
             def change(self: object, *arguments: Any, **named: Any) -> Any:
-                left[0] -= 1
-                if left[0] == 0:
+                leftovers[0] -= 1
+                if leftovers[0] == 0:
                     raise Died
                 return method(self, *arguments, **named)
 

@@ -20,7 +20,7 @@ def directories(tmp_path: Path) -> Directories:
     return Directories(tmp_path / "state", tmp_path / "run")
 
 
-def test_nothing_is_disabled_unless_somebody_says_so(directories: Directories) -> None:
+def test_runs_are_enabled_by_default(directories: Directories) -> None:
     assert find_disabled(directories, NOON) is None
     assert enable(directories, NOON) is None
     assert not directories.state.exists()
@@ -35,7 +35,7 @@ def test_a_hold_lasts_until_it_is_ended(directories: Directories) -> None:
     assert enable(directories, NOON) is None
 
 
-def test_a_hold_with_an_end_lasts_until_then_and_not_a_second_longer(directories: Directories) -> None:
+def test_hold_with_an_end_lasts_exactly_until_then(directories: Directories) -> None:
     hold = disable(directories, "audit", "ann", NOON, NOON + FOUR_HOURS)
     assert str(hold) == "disabled by ann since 2026-11-20 12:00 UTC until 2026-11-20 16:00 UTC: audit"
     assert find_disabled(directories, NOON + FOUR_HOURS - timedelta(seconds=1)) == hold
@@ -168,7 +168,7 @@ def test_an_end_is_a_time_or_a_duration(text: str, until: str) -> None:
         ("", "is '', expected a time"),
     ],
 )
-def test_an_end_that_has_passed_or_is_none_is_refused(text: str, message: str) -> None:
+def test_past_or_invalid_end_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011  the message is looked at
         parse_until(text, NOON)
     assert message in str(error.value)

@@ -40,7 +40,7 @@ def test_a_host_that_nothing_holds_says_nothing(directories: Directories) -> Non
     }
 
 
-def test_a_closed_window_holds_and_an_open_one_does_not(directories: Directories) -> None:
+def test_closed_window_holds_and_open_window_does_not(directories: Directories) -> None:
     holds = load(directories, windows=(NIGHT,))
     assert holds.why_not_applying(NOON) == CLOSED
     assert holds.data(NOON)["next_window"] == "2026-11-20T22:00:00+00:00"

@@ -57,7 +57,7 @@ def test_a_pin_and_the_configuration_may_agree(
     assert pins.version_for("base", None) is None
 
 
-def test_a_pin_that_differs_from_the_configuration_is_an_error_that_names_both(
+def test_pin_conflicting_with_the_configuration_names_both(
     directories: Directories,
 ) -> None:
     pins = load(directories)

@@ -22,18 +22,18 @@ def load(directories: Directories) -> Quarantine:
     return Quarantine.load(directories, pytest.fail)
 
 
-def test_what_is_quarantined_is_found_by_its_digest_in_later_runs(directories: Directories) -> None:
+def test_quarantined_version_is_recognised_by_its_digest(directories: Directories) -> None:
     added = load(directories).add("web", "1.5.0", BAD, "health check http:\n critical")
     assert added.reason == "health check http: critical"
     assert datetime.now(UTC) - datetime.fromisoformat(added.since) < timedelta(minutes=5)
-    found = load(directories)
-    assert found.find(BAD) == added
-    assert found.find(GOOD) is None
-    assert found.entries == (added,)
+    result = load(directories)
+    assert result.find(BAD) == added
+    assert result.find(GOOD) is None
+    assert result.entries == (added,)
     assert directories.quarantine.stat().st_mode & 0o777 == 0o600
 
 
-def test_an_entry_says_what_and_since_when_and_why() -> None:
+def test_entry_states_version_time_and_reason() -> None:
     entry = Quarantined("web", "1.5.0", BAD, "rolled back by root", "2026-11-20T12:00:00+00:00")
     assert str(entry) == "web 1.5.0 has been quarantined since 2026-11-20 12:00 UTC: rolled back by root"
 
@@ -55,7 +55,7 @@ def test_the_first_reason_stays(directories: Directories) -> None:
         ("db", None, ["web 1.5.0", "web 1.6.0", "base 1.0"]),
     ],
 )
-def test_clearing_takes_out_all_or_those_of_a_bundle_or_one_version(
+def test_clearing_selects_all_a_bundle_or_a_version(
     directories: Directories, bundle: str | None, version: str | None, left: list[str]
 ) -> None:
     quarantine = load(directories)

@@ -26,7 +26,7 @@ def find_names(tmp_path: Path) -> Lint:
         files: dict[str, str] | None = None,
         *,
         facts: dict[str, Any] | None = None,
-        given: dict[str, Any] | None = None,
+        provided: dict[str, Any] | None = None,
         unchecked: bool = False,
         **named: str,
     ) -> list[str]:
@@ -34,9 +34,9 @@ def find_names(tmp_path: Path) -> Lint:
         for name, text in written.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
-        sources = (DataSource(Origin.COMMAND_LINE, "test", given),) if given else ()
+        sources = (DataSource(Origin.COMMAND_LINE, "test", provided),) if provided else ()
         subject = Subject(tmp_path, "web", Inputs(facts or {}, {}, sources), None, ())
-        wanted = {Severity.UNCHECKED} if unchecked else {Severity.ERROR, Severity.WARNING}
-        return [str(found) for found in names.check(subject) if found.severity in wanted]
+        expected = {Severity.UNCHECKED} if unchecked else {Severity.ERROR, Severity.WARNING}
+        return [str(found) for found in names.check(subject) if found.severity in expected]
 
     return run

@@ -21,9 +21,7 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "web"
 
 
-def test_an_expression_of_data_that_is_given_is_followed_where_no_machine_here_reads_it(
-    execute: Execute, web: Path
-) -> None:
+def test_expressions_in_given_data_are_followed_on_any_machine(execute: Execute, web: Path) -> None:
     (web / "manifest.yaml").write_text("resources: []\n")
     Path("given.yaml").write_text(
         'data: {port: 80}\noverrides:\n  os:Never: {port: "{{ data.prt }}", home: "{{ \'a\' | uper }}"}\n'
@@ -40,7 +38,7 @@ def test_an_expression_of_data_that_is_given_is_followed_where_no_machine_here_r
     assert " 2 errors, " in output
 
 
-def test_what_a_document_that_is_given_sees_is_right(execute: Execute, web: Path) -> None:
+def test_names_in_a_given_document_are_checked(execute: Execute, web: Path) -> None:
     (web / "manifest.yaml").write_text("resources: []\n")
     Path("base.yaml").write_text("data: {port: 80}\n")
     Path("given.yaml").write_text('data: {a: "{{ data.port }}"}\noverrides: {x: {b: "{{ data.a }}"}}\n')
@@ -77,16 +75,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_wrong_in_a_list_that_is_rendered_is_told(execute: Execute, web: Path, text: str) -> None:
+def test_errors_in_a_rendered_list_are_reported(execute: Execute, web: Path, text: str) -> None:
     listed(web, text)
     _, output = execute("lint", "web")
     assert WRONG[text] in output
     assert "web/list.j2 (rendered):1:" in output
 
 
-def test_a_file_that_only_a_rendered_list_names_is_used_and_a_template_of_it_is_followed(
-    execute: Execute, web: Path
-) -> None:
+def test_files_named_by_a_rendered_list_are_used(execute: Execute, web: Path) -> None:
     listed(web, f"- file: [{{/a: {{template: '{{{{ data.name }}}}.tmpl', {IDS}}}}}]\n")
     (web / "app.tmpl").write_text("{{ .data.nme }}\n")
     status, output = execute("lint", "web")
@@ -95,9 +91,7 @@ def test_a_file_that_only_a_rendered_list_names_is_used_and_a_template_of_it_is_
     assert "unused-file" not in output
 
 
-def test_data_that_a_rendered_list_hands_over_may_be_other_data_elsewhere(
-    execute: Execute, web: Path
-) -> None:
+def test_data_of_a_rendered_list_may_differ_elsewhere(execute: Execute, web: Path) -> None:
     listed(
         web,
         f"- file: [{{/a: {{template: a.j2, data: {{port: 80}}, {IDS}}}}}]\n"

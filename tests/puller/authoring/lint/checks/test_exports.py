@@ -35,8 +35,10 @@ def test_an_export_that_no_host_could_report(
     path = tmp_path / "manifest.yaml"
     path.write_text(TEXT % value)
     linted = lint_bundle(ManifestSource(path, "web/manifest.yaml"), Inputs({"bios": {}}, {}))
-    found = [one for one in linted.findings if one.place.line == 6]
-    assert any(one.severity is severity and message in one.message for one in found), linted.findings
+    problems = [finding for finding in linted.findings if finding.place.line == 6]
+    assert any(finding.severity is severity and message in finding.message for finding in problems), (
+        linted.findings
+    )
     assert "hunter2" not in str(linted)
 
 
@@ -44,4 +46,4 @@ def test_an_export_that_fits_is_no_finding(tmp_path: Path) -> None:
     path = tmp_path / "manifest.yaml"
     path.write_text(TEXT % "{{ data.port }}")
     linted = lint_bundle(ManifestSource(path, "web/manifest.yaml"), Inputs({}, {}))
-    assert not [one for one in linted.findings if one.place.line == 6]
+    assert not [finding for finding in linted.findings if finding.place.line == 6]

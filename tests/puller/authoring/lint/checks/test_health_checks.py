@@ -56,7 +56,7 @@ LIMITED = [
 
 
 @pytest.mark.parametrize("check", LIMITED)
-def test_one_that_says_how_long_it_may_take_or_waits_for_nobody_is_fine(
+def test_check_with_a_timeout_or_without_waiting_is_fine(
     execute: Execute, tmp_path: Path, check: str
 ) -> None:
     assert "health-check-limit" not in linted(execute, tmp_path, f"'true': {{health_checks: [{{{check}}}]}}")

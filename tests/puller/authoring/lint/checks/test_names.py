@@ -48,17 +48,17 @@ WRONG = {
 
 
 @pytest.mark.parametrize("expression", WRONG)
-def test_a_wrong_name_is_an_error_that_says_what_may_be_meant(find_names: Lint, expression: str) -> None:
-    (found,) = find_names(manifest=content(expression))
-    wanted = WRONG[expression].removeprefix("6:34: ")
-    assert wanted in found
-    assert found.startswith("web/manifest.yaml:4:")
+def test_unknown_name_is_an_error_with_a_suggestion(find_names: Lint, expression: str) -> None:
+    (result,) = find_names(manifest=content(expression))
+    desired = WRONG[expression].removeprefix("6:34: ")
+    assert desired in result
+    assert result.startswith("web/manifest.yaml:4:")
 
 
 def test_a_finding_has_line_and_column_of_the_wrong_step(find_names: Lint) -> None:
-    (found,) = find_names(manifest=content("p = {{ data.port }} {{ data.tls.crt }}"))
+    (result,) = find_names(manifest=content("p = {{ data.port }} {{ data.tls.crt }}"))
     column = content("p = {{ data.port }} {{ data.tls.crt }}").splitlines()[3].index("crt") + 1
-    assert found.startswith(f"web/manifest.yaml:4:{column}: error: ")
+    assert result.startswith(f"web/manifest.yaml:4:{column}: error: ")
 
 
 RIGHT = [
@@ -91,7 +91,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("expression", RIGHT)
-def test_what_a_host_may_have_is_no_finding(find_names: Lint, expression: str) -> None:
+def test_possible_names_of_hosts_are_no_finding(find_names: Lint, expression: str) -> None:
     assert find_names(manifest=content(expression)) == []
 
 
@@ -123,9 +123,9 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_expressions_are_followed_wherever_they_stand(find_names: Lint, place: str) -> None:
-    (found,) = find_names(manifest=PLACES[place])
+    (result,) = find_names(manifest=PLACES[place])
     text = PLACES[place].splitlines()
-    line = int(found.split(":")[1])
+    line = int(result.split(":")[1])
     assert any(
         word in text[line - 1] for word in ("prt", "bb", "nam", "famly", "nunber", "prts", "rot", "lst")
     )
@@ -143,8 +143,8 @@ def test_data_is_the_union_of_all_that_a_host_may_get(find_names: Lint) -> None:
         "hiera.yaml": "version: 5\nhierarchy: [{name: x, glob: 'nodes/*.yaml'}]\n",
         "data/nodes/web01.yaml": "d: 1\n",
     }
-    (found,) = find_names(files)
-    assert "data has no 'f'" in found
+    (result,) = find_names(files)
+    assert "data has no 'f'" in result
     assert find_names(files, given={"f": 1}) == []
 
 
@@ -160,45 +160,45 @@ def test_a_key_that_is_null_is_given_by_hosts(find_names: Lint) -> None:
 def test_a_custom_fact_is_unchecked_and_said_once_for_a_file(find_names: Lint) -> None:
     manifest = content("{{ facts.rack }} {{ facts.rack.row }}")
     assert find_names(manifest=manifest) == []
-    (found,) = find_names(manifest=manifest, unchecked=True)
-    assert "unchecked: facts.rack is no fact of Puller, and may be one of a host's own" in found
+    (result,) = find_names(manifest=manifest, unchecked=True)
+    assert "unchecked: facts.rack is no fact of Puller, and may be one of a host's own" in result
     assert find_names(manifest=manifest, facts={"rack": {"row": 1}}, unchecked=True) == []
 
 
 def test_facts_of_the_bundle_are_known(find_names: Lint) -> None:
     files = {"facts.d/site.yaml": "rack: b4\n", "facts.d/run.sh": "echo x=1\n"}
-    (found,) = find_names({**files, "manifest.yaml": content("{{ facts.site.rack }} {{ facts.site.rck }}")})
-    assert "facts.site has no 'rck' on any host (did you mean 'rack'?)" in found
+    (result,) = find_names({**files, "manifest.yaml": content("{{ facts.site.rack }} {{ facts.site.rck }}")})
+    assert "facts.site has no 'rck' on any host (did you mean 'rack'?)" in result
     assert find_names({**files, "manifest.yaml": content("{{ facts.run.x }}")}) == []
-    (found,) = find_names({**files, "manifest.yaml": content("{{ facts.run.x }}")}, unchecked=True)
-    assert "facts.run is what a program of the bundle prints" in found
+    (result,) = find_names({**files, "manifest.yaml": content("{{ facts.run.x }}")}, unchecked=True)
+    assert "facts.run is what a program of the bundle prints" in result
     printed = {"run": {"x": 1}}
     assert (
         find_names({**files, "manifest.yaml": content("{{ facts.run.x }}")}, facts=printed, unchecked=True)
         == []
     )
-    (found,) = find_names(
+    (result,) = find_names(
         {**files, "manifest.yaml": content("{{ facts.run.y }}")}, facts=printed, unchecked=True
     )
-    assert "facts.run.y is not what a program of the bundle prints here, and may be elsewhere" in found
+    assert "facts.run.y is not what a program of the bundle prints here, and may be elsewhere" in result
 
 
-def test_a_guarded_name_that_is_nearly_one_that_there_is_is_unchecked(find_names: Lint) -> None:
+def test_guarded_misspelt_name_is_unchecked(find_names: Lint) -> None:
     manifest = content("{{ data.workerss | default(1) }}", "data: {workers: 4}")
     assert find_names(manifest=manifest) == []
-    (found,) = find_names(manifest=manifest, unchecked=True)
-    assert "data.workerss is nowhere, and may be missing (did you mean 'workers'?)" in found
+    (result,) = find_names(manifest=manifest, unchecked=True)
+    assert "data.workerss is nowhere, and may be missing (did you mean 'workers'?)" in result
 
 
 # -- children -------------------------------------------------------------------------------------
 
 
-def test_a_child_sees_what_it_is_handed_and_no_more(find_names: Lint) -> None:
+def test_child_sees_only_its_given_data(find_names: Lint) -> None:
     parent = "data: {port: 1, x: {a: 1}}\nresources:\n  - apply:\n"
     parent += "      - child.yaml: {data: {handed: '{{ data.x }}'}}\n"
     child = "resources:\n  - package: ['{{ data.handed.a }}', '{{ data.handed.b }}', '{{ data.port }}']\n"
-    found = find_names(manifest=parent, child=child)
-    assert [one.partition("error: ")[2].partition(" on any")[0] for one in found] == [
+    names = find_names(manifest=parent, child=child)
+    assert [item.partition("error: ")[2].partition(" on any")[0] for item in names] == [
         "data.handed has no 'b'",
         "data has no 'port'",
     ]
@@ -209,22 +209,22 @@ def test_a_child_without_data_sees_its_parents(find_names: Lint) -> None:
     child = (
         "data: {own: 1}\nresources:\n  - package: ['{{ data.own }}', '{{ data.port }}', '{{ data.prt }}']\n"
     )
-    (found,) = find_names(manifest=parent, child=child)
-    assert found.startswith("web/child.yaml:3:")
+    (result,) = find_names(manifest=parent, child=child)
+    assert result.startswith("web/child.yaml:3:")
 
 
 def test_a_child_by_an_expression_is_found(find_names: Lint) -> None:
     parent = "data: {roles: [web]}\nresources:\n  - apply:\n"
     parent += "      - for: role in data.roles\n        'roles/{{ role }}.yaml':\n"
     child = "resources:\n  - package: ['{{ data.rols }}']\n"
-    (found,) = find_names({"manifest.yaml": parent, "roles/web.yaml": child})
-    assert found.startswith("web/roles/web.yaml:2:")
+    (result,) = find_names({"manifest.yaml": parent, "roles/web.yaml": child})
+    assert result.startswith("web/roles/web.yaml:2:")
 
 
-def test_manifests_that_apply_each_other_with_more_and_more_data_come_to_an_end(find_names: Lint) -> None:
-    one = "data: {a: 1}\nresources:\n  - apply:\n      - two.yaml: {data: {x: '{{ data }}'}}\n"
+def test_mutual_applies_with_growing_data_terminate(find_names: Lint) -> None:
+    first = "data: {a: 1}\nresources:\n  - apply:\n      - two.yaml: {data: {x: '{{ data }}'}}\n"
     two = "resources:\n  - apply:\n      - manifest.yaml: {data: {x: '{{ data }}'}}\n"
-    assert find_names(manifest=one, two=two) == []
+    assert find_names(manifest=first, two=two) == []
 
 
 # -- Hiera trees ----------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ HIERA = "version: 5\nhierarchy:\n  - {name: x, path: '%{facts.os.famly}.yaml'}\n
 
 
 def test_interpolations_of_a_tree_are_followed(find_names: Lint) -> None:
-    found = find_names(
+    names = find_names(
         {
             "manifest.yaml": "resources: []\n",
             "hiera.yaml": HIERA,
@@ -241,7 +241,7 @@ def test_interpolations_of_a_tree_are_followed(find_names: Lint) -> None:
             "d: '%{os.nme} %{::os.name} %{trusted.extensions.x} %{literal(''%'')}'\n",
         }
     )
-    assert [one.removeprefix("web/").split(" [")[0] for one in found] == [
+    assert [item.removeprefix("web/").split(" [")[0] for item in names] == [
         "data/common.yaml:2:30: error: data has no 'aa' on any host (did you mean 'a'?)",
         "data/common.yaml:3:14: error: data has no 'bb' on any host (did you mean 'b'?)",
         "data/common.yaml:4:10: error: facts.os has no 'nme' on any host (did you mean 'name'?)",
@@ -249,7 +249,7 @@ def test_interpolations_of_a_tree_are_followed(find_names: Lint) -> None:
     ]
 
 
-def test_a_level_whose_data_is_no_file_of_the_bundle_may_have_anything(find_names: Lint) -> None:
+def test_level_with_external_data_may_have_any_name(find_names: Lint) -> None:
     tree = "version: 5\nhierarchy: [{name: x, lookup_key: mine}]\n"
     assert find_names({"manifest.yaml": content("{{ data.prt }}", ""), "hiera.yaml": tree}) == []
 
@@ -261,13 +261,13 @@ def test_a_level_whose_data_is_no_file_of_the_bundle_may_have_anything(find_name
     "manifest",
     ["[", "- a list", "", "data: 1\nresources: 2\n", "resources: [{file: [{for: 1, x: }]}]", "data: {a: [}"],
 )
-def test_what_is_no_manifest_raises_nothing(find_names: Lint, manifest: str) -> None:
+def test_files_that_are_no_manifest_raise_nothing(find_names: Lint, manifest: str) -> None:
     assert find_names(manifest=manifest) == []
 
 
 def test_no_secret_is_quoted(find_names: Lint) -> None:
     data = "data:\n  # @sensitive\n  password: canary-of-a-secret\n"
-    (found,) = find_names(
+    (result,) = find_names(
         manifest=content("{{ data.passwrd }}", data), given={"password": "canary-of-a-secret"}
     )
-    assert "canary" not in found
+    assert "canary" not in result

@@ -22,9 +22,7 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "web"
 
 
-def test_an_item_that_lacks_what_its_template_asks_for_is_told_with_the_item(
-    execute: Execute, web: Path
-) -> None:
+def test_item_without_a_template_variable_is_reported(execute: Execute, web: Path) -> None:
     (web / "v.j2").write_text("{{ v.port }}\n")
     data = "data:\n  hosts:\n    - {name: a, port: 80}\n    - {name: b, prt: 80}\n"
     (web / "manifest.yaml").write_text(f"{data}resources:\n{FILES}")
@@ -68,7 +66,7 @@ def test_a_source_that_is_missing_is_told_once(execute: Execute, web: Path) -> N
     assert "1 error, 0 warnings" in output, output
 
 
-def test_a_template_that_needs_a_fact_that_is_not_at_hand_is_unchecked(execute: Execute, web: Path) -> None:
+def test_template_with_an_unknown_fact_is_unchecked(execute: Execute, web: Path) -> None:
     (web / "v.j2").write_text("{{ facts.role }}\n")
     (web / "manifest.yaml").write_text(f"data: {{hosts: [{{name: a}}]}}\nresources:\n{FILES}")
     status, output = execute("lint", "web", "--no-system-facts", "-v")
@@ -76,7 +74,7 @@ def test_a_template_that_needs_a_fact_that_is_not_at_hand_is_unchecked(execute: 
     assert "unchecked: " in output
 
 
-def test_a_secret_in_what_fails_is_not_shown(execute: Execute, web: Path) -> None:
+def test_secret_in_a_failure_is_masked(execute: Execute, web: Path) -> None:
     (web / "v.j2").write_text("{{ {}[data.token] }}\n")
     (web / "manifest.yaml").write_text(
         f"data:\n  hosts: [{{name: a}}]\n  # @sensitive\n  token: hunter2hunter2\nresources:\n{FILES}"

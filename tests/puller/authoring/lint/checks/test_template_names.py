@@ -27,7 +27,7 @@ def of_text(find_names: Lint) -> Lint:
 
     def run(name: str, text: str, **files: str) -> list[str]:
         written = {"manifest.yaml": of_template(name), f"templates/{name}": text, **files}
-        return [found.removeprefix(f"web/templates/{name}:") for found in find_names(written)]
+        return [find_name.removeprefix(f"web/templates/{name}:") for find_name in find_names(written)]
 
     return run
 
@@ -130,12 +130,12 @@ RIGHT = {
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name in WRONG for text in WRONG[name]])
 def test_a_wrong_name_in_a_template_is_an_error(of_text: Lint, name: str, text: str) -> None:
-    (found,) = of_text(name, text)
-    assert WRONG[name][text] in found
+    (result,) = of_text(name, text)
+    assert WRONG[name][text] in result
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name in RIGHT for text in RIGHT[name]])
-def test_what_a_template_may_ask_for_is_no_finding(of_text: Lint, name: str, text: str) -> None:
+def test_valid_template_names_are_no_finding(of_text: Lint, name: str, text: str) -> None:
     assert of_text(name, text) == []
 
 
@@ -152,18 +152,18 @@ def test_a_template_that_does_not_parse_is_left_to_others(of_text: Lint, name: s
     assert of_text(name, text) == []
 
 
-def test_what_a_template_includes_sees_its_names(of_text: Lint, find_names: Lint) -> None:
+def test_included_template_sees_the_names_of_its_parent(of_text: Lint, find_names: Lint) -> None:
     text = "{% set a = data.tls %}{% include 'templates/inner.j2' %}"
-    (found,) = of_text("app.j2", text, **{"templates/inner.j2": "{{ a.cert }}{{ data.port }}{{ a.crt }}"})
-    assert found.startswith("web/templates/inner.j2:1:33: error: a has no 'crt'")
+    (result,) = of_text("app.j2", text, **{"templates/inner.j2": "{{ a.cert }}{{ data.port }}{{ a.crt }}"})
+    assert result.startswith("web/templates/inner.j2:1:33: error: a has no 'crt'")
 
 
 def test_a_macro_of_another_file_is_known(of_text: Lint) -> None:
     inner = "{% macro m(x) %}{{ x }}{{ data.prt }}{% endmacro %}"
     text = "{% import 'templates/inner.j2' as lib %}{% from 'templates/inner.j2' import m as k %}"
     text += "{{ lib.m(1) }}{{ k(2) }}"
-    (found,) = of_text("app.j2", text, **{"templates/inner.j2": inner})
-    assert found.startswith("web/templates/inner.j2:1:")
+    (result,) = of_text("app.j2", text, **{"templates/inner.j2": inner})
+    assert result.startswith("web/templates/inner.j2:1:")
 
 
 def test_templates_that_include_each_other_come_to_an_end(of_text: Lint) -> None:
@@ -171,7 +171,7 @@ def test_templates_that_include_each_other_come_to_an_end(of_text: Lint) -> None
     assert of_text("app.j2", "{% include 'templates/inner.j2' %}", **{"templates/inner.j2": inner}) == []
 
 
-def test_a_template_sees_the_names_of_its_loop_and_the_data_that_it_is_handed(find_names: Lint) -> None:
+def test_template_sees_loop_names_and_given_data(find_names: Lint) -> None:
     manifest = f"""{DATA}resources:
   - file:
       - for: name, vhost in data.vhosts
@@ -183,10 +183,10 @@ def test_a_template_sees_the_names_of_its_loop_and_the_data_that_it_is_handed(fi
         "templates/vhost.j2": "{{ name }} {{ vhost.root }} {{ vhost.rot }} {{ vhst }}",
         "templates/own.j2": "{{ data.size }} {{ data.port }}",
     }
-    found = [one.partition("error: ")[2] for one in find_names(files)]
-    assert found[0].startswith("data has no 'port' on any host (known: size)")
-    assert found[1].startswith("vhost has no 'rot' on any host (did you mean 'root'?)")
-    assert found[2].startswith("unknown name 'vhst' (did you mean 'vhost'?)")
+    results = [find_name.partition("error: ")[2] for find_name in find_names(files)]
+    assert results[0].startswith("data has no 'port' on any host (known: size)")
+    assert results[1].startswith("vhost has no 'rot' on any host (did you mean 'root'?)")
+    assert results[2].startswith("unknown name 'vhst' (did you mean 'vhost'?)")
 
 
 def test_a_template_that_expressions_name_is_followed(find_names: Lint) -> None:
@@ -203,11 +203,11 @@ def test_a_template_that_expressions_name_is_followed(find_names: Lint) -> None:
     )
 
 
-def test_a_called_template_sees_what_it_is_called_with(find_names: Lint) -> None:
+def test_called_template_sees_its_arguments(find_names: Lint) -> None:
     manifest = f"{DATA}resources:\n  - file:\n"
     manifest += "      - /a: {content: \"{{ template('t.j2', size=1) }}\", mode: '0644'}\n"
-    (found,) = find_names({"manifest.yaml": manifest, "t.j2": "{{ size }} {{ sise }} {{ data.port }}"})
-    assert "unknown name 'sise' (did you mean 'size'?)" in found
+    (result,) = find_names({"manifest.yaml": manifest, "t.j2": "{{ size }} {{ sise }} {{ data.port }}"})
+    assert "unknown name 'sise' (did you mean 'size'?)" in result
 
 
 TREES = {
@@ -222,35 +222,37 @@ TREES = {
 
 @pytest.mark.parametrize("engine", TREES)
 def test_files_of_scaffolds_and_their_partials_are_followed(find_names: Lint, engine: str) -> None:
-    one, partial = TREES[engine]
+    item, partial = TREES[engine]
     manifest = f"{DATA}resources:\n  - scaffold:\n      - /etc/app: {{source: tree, engine: {engine}}}\n"
-    found = find_names({"manifest.yaml": manifest, "tree/one": one, "tree/_partials/p": partial})
-    assert "'crt'" in found[0]
-    assert found[0].startswith("web/tree/_partials/p:1:")
-    assert "data has no 'prt'" in found[1]
-    assert found[1].startswith("web/tree/one:1:")
-    assert len(found) == 2
+    names = find_names({"manifest.yaml": manifest, "tree/one": item, "tree/_partials/p": partial})
+    assert "'crt'" in names[0]
+    assert names[0].startswith("web/tree/_partials/p:1:")
+    assert "data has no 'prt'" in names[1]
+    assert names[1].startswith("web/tree/one:1:")
+    assert len(names) == 2
 
 
 def test_delimiters_of_a_scaffold_are_heeded(find_names: Lint) -> None:
-    more = 'left_delimiter: "<<", right_delimiter: ">>"'
-    manifest = f"{DATA}resources:\n  - scaffold:\n      - /etc/app: {{source: tree, engine: jinja, {more}}}\n"
-    (found,) = find_names({"manifest.yaml": manifest, "tree/one": "{{ data.nothing }} << data.prt >>"})
-    assert found.startswith("web/tree/one:1:")
-    assert "'prt'" in found
+    additional = 'left_delimiter: "<<", right_delimiter: ">>"'
+    manifest = (
+        f"{DATA}resources:\n  - scaffold:\n      - /etc/app: {{source: tree, engine: jinja, {additional}}}\n"
+    )
+    (result,) = find_names({"manifest.yaml": manifest, "tree/one": "{{ data.nothing }} << data.prt >>"})
+    assert result.startswith("web/tree/one:1:")
+    assert "'prt'" in result
 
 
 def test_resources_of_a_template_are_followed(find_names: Lint) -> None:
     manifest = f"{DATA}resources_template: list.j2\n"
-    (found,) = find_names({"manifest.yaml": manifest, "list.j2": "- package: [{{ data.prt }}]\n"})
-    assert found.startswith("web/list.j2:1:")
+    (result,) = find_names({"manifest.yaml": manifest, "list.j2": "- package: [{{ data.prt }}]\n"})
+    assert result.startswith("web/list.j2:1:")
 
 
 def test_a_library_without_a_bundle_that_uses_it_says_nothing(find_names: Lint) -> None:
     assert find_names({"library.yaml": "", "vhost.yaml": "resources:\n  - package: ['{{ data.x }}']\n"}) == []
 
 
-def test_a_template_that_nothing_names_is_followed_as_far_as_it_can_be(find_names: Lint) -> None:
+def test_unreferenced_template_is_followed_where_possible(find_names: Lint) -> None:
     files = {"manifest.yaml": f"{DATA}resources: []\n", "templates/app.j2": "{{ anything }} {{ data.prt }}"}
-    (found,) = find_names({**files, "tests/case.j2": "{{ data.prt }}"})
-    assert found.startswith("web/templates/app.j2:1:24: error: data has no 'prt'")
+    (result,) = find_names({**files, "tests/case.j2": "{{ data.prt }}"})
+    assert result.startswith("web/templates/app.j2:1:24: error: data has no 'prt'")

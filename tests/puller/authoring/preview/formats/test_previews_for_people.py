@@ -38,12 +38,12 @@ def test_no_character_of_a_bundle_steers_a_terminal(form: Callable[[Preview], st
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_known_only_when_it_is_applied_is_not_said_to_fail(form: Callable[[Preview], str]) -> None:
+def test_values_unknown_until_applied_are_not_failures(form: Callable[[Preview], str]) -> None:
     late = Change(reference="file#/a", kind=Kind.LATE, why="no file b")
-    said = "is not known before its turn comes"
-    assert f"file#/a {said}: no file b" in form(preview(late))
+    output = "is not known before its turn comes"
+    assert f"file#/a {output}: no file b" in form(preview(late))
     shown = form(preview(still_failing=(StillFailing(late, ("web01",)),)))
-    assert f"file#/a {said}, as before: no file b" in shown
+    assert f"file#/a {output}, as before: no file b" in shown
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -53,7 +53,7 @@ def test_a_long_line_and_a_long_diff_say_how_much_is_left_out(form: Callable[[Pr
     assert re.search(r"… \d+ more lines", shown)
 
 
-def test_a_group_that_is_too_long_for_a_comment_still_says_what_changes() -> None:
+def test_group_too_long_for_a_comment_states_the_changes() -> None:
     lines = [f"{'x' * 80} {number}" for number in range(300)]
     shown = preview_formats.as_markdown(
         preview(*(changed(f"/etc/{number}", *lines) for number in range(100)))
@@ -71,7 +71,7 @@ def test_a_group_of_very_many_changes_names_the_first() -> None:
     assert "* … and 4950 more changes" in shown
 
 
-def test_what_has_no_room_at_all_is_counted() -> None:
+def test_omitted_groups_are_counted() -> None:
     groups = tuple(
         Group(Comparison(tuple(changed(f"/{'g' * 150}{n}/{m}", "x") for m in range(50))), (f"web{n}",))
         for n in range(40)
@@ -95,9 +95,9 @@ def test_failures_and_notes_that_are_not_listed_are_counted() -> None:
 
 
 @pytest.mark.parametrize("evil", ["`", "``", "a`b|c", "\n\n# out", "```\n<img>", "[x](y)", "@all", "<b>"])
-def test_what_stands_in_a_bundle_stays_in_code(evil: str) -> None:
+def test_bundle_text_stays_inside_code_spans(evil: str) -> None:
     change = changed("/x", evil, differences=(of_property("owner", evil, evil + "2"),), why=evil)
     shown = preview_formats.as_markdown(preview(change, notes=(evil,)))
-    rest = re.sub(r"(?ms)^ *(`{3,})diff\n.*?^ *\1$", "", shown)
-    rest = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", rest)
-    assert not re.search(r"[`<\[@#|](?!## )", rest.replace("### 1 of", "")), rest
+    remainder = re.sub(r"(?ms)^ *(`{3,})diff\n.*?^ *\1$", "", shown)
+    remainder = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", remainder)
+    assert not re.search(r"[`<\[@#|](?!## )", remainder.replace("### 1 of", "")), remainder

@@ -50,10 +50,10 @@ def edit(format_: str, text: str, key: str, value: str | None, **more: str) -> s
     return format_named(format_).with_value(text, Setting(value=value, **setting))
 
 
-def edit_again(format_: str, text: str, key: str, value: str | None, **more: str) -> str:
+def edit_again(format_: str, text: str, key: str, value: str | None, **additional: str) -> str:
     """Return the edited text, and check that a second edit changes nothing."""
-    new = edit(format_, text, key, value, **more)
-    assert edit(format_, new, key, value, **more) is new
+    new = edit(format_, text, key, value, **additional)
+    assert edit(format_, new, key, value, **additional) is new
     return new
 
 
@@ -101,9 +101,9 @@ def test_backslashes_of_a_unit_join_lines() -> None:
 
 
 def test_backslashes_of_properties_join_lines() -> None:
-    more = {"continuation": "backslash", "separator": "="}
-    assert edit_again("keyvalue", JAVA, "list", "a", **more) == "list = a\nb = 2\n"
-    assert edit_again("keyvalue", JAVA, "b", "3", **more) == JAVA.replace("b = 2", "b = 3")
+    additional = {"continuation": "backslash", "separator": "="}
+    assert edit_again("keyvalue", JAVA, "list", "a", **additional) == "list = a\nb = 2\n"
+    assert edit_again("keyvalue", JAVA, "b", "3", **additional) == JAVA.replace("b = 2", "b = 3")
 
 
 def test_two_backslashes_do_not_continue_a_value() -> None:
@@ -111,7 +111,7 @@ def test_two_backslashes_do_not_continue_a_value() -> None:
     assert edit_again("keyvalue", text, "b", "2", separator="=") == "a = C:\\\\\nb = 2\n"
 
 
-def test_none_reads_each_line_alone() -> None:
+def test_format_without_continuation_reads_single_lines() -> None:
     text = "Host *\n    Port 22\n    SendEnv LANG\n"
     new = edit_again("keyvalue", text, "Port", "2222", continuation="none")
     assert new == text.replace("22", "2222")
@@ -181,7 +181,7 @@ def parsed(text: str) -> dict[str, dict[str, str]]:
     value=st.sampled_from(["1", "x", "1 2", None]),
     continuation=st.sampled_from(["indent", None]),
 )
-def test_configparser_reads_the_one_change(
+def test_configparser_reads_the_single_change(
     body: list[str], section: str, key: str, value: str | None, continuation: str | None
 ) -> None:
     text = "\n".join(["[s]", *body, ""])

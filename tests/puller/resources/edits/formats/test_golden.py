@@ -41,7 +41,7 @@ def edit(properties: dict[str, Any], before: str | None) -> str | None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_settings_are_changed_as_real_implementations_change_them(case: dict[str, Any]) -> None:
+def test_settings_change_as_with_reference_tools(case: dict[str, Any]) -> None:
     properties, before, after = case["properties"], case["before"], case["after"]
     if case["error"]:
         with pytest.raises(FormatError):

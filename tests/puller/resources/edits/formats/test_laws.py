@@ -25,9 +25,9 @@ def accepted(format_: Format, setting: Setting) -> bool:
 def set_and_prove(format_: Format, text: str, setting: Setting) -> str:
     """Set a value, and check the laws of all settings."""
     new = format_.with_value(text, setting)
-    found = format_.find(new, setting)
-    assert found.is_there
-    assert identical(found.value, setting.value)
+    result = format_.find(new, setting)
+    assert result.is_there
+    assert identical(result.value, setting.value)
     assert format_.with_value(new, setting) is new
     return new
 
@@ -117,7 +117,7 @@ def test_a_line_is_set_once_and_all_others_stay(pair: tuple[Format, Setting], te
 
 
 @given(rest=texts(newlines=("\r\n",)), setting=INI | KEYVALUE)
-def test_new_lines_end_as_the_first_one_does(rest: str, setting: Setting) -> None:
+def test_new_lines_use_the_first_line_end(rest: str, setting: Setting) -> None:
     text = "# the first line\r\n" + rest
     assume(text.count("\n") == text.count("\r\n") and accepted(ini, setting))
     try:
@@ -135,9 +135,7 @@ def test_new_lines_end_as_the_first_one_does(rest: str, setting: Setting) -> Non
     key=WORDS,
     value=st.text("abc =;#%$", min_size=1, max_size=6).map(str.strip),
 )
-def test_what_is_set_in_an_ini_file_is_what_configparser_reads(
-    text: str, section: str, key: str, value: str
-) -> None:
+def test_configparser_reads_written_settings(text: str, section: str, key: str, value: str) -> None:
     setting = Setting(key=key, section=section, value=value)
     assume("[" in text.lstrip()[:1] and accepted(ini, setting))
     parser = RawConfigParser(strict=False, delimiters=("=",), comment_prefixes=("#",))
@@ -203,9 +201,9 @@ def test_a_shell_reads_the_value_that_was_set(text: str, value: str) -> None:
 
 @given(text=texts(SHELL_LINES).filter(lambda text: "\r" not in text))
 def test_the_value_that_is_found_is_the_shells(text: str) -> None:
-    found = shell.find(text, Setting(key="A"))
-    assume("$" not in str(found.value) and "~" not in str(found.value))
-    assert value_in_shell(text, "A") == found.value
+    result = shell.find(text, Setting(key="A"))
+    assume("$" not in str(result.value) and "~" not in str(result.value))
+    assert value_in_shell(text, "A") == result.value
 
 
 # Trees
@@ -272,7 +270,7 @@ WRITERS: dict[str, tuple[Any, Any, Any]] = {
 
 @pytest.mark.parametrize("name", sorted(WRITERS))
 @pytest.mark.hypothesis
-def test_one_value_of_a_tree_is_set_and_taken_out_and_nothing_else_changes(name: str) -> None:
+def test_tree_value_changes_alone(name: str) -> None:
     format_, write, read = WRITERS[name]
 
     @settings(deadline=None)

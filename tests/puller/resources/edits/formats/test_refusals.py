@@ -68,9 +68,9 @@ def refusal(format_: str, text: str, key: str | tuple[str, ...], value: Any = "1
 def test_settings_that_no_file_could_hold_are_refused_at_load(
     format_: str, setting: dict[str, Any], problem: str
 ) -> None:
-    found = problems(format_, **setting)
-    assert len(found) == 1
-    assert found[0].startswith(problem)
+    findings = problems(format_, **setting)
+    assert len(findings) == 1
+    assert findings[0].startswith(problem)
 
 
 def test_a_value_that_is_not_given_is_not_judged() -> None:
@@ -106,7 +106,7 @@ def test_a_value_that_is_nested_too_deep_is_refused_at_load() -> None:
         ("A=1\nfi\n", "line 2 has a fi that nothing has opened"),
     ],
 )
-def test_what_is_no_plain_assignment_is_refused(text: str, message: str | None) -> None:
+def test_complex_assignment_is_refused(text: str, message: str | None) -> None:
     if message is None:
         new = format_named("shell").with_value(text, Setting(key="A", value="3"))
         assert new == text.replace("A=2", "A=3")
@@ -127,7 +127,7 @@ def test_a_line_that_does_more_is_not_removed() -> None:
 
 
 @pytest.mark.parametrize("format_", ["ini", "keyvalue"])
-def test_a_line_that_may_go_on_in_the_next_one_is_left_alone(format_: str) -> None:
+def test_possibly_continued_line_stays(format_: str) -> None:
     sentence = refusal(format_, "a = 2 \\\n  3\n", "a", separator="=" if format_ == "ini" else None)
     assert sentence.startswith(
         "line 2 may continue the value of line 1; set continuation to indent, backslash"
@@ -171,13 +171,11 @@ def test_a_line_that_may_go_on_in_the_next_one_is_left_alone(format_: str) -> No
     ],
 )
 @pytest.mark.representatives(15)
-def test_documents_that_cannot_be_read_or_edited_alone_are_refused(
-    format_: str, text: str, message: str
-) -> None:
+def test_unreadable_documents_are_refused(format_: str, text: str, message: str) -> None:
     assert refusal(format_, text, "a.b") == message
 
 
-def test_anchors_and_aliases_elsewhere_stay_and_are_never_unfolded() -> None:
+def test_unrelated_anchors_and_aliases_stay() -> None:
     rows = [f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 40)]
     text = "\n".join(["x0: &x0 [lol]", *rows, "a: {b: 2}", ""])
     assert format_named("yaml").with_value(text, Setting(key="a.b", value=3)) == text.replace("b: 2", "b: 3")

@@ -137,9 +137,9 @@ def test_trees(format_: str, text: str, key: str | tuple[str, ...], value: Any, 
     ],
 )
 def test_lines(format_: str, text: str, setting: dict[str, Any], after: str) -> None:
-    wanted, edits = Setting(value="9", **setting), format_named(format_)
-    assert edits.with_value(text, wanted) == after
-    assert edits.with_value(after, wanted) is after
+    desired, edits = Setting(value="9", **setting), format_named(format_)
+    assert edits.with_value(text, desired) == after
+    assert edits.with_value(after, desired) is after
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_shell_value_keeps_its_quotes_where_these_can_hold_it(before: str, val
         ("json", "{}", "a", Found(is_there=False)),
     ],
 )
-def test_what_is_found_has_its_value_and_line(format_: str, text: str, key: str, found: Found | None) -> None:
+def test_setting_has_value_and_line(format_: str, text: str, key: str, found: Found | None) -> None:
     if found is None:
         with pytest.raises(FormatError, match=r"a\.b is a text"):
             format_named(format_).find(text, Setting(key=key))
