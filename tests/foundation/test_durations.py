@@ -11,7 +11,7 @@ import pytest
 from bundles.errors import PublishError
 from bundles.publisher.settings import Lifetimes, SiteSettings
 from foundation.durations import Duration
-from foundation.timestamps import parse_until
+from foundation.timestamps import parse_since, parse_until
 from hiera.expressions.checks import CHECKS
 from puller.checks.kinds import File as FileCheck
 from puller.checks.kinds import HealthCheck
@@ -105,6 +105,11 @@ def until(text: str) -> float:
     return (parse_until(text, now) - now).total_seconds()
 
 
+def since(text: str) -> float:
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    return (now - parse_since(text, now)).total_seconds()
+
+
 def checked(text: str) -> float:
     if not CHECKS["duration"](text):
         raise ValueError(f"is {text!r}, {MESSAGE}")
@@ -127,6 +132,7 @@ PLACES: dict[str, Place] = {
     ),
     "each": lambda text: seconds(site_settings("watch: {grow: 5%, each: VALUE}", text).watching.each),
     "puller disable --until": until,
+    "puller history --since": since,
     "value is duration": checked,
 }
 NUMBERS_ARE_SECONDS = {name for name, _ in struct_places()}
@@ -166,7 +172,7 @@ def test_every_option_accepts_the_duration_grammar(place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_place_refuses_other_texts(place: str) -> None:
-    message = "expected a time such as" if "--until" in place else MESSAGE
+    message = "expected a time such as" if place.endswith(("--until", "history --since")) else MESSAGE
     for text in INVALID:
         expected = re.escape(f"is {text!r}, {message}")
         with pytest.raises((ValueError, PublishError, click.UsageError), match=expected):

@@ -90,4 +90,4 @@ def test_quarantine_survives_forgetting(left: Host, publisher: Publisher) -> Non
     left.configure(bundles=BOTH)
     outcome = left.run()
     assert outcome.status in (15, 20)
-    assert "base 2.1.0 is quarantined" in outcome.output
+    assert "base 2.1.0 has been quarantined since " in outcome.output

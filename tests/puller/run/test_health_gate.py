@@ -85,7 +85,7 @@ def test_abandoned_version_is_skipped_until_the_next(healthy: Host, publisher: P
     assert outcome.status == 20
     assert re.search(r"held: web 1\.1\.0 has been quarantined since .*: file#.*CRITICAL", outcome.output)
     assert "changed=" not in outcome.output
-    assert "web 1.1.0 is quarantined" in healthy.status()["bundles"][0]["held"]
+    assert "web 1.1.0 has been quarantined since " in healthy.status()["bundles"][0]["held"]
     healthy.assert_enforces("1.0.0")
 
     publisher.publish("1.2.0", checked(0))
