@@ -78,7 +78,7 @@ def assert_most_is_enforced(host: Host, outcome: Outcome, why: str) -> None:
     assert (host.machine / "app.conf").exists()
     assert not (host.machine / "motd").exists()
     assert re.search(rf"/motd failed .*{host.state}/owed\.json: {why}", outcome.output), outcome.output
-    assert re.search(rf"the report cannot be kept: {host.state}/runs/\S+\.json\S*: {why}", outcome.output)
+    assert re.search(rf"cannot write the report: {host.state}/runs/\S+\.json\S*: {why}", outcome.output)
     assert host.enforced == "1.0.0"
 
 
@@ -114,7 +114,7 @@ def test_status_shows_a_run_whose_report_is_lost(
     assert "the last run ended with exit status 78" in verdict.output
     shown = on_disk.status()["last_run"]
     assert shown["exit_status"] == 78
-    assert "the report cannot be kept" in "".join(problem["text"] for problem in shown["problems"])
+    assert "cannot write the report" in "".join(problem["text"] for problem in shown["problems"])
     assert "puller_last_run_exit_status 78" in metrics.read_text()
     if fault == "full":
         disk.free_inodes()

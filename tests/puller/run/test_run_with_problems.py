@@ -208,7 +208,7 @@ def test_last_good_bundle_is_enforced_without_a_free_byte(settled: Host, small_d
     outcome = settled.run()
     assert outcome.status == 78
     place = rf"{settled.state}/runs/\S+\.json\S*"
-    expected = rf"ERROR  the report cannot be kept: {place}: no space left on the file system\n"
+    expected = rf"ERROR  cannot write the report: {place}: no space left on the file system\n"
     assert re.search(expected, outcome.output), outcome.output
     settled.assert_enforces("1.0.0")
 
@@ -227,7 +227,7 @@ def test_metrics_that_cannot_be_written_are_told_in_the_report(settled: Host) ->
     settled.configure(reports={"textfile": str(settled.machine / "no" / "puller.prom")})
     outcome = settled.run()
     assert outcome.status == 78
-    settled.assert_told(r"the metrics cannot be kept: \S+: no such file or directory", outcome)
+    settled.assert_told(r"cannot write the metrics: \S+: no such file or directory", outcome)
 
 
 def test_unsaved_report_does_not_fail_the_run(settled: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,7 +249,8 @@ def test_missed_reports_are_sent_later_newest_first(sender: Sender, publisher: "
         outcome = sender.run(status=status)
         (warning,) = [line for line in warnings(outcome) if "reports to" in line]
         sent.append(sender.report()["run"])
-        assert f"{len(sent)} wait{'s' if len(sent) == 1 else ''} for the next run" in warning
+        waiting = "1 report waits" if len(sent) == 1 else f"{len(sent)} reports wait"
+        assert f"{waiting} for the next run" in warning
 
     miss()
     publisher.publish("1.1.0", BREAKS)
