@@ -145,12 +145,12 @@ def test_data_is_the_union_of_all_that_a_host_may_get(find_names: Lint) -> None:
     }
     (result,) = find_names(files)
     assert "data has no 'f'" in result
-    assert find_names(files, given={"f": 1}) == []
+    assert find_names(files, provided={"f": 1}) == []
 
 
 def test_a_bundle_that_declares_no_data_is_given_all_of_it(find_names: Lint) -> None:
     assert find_names(manifest=content("{{ data.anything.at.all }}", "")) == []
-    assert find_names(manifest=content("{{ data.anything }}", ""), given={"other": 1}) == []
+    assert find_names(manifest=content("{{ data.anything }}", ""), provided={"other": 1}) == []
 
 
 def test_a_key_that_is_null_is_given_by_hosts(find_names: Lint) -> None:
@@ -268,6 +268,6 @@ def test_files_that_are_no_manifest_raise_nothing(find_names: Lint, manifest: st
 def test_no_secret_is_quoted(find_names: Lint) -> None:
     data = "data:\n  # @sensitive\n  password: canary-of-a-secret\n"
     (result,) = find_names(
-        manifest=content("{{ data.passwrd }}", data), given={"password": "canary-of-a-secret"}
+        manifest=content("{{ data.passwrd }}", data), provided={"password": "canary-of-a-secret"}
     )
     assert "canary" not in result
