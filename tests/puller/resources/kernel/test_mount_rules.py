@@ -169,7 +169,9 @@ def test_a_device_has_many_names(disk: Path) -> None:
 
 
 def test_undecidable_state_is_a_failure(disk: Path) -> None:
-    with pytest.raises(ResourceError, match=r"there is no device UUID=22 in .*, so it cannot be told"):
+    with pytest.raises(
+        ResourceError, match=r"unknown device UUID=22 in .*, so the mounted file system is unknown"
+    ):
         is_wanted(Fields("UUID=22", "/p", "ext4"), source("ext4", "/dev/sda1"), MountTable(""))
 
 
