@@ -74,7 +74,7 @@ class Remote(msgspec.Struct, frozen=True):
         if not unquote(text).isprintable():
             raise ValueError(f"is {shown}, which has encoded control characters in it")
         if url_parts.query or url_parts.fragment:
-            raise ValueError(f"is {shown}, expected one without a query")
+            raise ValueError(f"is {shown}, expected a URL without a query")
         if url_parts.scheme in ("http", "https"):
             return cls._of_http(url_parts)
         if password is not None:
