@@ -35,6 +35,11 @@ def text_of(problem: Problem) -> str:
     return _format(problem)
 
 
+def text_in_one_line(problem: Problem) -> str:
+    """Return the text of a problem, with its line breaks as spaces."""
+    return " ".join(_format(problem).split())
+
+
 def text_without_place(problem: Problem) -> str:
     """Return a problem without location, for a format that has a field for it."""
     return _format(problem, with_place=False)

@@ -30,40 +30,35 @@ ERRORS = {code: entry.error for code, entry in ENTRIES.items() if entry.error}
 
 PROOFS = {
     ProblemCode.AGENT_FALLBACK: "puller/run/test_agents_own_version.py::"
-    "test_a_run_in_the_place_of_a_version_that_does_not_start_says_so_and_does_the_work",
-    ProblemCode.ANOTHER_RUN: "puller/state/test_lock.py::"
-    "test_a_second_run_is_refused_at_once_and_told_who_holds_the_lock",
+    "test_fallback_for_a_broken_agent_version_is_reported",
+    ProblemCode.ANOTHER_RUN: "puller/state/test_lock.py::test_second_run_is_refused_with_the_lock_holder",
     ProblemCode.CHANGED_MEANWHILE: "puller/resources/files/test_file.py::"
-    "test_what_somebody_else_put_there_meanwhile_is_not_overwritten",
+    "test_concurrently_created_file_is_not_overwritten",
     ProblemCode.CHECKSUM_MISMATCH: "puller/resources/test_problem_codes.py::"
     "test_another_checksum_has_its_code",
-    ProblemCode.INTERNAL_ERROR: "puller/engine/test_engine.py::test_one_bad_resource_never_ends_the_run",
+    ProblemCode.INTERNAL_ERROR: "puller/engine/test_engine.py::test_failed_resource_does_not_end_the_run",
     ProblemCode.LOOKUP_FAILS: "hiera/tree/test_strategies.py::test_a_strategy_that_does_not_exist_is_refused",
     ProblemCode.METADATA_EXPIRED: "bundles/client/test_attacks.py::"
-    "test_expired_metadata_of_any_role_is_refused_and_the_clock_is_named",
+    "test_expired_metadata_of_each_role_names_the_clock",
     ProblemCode.METADATA_ROLLBACK: "bundles/client/test_attacks.py::test_an_older_timestamp_is_refused",
-    ProblemCode.MISSING_DEPENDENCY: "bundles/publisher/test_roles.py::"
-    "test_what_is_not_installed_is_named_by_its_extra",
+    ProblemCode.MISSING_DEPENDENCY: "bundles/publisher/test_roles.py::test_missing_extra_is_named",
     ProblemCode.NEEDED_BY_ANOTHER: "puller/resources/packages/test_packages_together.py::"
     "test_a_file_with_a_checksum_is_simulated_too",
-    ProblemCode.NOTHING_TO_ENFORCE: "puller/run/test_run.py::"
-    "test_without_a_bundle_yet_problem_is_told_and_nothing_is_done",
+    ProblemCode.NOTHING_TO_ENFORCE: "puller/run/test_run.py::test_problem_without_a_bundle_is_reported",
     ProblemCode.OVERSIZED_FILE: "bundles/transport/test_transport.py::"
     "test_an_answer_without_end_is_cut_off_at_the_limit",
     ProblemCode.ROLLBACK_FAILS: "puller/run/test_health_gate.py::"
     "test_when_rolling_back_helps_nothing_the_exit_status_says_so",
-    ProblemCode.ROLLED_BACK: "puller/run/test_health_gate.py::"
-    "test_a_bundle_that_breaks_a_check_is_given_up_for_the_last_good_one",
+    ProblemCode.ROLLED_BACK: "puller/run/test_health_gate.py::test_bundle_that_breaks_a_check_is_rolled_back",
     ProblemCode.RUN_WARNING: "puller/run/test_health_gate.py::"
     "test_a_run_that_was_killed_is_told_and_tried_again",
-    ProblemCode.STOPPED: "puller/run/test_run_interrupted.py::"
-    "test_nothing_is_applied_of_a_bundle_after_the_one_that_was_stopped",
+    ProblemCode.STOPPED: "puller/run/test_run_interrupted.py::test_stopped_bundle_stops_later_bundles",
     ProblemCode.STORE_FAILURE: "bundles/store/test_assembly.py::"
     "test_a_disk_that_fails_meanwhile_leaves_nothing",
     ProblemCode.UNAVAILABLE_TOKEN: "bundles/publisher/test_roles.py::"
     "test_a_key_in_a_token_is_used_by_its_uri",
     ProblemCode.UNTRUSTED_PATH: "puller/system/test_written_by_others.py::"
-    "test_a_trust_anchor_is_refused_and_the_last_good_bundle_stays_in_force",
+    "test_writable_trust_anchor_is_refused",
 }
 """Tests that produce a problem whose example needs more than texts and commands."""
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from foundation.formatting import text_in_one_line
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from foundation.timestamps import minute_text, parse_moment
@@ -207,7 +208,7 @@ def _of_report(report: Report) -> _Finding:
         outcome = unapplied.outcome or "not applied"
         return _Finding(Sync.OUT_OF_SYNC, f"{unapplied.name}: {outcome}", _SEE_PROBLEMS)
     if status == ExitStatus.CONFIGURATION and (problem := _problem_of_machine(report)):
-        return _Finding(Sync.IN_SYNC, " ".join(str(problem).split()), _DOCTOR)
+        return _Finding(Sync.IN_SYNC, text_in_one_line(problem), _DOCTOR)
     if status in _OF_STATUS:
         because, todo = _OF_STATUS[ExitStatus(status)]
         return _Finding(Sync.IN_SYNC, because, todo)
