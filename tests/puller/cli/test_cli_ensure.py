@@ -34,7 +34,7 @@ Puller = Callable[..., Ended]
 
 @pytest.fixture
 def puller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Puller:
-    """Run ``puller`` in a temporary directory. ``session`` and ``given`` (standard input) are keywords."""
+    """Run ``puller`` in a temporary directory. ``session`` and ``provided`` (standard input) are keywords."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, session: str = "", provided: str = "") -> Ended:
@@ -224,7 +224,7 @@ def test_a_request_is_answered(
     """The reference always exits with 0 and does not record the event."""
     del name
     provided = write({"protocol": REQUEST, "type": "exec", "properties": properties})
-    ended = puller("ensure", "api", "pipe", given=provided, session=session)
+    ended = puller("ensure", "api", "pipe", provided=provided, session=session)
     answer = json.loads(ended.stdout)
     assert (ended.returncode, answer["protocol"]) == (status, RESPONSE)
     assert {key: answer["state"][key] for key in state} == state
@@ -235,7 +235,7 @@ def test_a_request_is_answered(
 
 def test_an_answer_in_yaml(puller: Puller) -> None:
     provided = json.dumps({"protocol": REQUEST, "type": "exec", "properties": {"name": "true"}})
-    ended = puller("ensure", "api", "pipe", "--yaml", "--noop", given=provided)
+    ended = puller("ensure", "api", "pipe", "--yaml", "--noop", provided=provided)
     state = yaml.load(ended.stdout, yaml.CSafeLoader)["state"]
     assert (state["noop"], state["noop_message"]) == (True, "Would have executed")
 
@@ -293,7 +293,7 @@ def test_bad_request_is_answered_with_the_error(
     """The reference reports an invalid protocol for each parse error, and exits with 0."""
     del name
     provided = request_ if isinstance(request_, str) else json.dumps(request_)
-    ended = puller("ensure", "api", "pipe", given=provided)
+    ended = puller("ensure", "api", "pipe", provided=provided)
     answer = json.loads(ended.stdout)
     assert (ended.returncode, set(answer)) == (64, {"protocol", "error", "problems"})
     assert message in answer["error"]
@@ -315,7 +315,7 @@ def test_an_answer_has_problems_as_objects(
     puller: Puller, properties: Any, code: ProblemCode, property_: str
 ) -> None:
     provided = json.dumps({"protocol": REQUEST, "type": "exec", "properties": properties})
-    answer = json.loads(puller("ensure", "api", "pipe", given=provided).stdout)
+    answer = json.loads(puller("ensure", "api", "pipe", provided=provided).stdout)
     (problem,) = answer["problems"]
     assert (problem["code"], problem.get("property", "")) == (code, property_)
     assert answer.get("state", answer)["problems"] == [problem]
@@ -328,7 +328,7 @@ def test_a_secret_is_in_no_output_and_no_session(puller: Puller, session: str, t
     provided = json.dumps({"protocol": REQUEST, "type": "file", "properties": properties})
     (tmp_path / "data.yaml").write_text("data:\n  # @sensitive\n  password: canary-7\n")
     options = ("--data", "data.yaml", "--diff")
-    ended = puller("ensure", "api", "pipe", *options, given=provided, session=session)
+    ended = puller("ensure", "api", "pipe", *options, provided=provided, session=session)
     assert (tmp_path / "key").read_text() == "canary-7", ended.stdout
     (tmp_path / "key").write_text("canary-7 old")
     line = ("ensure", "file", f"{tmp_path}/key", "--content", "{{ data.password }}", *IDS, *options)
