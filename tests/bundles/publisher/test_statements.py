@@ -158,7 +158,11 @@ def test_a_rollout_grows(current: Release, asked: RolloutRequest, resume: bool, 
             RolloutRequest(percent=9.99),
             "has reached 10 % of the hosts, not 9.99 %: a rollout never shrinks",
         ),
-        (HALF_WAY, RolloutRequest(percent=49), "has reached 50 % of the hosts, 49 % was asked for"),
+        (
+            HALF_WAY,
+            RolloutRequest(percent=49),
+            "has reached 50 % of the hosts, not 49 %: a rollout never shrinks",
+        ),
         (
             rolling_out(percent=99.99),
             RolloutRequest(over=DAY),
