@@ -17,11 +17,11 @@ class ApplyProperties(Properties, frozen=True):
     """The properties of a child manifest."""
 
     data: Mapping[str, Any] | None = None
-    """Merged over the child's own data; without it, the data of this manifest are."""
+    """Data for the child, merged over its own data. Unset: the data of this manifest."""
     allow_apply: bool = True
-    """Whether the child may have children of its own."""
+    """Whether the child can have children of its own."""
     health_check_only: bool = False
-    """Whether the child's resources are only looked at, as with ``noop``, and their health checks run all the same."""
+    """Only read the resources of the child, as with ``noop``, and run their health checks."""
 
 
 class Apply(Resource[ApplyProperties, None]):

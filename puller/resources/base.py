@@ -42,37 +42,37 @@ S = TypeVar("S")
 
 
 class Control(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"if_": "if"}):
-    """Whether a resource is managed at all: boolean expressions, without delimiters (``docs/resources/common.md``)."""
+    """Conditions for managing a resource: boolean expressions without delimiters (``docs/resources/common.md``)."""
 
     if_: str | bool | None = None
     unless: str | bool | None = None
 
 
 class Properties(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """The properties that every type has; each type adds its own in a subclass."""
+    """The common properties of all types. A subclass adds the properties of its type."""
 
     name: str
     """Identity within the type."""
     alias: str | None = None
-    """A second name, for references and logs."""
+    """Second name for references and logs."""
     ensure: str = "present"
-    """The desired state."""
+    """Desired state."""
     provider: str | None = None
-    """Force a provider, instead of the one that suits this machine."""
+    """Use this provider instead of the default."""
     require: tuple[Reference, ...] = ()
-    """Resources that must have succeeded before this one is looked at."""
+    """Resources that must succeed first. Otherwise this resource is skipped."""
     after: tuple[Reference, ...] = ()
     """Resources that come first, whatever their result."""
     control: Control | None = None
-    """Conditions for managing this resource at all."""
+    """``if`` and ``unless``: conditions for managing the resource."""
     health_checks: tuple[HealthCheck, ...] = ()
-    """What tells whether it works after it was applied: commands, and questions to services and the machine."""
+    """Checks that run after the resource was applied."""
     noop: bool = False
-    """Only report, whatever the mode of the run."""
+    """Report changes without making them, even in a normal run."""
     sensitive: bool = False
-    """Content and diffs never leave the process."""
+    """Mask content, diffs, commands and their output."""
     removed: Removed | None = None
-    """What becomes of what it has made when no bundle declares it any more; as its manifest says when not given."""
+    """Whether to remove or keep the resource when no bundle declares it any more. The manifest sets the default."""
 
 
 class PropertyError(ValueError):

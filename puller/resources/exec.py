@@ -41,41 +41,41 @@ class ExecProperties(Properties, frozen=True):
     """The properties of a command."""
 
     command: str | None = None
-    """What to run; the name, when not given."""
+    """The command. The default is the name."""
     cwd: str = "/"
-    """The directory to run it in."""
+    """The working directory."""
     user: str | int | None = None
-    """The user that the command and its guards run as, with their groups and home: a name, or an id."""
+    """The user of the command and its guards: name or id. The default is the user that runs Puller."""
     group: str | int | None = None
-    """Their primary group, in the place of the user's own: a name, or an id."""
+    """Another primary group: name or id."""
     environment: tuple[str, ...] = ()
-    """``KEY=VALUE`` pairs, added to the documented base environment."""
+    """``KEY=VALUE`` pairs, in addition to PATH, HOME, USER, LOGNAME, SHELL and LANG."""
     path: str | None = None
-    """Directories to search for programs, separated by colons; exported as ``PATH``."""
+    """Directories of programs, separated by colons, also exported as ``PATH``."""
     returns: tuple[int, ...] = (0,)
-    """Exit codes that mean success."""
+    """Exit statuses that mean success, by default 0."""
     timeout: Duration = Duration(300.0)
-    """After so long the command and its children are killed."""
+    """Time limit, by default ``5m``. Puller then kills the command and all its children."""
     guard_timeout: Duration | None = None
-    """The same for each of ``onlyif`` and ``unless``; ``timeout``, when not given."""
+    """Time limit of each ``onlyif`` and ``unless``. The default is ``timeout``."""
     stdin: Secret | None = None
-    """What the command reads from its standard input; never shown. Guards have none."""
+    """Text for the standard input of the command, always masked. Guards do not receive it."""
     creates: str | None = None
-    """Do not run when this path exists."""
+    """Skip the command if this path exists. Absolute, or relative to ``cwd``."""
     onlyif: str | None = None
-    """Run only when this command ends with 0."""
+    """Run the command only if this command exits with 0."""
     unless: str | None = None
-    """Run only when this command does not end with 0."""
+    """Skip the command if this command exits with 0."""
     recheck: bool = True
-    """Fail when ``creates`` is not there after the command, or ``unless`` would have it run again."""
+    """Fail if ``creates`` is still missing after the command, or ``unless`` still fails."""
     refreshonly: bool = False
-    """Run only when a subscribed resource changed."""
+    """Run only if a subscribed resource changed."""
     guard_refresh: bool = False
-    """Ask the guards also when a subscribed resource changed."""
+    """Check ``creates``, ``onlyif`` and ``unless`` also if a subscribed resource changed."""
     subscribe: tuple[Reference, ...] = ()
-    """Resources whose change runs this command, whatever the guards say unless ``guard_refresh`` is set."""
+    """Resources whose change runs the command, independently of the guards unless ``guard_refresh`` is set."""
     logoutput: bool = False
-    """Log what the command prints."""
+    """Log the output of the command."""
 
 
 class ExecState(msgspec.Struct, frozen=True):

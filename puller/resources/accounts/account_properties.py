@@ -137,41 +137,41 @@ class UserProperties(Properties, frozen=True):
     """The properties of a user."""
 
     uid: int | None = None
-    """Its id; chosen by the system when not given."""
+    """The id. The system chooses an unset id."""
     group: str | int | None = None
-    """The primary group, by name or id; that of the same name, or what the system chooses, when not given."""
+    """The primary group: name or id. Default for a new user: the group of the same name, or the system's choice."""
     groups: tuple[str, ...] | None = None
-    """Supplementary groups; left as they are when not given."""
+    """Supplementary groups. Unset: unmanaged."""
     membership: str = "minimum"
-    """``minimum``: other supplementary groups stay; ``inclusive``: they are removed."""
+    """``minimum``: keep other supplementary groups. ``inclusive``: remove them."""
     home: str | None = None
-    """The home; that of a new user is below ``/home`` when not given."""
+    """The home. For a new user, the default is ``/home/NAME``. Otherwise unset means unmanaged."""
     manage_home: bool | None = None
-    """Make the home when it is missing, and move it when ``home`` changes; not with ``system``, unless it is given."""
+    """Create a missing home, and move it if ``home`` changes. The default is true, and false with ``system``."""
     shell: str | None = None
-    """The login shell; the system's for a new user when not given."""
+    """The login shell. For a new user, the default is the system's choice."""
     comment: str | None = None
-    """The full name and whatever else is said of the user."""
+    """The full name or another comment."""
     password: Secret | None = None
-    """A hash of crypt(3), or ``*`` or ``!`` for none."""
+    """A hash of crypt(3), or ``*`` or ``!`` for no password."""
     locked: bool | None = None
-    """Whether ``!`` before the hash keeps the password from being used; keys still let the user in."""
+    """Whether the password is locked by ``!`` before the hash. Keys still permit a login."""
     system: bool = False
-    """Make it with an id of the range for the system's own; of a user who is there nothing is compared."""
+    """Create the user with a system id. An existing user stays unchanged."""
     expires: str | None = None
-    """The day from which the account lets nobody in, ``2030-12-31``, or ``never``."""
+    """The day when the account expires, such as ``2030-12-31``, or ``never``."""
     password_max_days: int | None = None
-    """Days after which a password has to be changed; -1 for never."""
+    """Maximum age of the password in days, -1 for no limit."""
     password_min_days: int | None = None
-    """Days before which it cannot be changed; -1 for none."""
+    """Minimum age of the password in days, -1 for no limit."""
     password_warn_days: int | None = None
-    """Days before its end on which the user is warned; -1 for none."""
+    """Days of warning before the password expires, -1 for none."""
     authorized_keys: tuple[str, ...] | None = None
-    """Public keys that let the user in by SSH, as lines of ``~/.ssh/authorized_keys``."""
+    """Public keys for login by SSH, as lines of ``~/.ssh/authorized_keys``."""
     exclusive_keys: bool = False
     """Remove all other keys."""
     remove_home: bool = False
-    """Remove the home as well, with ``ensure: absent``."""
+    """Also remove the home, with ``ensure: absent``."""
 
 
 def check_user(properties: UserProperties) -> Iterator[PropertyError]:
@@ -279,13 +279,13 @@ class GroupProperties(Properties, frozen=True):
     """The properties of a group."""
 
     gid: int | None = None
-    """Its id; chosen by the system when not given."""
+    """The id. The system chooses an unset id."""
     system: bool = False
-    """Make it with an id of the range for the system's own; of a group that is there nothing is compared."""
+    """Create the group with a system id. An existing group stays unchanged."""
     members: tuple[str, ...] | None = None
-    """Users that it lists; left as they are when not given."""
+    """The listed users. Unset: unmanaged."""
     membership: str = "minimum"
-    """``minimum``: other members stay; ``inclusive``: they are removed."""
+    """``minimum``: keep other members. ``inclusive``: remove other members."""
 
 
 def check_group(properties: GroupProperties) -> Iterator[PropertyError]:

@@ -33,27 +33,27 @@ class ArchiveProperties(Properties, frozen=True):
     """The properties of an archive."""
 
     url: str | None = None
-    """Where to fetch it: an ``http(s)://`` URL of a file of the same kind as ``name``."""
+    """An ``http(s)://`` URL of a file of the same type as the name: ``.tar.gz``, ``.tar`` or ``.zip``."""
     checksum: str | None = None
-    """SHA-256 of the archive, in hexadecimal."""
+    """SHA-256 of the archive, in lower-case hexadecimal."""
     extract_parent: str | None = None
-    """The directory to put its contents into; made when missing."""
+    """The target directory for the contents. Created if missing."""
     creates: str | None = None
-    """A path that the contents bring; while it is there, of this archive or by another hand, nothing is fetched."""
+    """A path in the contents. If it exists, the archive counts as extracted."""
     cleanup: bool = False
-    """Remove the archive when its contents are in place; wants ``extract_parent`` and ``creates``."""
+    """Remove the archive after extraction. Requires ``extract_parent`` and ``creates``."""
     owner: str | int | None = None
-    """Owner of the archive and of its contents: name, or id when all digits."""
+    """Owner of the archive and its contents: name, or numeric id."""
     group: str | int | None = None
-    """Group of both: name, or id when all digits."""
+    """Group of the archive and its contents: name, or numeric id."""
     username: str | None = None
-    """For basic authentication."""
+    """User for basic authentication, with ``password``."""
     password: Secret | None = None
-    """For basic authentication."""
+    """Password for basic authentication, with ``username``."""
     headers: dict[str, Secret] = msgspec.field(default_factory=dict)
-    """Further headers of the request; an ``Authorization`` goes before ``username``."""
+    """Additional headers of the request, by name. ``Authorization`` overrides ``username``."""
     timeout: Duration = Duration(600.0)
-    """The most time that fetching may take, with redirects and retries."""
+    """Time limit of the download with redirects and retries."""
 
 
 def check_properties(properties: ArchiveProperties) -> Iterator[PropertyError]:

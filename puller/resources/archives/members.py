@@ -149,7 +149,7 @@ GIB = 1024 * MIB
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Upper bounds; sizes are bytes."""
+    """Upper bounds. Sizes are in bytes."""
 
     archive: int = 8 * GIB
     """The downloaded file."""

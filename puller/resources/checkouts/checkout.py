@@ -47,20 +47,20 @@ _GIT = "/usr/bin/git"
 
 
 class CheckoutProperties(Properties, frozen=True):
-    """The properties of a checkout; its name is the directory."""
+    """The properties of a checkout. The name is its directory."""
 
     url: str = ""
-    """Where it is cloned from: ``https://``, ``ssh://``, ``git://``, ``file://``, ``user@host:path`` or a path."""
+    """The remote: ``http(s)://``, ``ssh://``, ``git://``, ``file://``, ``user@host:path`` or an absolute path."""
     revision: str = ""
-    """Branch, tag or commit; what the remote has checked out itself when not given."""
+    """Branch, tag or commit. The default is the current branch of the remote."""
     depth: int | None = None
-    """Commits of history to fetch; all when not given."""
+    """Number of commits to fetch, by default all."""
     owner: str | int | None = None
-    """Name, or id when all digits, of the user that the tree belongs to and that git runs as."""
+    """Owner of the tree, and user of git: name, or numeric id."""
     group: str | int | None = None
-    """Name, or id when all digits, of the group that the tree belongs to."""
+    """Group of the tree: name, or numeric id. The default is the group of the owner."""
     force: bool = False
-    """Give up what was changed or committed by hand."""
+    """Discard local changes and commits."""
 
 
 class CheckoutState(PathState, frozen=True):

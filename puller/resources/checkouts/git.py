@@ -148,7 +148,7 @@ class IndexEntry(NamedTuple):
     """A file in the index."""
 
     mode: str
-    """Six octal digits; ``160000`` is a submodule."""
+    """Six octal digits. ``160000`` is a submodule."""
     object: str
     path: str
     is_marked: bool

@@ -31,13 +31,13 @@ class BlockProperties(EditProperties, frozen=True):
     """The properties of a block."""
 
     content: str | None = None
-    """The lines of the block; none take it away."""
+    """The lines of the block. An empty content removes the block."""
     marker: str | None = None
-    """The line before and after it, with BEGIN and END for ``{mark}``; ``# {mark} puller NAME`` by default."""
+    """The line before and after the block, by default ``# {mark} puller NAME``. ``{mark}`` becomes BEGIN and END."""
     insert_after: str | None = None
-    """Where a new block goes: behind the last line that matches this pattern; ``EOF``, the default, is the end."""
+    """Insert a new block after the last line that matches this pattern, or at ``EOF`` (default)."""
     insert_before: str | None = None
-    """Where a new block goes: before the first line that matches this pattern; ``BOF`` is the beginning."""
+    """Insert a new block before the first line that matches this pattern, or at ``BOF``."""
 
     @property
     def template(self) -> str:

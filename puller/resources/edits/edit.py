@@ -32,16 +32,16 @@ _NEW_MODE = 0o644
 
 
 class EditProperties(Properties, frozen=True):
-    """The properties of every edit."""
+    """The common properties of edits."""
 
     path: str = ""
-    """The file; the name of the resource when that is a path."""
+    """The file. The default is the name, if it is an absolute path."""
     create: bool = False
-    """Make the file when it is missing, for root with mode 0644; its directory has to be there."""
+    """Create a missing file for root with mode 0644, but not its directory."""
     validate: str | None = None
-    """A command that is asked about a private copy, in the place of ``{}``, before it becomes the file."""
+    """A command that validates the new file. ``{}`` is its path."""
     validate_in_place: bool = False
-    """``validate`` sees the copy at the file's own path, in a mount namespace of its own."""
+    """Run ``validate`` with the new file at its final path, in a private mount namespace. Requires root."""
 
     @property
     def file(self) -> str:

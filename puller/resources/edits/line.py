@@ -37,17 +37,17 @@ class LineProperties(EditProperties, frozen=True):
     """The properties of a line."""
 
     line: str | None = None
-    """The line, without its end."""
+    """The line without its end."""
     match: str | None = None
-    """A pattern (Python's ``re``, searched in one line): the line that is replaced; for ``absent`` all that go."""
+    """A pattern (Python's ``re``) for the line to replace. For ``absent``: the lines to remove."""
     match_all: bool = False
-    """Every line that matches becomes ``line``."""
+    """Replace each matching line."""
     insert_after: str | None = None
-    """Where a new line goes: behind the last line that matches this pattern; ``EOF``, the default, is the end."""
+    """Insert a new line after the last line that matches this pattern, or at ``EOF`` (default)."""
     insert_before: str | None = None
-    """Where a new line goes: before the first line that matches this pattern; ``BOF`` is the beginning."""
+    """Insert a new line before the first line that matches this pattern, or at ``BOF``."""
     back_references: bool = False
-    r"""``\1``, ``\g<1>`` and ``\g<name>`` in ``line`` are what the groups of ``match`` have matched."""
+    r"""Replace ``\1``, ``\g<1>`` and ``\g<name>`` in ``line`` by the groups of ``match``."""
 
 
 class Line(Edit[LineProperties]):

@@ -27,17 +27,17 @@ class SettingProperties(EditProperties, frozen=True):
     """The properties of a setting."""
 
     key: str | tuple[str, ...] = ""
-    """The key. In yaml, toml and json dots lead into the tree, and a list of texts is the way."""
+    """The key. In yaml, toml and json, dots separate levels. A list of texts works too."""
     section: str | None = None
-    """The section of an ini file; without it what comes before the first one."""
+    """The section of an ini file. Without it: before the first section."""
     value: Any = msgspec.UNSET
-    """The value: text; in yaml, toml and json any value."""
+    """The value. Text in ini, shell and keyvalue. Any value in yaml, toml and json."""
     format: str = ""
     """The format of the file: ``ini``, ``shell``, ``keyvalue``, ``yaml``, ``toml`` or ``json``."""
     separator: str | None = None
-    """What stands between key and value of a new line, in ini (`` = `` by default) and keyvalue (a blank)."""
+    """Text between key and value of a new line, by default `` = `` in ini and one blank in keyvalue."""
     continuation: str | None = None
-    """How a value continues in the next line, in ini and keyvalue: ``none``, ``indent`` or ``backslash``."""
+    """The rule for values over several lines in ini and keyvalue: ``none``, ``indent`` or ``backslash``."""
 
     @property
     def is_tree(self) -> bool:
