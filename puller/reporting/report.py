@@ -29,16 +29,16 @@ class State(StrEnum):
 
 
 class HeldBecause(StrEnum):
-    """The reasons for which a host does not run the release that is published for it."""
+    """Reasons why a host does not run the published release."""
 
     ROLLOUT = "rollout"
-    """Its wave has not come to this host, or is halted."""
+    """The rollout has not reached this host, or is halted."""
     QUARANTINE = "quarantine"
-    """This host has given it up."""
+    """This host has given up the release."""
     REJECTED = "rejected"
-    """Its manifest is not understood here, or does not fit with the other bundles."""
+    """The release is invalid on this host, or conflicts with another bundle."""
     UNAVAILABLE = "unavailable"
-    """It could not be fetched, verified, unpacked or read."""
+    """The release could not be fetched, verified, unpacked or read."""
 
 
 class Health(StrEnum):
@@ -56,15 +56,15 @@ class Health(StrEnum):
 
 
 class HealthResult(msgspec.Struct, omit_defaults=True):
-    """How one health check ended."""
+    """One health check in a run, with its output."""
 
     name: str
     status: Health
     tries: int
     outcome: str = ""
-    """``exit status 2 (CRITICAL)``, or why there is none."""
+    """``exit status 2 (CRITICAL)``, or another result such as ``timed out``."""
     output: str = ""
-    """What it printed, and on standard error below."""
+    """Standard output of the command, or the findings of another kind. ``error_output`` is its standard error."""
     error_output: str = ""
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     alias: str = ""
     provider: str = ""
     item: str = ""
-    """Of a loop: ``for name, vhost in data.vhosts: name is 'shop'``, after its file and line where it failed."""
+    """The item of a loop: ``for name, vhost in data.vhosts: name is 'shop'``. A failure adds file and line in front."""
     requested_ensure: str = ""
     final_ensure: str = ""
     duration: float = 0.0
@@ -116,25 +116,25 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A sentence about the predicted change."""
     skip_reason: str = ""
     reached: bool = True
-    """False when the run stopped before it."""
+    """False if the run stopped before this resource."""
     unmet_requirements: list[str] = []
     problems: list[Problem] = []
     """The reasons for a failure."""
     differences: list[Difference] = []
-    """The same for a dry run and for the real run."""
+    """Differences between the current and the desired state. A dry run and the real run have the same differences."""
     is_planned: bool = False
-    """The change failed or was refused, so the differences are those that were planned."""
+    """Whether the differences were only planned, because the change failed or was refused."""
     notes: list[str] = []
-    """Sentences about what is no failure and should be known."""
+    """Remarks that are not failures, one sentence each."""
     children: dict[str, int] = {}
-    """Of a child manifest: how many of its resources became what."""
+    """For a child manifest: the number of its resources in each state."""
     applied: list[str] = []
-    """Of a child manifest: by which names and with which data it is applied."""
+    """For a child manifest: one sentence for each place that applies it, with the alias and the data."""
     health_checks: list[HealthResult] = []
     recurring: bool = False
-    """It is declared to do something in every run, and has."""
+    """Whether the resource acts in every run regardless of the current state."""
     reversal: bool = False
-    """No bundle declares it: the run takes back a leftover, or a change of a version on trial."""
+    """Whether the run reverses a leftover or a change of a trial release. No bundle declares such a resource."""
 
     @property
     def reference(self) -> str:
@@ -179,7 +179,7 @@ def _named(event: Event) -> str:
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """How many resources became what; every resource counts once. ``duration`` is in seconds."""
+    """The number of resources in each state. Every resource counts once. ``duration`` is in seconds."""
 
     resources: int = 0
     stable: int = 0
@@ -189,9 +189,9 @@ class Summary(msgspec.Struct, kw_only=True):
     skipped: int = 0
     would_change: int = 0
     unmet: int = 0
-    """Of the skipped ones: those with unmet requirements."""
+    """Skipped resources with unmet requirements."""
     reversals: int = 0
-    """Leftovers and changes of trials that were taken back: no resources of the bundle."""
+    """Reversed leftovers and changes of trial releases. They are not resources of the bundle."""
     health_checks: dict[str, int] = {}
     """Health results by name."""
     duration: float = 0.0
@@ -240,13 +240,13 @@ class Summary(msgspec.Struct, kw_only=True):
 
 
 class InOrder(msgspec.Struct, kw_only=True):
-    """The resources of a bundle that a report does not list, because there is nothing to tell of them."""
+    """The unchanged resources of a bundle, which a report only counts. A separate file lists them."""
 
     resources: int
     sha256: str
-    """Of the list that has them (``puller.reporting.in_order``)."""
+    """SHA-256 of the list of unchanged resources (``puller.reporting.in_order``)."""
     others_at: list[int]
-    """The places of the events that are listed, among all of the run."""
+    """The indexes of the events in the report, among all events of the bundle."""
 
 
 class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -256,30 +256,30 @@ class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     version: str = ""
     sha256: str = ""
     outcome: str = ""
-    """``applied``, or why not."""
+    """``applied``, or the reason why the bundle was not applied."""
     held: str = ""
-    """Why another version than the published one is enforced, when it is."""
+    """Why the host does not run the published release. Usually empty."""
     held_because: HeldBecause | None = None
-    """The same in one word."""
+    """The reason for the hold in one word."""
     published: str = ""
-    """The version that the channel names; empty when that is not known, or there is none."""
+    """The version that the channel names. Empty if it is missing or unknown."""
     waits_until: str = ""
-    """When a rollout that grows by itself reaches this host, UTC in ISO 8601; empty when it has, or does not grow."""
+    """The time at which a growing rollout will reach this host, UTC in ISO 8601. Empty if it is unknown or past."""
     given_up: "BundleReport | None" = None
-    """The new bundle that this run has given up, with the reason as its outcome."""
+    """The report of the release that this run gave up, with the reason in ``outcome``."""
     not_undone: list[str] = []
-    """Changes of a version that was given up that cannot be undone, a sentence each."""
+    """Irreversible changes of a release that this host gave up, one sentence each."""
     summary: Summary = msgspec.field(default_factory=Summary)
     events: list[Event] = []
-    """One for each resource; in a report that is kept, those that are not ``in_order``."""
+    """One event for each resource. A stored report omits the resources of ``in_order``."""
     in_order: InOrder | None = None
 
 
 class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=4):
-    """One run, as it is kept in the state directory, with its format in front. Times are UTC in ISO 8601."""
+    """One run, as stored in the state directory. The format comes first. Times are UTC in ISO 8601."""
 
     run: str
-    """Identity of the run; sorts by time."""
+    """Identity of the run. Identities sort by time."""
     started: str
     finished: str
     host: str
@@ -288,17 +288,17 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format
     noop: bool = False
     exit_status: int
     paused: str = ""
-    """Why nothing was applied by this run: disabled, or outside of the maintenance windows."""
+    """Why the run applied nothing: disabled, or outside of the maintenance windows."""
     only: list[str] = []
-    """The references that a part of the resources was chosen by; empty when all were applied."""
+    """The references that select resources for a partial run (``--only``). Empty for a complete run."""
     problems: list[Problem] = []
     """Problems outside of resources: fetching, verifying, unpacking, reading."""
     unprotected: list[str] = []
-    """Protections of the processes for the network that the kernel lacks, a sentence each."""
+    """Missing protections of the processes for the network, one sentence each."""
     phases: dict[str, float] = {}
-    """Seconds that each part of the run took (``puller.reporting.report``)."""
+    """Duration of each phase of the run, in seconds."""
     last_good: str = ""
-    """When the last run finished that applied everything and had nothing to complain of, this one included."""
+    """The end of the last run that applied everything without a problem. It can be the end of this run."""
     bundles: list[BundleReport] = []
 
 
@@ -306,16 +306,16 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format
 
 
 class Phase(StrEnum):
-    """A part of a run; what is in none of them takes a few milliseconds."""
+    """A part of a run. Work outside of all phases takes a few milliseconds."""
 
     REFRESH = "refresh"
-    """What does the site publish?"""
+    """Puller updates the site's metadata."""
     FETCH = "fetch"
-    """Bundles are downloaded, verified, and unpacked."""
+    """Puller downloads, verifies and unpacks bundles."""
     RESOLVE = "resolve"
-    """Manifests are read with facts and data; all bundles become one catalog."""
+    """Puller reads manifests with facts and data, and combines all bundles into one catalog."""
     APPLY = "apply"
-    """Resources, with their health checks; after a rollback once more."""
+    """Puller applies resources and runs their health checks. A rollback repeats both."""
 
 
 class Phases:

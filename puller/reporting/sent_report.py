@@ -22,15 +22,15 @@ class RestlessResource(msgspec.Struct, kw_only=True, omit_defaults=True):
     reference: str
     """``type#name``."""
     runs: int
-    """How many runs were looked at: the newest ones in which it was applied."""
+    """The number of examined runs: the newest runs that applied the resource."""
     changes: int
-    """In how many of them it changed."""
+    """The number of examined runs that changed the resource."""
     differences: list[Difference] = []
-    """Of the last changes, the newest first, each once and without a diff."""
+    """Differences of these changes, newest first, without duplicates and diffs."""
 
 
 class PublishedBundle(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A bundle on a host, after a run. Times are UTC in ISO 8601; empty: there is none, or it is not known."""
+    """A bundle on a host, after a run. Times are UTC in ISO 8601. An empty text is a missing or unknown value."""
 
     name: str
     channel: str = ""
@@ -38,36 +38,36 @@ class PublishedBundle(msgspec.Struct, kw_only=True, omit_defaults=True):
     published: str = ""
     """The version that the channel names."""
     waits_until: str = ""
-    """When the wave reaches this host that it has not reached yet."""
+    """The time at which the rollout reaches this host, if it is known."""
     enforced: str = ""
     enforced_since: str = ""
     good: str = ""
     """The last version that passed its health checks."""
     held: str = ""
-    """Why another version than the published one is enforced."""
+    """Why the host does not run the published release. Usually empty."""
     quarantined: list[str] = []
     """Versions that this host has given up."""
     exports: dict[str, Value] = {}
-    """The values that the bundle exports, by name; of the types that its manifest says."""
+    """The exported values of the bundle, by name. The manifest declares their types."""
 
 
 class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=3):
-    """A host after a run, in one document, with its format in front."""
+    """The document about a host after a run. The format comes first."""
 
     host: str
-    """As for waves: the name that the configuration gives it, or its own."""
+    """The name of the host, as in rollouts: ``host_name`` of the configuration, or the fully qualified name."""
     sent: str
-    """When it was put together, UTC in ISO 8601."""
+    """The time of the document, UTC in ISO 8601."""
     facts: dict[str, Any] = {}
-    """Those that the configuration lists, nested as in expressions."""
+    """The facts listed in the configuration, nested as in expressions."""
     metadata_expire: str = ""
-    """When the first of the site's metadata on this host expire, UTC in ISO 8601."""
+    """The first expiry of the site's metadata on this host, UTC in ISO 8601."""
     bundles: list[PublishedBundle] = []
     restless: list[RestlessResource] = []
     left_out: str = ""
-    """A sentence about what is missing because the document would be too large."""
+    """A sentence about the parts omitted because of the size limit."""
     report: Report
-    """The run; of the resources that were in order it has the number."""
+    """The run. It only counts unchanged resources."""
 
 
 # JSON Schema (2020-12), generated from the types above.

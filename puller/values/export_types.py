@@ -19,26 +19,26 @@ Scalar = str | int | bool
 Value = Scalar | list[Scalar]
 
 MOST = 32
-"""Exports of one bundle."""
+"""Maximum number of exports of one bundle."""
 LARGEST = 8 * 1024
-"""Bytes of JSON that the exports of one bundle have."""
+"""Maximum size of the exports of one bundle, in bytes of JSON."""
 LONGEST_TEXT = 1024
-"""Characters."""
+"""Maximum number of characters of a text."""
 MOST_ITEMS = 64
-"""Of one list."""
+"""Maximum number of items of a list."""
 
 NAME = r"[a-z][a-z0-9_]{0,62}"
-"""Of an export."""
+"""The pattern of the name of an export."""
 _HOST_NAME = r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*"
 _LONGEST_NAME = 253
 _LARGEST_NUMBER = 2**53 - 1
-"""What every reader of JSON has exactly."""
+"""The largest integer that every reader of JSON represents exactly."""
 _OF_EXPRESSIONS = ("{{", "{%", "{#", "${", "%{")
 """Starts of text that is replaced in expressions, templates, or Hiera's interpolation."""
 
 
 class ExportType(msgspec.Struct, frozen=True):
-    """A type of exports: ``port``, or with ``is_list`` a list of them."""
+    """A type of exports: ``port``, or with ``is_list`` a list of ports."""
 
     word: str
     is_list: bool = False
@@ -71,7 +71,7 @@ class ExportType(msgspec.Struct, frozen=True):
 
 
 class Export(msgspec.Struct, frozen=True):
-    """An export as a manifest declares it: ``value`` as it is written, with its expressions."""
+    """An export as declared in a manifest. ``value`` can contain expressions."""
 
     type: ExportType
     value: Any

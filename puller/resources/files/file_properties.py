@@ -35,35 +35,35 @@ class FileProperties(Properties, frozen=True):
     source: str | None = None
     """A file to copy, or a directory with ``recurse``: relative to the manifest, absolute, or an ``http(s)://`` URL."""
     checksum: str | None = None
-    """SHA-256 of a remote source, in hexadecimal; nothing is downloaded while the file has it."""
+    """SHA-256 of a URL source, in hexadecimal. Puller downloads nothing while the file has this checksum."""
     template: str | None = None
     """A template file, relative to the manifest or absolute."""
     engine: str | None = None
-    """What renders ``template``: ``jinja``, ``jet`` or ``go``; by its name when not given, else ``jinja``."""
+    """The template engine: ``jinja``, ``jet`` or ``go``. The default follows the file name, otherwise ``jinja``."""
     data: dict[Any, Any] | None = None
-    """What the template sees as ``data``, instead of the manifest's."""
+    """Data for the template, instead of the data of the manifest."""
     owner: str | int | None = None
-    """Name, or id when all digits."""
+    """User name, or numeric id."""
     group: str | int | None = None
-    """Name, or id when all digits."""
+    """Group name, or numeric id."""
     mode: FileMode | None = None
-    """Permission bits, a mask such as ``x00``, or changes such as ``u+rwX,go-w``."""
+    """Octal digits, a mask such as ``x00``, or changes such as ``u+rwX,go-w``."""
     create: bool = True
-    """``false``: owner, group and mode of what is there; what is not there is not made."""
+    """``false``: set the given owner, group and mode of an existing object, and create nothing."""
     encoding: str = "utf-8"
-    """How text becomes bytes."""
+    """Encoding of the text."""
     force: bool = False
-    """Remove what is in the way, and directories that are not empty."""
+    """Remove an object of another type at the path, and remove directories with contents."""
     recurse: bool = False
-    """Of a directory: what is below it comes from ``source``, if that is given, and has its owner, group and mode."""
+    """Manage the contents of the directory too: copy ``source``, if given, and set owner, group and mode."""
     purge: bool = False
-    """Of a directory: remove what is below it and neither in ``source`` nor another resource's."""
+    """Remove contents of the directory that neither ``source`` nor another resource declares."""
     validate: str | None = None
-    """A command that is asked about new content before it takes its place: ``visudo -cf {}``."""
+    """A command that validates new content before it is installed: ``visudo -cf {}``."""
     validate_in_place: bool = False
-    """Let ``validate`` see the new content at the path of the file itself, where nobody else sees it."""
+    """Run ``validate`` with the new content at the final path, visible only to the command."""
     interpolate: bool = False
-    """TinyCM's: replace ``{name}`` in ``content``, or render what was downloaded; templates see the data by name."""
+    """For TinyCM: replace ``{name}`` in ``content``, or render the downloaded text. Templates can use data by name."""
 
     @property
     def validation(self) -> "Validation | None":

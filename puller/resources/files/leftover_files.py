@@ -130,7 +130,7 @@ class Original(msgspec.Struct, frozen=True, omit_defaults=True):
     mode: int = 0
     """Permission bits."""
     target: str = ""
-    """Of a link."""
+    """The target of a link."""
     labels: dict[str, str] = {}
     """Extended attributes, in Base64."""
 
@@ -151,13 +151,13 @@ class Original(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RestoredProperties(Properties, frozen=True):
-    """The properties of a path that is restored."""
+    """The properties of a restored path."""
 
     original: Original
     copy: str = ""
-    """Where its content is kept; without it and without ``content`` a file keeps the content that it has."""
+    """The path of the stored content. Without ``copy`` and ``content``, a file keeps its current content."""
     content: bytes | None = None
-    """The content itself, where it was merged."""
+    """The merged content."""
 
 
 class RestoredState(PathState, frozen=True):

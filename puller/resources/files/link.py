@@ -25,16 +25,16 @@ _KINDS = {"symbolic link": "present", "present": "file"}
 
 
 class LinkProperties(Properties, frozen=True):
-    """The properties of a link; its name is its path."""
+    """The properties of a link. The name is the path."""
 
     target: str = ""
-    """Where it leads, kept as it is written: a relative one starts at the link's directory."""
+    """The target, stored as written. A relative target starts at the directory of the link."""
     force: bool = False
-    """Replace a file, or an empty directory, that is in the way."""
+    """Replace a file or an empty directory at the path."""
     owner: str | int | None = None
-    """Name, or id when all digits, of the link itself; left as it is when not given."""
+    """Owner of the link: name, or numeric id. Unset: unmanaged."""
     group: str | int | None = None
-    """Name, or id when all digits, of the link itself; left as it is when not given."""
+    """Group of the link: name, or numeric id. Unset: unmanaged."""
 
 
 class LinkState(PathState, frozen=True):

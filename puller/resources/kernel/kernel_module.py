@@ -75,10 +75,10 @@ _TRUE, _FALSE = ("y", "1", "on", "yes", "true"), ("n", "0", "off", "no", "false"
 
 
 class KernelModuleProperties(Properties, frozen=True):
-    """The properties of a module; in its name ``-`` and ``_`` are the same."""
+    """The properties of a kernel module. ``-`` and ``_`` in the name are equal."""
 
     options: dict[str, str | int] | tuple[str, ...] = ()
-    """Parameters that it is loaded with: a mapping, or a list of ``key=value``."""
+    """Parameters of the module: a mapping, or a list of ``key=value``."""
 
 
 class ModuleFile(msgspec.Struct, frozen=True):

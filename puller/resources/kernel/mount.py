@@ -36,21 +36,21 @@ _NO_OPTIONS = frozenset({"remount", "move", "make-private", "make-shared", "make
 
 
 class MountProperties(Properties, frozen=True, rename={"pass_": "pass"}):
-    """The properties of a mount; its name is the mount point."""
+    """The properties of a mount. The name is the mount point."""
 
     ensure: str = "mounted"
-    """``mounted``, ``present`` (only in fstab), ``unmounted`` or ``absent``."""
+    """``mounted``, ``present`` (only in fstab), ``unmounted`` (keep fstab) or ``absent``."""
     device: str | None = None
-    """What is mounted: a device, ``UUID=`` or ``LABEL=``, ``host:/path``, a name for what has none, a directory for
-    ``bind``."""
+    """A device, ``UUID=``, ``LABEL=``, ``host:/path``, a name for a file system without a device, or the directory of a
+    bind mount."""
     type: str | None = None
-    """The type of the file system; ``none`` for ``bind``."""
+    """The type of the file system, or ``none`` for a bind mount."""
     options: tuple[str, ...] = ("defaults",)
-    """The options, as in fstab."""
+    """Mount options, as in fstab."""
     dump: int = 0
-    """Whether dump(8) backs it up."""
+    """The field of dump(8) in fstab."""
     pass_: int = 0
-    """When fsck(8) looks at it at boot: 1, 2, or 0 for never."""
+    """The order of the check by fsck(8) at boot: 1, 2, or 0 for never."""
 
 
 class Mount(Resource[MountProperties, MountState]):

@@ -46,12 +46,12 @@ _ENSURE = ("present", "absent")
 
 
 class SysctlProperties(Properties, frozen=True):
-    """The properties of a kernel parameter; its name is the key, with dots or with slashes."""
+    """The properties of a kernel parameter. The name is the key, with dots or slashes."""
 
     value: str | int | None = None
-    """The value; several words are separated by blanks."""
+    """The value: a number, or words separated by blanks."""
     path: str = DEFAULT_PATH
-    """The file that sets it at boot."""
+    """The file that sets the parameter at boot."""
 
 
 class SysctlState(msgspec.Struct, frozen=True):

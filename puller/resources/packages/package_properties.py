@@ -24,45 +24,46 @@ _SOURCE_ENDS = tuple(sorted({provider.suffix for provider in PROVIDERS.values()}
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a package is installed."""
+    """The options of an installation."""
 
     recommends: bool | None = None
-    """Whether what it recommends is installed with it; as the package manager is configured when not given."""
+    """Whether to install recommended packages. The default is the configuration of the package manager."""
     release: str | None = None
-    """The release that versions come from first (apt): ``bookworm-backports``."""
+    """The preferred release for versions (apt): ``bookworm-backports``."""
 
 
 DEFAULTS = Options()
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer to a question that a package asks through debconf when it is installed."""
+    """The answer to a question of debconf at the installation of a package."""
 
     question: str
-    """As ``debconf-get-selections`` names it: ``postfix/main_mailer_type``."""
+    """The name of the question, as in ``debconf-get-selections``: ``postfix/main_mailer_type``."""
     type: str
     """``string``, ``boolean``, ``select``, ``multiselect`` or ``password``."""
     value: Secret
-    """The answer, which is never shown, as it may be a password."""
+    """The answer. Puller masks it in all output, because it may be a password."""
 
 
 class PackageProperties(Properties, frozen=True):
     """The properties of a package."""
 
     options: Options | None = None
-    """How it is installed: ``recommends`` (true, false), ``release`` to take it from (apt)."""
+    """Options of the installation: ``recommends`` (true or false) and ``release``, the preferred release (apt)."""
     held: bool | None = None
-    """Whether the package manager is told to leave it in its version; not managed when not given."""
+    """``true``: hold the package in its version. ``false``: release the hold. Unset: unmanaged."""
     source: str | None = None
-    """In place of the repositories: a ``.deb`` or ``.rpm`` of the bundle, an absolute path or an ``http(s)://`` URL."""
+    """A ``.deb`` or ``.rpm`` file instead of the repositories: a file of the bundle, an absolute path, or an
+    ``http(s)://`` URL."""
     checksum: str | None = None
-    """SHA-256 of ``source``, in hexadecimal; required for a URL."""
+    """SHA-256 of ``source``, in hexadecimal. Required for a URL."""
     debconf: tuple[Answer, ...] = ()
-    """Answers to what it asks when it is installed (apt): ``question``, ``type`` and ``value`` of each."""
+    """Answers to questions at installation (apt), each with ``question``, ``type`` and ``value``."""
     timeout: Duration = Duration(1800.0)
-    """After so long the package manager and its children are killed."""
+    """Time limit of the package manager and its children."""
     lock_timeout: Duration = Duration(300.0)
-    """How long apt waits while something else holds dpkg's lock; dnf waits within ``timeout``."""
+    """Time limit for the lock of dpkg. dnf waits within ``timeout``."""
 
     @property
     def is_versioned(self) -> bool:

@@ -66,24 +66,25 @@ _PRIORITIES = range(-32768, 32768)
 
 
 class RepositoryProperties(Properties, frozen=True):
-    """The properties of a repository; its name is that of its file."""
+    """The properties of a repository. The name is the name of its file."""
 
     url: str = ""
-    """Where it is: ``https://…``, ``http://…`` or ``file:///…``."""
+    """The address: an ``https://``, ``http://`` or ``file://`` URL, without credentials."""
     suites: tuple[str, ...] = ()
-    """The suites to take (apt): ``bookworm``; one that ends with ``/`` is a directory without components."""
+    """The suites (apt): ``bookworm``. A suite that ends with ``/`` is a directory without components."""
     components: tuple[str, ...] = ()
     """The components of each suite (apt): ``main``."""
     architectures: tuple[str, ...] = ()
-    """The architectures to take (apt); those of the machine when not given."""
+    """The architectures (apt). The default is the architectures of the host."""
     key: str | None = None
-    """The public key that signs it: a file of the bundle, or armoured text; required unless ``url`` is ``file:``."""
+    """The public signing key: a file of the bundle, an absolute path, or armoured text. Required unless ``url``
+    is ``file:``."""
     enabled: bool = True
-    """Whether packages are taken from it."""
+    """Whether packages come from this repository."""
     priority: int | None = None
-    """Which repository goes first: the highest pin of apt, the lowest number of dnf (1 to 99)."""
+    """The preference. On apt a pin, where the highest wins. On dnf a number from 1 to 99, where the lowest wins."""
     allow_release_info_change: bool = False
-    """Whether the Label, Suite, Codename or Version in the Release file may change (apt)."""
+    """Accept a Release file with another Label, Suite, Codename or Version than before (apt)."""
 
 
 def check_repository(properties: RepositoryProperties) -> Iterator[PropertyError]:

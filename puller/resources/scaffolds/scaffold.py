@@ -55,30 +55,30 @@ _DIFF_LIMIT = 256 * 1024  # characters of all diffs of a scaffold together
 
 
 class ScaffoldProperties(Properties, frozen=True):
-    """The properties of a scaffold; its name is the target directory."""
+    """The properties of a scaffold. The name is the target directory."""
 
     source: str
     """The directory of templates, relative to the manifest or absolute."""
     engine: str | None = None
-    """What renders them: ``jet``, ``go`` or ``jinja``; by the name of ``source`` when not given, else ``jet``."""
+    """The engine: ``jet``, ``go`` or ``jinja``. The default follows the name of ``source``, otherwise ``jet``."""
     left_delimiter: str = ""
-    """What begins an action; the engine's own when not given."""
+    """The start of an action. The default depends on the engine."""
     right_delimiter: str = ""
-    """What ends an action; the engine's own when not given."""
+    """The end of an action. The default depends on the engine."""
     skip_empty: bool = False
-    """Do without files that come out blank."""
+    """Omit files with blank results."""
     purge: bool = False
-    """Remove what is in the target and does not belong to the scaffold."""
+    """Remove everything in the target, except for files of the scaffold and of other resources."""
     post: tuple[dict[str, str], ...] = ()
-    """Commands by pattern of file names, run on files that change: ``- "*.go": "gofmt -w {}"``."""
+    """Commands for changed files, by pattern of the file name: ``- "*.go": "gofmt -w {}"``."""
     data: dict[Any, Any] | None = None
-    """What templates see as ``data``, instead of the manifest's."""
+    """Data for the templates, instead of the data of the manifest."""
     owner: str | int | None = None
-    """Of the files, and of new directories: name, or id when all digits. Left as it is when not given."""
+    """Owner of files and new directories: name, or numeric id. Unset: unmanaged."""
     group: str | int | None = None
-    """The same for the group."""
+    """Group of files and new directories: name, or numeric id. Unset: unmanaged."""
     mode: FileMode | None = None
-    """Of the files, as for a file; new directories can also be searched by whom may read them."""
+    """Mode of the files. New directories get search permission where the mode gives read permission."""
 
 
 class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):

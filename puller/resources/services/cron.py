@@ -152,16 +152,16 @@ _NO_DAEMON = "no cron is installed here, so nothing runs it"
 
 
 class CronProperties(Properties, frozen=True):
-    """The properties of a cron job; its name is that of its file in ``/etc/cron.d``."""
+    """The properties of a cron job. The name is the file name in ``/etc/cron.d``."""
 
     schedule: str = ""
     """Five fields (minute, hour, day of month, month, day of week), or a word such as ``@daily``."""
     user: str = "root"
-    """Whom the command runs as."""
+    """The user of the command."""
     command: str = ""
-    """What runs, by ``/bin/sh``; ``%`` is a percent sign."""
+    """One line for ``/bin/sh``. ``%`` is a percent sign."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)
-    """Variables of the command, and of cron itself, such as ``PATH`` and ``MAILTO``."""
+    """Variables of the command and of cron, such as ``PATH`` and ``MAILTO``."""
 
 
 class CronState(PathState, frozen=True):

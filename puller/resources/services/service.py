@@ -53,15 +53,15 @@ class ServiceProperties(Properties, frozen=True):
     ensure: str = "running"
     """``running`` or ``stopped``."""
     enable: bool | Literal["masked"] | None = None
-    """Whether it starts at boot, or ``masked``: nothing can start it; left as it is when not given."""
+    """Whether the service starts at boot. ``masked``: the service cannot start. Unset: unmanaged."""
     scope: Literal["system", "user"] = "system"
-    """Whose service it is: of the ``system``, or of the ``user`` that is named."""
+    """The manager of the service: ``system``, or ``user`` for a service of the given ``user``."""
     user: str | None = None
-    """The user whose systemd it belongs to, with ``scope: user``."""
+    """The owner of the service, with ``scope: user``."""
     subscribe: tuple[Reference, ...] = ()
     """Resources whose change restarts the service."""
     reload: tuple[Reference, ...] = ()
-    """Resources whose change lets the service read its configuration again, without a restart."""
+    """Resources whose change reloads the service without a restart."""
 
 
 class Service(Resource[ServiceProperties, Unit]):
