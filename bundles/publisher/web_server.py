@@ -49,6 +49,11 @@ class SiteHandler(SimpleHTTPRequestHandler):
 class SiteServer(ThreadingHTTPServer):
     """A server without tracebacks for clients that disconnect early, which is normal."""
 
+    def server_activate(self) -> None:
+        """Listen. ``accept`` must not block: a client can disconnect between the poll and ``accept``."""
+        super().server_activate()
+        self.socket.setblocking(False)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         if isinstance(error := sys.exc_info()[1], ConnectionError):
             log.info("%s went away: %s", client_address[0], error)

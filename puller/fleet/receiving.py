@@ -173,6 +173,11 @@ class ReportServer(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
+    def server_activate(self) -> None:
+        """Listen. ``accept`` must not block: a client can disconnect between the poll and ``accept``."""
+        super().server_activate()
+        self.socket.setblocking(False)
+
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
             with suppress(OSError):

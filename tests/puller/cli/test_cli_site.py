@@ -444,3 +444,9 @@ def test_summaries_of_commands_begin_their_help() -> None:
         assert command is not None
         assert command.help is not None
         assert " ".join(command.help.split()).startswith(item.help or "?")
+
+
+def test_client_that_left_before_accept_does_not_block(tmp_path: Path) -> None:
+    """No connection waits here, as after a client that disconnected between the poll and ``accept``."""
+    with web_server.open_server(tmp_path) as server, pytest.raises(BlockingIOError):
+        server.get_request()

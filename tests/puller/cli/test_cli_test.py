@@ -202,7 +202,7 @@ def test_a_snapshot_is_the_same_wherever_the_bundle_lies(
 ) -> None:
     failing = "      - /etc/x: {template: templates/nope.j2}\n      - /etc/y: {content: '{{ facts.nope }}'}\n"
     write("web/manifest.yaml", MANIFEST + failing)
-    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\nfails: [nope.j2, no key]\n")
+    write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\nfails: [nope.j2, unknown key]\n")
     assert execute("test", "web", "--update")[0] == 0
     Path("elsewhere/deep").mkdir(parents=True)
     Path("web").rename("elsewhere/deep/other")

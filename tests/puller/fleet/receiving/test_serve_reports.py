@@ -302,3 +302,9 @@ def test_ipv6_is_listened_to(tmp_path: Path) -> None:
         pytest.skip("this machine has no IPv6")
     with server:
         assert server.server_port
+
+
+def test_client_that_left_before_accept_does_not_block(tmp_path: Path) -> None:
+    """No connection waits here, as after a client that disconnected between the poll and ``accept``."""
+    with ReportServer(tmp_path, "127.0.0.1", 0) as server, pytest.raises(BlockingIOError):
+        server.get_request()
