@@ -44,7 +44,7 @@ class Configured:
 
     def assert_keeps(self, name: str, data: dict[str, Any] | None = None, *options: str) -> None:
         """Assert that a dry run predicts no failure, that a run makes changes, and that the next run makes none."""
-        for status, extra in ((0, ["--noop"]), (CHANGED, []), (0, [])):
+        for status, extra in ((CHANGED, ["--noop"]), (CHANGED, []), (0, [])):
             done = self.apply(name, data or {}, *options, *extra)
             output = (
                 f"{name} {extra}: exit {done.returncode}\n{done.stdout}{done.stderr}\n{self.machine.say()}"

@@ -347,7 +347,7 @@ def test_report_with_invalid_exports_is_refused(scene: Fleet) -> None:
     ("options", "said"),
     [
         (("--target", ""), "expected the name of an export"),
-        (("--site", "/nowhere"), "is no site"),
+        (("--site", "/nowhere"), "is not a site"),
         (("--where", "x"), "--where"),
         (("--to", "/nowhere/x"), "cannot be written"),
     ],
