@@ -49,10 +49,10 @@ class Deadline:
     def at_most(self, seconds: float) -> float:
         """Return ``seconds``, at most the remaining time. Raises ``DeadlineError``, and the errors of ``check``."""
         self.check()
-        leftovers = self.left
-        if not leftovers:
+        remaining = self.left
+        if not remaining:
             raise DeadlineError("the time limit is over")
-        return min(seconds, leftovers)
+        return min(seconds, remaining)
 
     def verify(self) -> None:
         """Raise like ``at_most`` if the time is over."""

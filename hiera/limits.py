@@ -119,8 +119,8 @@ class Meter:
     def spend(self, amount: int) -> None:
         """Count ``amount`` items or steps. Raises LimitError."""
         use = _thread.use
-        use.left = leftovers = use.left - amount
-        if leftovers < 0:
+        use.left = remaining = use.left - amount
+        if remaining < 0:
             raise LimitError("", "makes too much text, too many items, or takes too many steps")
         if time.monotonic() > use.deadline:
             raise LimitError("", f"takes more than {TIME_LIMIT:g} seconds")
@@ -140,8 +140,8 @@ class Meter:
         elif isinstance(value, (list, tuple, dict)):
             amount += len(value)
         use = _thread.use
-        use.left = leftovers = use.left - amount
-        if leftovers < 0 or time.monotonic() > use.deadline:
+        use.left = remaining = use.left - amount
+        if remaining < 0 or time.monotonic() > use.deadline:
             self.spend(0)
         return value
 
@@ -264,12 +264,12 @@ def _size(value: Any) -> int:
 
 def concat(pieces: Iterable[str]) -> str:
     """Return ``"".join`` with a limit. Raises LimitError."""
-    length, remaining, iterator = 0, [], iter(pieces)
+    length, retained, iterator = 0, [], iter(pieces)
     # Check in batches. Each single piece already counted when it was made.
     while batch := list(islice(iterator, _PIECES_AT_ONCE)):
         length += sum(map(len, batch))
         if length > TEXT_LIMIT:
             raise LimitError("", f"makes a text of more than {TEXT_LIMIT} characters")
-        remaining += batch
+        retained += batch
     meter.spend(length // 4)
-    return "".join(remaining)
+    return "".join(retained)

@@ -46,7 +46,7 @@ def written(kind: Any) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return ", ".join(f"`{word}`" for word in typing.get_args(kind))
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
-        pieces = [written(get_arg) for get_arg in typing.get_args(kind) if get_arg is not type(None)]
+        pieces = [written(item) for item in typing.get_args(kind) if item is not type(None)]
         return " or ".join(dict.fromkeys(pieces))
     return "mapping" if issubclass(kind, msgspec.Struct) else WORDS[kind]
 

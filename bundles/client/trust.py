@@ -178,12 +178,12 @@ class TrustDirectory:
 
     def set_aside(self, name: str, why: str) -> None:
         """Rename an invalid file for inspection, to a name that is never read."""
-        remaining = f"{name}.damaged-{self._now():%Y%m%dT%H%M%S.%fZ}"
-        os.rename(self.path / name, self.path / remaining)
+        retained = f"{name}.damaged-{self._now():%Y%m%dT%H%M%S.%fZ}"
+        os.rename(self.path / name, self.path / retained)
         place = (self.path / name).parent
         sync_directory(place)
         forget_oldest(place, f"{Path(name).name}.damaged-")
-        self.notes.append(f"{self.path / name}: {why}; kept as {self.path / remaining}")
+        self.notes.append(f"{self.path / name}: {why}; kept as {self.path / retained}")
 
     def highest_root(self) -> int:
         """Return the highest root version that was ever stored here, or 0. Includes roots that were set aside."""
@@ -294,15 +294,15 @@ class TrustDirectory:
             self._start_over(anchor)
 
     def _start_over(self, anchor: Anchor) -> None:
-        remaining = self.path / f"before-{self._now():%Y%m%dT%H%M%S.%fZ}"
-        remaining.mkdir(mode=0o700)
+        retained = self.path / f"before-{self._now():%Y%m%dT%H%M%S.%fZ}"
+        retained.mkdir(mode=0o700)
         for entry in self.path.iterdir():
             if not entry.name.startswith("before-"):
-                entry.rename(remaining / entry.name)
+                entry.rename(retained / entry.name)
         forget_oldest(self.path, "before-")
         self._make_directories()
         self.notes.append(
-            f"{anchor.where}: was replaced by that of another site; trust starts over, {remaining} is kept"
+            f"{anchor.where}: was replaced by that of another site; trust starts over, {retained} is kept"
         )
 
     def _check_clock(self) -> None:

@@ -419,9 +419,9 @@ def _be_worker(descriptor: int) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         for each in (0, 1, 2):
             os.dup2(nothing, each)
-        remaining = _environment(os.environ)
+        retained = _environment(os.environ)
         os.environ.clear()
-        os.environ.update(remaining)
+        os.environ.update(retained)
         worker.settle()
         worker.work_first(socket.socket(fileno=DESCRIPTOR))
     finally:

@@ -252,8 +252,8 @@ def _narrowed(acl: bytes, mode: int) -> bytes:
     tags = [entry[0] for entry in entries]
     group = _ACL_MASK if _ACL_MASK in tags else _ACL_GROUP
     allowed = {_ACL_USER: mode >> 6 & 7, group: mode >> 3 & 7, _ACL_OTHER: mode & 7}
-    remaining = (bytes((*entry[:2], allowed.get(entry[0], entry[2]), *entry[3:])) for entry in entries)
-    return acl[:4] + b"".join(remaining)
+    retained = (bytes((*entry[:2], allowed.get(entry[0], entry[2]), *entry[3:])) for entry in entries)
+    return acl[:4] + b"".join(retained)
 
 
 def forget_oldest(directory: Path, prefix: str = "", suffix: str = "") -> None:
@@ -263,8 +263,8 @@ def forget_oldest(directory: Path, prefix: str = "", suffix: str = "") -> None:
     """
     with contextlib.suppress(OSError):
         names = (name for name in os.listdir(directory) if name.startswith(prefix) and name.endswith(suffix))
-        remaining = sorted((directory / name for name in names), key=lambda path: os.lstat(path).st_ctime_ns)
-        for path in remaining[:-_MOST_KEPT]:
+        retained = sorted((directory / name for name in names), key=lambda path: os.lstat(path).st_ctime_ns)
+        for path in retained[:-_MOST_KEPT]:
             remove_any(path)
 
 

@@ -33,15 +33,15 @@ def longest_compressed(size: int) -> int:
 
 def inflated(stream: BinaryIO, size: int) -> Iterator[bytes]:
     """Inflate a gzip file of one member with ``size`` bytes. Raises `FormatError` for another size."""
-    inflate, leftovers = zlib.decompressobj(wbits=_GZIP), size
+    inflate, remaining = zlib.decompressobj(wbits=_GZIP), size
     while not inflate.eof:
-        piece = _next(inflate, stream, min(leftovers + 1, _PIECE))
-        leftovers -= len(piece)
-        if leftovers < 0:
+        piece = _next(inflate, stream, min(remaining + 1, _PIECE))
+        remaining -= len(piece)
+        if remaining < 0:
             raise FormatError("", f"holds more than the {size} bytes that were signed for")
         yield piece
-    if leftovers:
-        raise FormatError("", f"holds {size - leftovers} bytes, {size} were signed for")
+    if remaining:
+        raise FormatError("", f"holds {size - remaining} bytes, {size} were signed for")
     if inflate.unused_data or stream.read(1):
         raise FormatError("", "has bytes after the end of the gzip member")
 

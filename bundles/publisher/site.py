@@ -334,9 +334,9 @@ class Site:
                 replace_file(parent, destination.name, contents, mode=0o644)
         return destination
 
-    def _forget_histories(self, *remaining: TargetFile | None) -> None:
+    def _forget_histories(self, *retained: TargetFile | None) -> None:
         """Remove other histories, which would grow quadratically with the number of publications."""
-        files = {self.file_of(info) for info in remaining if info is not None}
+        files = {self.file_of(info) for info in retained if info is not None}
         for directory in {file.parent for file in files}:
             for path in set(directory.glob(f"*.{_HISTORY[1:]}")) - files:
                 with contextlib.suppress(OSError):  # the next publication tries again

@@ -56,18 +56,18 @@ def verify_site(site: Site) -> Verification:
     indexes = _indexes_for_hosts(site, published)
     # 2. and 3.
     of_bundles = [_of_bundle(site, site.record_of(published, bundle)) for bundle in indexes.of]
-    count = len(indexes.documents) + sum(of_bundle.targets for of_bundle in of_bundles)
-    problems = [problem for of_bundle in of_bundles for problem in of_bundle.problems]
+    count = len(indexes.documents) + sum(report.targets for report in of_bundles)
+    problems = [problem for report in of_bundles for problem in report.problems]
     # 4.
     files, wrong = _files_of(
-        site, dict.fromkeys(each for of_bundle in of_bundles for each in of_bundle.descriptions)
+        site, dict.fromkeys(each for report in of_bundles for each in report.descriptions)
     )
     # 5.
     if problems := [*problems, *wrong]:
         detail = f"{len(problems)} of {count + files} published files are not as they were signed for:"
         raise SignatureError(str(site.public), "\n".join([detail, *_lines(problems)]))
     documents = (info.length for of_bin in published.bins() for info in of_bin.targets.values())
-    size = sum(documents) + sum(of_bundle.size for of_bundle in of_bundles)
+    size = sum(documents) + sum(report.size for report in of_bundles)
     return Verification(count, files, size, statuses(published))
 
 
@@ -109,17 +109,15 @@ def _of_bundle(site: Site, record: Record) -> _Found:
     # 2.
     contradiction = _contradiction(record)
     # 3.
-    remaining = {name: of.artifact for name, of in record.history.versions.items() if of.pruned is None}
+    retained = {name: of.artifact for name, of in record.history.versions.items() if of.pruned is None}
     named = record.index.named()
     results = [
         _problem(site, artifact, Release(record.index.bundle, version) if version in named else None)
-        for version, artifact in remaining.items()
+        for version, artifact in retained.items()
     ]
     problems = [problem for problem in (contradiction, *results) if problem is not None]
-    size = sum(artifact.archive.length for artifact in remaining.values())
-    return _Found(
-        2 + len(remaining), size, problems, [artifact.description for artifact in remaining.values()]
-    )
+    size = sum(artifact.archive.length for artifact in retained.values())
+    return _Found(2 + len(retained), size, problems, [artifact.description for artifact in retained.values()])
 
 
 def _indexes_for_hosts(site: Site, published: Published) -> Indexes:

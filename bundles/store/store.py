@@ -242,8 +242,8 @@ class Store:
         """
         links = self._links(name)
         links.set_aside_damaged("previous")
-        remaining = {except_for, *(links.target(link) for link in ("current", "good", "previous"))}
-        removed = self._contents.keep_only(name, remaining)
+        retained = {except_for, *(links.target(link) for link in ("current", "good", "previous"))}
+        removed = self._contents.keep_only(name, retained)
         self._contents.renew_fingerprints()
         return removed
 

@@ -54,14 +54,14 @@ class DirectoryMirror:
             size = os.fstat(stream.fileno()).st_size
             if size > limit:
                 raise OversizeError(str(source), f"has {size} bytes, at most {limit} are allowed")
-            leftovers = limit
+            remaining = limit
             progress.begin_file(source.name, 0, size)
             # Limited again: the file may grow while it is read.
-            while leftovers and (chunk := _read(stream, min(CHUNK, leftovers), source)):
+            while remaining and (chunk := _read(stream, min(CHUNK, remaining), source)):
                 self._check_deadline(source)
                 into.write(chunk)
-                leftovers -= len(chunk)
-                progress.note(source.name, limit - leftovers)
+                remaining -= len(chunk)
+                progress.note(source.name, limit - remaining)
         return True
 
     def _check_deadline(self, source: Path) -> None:

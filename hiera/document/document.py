@@ -319,12 +319,12 @@ def _entry_name(text: str, scope: Scope) -> str | None:
 def _without_replaced(sections: list[Layer]) -> list[Layer]:
     """Return the sections without the top-level keys that a later one replaces."""
     taken: set[Any] = set()
-    remaining = []
+    retained = []
     for section in reversed(sections):
         values = {k: v for k, v in section.values.items() if k not in taken}
-        remaining.append(Layer(values, section.place, section.source, final=section.final))
+        retained.append(Layer(values, section.place, section.source, final=section.final))
         taken.update(section.values)
-    return remaining[::-1]
+    return retained[::-1]
 
 
 def _made_of(layers: Sequence[Layer]) -> MadeOf:

@@ -93,10 +93,10 @@ def flatten(value: Iterable[Any], levels: int | None = None, skip_nulls: bool = 
     return result
 
 
-def contained(leftovers: Iterable[Any], right: Iterable[Any]) -> bool:
+def contained(left: Iterable[Any], right: Iterable[Any]) -> bool:
     """Return whether every item of the first list is in the second."""
     others = _Items(right)
-    return all(item in others for item in leftovers)
+    return all(item in others for item in left)
 
 
 def union(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
@@ -104,22 +104,22 @@ def union(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
     return _distinct([*left, *right])
 
 
-def intersect(leftovers: Iterable[Any], right: Iterable[Any]) -> list[Any]:
+def intersect(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
     """Return the items that are in both lists, once each."""
     others = _Items(right)
-    return _distinct(item for item in leftovers if item in others)
+    return _distinct(item for item in left if item in others)
 
 
-def difference(leftovers: Iterable[Any], right: Iterable[Any]) -> list[Any]:
+def difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
     """Return the items of the first list that are not in the second, once each."""
     others = _Items(right)
-    return _distinct(item for item in leftovers if item not in others)
+    return _distinct(item for item in left if item not in others)
 
 
-def symmetric_difference(leftovers: Iterable[Any], right: Iterable[Any]) -> list[Any]:
+def symmetric_difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
     """Return the items that are in exactly one list, once each."""
-    leftovers, right = list(leftovers), list(right)
-    return difference(leftovers, right) + difference(right, leftovers)
+    left, right = list(left), list(right)
+    return difference(left, right) + difference(right, left)
 
 
 class _Items:

@@ -264,11 +264,11 @@ _LONGEST_CHAIN: Final = 8
 
 def _is_long(node: nodes.BinExpr) -> bool:
     """Return whether a chain of operators is long enough to exceed Python's nesting limit in the generated code."""
-    leftovers: nodes.Node = node
+    left: nodes.Node = node
     for _ in range(_LONGEST_CHAIN):
-        if not isinstance(leftovers, nodes.BinExpr):
+        if not isinstance(left, nodes.BinExpr):
             return False
-        leftovers = leftovers.left
+        left = left.left
     return True
 
 
@@ -481,19 +481,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return obj
         if isinstance(obj, TemplateReference):
             return super().getitem(obj, argument)
-        m_i_s_s_i_n_g: Any = MISSING
+        value: Any = MISSING
         if isinstance(obj, Mapping) and isinstance(argument, (str, int)):
-            m_i_s_s_i_n_g = step(obj, argument)
+            value = step(obj, argument)
         elif isinstance(obj, (str, list, tuple)) and isinstance(argument, (int, slice)):
             try:
-                m_i_s_s_i_n_g = obj[argument]
+                value = obj[argument]
             except IndexError:
                 pass
-        return (
-            self.undefined(obj=obj, name=argument)
-            if m_i_s_s_i_n_g is MISSING
-            else meter.opened(m_i_s_s_i_n_g)
-        )
+        return self.undefined(obj=obj, name=argument) if value is MISSING else meter.opened(value)
 
     def call(self, context: Context, obj: Any, /, *arguments: Any, **named: Any) -> Any:
         """``obj(…)`` in an expression."""
@@ -511,9 +507,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             callers.leave()
         return meter.made(whole(value))
 
-    def call_binop(self, _context: Context, operator: str, leftovers: Any, right: Any) -> Any:
+    def call_binop(self, _context: Context, operator: str, left: Any, right: Any) -> Any:
         """Apply an operator with a potentially large result."""
-        value = _OPERATORS[operator](whole(leftovers), whole(right))
+        value = _OPERATORS[operator](whole(left), whole(right))
         return value if type(value) in SCALARS and type(value) is not str else meter.made(value)
 
     def shown(self, value: Any) -> str:
@@ -582,22 +578,22 @@ _BOUNDED_METHODS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-def _times(leftovers: Any, right: Any) -> Any:
-    if type(leftovers) is str and type(right) is int and len(leftovers) * right <= sizes.TEXT_LIMIT:
-        return leftovers * right
-    sizes.verify_product(leftovers, right)
-    return leftovers * right
+def _times(left: Any, right: Any) -> Any:
+    if type(left) is str and type(right) is int and len(left) * right <= sizes.TEXT_LIMIT:
+        return left * right
+    sizes.verify_product(left, right)
+    return left * right
 
 
-def _power(leftovers: Any, right: Any) -> Any:
-    sizes.verify_power(leftovers, right)
-    return leftovers**right
+def _power(left: Any, right: Any) -> Any:
+    sizes.verify_power(left, right)
+    return left**right
 
 
-def _plus(leftovers: Any, right: Any) -> Any:
-    if isinstance(leftovers, (str, list)) and isinstance(right, (str, list)):
-        sizes.verify_length(leftovers, len(leftovers) + len(right))
-    return leftovers + right
+def _plus(left: Any, right: Any) -> Any:
+    if isinstance(left, (str, list)) and isinstance(right, (str, list)):
+        sizes.verify_length(left, len(left) + len(right))
+    return left + right
 
 
 _OPERATORS: Final = {"+": _plus, "*": _times, "**": _power, "%": percent}

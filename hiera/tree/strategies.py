@@ -156,16 +156,16 @@ class _Merger:
 
 def _delete_if(items: list[Any], condition: Callable[[Any], bool]) -> None:
     """Ruby's ``Array#delete_if``, for a condition that may shorten ``items`` while it runs."""
-    read = remaining = 0
+    read = retained = 0
     while read < len(items):
         item = items[read]
         if not condition(item):
-            if read != remaining:
-                items[remaining] = item
-            remaining += 1
+            if read != retained:
+                items[retained] = item
+            retained += 1
         read += 1
-    if remaining < len(items) and remaining < read:
-        del items[remaining:read]
+    if retained < len(items) and retained < read:
+        del items[retained:read]
 
 
 def _cleared(value: Any) -> Any:

@@ -191,11 +191,11 @@ def _verify_format(template: str) -> None:
 _verify_short: Final = functools.lru_cache(maxsize=128)(_verify_format)
 
 
-def verify_product(leftovers: Any, right: Any) -> None:
+def verify_product(left: Any, right: Any) -> None:
     """Raise LimitError if ``left * right`` exceeds the limit of one step."""
-    if isinstance(leftovers, int) and isinstance(right, int):
-        verify_bits(leftovers.bit_length() + right.bit_length())
-    for sequence, count in ((leftovers, right), (right, leftovers)):
+    if isinstance(left, int) and isinstance(right, int):
+        verify_bits(left.bit_length() + right.bit_length())
+    for sequence, count in ((left, right), (right, left)):
         if isinstance(sequence, (str, list, tuple)) and isinstance(count, int):
             verify_length(sequence, len(sequence) * count)
 

@@ -81,12 +81,12 @@ class Page:
         """Add a table of escaped cells with a header row. Wide columns are filled and share the remaining width."""
         widths = [max(map(_shown_width, column)) for column in zip(*rows, strict=True)]
         widest_kept = next(
-            (remaining for remaining in range(_WIDEST_KEPT, 0, -1) if _needed(widths, remaining) <= _PAGE),
+            (retained for retained in range(_WIDEST_KEPT, 0, -1) if _needed(widths, retained) <= _PAGE),
             _NARROWEST_FILLED,
         )
         filled = [width > widest_kept for width in widths]
-        remaining = sum(width for width, is_filled in zip(widths, filled, strict=True) if not is_filled)
-        each = max(_NARROWEST_FILLED, (_PAGE - remaining - _GAP * (len(widths) - 1)) // max(1, sum(filled)))
+        retained = sum(width for width, is_filled in zip(widths, filled, strict=True) if not is_filled)
+        each = max(_NARROWEST_FILLED, (_PAGE - retained - _GAP * (len(widths) - 1)) // max(1, sum(filled)))
         columns = " ".join(f"lw({each}n)" if is_filled else "l" for is_filled in filled)
         self._part(".sp")
         self.add(".TS", "tab(\t);", f"{columns}.")
@@ -137,8 +137,8 @@ def _shown_width(cell: str) -> int:
     return len(re.sub(r"\\f.|\\&", "", cell).replace("\\-", "-").replace("\\e", "/"))
 
 
-def _needed(widths: Sequence[int], remaining: int) -> int:
+def _needed(widths: Sequence[int], retained: int) -> int:
     """Return the minimal width of a table with natural columns up to ``kept`` and filled wider columns."""
-    return sum(width if width <= remaining else 2 * _NARROWEST_FILLED for width in widths) + _GAP * (
+    return sum(width if width <= retained else 2 * _NARROWEST_FILLED for width in widths) + _GAP * (
         len(widths) - 1
     )

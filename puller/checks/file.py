@@ -96,10 +96,10 @@ def _contains(path: str, text: bytes, deadline: Deadline) -> bool:
     with open(descriptor, "rb", buffering=0) as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise NotCarriedOut(f"{path}: is not a regular file, so its content cannot be checked")
-        remaining = b""
+        retained = b""
         while piece := stream.read(_PIECE):
             deadline.verify()
-            if text in remaining + piece:
+            if text in retained + piece:
                 return True
-            remaining = (remaining + piece)[-(len(text) - 1) :] if len(text) > 1 else b""
+            retained = (retained + piece)[-(len(text) - 1) :] if len(text) > 1 else b""
     return False

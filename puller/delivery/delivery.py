@@ -62,10 +62,10 @@ class Delivery(msgspec.Struct, frozen=True):
             self.warn(f"cannot send reports: the name of this host is {sent.host!r}, {WANTED}")
             return
         data, failed = pack(sent), sent.report.exit_status not in _NOT_FAILED
-        remaining = set()
+        retained = set()
         for options in self._options:
             spool = self._spool(options)
-            remaining.add(spool.path)
+            retained.add(spool.path)
             try:
                 gone = spool.put(sent.report.run, data, self.warn, failed=failed)
             except OSError as error:
@@ -74,17 +74,17 @@ class Delivery(msgspec.Struct, frozen=True):
                 continue
             if gone:
                 self._tell(options, f"the spool is full, so the oldest unsent reports ({gone}) are removed")
-        forget_others(self.directory, remaining, self.warn)
+        forget_others(self.directory, retained, self.warn)
 
     def send(self, check: Callable[[], None]) -> None:
         """Send the waiting reports within ``send_timeout``. Raises only exceptions of ``check``."""
         deadline = Deadline(self.configuration.reports.send_timeout, check)
-        leftovers = [
+        remaining = [
             option for option in self._options if option.location in self.unkept or self._waiting(option)
         ]
-        while leftovers:
-            options, *remainder = leftovers
-            part = deadline.within(deadline.left / len(leftovers))
+        while remaining:
+            options, *remainder = remaining
+            part = deadline.within(deadline.left / len(remaining))
             try:
                 self._sending(options, part).run()
             except DeadlineError:
@@ -94,7 +94,7 @@ class Delivery(msgspec.Struct, frozen=True):
                 )
             except Exception as error:  # noqa: BLE001  whatever it is, the others get theirs, and the run has ended
                 self._tell_waiting(options, sentence_of(error))
-            leftovers = remainder
+            remaining = remainder
 
     def _sending(self, options: DestinationOptions, deadline: Deadline) -> "_Sending":
         return _Sending(

@@ -95,32 +95,32 @@ def _packed(sent: SentReport) -> bytes | None:
 def _smaller_and_smaller(sent: SentReport) -> Iterator[SentReport]:
     yield sent
     # 1.
-    leftovers = ["differences of contents"]
+    remaining = ["differences of contents"]
     sent = _with_report(sent, _each_event(sent.report, _without_diffs))
-    yield _saying(sent, leftovers)
+    yield _saying(sent, remaining)
     # 2.
-    leftovers.append("the ends of long texts and lists")
+    remaining.append("the ends of long texts and lists")
     sent = _with_report(sent, _shortened(sent.report, _LONG_TEXT, _LONG_LIST))
     sent = msgspec.structs.replace(sent, restless=_cut(sent.restless, _LONG_TEXT, _LONG_LIST))
     if len(msgspec.json.encode(sent.facts)) > _MOST_FACTS:
-        leftovers.append("facts")
+        remaining.append("facts")
         sent = msgspec.structs.replace(sent, facts={})
-    yield _saying(sent, leftovers)
+    yield _saying(sent, remaining)
     # 3.
     count = sum(1 for _ in _events(sent.report))
     while count > 1:
         count //= 2
         fewer, gone = _with_most_severe(sent.report, count)
-        yield _saying(_with_report(sent, fewer), [*leftovers, counted(gone, "resource")])
+        yield _saying(_with_report(sent, fewer), [*remaining, counted(gone, "resource")])
     # 4.
     fewer, gone = _with_most_severe(sent.report, 1)
     sent = _with_report(sent, _shortened(fewer, _SHORT_TEXT, _SHORT_LIST))
-    leftovers = [*leftovers, counted(gone, "resource"), "facts", "restless resources", "exports"]
+    remaining = [*remaining, counted(gone, "resource"), "facts", "restless resources", "exports"]
     count = _MOST_BUNDLES
     while count:
-        yield _saying(_with_few_bundles(sent, count), [*leftovers, f"bundles beyond the first {count}"])
+        yield _saying(_with_few_bundles(sent, count), [*remaining, f"bundles beyond the first {count}"])
         count //= 2
-    yield _saying(_with_few_bundles(sent, 0), [*leftovers, "bundles"])
+    yield _saying(_with_few_bundles(sent, 0), [*remaining, "bundles"])
 
 
 def _with_few_bundles(sent: SentReport, count: int) -> SentReport:
@@ -136,9 +136,9 @@ def _cut_standing(bundle: PublishedBundle) -> PublishedBundle:
     return cut
 
 
-def _saying(sent: SentReport, leftovers: list[str]) -> SentReport:
+def _saying(sent: SentReport, remaining: list[str]) -> SentReport:
     return msgspec.structs.replace(
-        sent, left_out=f"omitted, because the document was too large: {', '.join(leftovers)}"
+        sent, left_out=f"omitted, because the document was too large: {', '.join(remaining)}"
     )
 
 
@@ -199,8 +199,8 @@ def _cut(value: Any, text: int, items: int) -> Any:
     if isinstance(value, tuple):
         return tuple(_cut(item, text, items) for item in value[:items])
     if isinstance(value, dict):
-        remaining = list(value.items())[: max(items, _LONG_LIST)]
-        return {_cut(key, text, items): _cut(item, text, items) for key, item in remaining}
+        retained = list(value.items())[: max(items, _LONG_LIST)]
+        return {_cut(key, text, items): _cut(item, text, items) for key, item in retained}
     if isinstance(value, msgspec.Struct):
         fields = {name: _cut(getattr(value, name), text, items) for name in value.__struct_fields__}
         return msgspec.structs.replace(value, **fields)
@@ -210,15 +210,15 @@ def _cut(value: Any, text: int, items: int) -> Any:
 def _with_most_severe(report: Report, count: int) -> tuple[Report, int]:
     """Return a report with the ``count`` most severe resources, and the number of omitted resources."""
     ranked = sorted(_events(report), key=_rank)
-    remaining = {id(event) for event in ranked[:count]}
+    retained = {id(event) for event in ranked[:count]}
 
     def fewer(bundle: BundleReport) -> BundleReport:
-        events = [event for event in bundle.events if id(event) in remaining]
+        events = [event for event in bundle.events if id(event) in retained]
         # The positions refer to the complete list of events.
         in_order = bundle.in_order and msgspec.structs.replace(bundle.in_order, others_at=[])
         return msgspec.structs.replace(bundle, events=events, in_order=in_order)
 
-    return _each_bundle(report, fewer), len(ranked) - len(remaining)
+    return _each_bundle(report, fewer), len(ranked) - len(retained)
 
 
 def _rank(event: Event) -> tuple[bool, int]:

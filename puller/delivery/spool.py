@@ -62,8 +62,8 @@ class Spool:
         """Store a document durably. Return the number of removed documents. Raises ``OSError``."""
         make_directory(self.path.parent, warn)
         make_directory(self.path, warn)
-        remaining = Waiting(run, failed, len(data))
-        write_state(self.path / remaining.name, data)
+        retained = Waiting(run, failed, len(data))
+        write_state(self.path / retained.name, data)
         gone = list(_beyond(self.waiting(), self._count, self._size))
         for item in gone:
             self.remove(item)
@@ -79,9 +79,9 @@ class Spool:
         Documents newer than all tried ones come first, then failed runs, then other runs, each newest first. Raises
         ``OSError``.
         """
-        leftovers = [item for item in self.waiting() if item.run not in tried]
-        newer = [item for item in leftovers if item.run > max(tried, default="")]
-        return next(iter([*newer, *sorted(leftovers, key=lambda item: not item.failed)]), None)
+        remaining = [item for item in self.waiting() if item.run not in tried]
+        newer = [item for item in remaining if item.run > max(tried, default="")]
+        return next(iter([*newer, *sorted(remaining, key=lambda item: not item.failed)]), None)
 
     def read(self, one: Waiting, warn: Warn) -> bytes | None:
         """Return a document, or ``None`` if it is gone or damaged. Set aside a damaged one. Raises ``OSError``."""

@@ -54,8 +54,8 @@ def anonymous(facts: Mapping[str, Any], *, keep: Collection[str] = ()) -> dict[s
     """Return all built-in facts without identifying values, and other facts only if ``keep`` names them."""
     rules = _Replacing().rules
     result = {name: rules[name](facts[name]) for name in facts if name in rules}
-    remaining = {name: facts[name] for name in facts if name in keep and name not in BUILT_IN}
-    return _present(result) | remaining
+    retained = {name: facts[name] for name in facts if name in keep and name not in BUILT_IN}
+    return _present(result) | retained
 
 
 def _present(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -195,8 +195,8 @@ def _in_directory(root: Path, directory: Path, problems: list[Problem]) -> list[
     except OSError as error:
         problems.append(_invalid(shown, f"cannot be read: {reason(error)}"))
         return []
-    remaining = (name for name in names if not custom.is_leftover(name))
-    return [FactFile(os.path.join(directory, name), os.path.join(shown, name)) for name in remaining]
+    retained = (name for name in names if not custom.is_leftover(name))
+    return [FactFile(os.path.join(directory, name), os.path.join(shown, name)) for name in retained]
 
 
 def _invalid(file: str, description: str) -> Problem:

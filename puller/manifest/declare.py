@@ -404,8 +404,8 @@ def evaluate_again(declaration: Declaration) -> list[str]:
         declaration.failures = tuple(problems.all())
         return requested
     # Properties that a parent handed down stay.
-    remaining = {name: True for name in ("noop", "sensitive") if getattr(before, name)}
-    declaration.properties = msgspec.structs.replace(now.properties, **remaining)
+    retained = {name: True for name in ("noop", "sensitive") if getattr(before, name)}
+    declaration.properties = msgspec.structs.replace(now.properties, **retained)
     declaration.failures, declaration.unknown = now.failures, now.unknown
     declaration.dynamic, declaration.secret = now.dynamic, now.secret
     return requested

@@ -288,19 +288,19 @@ def _unite(declarations: list[Declaration], spellings: Spellings) -> list[Declar
     """Return one declaration for each managed object. Declarations that do not agree are a problem."""
     objects = objects_of(declarations, spellings)
     seen: dict[Key | Child, int] = {}
-    remaining: list[Declaration] = []
+    retained: list[Declaration] = []
     for declaration in declarations:
         # One child manifest may be applied several times, each with its own data. Two loops that cannot be evaluated
         # may look alike, but declare different resources.
         key = declaration.child or (declaration.type.type_name, declaration.properties.name)
-        first = seen.setdefault(key, len(remaining)) if declaration.loop is None else len(remaining)
+        first = seen.setdefault(key, len(retained)) if declaration.loop is None else len(retained)
         if (managed := objects.get(id(declaration))) is not None:
             first = seen[key] = seen.setdefault(managed, first)
-        if first == len(remaining):
-            remaining.append(declaration)
+        if first == len(retained):
+            retained.append(declaration)
         else:
-            remaining[first] = _united(remaining[first], declaration)
-    return remaining
+            retained[first] = _united(retained[first], declaration)
+    return retained
 
 
 def _refuse_contradictions(declarations: Sequence[Declaration], spellings: Spellings) -> None:

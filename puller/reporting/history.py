@@ -37,9 +37,9 @@ def save_report(report: Report, directories: Directories, retention: Retention, 
     """
     # 1.
     lists = _names_in(directories.in_order)
-    remaining = shorten(report, directories.in_order)
+    retained = shorten(report, directories.in_order)
     # 2. Reports contain file names and differences, which other users must not read.
-    data = visible_json_bytes(msgspec.json.encode(remaining))
+    data = visible_json_bytes(msgspec.json.encode(retained))
     kind, other = ("eventful", "quiet") if is_eventful(report) else ("quiet", "eventful")
     path = directories.runs / f"{report.run}-{kind}.json"
     write_state(path, data)

@@ -62,10 +62,10 @@ def past_runs(directories: Directories, selection: Selection) -> Iterator[PastRu
     except FileNotFoundError:
         return
     for name in names:
-        remaining = find_kept(name, 0)
-        if remaining is None or (selection.since is not None and remaining.began < selection.since):
+        stored = find_kept(name, 0)
+        if stored is None or (selection.since is not None and stored.began < selection.since):
             continue
-        yield _load(PastRun(directories.runs / name, remaining.eventful, remaining.began), selection)
+        yield _load(PastRun(directories.runs / name, stored.eventful, stored.began), selection)
 
 
 def _load(run: PastRun, selection: Selection) -> PastRun:

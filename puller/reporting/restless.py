@@ -92,8 +92,8 @@ def sentences(resources: Sequence[RestlessResource], most: int = MOST_SAID) -> l
 
 def _earlier(report: Report, directories: Directories) -> Iterator[Report]:
     """Yield the readable reports of earlier runs, newest first."""
-    remaining = sorted((item for item in kept_in(directories.runs) if item.run < report.run), reverse=True)
-    for item in remaining[:_MOST_READ]:
+    retained = sorted((item for item in kept_in(directories.runs) if item.run < report.run), reverse=True)
+    for item in retained[:_MOST_READ]:
         try:
             yield load_report(directories.runs / item.name)
         except (OSError, ValueError):

@@ -81,12 +81,12 @@ def find_kept(name: str, size: int) -> Kept | None:
     match = re.fullmatch(_NAME, name)
     if match is None:
         return None
-    remaining = Kept(match[1], match[2] == "eventful", size)
+    retained = Kept(match[1], match[2] == "eventful", size)
     try:
-        remaining.began  # noqa: B018  the 31st of February is nobody's run
+        retained.began  # noqa: B018  the 31st of February is nobody's run
     except ValueError:
         return None
-    return remaining
+    return retained
 
 
 def is_eventful(report: Report) -> bool:
@@ -121,10 +121,10 @@ def _is_old(item: Kept, retention: Retention, now: datetime) -> bool:
     return (now - item.began).total_seconds() > longest
 
 
-def _beyond(remaining: list[Kept], retention: Retention) -> Iterator[Kept]:
+def _beyond(retained: list[Kept], retention: Retention) -> Iterator[Kept]:
     """Yield the reports beyond the limits, least valuable first. ``kept`` is sorted."""
-    count, size = len(remaining), sum(item.size for item in remaining)
-    for item in sorted(remaining[:-1], key=lambda item: (item.eventful, item.run)):
+    count, size = len(retained), sum(item.size for item in retained)
+    for item in sorted(retained[:-1], key=lambda item: (item.eventful, item.run)):
         if count <= retention.most and size <= retention.most_bytes:
             return
         count, size = count - 1, size - item.size
@@ -162,18 +162,18 @@ def forget_lists(directories: Directories, retention: Retention, now: datetime) 
 
     This reads all reports, so only runs that wrote a list call it. Raises ``OSError``.
     """
-    remaining = {directories.runs / item.name: item for item in kept_in(directories.runs)}
+    retained = {directories.runs / item.name: item for item in kept_in(directories.runs)}
     try:
-        named = {path: _lists_of(path) for path in remaining}
+        named = {path: _lists_of(path) for path in retained}
         last = _lists_of(directories.last_run)
     except ValueError:
         return
     sizes = _sizes(directories.in_order)
-    while gone := list(outdated(_with_lists(remaining, named, sizes), retention, now)):
+    while gone := list(outdated(_with_lists(retained, named, sizes), retention, now)):
         _remove(directories.runs, gone)
         for item in gone:
-            del remaining[directories.runs / item.name]
-    for name in sizes.keys() - last.union(*(named[path] for path in remaining)):
+            del retained[directories.runs / item.name]
+    for name in sizes.keys() - last.union(*(named[path] for path in retained)):
         (directories.in_order / name).unlink(missing_ok=True)
 
 
@@ -207,13 +207,13 @@ def _lists_of(path: Path) -> set[str]:
 
 
 def _with_lists(
-    remaining: Mapping[Path, Kept], named: Mapping[Path, set[str]], sizes: Mapping[str, int]
+    retained: Mapping[Path, Kept], named: Mapping[Path, set[str]], sizes: Mapping[str, int]
 ) -> list[Kept]:
     """Return the reports with their share of the lists added to their size."""
-    uses = Counter(name for path in remaining for name in named[path])
+    uses = Counter(name for path in retained for name in named[path])
     return [
         msgspec.structs.replace(
             item, size=item.size + sum(sizes.get(name, 0) // uses[name] for name in named[path])
         )
-        for path, item in remaining.items()
+        for path, item in retained.items()
     ]

@@ -150,14 +150,12 @@ class Terminal:
         *above, last = lines or [""]
         dot = f" ·{_NO_BREAK}" if self.rows.is_utf8 else ", "
         for text in (f"{last}. {hint}", last) if hint and not above else (last,):
-            leftovers = f"{text}{dot}{duration}" if text else duration
-            if cells(leftovers) + 2 + cells(right) <= self.rows.width:
+            left = f"{text}{dot}{duration}" if text else duration
+            if cells(left) + 2 + cells(right) <= self.rows.width:
                 break
         narrower = msgspec.structs.replace(self.rows, width=self.rows.width - cells(right) - 2)
-        *before, leftovers = (
-            line.replace(_NO_BREAK, " ") for line in narrower.wrapped(leftovers, 0, further=2)
-        )
-        ended = [*above, *before, self.rows.both_sides(leftovers, right, right_colour=colour)]
+        *before, left = (line.replace(_NO_BREAK, " ") for line in narrower.wrapped(left, 0, further=2))
+        ended = [*above, *before, self.rows.both_sides(left, right, right_colour=colour)]
         return [*ended, hint] if hint and not text.endswith(hint) else ended
 
     # Headings and summaries

@@ -140,10 +140,10 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
         """Return the text in a colour, if the terminal has colours."""
         return colour.coloured(text, colour_name) if self.is_coloured and colour_name and text else text
 
-    def both_sides(self, leftovers: str, right: str, *, left_colour: str = "", right_colour: str = "") -> str:
+    def both_sides(self, left: str, right: str, *, left_colour: str = "", right_colour: str = "") -> str:
         """Return a line with one text at the left and one at the right edge, or with two spaces between them."""
-        space = max(self.width - cells(leftovers) - cells(right), 2) if right else 0
-        return f"{self.painted(leftovers, left_colour)}{' ' * space}{self.painted(right, right_colour)}"
+        space = max(self.width - cells(left) - cells(right), 2) if right else 0
+        return f"{self.painted(left, left_colour)}{' ' * space}{self.painted(right, right_colour)}"
 
     # Resources
 

@@ -75,10 +75,10 @@ class Receipts:
         before, new = self.load(), {*made}
         files = {path: digest for path, digest in before.files.items() if os.path.lexists(f"{root}/{path}")}
         files |= {path: digest for path, digest in written.items() if path in files or path in new}
-        remaining = [path for path in before.directories if os.path.isdir(f"{root}/{path}")]
-        remaining = [*dict.fromkeys((*remaining, *directories))]
-        receipt = Receipt(self._target, root, files, remaining)
-        if receipt != before and (files or remaining):
+        retained = [path for path in before.directories if os.path.isdir(f"{root}/{path}")]
+        retained = [*dict.fromkeys((*retained, *directories))]
+        receipt = Receipt(self._target, root, files, retained)
+        if receipt != before and (files or retained):
             self._file.save(receipt)
 
     def forget(self) -> None:

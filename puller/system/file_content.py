@@ -23,11 +23,11 @@ def of_size(path: str, stream: BinaryIO, size: int) -> bytes:
 
     Raises ``ChangedMeanwhile`` if the file is shorter or longer, because its size was checked before.
     """
-    pieces, leftovers = [], size + 1
-    while leftovers and (piece := stream.read(leftovers)):
+    pieces, remaining = [], size + 1
+    while remaining and (piece := stream.read(remaining)):
         pieces.append(piece)
-        leftovers -= len(piece)
-    if leftovers != 1:
+        remaining -= len(piece)
+    if remaining != 1:
         raise ChangedMeanwhile(f"{path}: another process wrote to it while Puller read it")
     return b"".join(pieces)
 

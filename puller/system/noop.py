@@ -75,11 +75,11 @@ class NoopSystem(LocalSystem):
         if not self._contents:
             return results
         prefix = f"{path}/"
-        remaining = [(name, entry) for name, entry in results if prefix + name not in self._contents]
+        retained = [(name, entry) for name, entry in results if prefix + name not in self._contents]
         for each, known in self._contents.items():
             if known is not None and os.path.dirname(each) == path:
-                remaining.append((os.path.basename(each), known[0]))
-        return remaining
+                retained.append((os.path.basename(each), known[0]))
+        return retained
 
     def labels(self, path: str) -> dict[str, bytes]:
         return super().labels(self._at(path))

@@ -208,8 +208,8 @@ def requires_new_file(status: os.stat_result, attributes: Attributes) -> bool:
     # 1. Former writers
     if not same_owner and status.st_uid not in (0, os.geteuid()):
         return True
-    remaining = attributes.mode if same_group else attributes.mode & ~stat.S_IWGRP
-    if status.st_mode & ~remaining & (stat.S_IWGRP | stat.S_IWOTH):
+    retained = attributes.mode if same_group else attributes.mode & ~stat.S_IWGRP
+    if status.st_mode & ~retained & (stat.S_IWGRP | stat.S_IWOTH):
         return True
     # 2. New programs
     had = status.st_mode if same_owner and same_group else status.st_mode & ~_SET_ID

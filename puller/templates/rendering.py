@@ -203,19 +203,19 @@ def load(
     Templates of Jinja2 include from ``files`` (path → text) or from ``root``. Templates of Jet include only files below
     a directory ``_partials`` of ``files``. Other includes fail, as in the reference implementation.
     """
-    leftovers, right = delimiters
+    left, right = delimiters
     try:
         if engine == "jinja":
             from puller.templates.jinja import JinjaEngine  # jinja2 takes 36 % of an idle run
 
-            return JinjaEngine(leftovers, right, root=root, files=files)
+            return JinjaEngine(left, right, root=root, files=files)
         if engine == "jet" and files:
             from puller.templates.jet.jet_engine import JetEngine
             from puller.templates.template_tree import PARTIALS
 
             partials = {path: text for path, text in files.items() if PARTIALS in path.split("/")[:-1]}
-            return JetEngine(leftovers, right, partials.get)
-        return load_engine(engine, left_delimiter=leftovers, right_delimiter=right)
+            return JetEngine(left, right, partials.get)
+        return load_engine(engine, left_delimiter=left, right_delimiter=right)
     except ValueError as error:
         raise ResourceError(str(error)) from error
 

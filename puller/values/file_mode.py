@@ -62,14 +62,14 @@ class ModeChanges:
     def _once(self, bits: int, *, is_directory: bool) -> int:
         for whose, operator, letters in self._changes:
             named = _bits(letters, can_search=is_directory or bool(bits & _ANY_SEARCH))
-            remaining = _SET_ID & ~named if is_directory else 0
-            named &= whose & ~remaining
+            retained = _SET_ID & ~named if is_directory else 0
+            named &= whose & ~retained
             if operator == "+":
                 bits |= named
             elif operator == "-":
                 bits &= ~named
             else:
-                bits = (bits & (~whose | remaining)) | named
+                bits = (bits & (~whose | retained)) | named
         return bits
 
 
@@ -221,8 +221,8 @@ class FileMode:
         if self.is_exact:
             return f"{self.bits:04o}" if self.bits > _PERMISSIONS else f"{self.bits:05o}"
         digits = f"{self.bits:03o}"
-        remaining = f"{self.kept:03o}"
-        text = "".join("x" if keep == "7" else digit for digit, keep in zip(digits, remaining, strict=True))
+        retained = f"{self.kept:03o}"
+        text = "".join("x" if keep == "7" else digit for digit, keep in zip(digits, retained, strict=True))
         return text if self.kept else f"0{text}"
 
 

@@ -39,14 +39,14 @@ def bench(scratch: Path, size: int, runs: int) -> None:
         run("run", "--config", str(configuration))
         newest = max((state / "runs").glob("*.json"), key=lambda path: path.name)
         sizes.append(newest.stat().st_size)
-    remaining = sum(path.stat().st_size for path in (state / "runs").rglob("*") if path.is_file())
+    retained = sum(path.stat().st_size for path in (state / "runs").rglob("*") if path.is_file())
     sent = sum(path.stat().st_size for path in (scratch / "sent").rglob("*") if path.is_file()) / runs
     print(f"{size} resources in order, {runs} runs")
     print(f"  report of the first run    {sizes[0]:>12,} bytes")
     reached = "reached" if max(sizes[1:]) <= TARGET else "MISSED"
     print(f"  of a run without news      {max(sizes[1:]):>12,} bytes   target: at most {TARGET:,} {reached}")
     print(f"  sent of each run, packed   {sent:>12,.0f} bytes")
-    print(f"  kept of all runs           {remaining:>12,} bytes")
+    print(f"  kept of all runs           {retained:>12,} bytes")
 
 
 def follow(scratch: Path, size: int) -> Path:

@@ -298,9 +298,9 @@ def is_leftover(name: str) -> bool:
     return any(re.fullmatch(r"\..*\.(new|part|old)", part) for part in name.split("/"))
 
 
-def different(founds: Mapping[str, Found], desired: Mapping[str, Found]) -> str:
-    names = [name for name in sorted({*founds, *desired}) if founds.get(name) != desired.get(name)]
-    return "\n".join(f"{name}: {founds.get(name)}, expected {desired.get(name)}" for name in names)
+def different(actual: Mapping[str, Found], desired: Mapping[str, Found]) -> str:
+    names = [name for name in sorted({*actual, *desired}) if actual.get(name) != desired.get(name)]
+    return "\n".join(f"{name}: {actual.get(name)}, expected {desired.get(name)}" for name in names)
 
 
 @pytest.fixture

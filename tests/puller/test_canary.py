@@ -554,10 +554,10 @@ def test_no_command_says_a_canary(aviary: Aviary, monkeypatch: pytest.MonkeyPatc
     assert not [command for command, text in output.items() if "\x1b" in text], "colour, and no terminal"
     assert aviary.songs() == {}
     assert heard(json.dumps([str(path) for path in home.rglob("*")])) == set()
-    remaining = [
+    retained = [
         home / name for name in ("session", "another-session", "applied", "run", "tmp", "user-state", "keys")
     ]
-    assert aviary.files_with_songs(*remaining) == {}
+    assert aviary.files_with_songs(*retained) == {}
     assert any((home / "session").glob("*.json"))
 
 

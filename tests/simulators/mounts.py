@@ -100,9 +100,9 @@ class MountingSystem(LocalSystem):
         own, of_all = _remounted(mount.options, words), mount.of_all
         if "bind" not in words:
             keys = {word.partition("=")[0] for word in words}
-            remaining = [item for item in of_all if item.partition("=")[0] not in {*keys, "ro", "rw"}]
+            retained = [item for item in of_all if item.partition("=")[0] not in {*keys, "ro", "rw"}]
             access = "ro" if "ro" in words else "rw"
-            of_all = (access, *remaining, *(word for word in words if "=" in word))
+            of_all = (access, *retained, *(word for word in words if "=" in word))
         lines = []
         for line in self.mountinfo.read_text().splitlines():
             fields = line.split(" ")

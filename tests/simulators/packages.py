@@ -240,8 +240,8 @@ class Debian(Machine):
             if version and version not in versions:
                 return ended(100, stderr=f"E: Version '{version}' for '{name}' was not found\n")
             present = self.packages.get(key)
-            remaining = present.version if present and present.status != "config-files" else ""
-            plan[key] = version or max([*versions, *filter(None, [remaining])], key=DPKG.key)
+            retained = present.version if present and present.status != "config-files" else ""
+            plan[key] = version or max([*versions, *filter(None, [retained])], key=DPKG.key)
             if f"{key}={plan[key]}" in self.unfetchable and not is_simulated:
                 return ended(100, stderr="E: Unable to fetch some archives, maybe run apt-get update\n")
             is_held = present and present.want == "hold" and present.version != plan[key]
@@ -249,7 +249,7 @@ class Debian(Machine):
                 return HELD
             named.add(key)
             plan |= self.dependencies(key)
-            is_older = remaining and DPKG.compare(plan[key], remaining) < 0
+            is_older = retained and DPKG.compare(plan[key], retained) < 0
             if is_older and "--allow-downgrades" not in arguments:
                 return ended(
                     100, stderr="E: Packages were downgraded and -y was used without --allow-downgrades.\n"

@@ -105,9 +105,9 @@ def tree(
 @pytest.fixture
 def debian(tree: Path) -> Iterator[Machine]:
     """A Debian with only its own accounts, before and after the test."""
-    remaining = {name: (tree / "etc" / name).read_bytes() for name in DATABASES}
+    retained = {name: (tree / "etc" / name).read_bytes() for name in DATABASES}
     yield Machine(tree)
-    for name, content in remaining.items():
+    for name, content in retained.items():
         (tree / "etc" / name).write_bytes(content)
     for path in (tree / "home").iterdir():
         path.unlink() if path.is_symlink() else shutil.rmtree(path)

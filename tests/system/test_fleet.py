@@ -91,8 +91,8 @@ class Publisher:
 
     def picture(self, name: str, page: str = "index.html") -> None:
         """Save a screenshot of a page for review."""
-        program, remaining = shutil.which("chromium"), os.environ.get("PULLER_PICTURES")
-        if program is None or remaining is None:
+        program, retained = shutil.which("chromium"), os.environ.get("PULLER_PICTURES")
+        if program is None or retained is None:
             return
         options = [
             "--headless",
@@ -102,7 +102,7 @@ class Publisher:
             "--window-size=1200,1500",
         ]
         options += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-        options += [f"--user-data-dir={self.site.parent}/chromium", f"--screenshot={remaining}/{name}.png"]
+        options += [f"--user-data-dir={self.site.parent}/chromium", f"--screenshot={retained}/{name}.png"]
         subprocess.run(
             [program, *options, f"file://{self.pages}/{page}"], check=True, capture_output=True, timeout=120
         )

@@ -144,8 +144,8 @@ def test_signed_repository_works_in_the_same_run_and_goes(
     assert (debian.root / "etc/apt/keyrings/signed.gpg").exists() != armoured
     gone = [{"repository": [{"signed": {"ensure": "absent"}}]}]
     assert outcomes(apply(debian, gone)) == {"repository#signed": "changed"}
-    leftovers = [path for path in (debian.root / "etc/apt").rglob("signed*") if path.is_file()]
-    assert leftovers == []
+    remaining = [path for path in (debian.root / "etc/apt").rglob("signed*") if path.is_file()]
+    assert remaining == []
 
 
 def test_broken_repository_does_not_stop_packages(

@@ -142,18 +142,18 @@ class Kept:
 
 
 def test_role_is_stable_over_release_rollback_and_return(debian: Machine, tmp_path: Path) -> None:
-    remaining = Kept(debian, tmp_path)
+    retained = Kept(debian, tmp_path)
     debian.run("sh", "-c", "rm /etc/cron.d/*; echo welcome > /etc/motd")
-    before = remaining.look()
-    first = remaining.settles("1.0.0", MANIFEST)
+    before = retained.look()
+    first = retained.settles("1.0.0", MANIFEST)
     assert "deploy crew" in debian.run("cat", "/srv/data/app/made-by").stdout.replace("\n", " ")
-    second = remaining.settles("2.0.0", SECOND)
+    second = retained.settles("2.0.0", SECOND)
     assert "deploy" not in "\n".join(second)
-    assert remaining.settles("3.0.0", MANIFEST) == first
-    remaining.publish("4.0.0", BROKEN)
-    given_up = remaining.run()
+    assert retained.settles("3.0.0", MANIFEST) == first
+    retained.publish("4.0.0", BROKEN)
+    given_up = retained.run()
     assert given_up.returncode == 7, given_up.stdout + given_up.stderr
-    assert remaining.look() == first, given_up.stdout
-    remaining.changes_nothing()
-    remaining.settles("5.0.0", STOPPED)
-    assert remaining.settles("6.0.0", EMPTY) == before
+    assert retained.look() == first, given_up.stdout
+    retained.changes_nothing()
+    retained.settles("5.0.0", STOPPED)
+    assert retained.settles("6.0.0", EMPTY) == before

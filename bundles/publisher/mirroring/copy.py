@@ -145,8 +145,8 @@ class _Run:
         documents, desired = self._contents(source)
         missing = [each for each in desired.values() if not self._files.has(each)]
         groups = self._groups(self._documents_of(source, anchor, documents))
-        removed, remaining = self._gone({*desired, *documents, *source.metadata()}, source.timestamp)
-        return self._copied(missing, groups, removed, remaining)
+        removed, retained = self._gone({*desired, *documents, *source.metadata()}, source.timestamp)
+        return self._copied(missing, groups, removed, retained)
 
     def do(self, anchor: Anchor, check: Callable[[], None]) -> Copied:
         # 2.
@@ -161,21 +161,21 @@ class _Run:
         # 4.
         groups = self._write(self._documents_of(source, anchor, documents))
         # 5.
-        removed, remaining = self._gone({*desired, *documents, *source.metadata()}, source.timestamp)
-        self._state.store(Record(files=self._files.stamps, gone=remaining))
+        removed, retained = self._gone({*desired, *documents, *source.metadata()}, source.timestamp)
+        self._state.store(Record(files=self._files.stamps, gone=retained))
         Directory(str(self._public)).remove(removed)
-        return self._copied(fetched, groups, removed, remaining)
+        return self._copied(fetched, groups, removed, retained)
 
     def _copied(
         self,
         fetched: list[Wanted],
         groups: list[tuple[str, ...]],
         removed: list[str],
-        remaining: dict[str, datetime],
+        retained: dict[str, datetime],
     ) -> Copied:
         written = tuple(path for group in groups for path in group)
         return Copied(
-            tuple(each.path for each in fetched), written, tuple(removed), remaining, tuple(self._notes)
+            tuple(each.path for each in fetched), written, tuple(removed), retained, tuple(self._notes)
         )
 
     def _refreshed(self, trust: Path, anchor: Anchor) -> Source:
@@ -314,7 +314,7 @@ class _Run:
     def _gone(self, wanted: set[str], timestamp: bytes) -> tuple[list[str], dict[str, datetime]]:
         """Return the files to remove now, and the files to remove later with the time."""
         removed: list[str] = []
-        remaining: dict[str, datetime] = {}
+        retained: dict[str, datetime] = {}
         former = (self._before and _parsed(self._before)) or Metadata[Timestamp].from_bytes(timestamp)
         with explained(self._public):
             there = files_of(self._public) if self._public.exists() else {}
@@ -325,8 +325,8 @@ class _Run:
             if until <= self._now:
                 removed.append(path)
             else:
-                remaining[path] = until
-        return removed, remaining
+                retained[path] = until
+        return removed, retained
 
 
 class _Unwatched:

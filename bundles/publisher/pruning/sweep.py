@@ -192,8 +192,8 @@ class SharedFiles:
 
 
 def _digests(site: Site, record: Record) -> Iterator[bytes]:
-    remaining = [each.artifact for each in record.history.versions.values() if each.pruned is None]
-    for description in {artifact.description for artifact in (*remaining, *record.index.releases.values())}:
+    retained = [each.artifact for each in record.history.versions.values() if each.pruned is None]
+    for description in {artifact.description for artifact in (*retained, *record.index.releases.values())}:
         yield from map(bytes.fromhex, site.files.named_by(description))
 
 
@@ -322,7 +322,7 @@ class Sweep:
         """Return the SHA-256 of index and history of a bundle, and of every file that they reference."""
         record = self._record(bundle)
         versions = record.history.versions.values()
-        remaining = [
+        retained = [
             *(each.artifact for each in versions if each.pruned is None),
             *record.index.releases.values(),
         ]
@@ -330,7 +330,7 @@ class Sweep:
         infos = (find_target(self._published, path) for path in paths)
         signed = {info.hashes["sha256"] for info in infos if info is not None}
         return signed | {
-            digest for each in remaining for digest in (each.archive.sha256, each.description.sha256)
+            digest for each in retained for digest in (each.archive.sha256, each.description.sha256)
         }
 
     def _record(self, bundle: str) -> Record:

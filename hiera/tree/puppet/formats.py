@@ -248,8 +248,8 @@ def _collection(value: Any, chosen: Format, indent: int) -> str:
 
 
 def _list(values: list[Any], chosen: Format, indent: int) -> str:
-    leftovers, right = chosen.delimiters("[]")
-    out = leftovers
+    left, right = chosen.delimiters("[]")
+    out = left
     for position, item in enumerate(values):
         nested = isinstance(item, (list, dict))
         written = _element(item, chosen, indent + 1)
@@ -261,14 +261,14 @@ def _list(values: list[Any], chosen: Format, indent: int) -> str:
 
 
 def _hash(value: dict[Any, Any], chosen: Format, indent: int) -> str:
-    leftovers, right = chosen.delimiters("{}")
+    left, right = chosen.delimiters("{}")
     inner = "\n" + "  " * (indent + 1) if chosen.alternate else ""
     pairs = (
         f"{inner}{_element(name, chosen, indent + 1)} => {_element(item, chosen, indent + 1)}"
         for name, item in value.items()
     )
     joined = ("," if chosen.alternate else ", ").join(pairs)
-    return leftovers + joined + ("\n" + "  " * indent if chosen.alternate else "") + right
+    return left + joined + ("\n" + "  " * indent if chosen.alternate else "") + right
 
 
 def _element(value: Any, chosen: Format, indent: int) -> str:

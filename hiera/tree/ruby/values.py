@@ -201,20 +201,20 @@ def sort(values: list[Any]) -> list[Any]:
     return sorted(values, key=cmp_to_key(_compare))
 
 
-def _compare(leftovers: Any, right: Any) -> int:
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (leftovers, right)):
-        return int(leftovers > right) - int(leftovers < right)
-    if isinstance(leftovers, str) and isinstance(right, str):
+def _compare(left: Any, right: Any) -> int:
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right)):
+        return int(left > right) - int(left < right)
+    if isinstance(left, str) and isinstance(right, str):
         # Ruby compares the bytes of texts, in any locale.
-        return int(leftovers.encode() > right.encode()) - int(leftovers.encode() < right.encode())
-    if isinstance(leftovers, list) and isinstance(right, list):
-        pairs = (_compare(item, other) for item, other in zip(leftovers, right, strict=False))
-        return next(filter(None, pairs), len(leftovers) - len(right))
-    if identity(leftovers) == identity(right):
+        return int(left.encode() > right.encode()) - int(left.encode() < right.encode())
+    if isinstance(left, list) and isinstance(right, list):
+        pairs = (_compare(item, other) for item, other in zip(left, right, strict=False))
+        return next(filter(None, pairs), len(left) - len(right))
+    if identity(left) == identity(right):
         return 0
     detail = inspect(right) if right is None or isinstance(right, (int, float)) else class_name(right)
     raise LookupFailure(
-        "", f"comparison of {class_name(leftovers)} with {detail} failed: only like values can be sorted"
+        "", f"comparison of {class_name(left)} with {detail} failed: only like values can be sorted"
     )
 
 

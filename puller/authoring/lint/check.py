@@ -220,9 +220,9 @@ def lint_bundle(
         if not (of_any_host and name == "rendering"):
             found += _check(name)(subject)
     # 3. Consequences, and suppressed warnings.
-    remaining = Suppressions.of(subject).applied(without_consequences(refusals, found))
+    retained = Suppressions.of(subject).applied(without_consequences(refusals, found))
     # 4. The order.
-    findings = sorted(dict.fromkeys(remaining), key=_order)
+    findings = sorted(dict.fromkeys(retained), key=_order)
     count = None if subject.manifest is None else len(subject.manifest.declarations)
     return Linted(source.name, tuple(findings), count)
 

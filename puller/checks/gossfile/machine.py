@@ -53,8 +53,8 @@ class Machine:
         return self.deadline.within(default if provided is None else provided / _SECOND)
 
     def _query(self, words: list[str], limit: Deadline | None = None) -> Completed:
-        leftovers = (limit or self.deadline).at_most((limit or self.deadline).seconds)
-        completed = self.system.query(Command(words, timeout=leftovers, output_limit=1 << 20))
+        remaining = (limit or self.deadline).at_most((limit or self.deadline).seconds)
+        completed = self.system.query(Command(words, timeout=remaining, output_limit=1 << 20))
         if completed.timed_out:
             raise NotCarriedOut(f"{words[0]}: {completed.outcome}")
         return completed

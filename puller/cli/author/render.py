@@ -91,10 +91,10 @@ class TemplateOptions(msgspec.Struct, frozen=True):
 def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOptions | None:
     """Return the options to render SOURCE as a template, or ``None`` for a manifest. Raises ``UsageError``."""
     provided = [options[name] for name in ("left_delimiter", "right_delimiter", "skip_empty", "output")]
-    leftovers, right, skip_empty, output = provided
+    left, right, skip_empty, output = provided
     engine = _engine_of(source, options["engine"])
     if engine is not None:
-        return TemplateOptions(engine, (leftovers, right), skip_empty, output)
+        return TemplateOptions(engine, (left, right), skip_empty, output)
     if any(provided):
         raise UsageError(
             "delimiters, --skip-empty and --output are for templates: say --engine jinja, jet or go"
@@ -198,12 +198,12 @@ class _Directory:
 
     def _write(self, output: str, *, is_secret: bool) -> None:
         """Write like the resource: only changed files, and only inside ``output``."""
-        leftovers, right = self.options.delimiters
+        left, right = self.options.delimiters
         properties = ScaffoldProperties(
             name=os.path.abspath(output),
             source=str(self.path),
             engine=self.options.engine,
-            left_delimiter=leftovers,
+            left_delimiter=left,
             right_delimiter=right,
             skip_empty=self.options.skip_empty,
             mode=FileMode(0o600) if is_secret else None,

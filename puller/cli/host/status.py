@@ -366,16 +366,16 @@ def _print_bundle(bundle: dict[str, Any]) -> None:
             _say(f"    {item['stays']}")
 
 
-def _left_line(leftovers: dict[str, Any]) -> str:
-    detail = f"{leftovers['name']} {leftovers['version'] or '(damaged)'}"
-    size = size_text(leftovers["bytes"])
-    count = len(leftovers.get("left_behind", ()))
+def _left_line(bundle: dict[str, Any]) -> str:
+    detail = f"{bundle['name']} {bundle['version'] or '(damaged)'}"
+    size = size_text(bundle["bytes"])
+    count = len(bundle.get("left_behind", ()))
     managed = (
         f"; {counted(count, 'resource of it is', 'resources of it are')} managed by nobody" if count else ""
     )
     return (
-        f"{detail} is no longer in the configuration, and is not applied; {size} are kept in {leftovers['directory']} "
-        f"until `puller forget {leftovers['name']}`{managed}"
+        f"{detail} is no longer in the configuration, and is not applied; {size} are kept in {bundle['directory']} "
+        f"until `puller forget {bundle['name']}`{managed}"
     )
 
 

@@ -225,16 +225,16 @@ def _check_sources(sources: Sequence[Path], name: str | None) -> None:
 
 def _libraries_of_all(sources: Sequence[Path]) -> "dict[Path, Libraries]":
     """Return the libraries of each bundle. Raises ``ManifestError`` with all of their problems."""
-    librarieses: dict[Path, Libraries] = {}
+    libraries: dict[Path, Libraries] = {}
     problems: list[Problem] = []
     for source in sources:
         try:
-            librarieses[source] = libraries_of(source)
+            libraries[source] = libraries_of(source)
         except (ManifestError, SourceError) as error:
             problems += error.problems
     if problems:
         raise ManifestError(problems)
-    return librarieses
+    return libraries
 
 
 @contextlib.contextmanager

@@ -165,8 +165,8 @@ class _Progress:
         done = f"{self._files} of {counted(self._all_files, 'file')}, {size_text(have)} of {size_text(self._all_bytes)}"
         if is_last:
             return f"{self._destination}: {done} in {seconds:.1f} s"
-        leftovers = f", {(self._all_bytes - have) / rate:.0f} s left" if rate else ""
-        return f"{done}, {size_text(rate)}/s{leftovers}"
+        remaining = f", {(self._all_bytes - have) / rate:.0f} s left" if rate else ""
+        return f"{done}, {size_text(rate)}/s{remaining}"
 
 
 def _print_plan(steps: "Plan", destination: str) -> None:

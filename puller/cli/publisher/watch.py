@@ -224,10 +224,10 @@ def _sign(
     return {bundle: text for bundle, statement in zip(judged, statements, strict=True) if statement.changed}
 
 
-def _grow(site: "Site", watcheds: list[_Watched], rule: WatchRule, passphrase_file: Path | None) -> None:
+def _grow(site: "Site", rollouts: list[_Watched], rule: WatchRule, passphrase_file: Path | None) -> None:
     """Let each wave without problems grow by a step, when it is time."""
-    for item in watcheds:
-        mates = [other for other in watcheds if other is item or other.is_beside(item)]
+    for item in rollouts:
+        mates = [other for other in rollouts if other is item or other.is_beside(item)]
         is_in_order = not any(mate.verdict.reasons or mate.is_halted or mate.done for mate in mates)
         if not is_in_order or item.release.rollout is None or item.release.rollout.percent is None:
             continue
@@ -249,8 +249,8 @@ def _tell(item: _Watched, done: str, rule: WatchRule) -> None:
         warn(why)
 
 
-def _print(watcheds: list[_Watched], directory: Path, *, noop: bool) -> None:
-    for item in watcheds:
+def _print(rollouts: list[_Watched], directory: Path, *, noop: bool) -> None:
+    for item in rollouts:
         hosts = ", ".join(f"{count} {became}" for became, count in item.verdict.counts.items() if count)
         text = f"{item.release} in channel {item.channel}, {item.reached}: {hosts or 'no host has it yet'}"
         if item.is_halted:
@@ -261,5 +261,5 @@ def _print(watcheds: list[_Watched], directory: Path, *, noop: bool) -> None:
             say(f"{text}; goes on{f', {item.done}' if item.done else ''}")
         for reason in item.verdict.reasons:
             say(f"  {reason}")
-    if not watcheds:
+    if not rollouts:
         say(f"{directory}: no rollout is going on")

@@ -80,13 +80,13 @@ def put(connection: Connection, documents: Iterable[Document]) -> Put:
 
 def _known(connection: Connection, names: Collection[str]) -> dict[str, _Known]:
     table = database.hosts.c
-    knowns: dict[str, _Known] = {}
+    hosts: dict[str, _Known] = {}
     for part in _parts(sorted(names)):
         rows = connection.execute(
             select(table.host, table.run, table.at, table.details).where(table.host.in_(part))
         )
-        knowns.update((row.host, _Known(row.run, row.at, row.details)) for row in rows)
-    return knowns
+        hosts.update((row.host, _Known(row.run, row.at, row.details)) for row in rows)
+    return hosts
 
 
 def _runs_there(connection: Connection, documents: Sequence[Document]) -> set[tuple[str, str]]:
@@ -466,12 +466,12 @@ def stored_problem(problem: Problem) -> Problem:
 
 def differences(event: Event) -> list[Difference]:
     """Return the first differences of a resource, with the beginnings of their diffs."""
-    remaining, room = [], _LONGEST_DIFF
+    retained, room = [], _LONGEST_DIFF
     for difference in event.differences[:20]:
         diff = plain(difference.diff[:room])
         room -= len(diff)
-        remaining.append(msgspec.structs.replace(difference.map_texts(_text), diff=diff))
-    return remaining
+        retained.append(msgspec.structs.replace(difference.map_texts(_text), diff=diff))
+    return retained
 
 
 def outcome(report: Report, why: str) -> str:

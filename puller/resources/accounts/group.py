@@ -168,8 +168,8 @@ class Group(Resource[GroupProperties, GroupState]):
         properties = self.properties
         if properties.members is None:
             return actual.members
-        remaining = () if properties.membership == "inclusive" else actual.members
-        return tuple(dict.fromkeys((*remaining, *properties.members)))
+        retained = () if properties.membership == "inclusive" else actual.members
+        return tuple(dict.fromkeys((*retained, *properties.members)))
 
     def _without_strangers(self, members: Sequence[str]) -> list[str]:
         """Return the members without undeclared names of missing users, which make gpasswd reject the list.

@@ -67,11 +67,11 @@ def listed(archive: str, kind: Kind, parent: str, limits: Limits = LIMITS) -> It
     """
     with ExitStack() as stack:
         target = stack.enter_context(open_safely(parent)) if os.path.isdir(parent) else None
-        listed = Listed(parent, target)
+        listing = Listed(parent, target)
         stream = stack.enter_context(open_archive(archive))
         for member, contents in read_members(stream, kind, limits):
-            listed.add(member, contents)
-        yield listed
+            listing.add(member, contents)
+        yield listing
 
 
 class Listed:

@@ -179,10 +179,10 @@ class Plan:
         ) and not self._brings_creates(new.members):
             raise without_creates(filling)
         self.superseded = [other for other in rivals if self._brings_creates(self.members[other.key])]
-        remaining = [other for other in self.others if other not in self.superseded]
-        self.removable = self._find_removable(remaining)
+        retained = [other for other in self.others if other not in self.superseded]
+        self.removable = self._find_removable(retained)
         self.leftovers = [path for path in self.removable if path not in new.members]
-        self.overlaid = [other for other in remaining if self._overlays(other)]
+        self.overlaid = [other for other in retained if self._overlays(other)]
         new.refuse_in_the_way(self.removable)
 
     def _brings_creates(self, members: Members | None) -> bool:
@@ -195,9 +195,9 @@ class Plan:
         above = (members.get("/".join(components[:count])) for count in range(1, len(components)))
         return self._creates in members or any(made is not None and made.kind == "link" for made in above)
 
-    def _find_removable(self, remaining: Iterable[Filling]) -> Removable:
+    def _find_removable(self, retained: Iterable[Filling]) -> Removable:
         """Return all members that only superseded archives have, and that no other resource owns."""
-        desired = {path for other in remaining for path in self.members[other.key] or ()}
+        desired = {path for other in retained for path in self.members[other.key] or ()}
         owned = self._around.owned() if self.superseded else OwnedPaths()
         removable: Mapping[str, list[Made]] = defaultdict(list)
         for other in self.superseded:
@@ -281,10 +281,10 @@ def finish(receipts: Receipts, filled: Filled) -> None:
     """
     plan, filling = filled.plan, msgspec.structs.replace(filled.filling, finished=True)
     gone = [other for other in plan.others if other in plan.superseded or _is_gone(other, plan.place)]
-    remaining = [other for other in plan.after(filling) if other.key not in {item.key for item in gone}]
+    retained = [other for other in plan.after(filling) if other.key not in {item.key for item in gone}]
     for other in gone:  # before the receipt, because no later run could find them after a kill
         receipts.forget_members(plan.place, other)
-    _save(receipts, plan.place, [*remaining, filling])
+    _save(receipts, plan.place, [*retained, filling])
 
 
 def without_creates(filling: Filling) -> ResourceError:

@@ -278,12 +278,12 @@ def of_lines(lines: Sequence[Any], spellings: Spellings) -> Found:
             first = by_match.setdefault(properties.match, properties)
             if first.line != properties.line:
                 yield first, properties, "sets another line for the same match"
-        remaining = [item for item in present if not item.back_references]
+        retained = [item for item in present if not item.back_references]
         for properties in group:
             if properties.ensure == "absent":
                 yield from (
                     (item, properties, "takes away a line that is to be present")
-                    for item in remaining
+                    for item in retained
                     if _takes(properties, item)
                 )
 

@@ -191,8 +191,8 @@ class Restored(Resource[RestoredProperties, RestoredState]):
 
     def _has_content(self, found: os.stat_result) -> bool:
         """Return whether the file equals the copy, compared chunk by chunk."""
-        remaining = self._copy_size()
-        if found.st_size != remaining and not is_parameter(
+        retained = self._copy_size()
+        if found.st_size != retained and not is_parameter(
             self.properties.name
         ):  # kernel parameters have size 0
             return False

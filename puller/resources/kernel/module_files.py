@@ -118,13 +118,13 @@ class Modules:
         text = _text(f"{ROOT}/proc/modules")
         if text is None:
             return None
-        loadeds = {}
+        modules = {}
         for line in text.splitlines():
             name, _, references, users, *_ = f"{line} - -".split(" ")
-            loadeds[name] = Loaded(
+            modules[name] = Loaded(
                 references, tuple(user for user in users.split(",") if user not in ("", "-"))
             )
-        return loadeds
+        return modules
 
     @cached_property
     def built_in(self) -> frozenset[str]:

@@ -292,10 +292,10 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     def _remember(self, resources: "Sequence[Sysctl]") -> None:
         """Record lines outside the default file. A parameter that is no longer declared has only its key."""
-        remaining = {
+        retained = {
             each._key: each.properties.path for each in resources if each.properties.ensure == "present"
         }
-        others = {key: path for key, path in remaining.items() if path != DEFAULT_PATH}
+        others = {key: path for key, path in retained.items() if path != DEFAULT_PATH}
         if others and self.context.state_directory is not None:
             remember(others, self.context)
 

@@ -164,15 +164,15 @@ class _Line(NamedTuple):
     def find(cls, line: str) -> Self | None:
         """Return the parts of a line, ``None`` for a comment or an invalid line."""
         # A single regular expression would need quadratic time on a line with a megabyte of blanks.
-        leftovers, equals, right = line.partition("=")
-        start = match[0] if (match := _START.match(leftovers)) else ""
-        key = leftovers[len(start) :].rstrip()
+        left, equals, right = line.partition("=")
+        start = match[0] if (match := _START.match(left)) else ""
+        key = left[len(start) :].rstrip()
         if not equals or not key or key[0] in "#;-":
             return None
         body = right.removesuffix("\n")
         value = body.strip()
         blanks = body[: len(body) - len(body.lstrip())]
-        between = leftovers[len(start) + len(key) :] + equals + blanks
+        between = left[len(start) + len(key) :] + equals + blanks
         return cls(start, key, between, value, right[len(blanks) + len(value) :])
 
 

@@ -84,15 +84,14 @@ class Claims:
         for wanted in request.install:
             if not wanted.file and not manager.delivers(job, plan, wanted.name):
                 chosen = (
-                    ", ".join(f"{install.name} ({install.architecture})" for install in plan.installs)
-                    or "nothing"
+                    ", ".join(f"{item.name} ({item.architecture})" for item in plan.installs) or "nothing"
                 )
                 raise ResourceError(
                     f"no package has the name {wanted.name}. The package manager offers {chosen}"
                 )
         own = {
             manager.canonical(job, name)
-            for name in (*(install.name for install in request.install), *request.remove)
+            for name in (*(item.name for item in request.install), *request.remove)
         }
         removed = [name for name in map(self._canonical, plan.removals) if name not in own]
         if not plan.installs and not plan.removals:
@@ -101,9 +100,9 @@ class Claims:
         for name in removed:
             if (part := declared.get(name)) is not None and part.properties.ensure not in GONE:
                 raise NeededByAnother(_cannot("remove", f"{name}, which {part.reference} declares present"))
-        for install in plan.installs:
-            part = declared.get(name := manager.canonical(job, manager.full_name(job, install)))
-            if part is not None and name not in own and (why := self._excluded(part, name, install)):
+        for item in plan.installs:
+            part = declared.get(name := manager.canonical(job, manager.full_name(job, item)))
+            if part is not None and name not in own and (why := self._excluded(part, name, item)):
                 raise NeededByAnother(_cannot("install", why))
         self._require_providers(plan, {*removed, *map(self._canonical, request.remove)}, own, declared)
 
@@ -208,7 +207,7 @@ class Claims:
             if status.installed or not status.providers or not removed.issuperset(status.providers):
                 continue
             offered = {*self._manager.offered_providers(self._job, name)}
-            if offered.isdisjoint(install.name for install in plan.installs):
+            if offered.isdisjoint(item.name for item in plan.installs):
                 detail = f"{', '.join(status.providers)}, which provides {part.reference}"
                 raise NeededByAnother(_cannot("remove", detail))
 

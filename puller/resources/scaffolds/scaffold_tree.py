@@ -175,8 +175,8 @@ class RenderRequest(msgspec.Struct, frozen=True):
     @property
     def beginnings(self) -> tuple[str, ...]:
         """The opening delimiters of the template."""
-        leftovers = self.delimiters[0]
-        return (leftovers,) if leftovers else _BEGINNINGS[self.engine]
+        remaining = self.delimiters[0]
+        return (remaining,) if remaining else _BEGINNINGS[self.engine]
 
 
 class Rendered(msgspec.Struct, frozen=True):

@@ -59,8 +59,8 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         """Return the references of these resources."""
         if bundle not in self._kept_names:
             # Without ``reference``, because each run does this for ten thousand resources.
-            remaining = self.kept(bundle)
-            self._kept_names[bundle] = [f"{item.type.type_name}#{item.properties.name}" for item in remaining]
+            retained = self.kept(bundle)
+            self._kept_names[bundle] = [f"{item.type.type_name}#{item.properties.name}" for item in retained]
         return self._kept_names[bundle]
 
     @cached_property
@@ -69,8 +69,8 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     def kept_paths(self, bundle: str) -> Sequence[str]:
         """Return the further paths of these resources, besides the paths in their names."""
-        remaining = self.kept(bundle)
-        paths = (path for item in remaining for path in _paths(item) if path != item.properties.name)
+        retained = self.kept(bundle)
+        paths = (path for item in retained for path in _paths(item) if path != item.properties.name)
         return sorted({*paths})
 
     @cached_property

@@ -126,6 +126,6 @@ def merged_record(before: Any, changed: Any, now: Any) -> Any:
         pairs = ((key, merged_record(*(each.get(key, _MISSING) for each in records))) for key in keys)
         return {key: value for key, value in pairs if value is not _MISSING}
     if all(isinstance(each, list) for each in records):
-        remaining = [value for value in now if value in before or value not in changed]
-        return [*remaining, *(value for value in before if value not in changed and value not in now)]
+        retained = [value for value in now if value in before or value not in changed]
+        return [*retained, *(value for value in before if value not in changed and value not in now)]
     return now

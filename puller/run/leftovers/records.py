@@ -57,7 +57,7 @@ def restore_records(
                     undo.waiting.add(line.path)
 
 
-def _restore(copies: TrialCopies, line: Changed, remaining: Collection[str], *, is_replaced: bool) -> None:
+def _restore(copies: TrialCopies, line: Changed, retained: Collection[str], *, is_replaced: bool) -> None:
     path = Path(line.path)
     now = _read(path)
     if now is None and line.original.kind == "directory":
@@ -69,7 +69,7 @@ def _restore(copies: TrialCopies, line: Changed, remaining: Collection[str], *, 
         return
     before_text = copies.text_of(line)
     before = _parsed(before_text) if before_text is not None else None
-    record = _merged(before, changed, now, remaining, is_replaced=is_replaced)
+    record = _merged(before, changed, now, retained, is_replaced=is_replaced)
     if any(record.get(name) for name in _CONTENTS):
         if record != now:
             path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -81,7 +81,7 @@ def _restore(copies: TrialCopies, line: Changed, remaining: Collection[str], *, 
 
 
 def _merged(
-    before: Any, changed: Any, now: Any, remaining: Collection[str], *, is_replaced: bool
+    before: Any, changed: Any, now: Any, retained: Collection[str], *, is_replaced: bool
 ) -> dict[str, Any]:
     skeleton = {
         name: value if isinstance(value, str | int) else type(value)()
@@ -91,7 +91,7 @@ def _merged(
     }
     records = [{**skeleton, **(each or {})} for each in (before, changed, now)]
     target = skeleton.get("target")
-    if is_replaced and (f"file#{target}" in remaining or f"scaffold#{target}" in remaining):
+    if is_replaced and (f"file#{target}" in retained or f"scaffold#{target}" in retained):
         return records[2]
     record: dict[str, Any] = merged_record(*records)
     return record

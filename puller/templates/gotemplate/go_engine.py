@@ -202,14 +202,14 @@ class _Compiler:
         def loop(frame: Frame, rounds: Iterable[tuple[Any, Any]]) -> bool:
             rendering, variables = frame.rendering, frame.variables
             texts = rendering.texts
-            ran, leftovers = False, 0
+            ran, remaining = False, 0
             try:
                 for index, element in rounds:
                     ran = True
-                    if leftovers == 0:  # the first round, and after each batch of rounds
-                        leftovers = _ROUNDS_BETWEEN_LOOKS
+                    if remaining == 0:  # the first round, and after each batch of rounds
+                        remaining = _ROUNDS_BETWEEN_LOOKS
                         rendering.budget.look()
-                    leftovers -= 1
+                    remaining -= 1
                     if len(texts) >= PIECES_AT_ONCE:
                         rendering.gather()
                     if element_place is not None:

@@ -71,75 +71,75 @@ def _eq(first: Any, *others: Any) -> bool:
     return any(_is_equal(first, other) for other in others)
 
 
-def _ne(leftovers: Any, right: Any) -> bool:
+def _ne(left: Any, right: Any) -> bool:
     """``ne``: whether the values differ. Raises FunctionError for types that do not compare."""
-    return not _is_equal(leftovers, right)
+    return not _is_equal(left, right)
 
 
-def _is_equal(leftovers: Any, right: Any) -> bool:
+def _is_equal(left: Any, right: Any) -> bool:
     # Scalars of the same type, the common case, skip the checks below.
-    if type(leftovers) is type(right) and isinstance(leftovers, (str, int, float)):
-        return bool(leftovers == right)
-    kind = _basic_kind(leftovers)
+    if type(left) is type(right) and isinstance(left, (str, int, float)):
+        return bool(left == right)
+    kind = _basic_kind(left)
     if kind != _basic_kind(right):
-        if leftovers is None or right is None:
+        if left is None or right is None:
             return False
-        raise _incompatible(leftovers, right)
-    return bool(leftovers == right) if kind else _is_same(leftovers, right)
+        raise _incompatible(left, right)
+    return bool(left == right) if kind else _is_same(left, right)
 
 
-def _is_same(leftovers: Any, right: Any) -> bool:
+def _is_same(left: Any, right: Any) -> bool:
     """Return whether lists, maps, objects or nil are equal. Only nil and objects can be compared."""
-    if leftovers is not None and right is not None and kind_name(leftovers) != kind_name(right):
-        raise _incompatible(leftovers, right)
-    if _is_nil(leftovers) or _is_nil(right):
-        return _is_nil(leftovers) and _is_nil(right)
+    if left is not None and right is not None and kind_name(left) != kind_name(right):
+        raise _incompatible(left, right)
+    if _is_nil(left) or _is_nil(right):
+        return _is_nil(left) and _is_nil(right)
     if isinstance(right, (list, tuple, dict, bytes)):
         raise FunctionError(f"non-comparable type {type_name(right)}")
-    return bool(leftovers == right)
+    return bool(left == right)
 
 
 def _is_nil(value: Any) -> bool:
     return value is None or isinstance(value, (NilSlice, NilMap))
 
 
-def _lt(leftovers: Any, right: Any) -> bool:
+def _lt(left: Any, right: Any) -> bool:
     """``lt``: ``left < right``. Raises FunctionError for types without an order."""
-    _check_order(leftovers, right)
-    return bool(leftovers < right)
+    _check_order(left, right)
+    return bool(left < right)
 
 
-def _le(leftovers: Any, right: Any) -> bool:
+def _le(left: Any, right: Any) -> bool:
     """``le``: ``left <= right``. Raises FunctionError for types without an order."""
-    _check_order(leftovers, right)
-    return bool(leftovers <= right)
+    _check_order(left, right)
+    return bool(left <= right)
 
 
-def _gt(leftovers: Any, right: Any) -> bool:
+def _gt(left: Any, right: Any) -> bool:
     """``gt``: ``left > right``. Raises FunctionError for types without an order."""
-    _check_order(leftovers, right)
-    return not leftovers <= right  # as in Go, NaN is greater than any number
+    _check_order(left, right)
+    return not left <= right  # as in Go, NaN is greater than any number
 
 
-def _ge(leftovers: Any, right: Any) -> bool:
+def _ge(left: Any, right: Any) -> bool:
     """``ge``: ``left >= right``. Raises FunctionError for types without an order."""
-    _check_order(leftovers, right)
-    return not leftovers < right
+    _check_order(left, right)
+    return not left < right
 
 
-def _check_order(leftovers: Any, right: Any) -> None:
-    if type(leftovers) in _ORDERED and type(leftovers) is type(right):
+def _check_order(left: Any, right: Any) -> None:
+    if type(left) in _ORDERED and type(left) is type(right):
         return
-    kinds = [_basic_kind(leftovers), _basic_kind(right)]
-    for kind, value in zip(kinds, (leftovers, right), strict=True):
+    kinds = [_basic_kind(left), _basic_kind(right)]
+    for kind, value in zip(kinds, (left, right), strict=True):
         if kind not in ("int", "float", "string") and (not kind or kinds[0] == kinds[1]):
             raise FunctionError(f"invalid type for comparison: {type_name(value)}")
     if kinds[0] != kinds[1]:
-        raise _incompatible(leftovers, right)
+        raise _incompatible(left, right)
 
 
-def _incompatible(leftovers: Any, right: Any) -> FunctionError:
-    return FunctionError(f"incompatible types for comparison: {type_name(leftovers)} and {type_name(right)}")
+def _incompatible(left: Any, right: Any) -> FunctionError:
+    return FunctionError(f"incompatible types for comparison: {type_name(left)} and {type_name(right)}")
 
 
 # Collections ---------------------------------------------------------------------------------------------------------

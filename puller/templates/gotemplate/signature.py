@@ -271,9 +271,9 @@ def _call_with_one(call: Callable[..., Any], failure: Failure, argument: Evaluat
 
 def _call_with_two(call: Callable[..., Any], failure: Failure, first: Evaluate, second: Evaluate) -> Evaluate:
     def call_with_two(frame: Frame, dot: Any) -> Any:
-        leftovers, right = first(frame, dot), second(frame, dot)
+        left, right = first(frame, dot), second(frame, dot)
         try:
-            result = call(leftovers, right)
+            result = call(left, right)
             if isinstance(result, _COUNTED) and len(result) >= LONG_TEXT:
                 frame.rendering.spend(result)
         except Exception as error:

@@ -63,11 +63,11 @@ def _hexadecimal(number: float, precision: int) -> str:
     exponent = power + mantissa.bit_length() - 1 if mantissa else 0
     mantissa <<= 61 - mantissa.bit_length() if mantissa else 0  # the first bit is now the sixtieth
     if 0 <= precision < _HEX_DIGITS:
-        remaining = 60 - 4 * precision
-        remainder, mantissa = mantissa & ((1 << remaining) - 1), mantissa >> remaining
-        half = 1 << (remaining - 1)
+        retained = 60 - 4 * precision
+        remainder, mantissa = mantissa & ((1 << retained) - 1), mantissa >> retained
+        half = 1 << (retained - 1)
         mantissa += remainder > half or (remainder == half and mantissa & 1)
-        mantissa <<= remaining
+        mantissa <<= retained
         if mantissa >> 61:
             mantissa, exponent = mantissa >> 1, exponent + 1
     digits = f"{mantissa & ((1 << 60) - 1):0{_HEX_DIGITS}x}"

@@ -117,12 +117,12 @@ class ExpressionParser:
 
     def binary(self, level: int) -> Expression:
         """Read operators that bind at least as tightly as ``level``, from left to right."""
-        leftovers = self.unary()
+        remaining = self.unary()
         while (own := _LEVELS.get(self.token.kind, 0)) >= level:
             operator = self.next()
             # The right side is one level higher, so that ``a - b - c`` is left-associative.
-            leftovers = Binary(operator.offset, operator.kind, leftovers, self.binary(own + 1))
-        return leftovers
+            remaining = Binary(operator.offset, operator.kind, remaining, self.binary(own + 1))
+        return remaining
 
     def unary(self) -> Expression:
         """Read an operand, with an optional sign or ``!``. ``!`` extends over a comparison."""

@@ -338,14 +338,14 @@ class ExpressionCompiler:
             return self._logical(node)
         if node.operator in ("==", "!="):
             return self._equality(node)
-        leftovers, right = self.unboxed(node.left), self.unboxed(node.right)
+        left, right = self.unboxed(node.left), self.unboxed(node.right)
         loose_right = self.value(node.right)  # when joined to text, even a boxed dot is printed
         operation, offset = _ARITHMETIC[node.operator], node.offset
         is_constant = isinstance(node.right, Literal)
         constant = node.right.value if isinstance(node.right, Literal) else None
 
         def calculate(frame: Frame) -> Any:
-            a = leftovers(frame)
+            a = left(frame)
             b = constant if is_constant else loose_right(frame) if type(a) is str else right(frame)
             try:
                 result = operation(a, b)
@@ -358,19 +358,19 @@ class ExpressionCompiler:
         return calculate
 
     def _logical(self, node: Binary) -> Value:
-        leftovers, right = self.truth(node.left), self.truth(node.right)
+        left, right = self.truth(node.left), self.truth(node.right)
         if node.operator == "&&":
-            return lambda frame: leftovers(frame) and right(frame)
-        return lambda frame: leftovers(frame) or right(frame)
+            return lambda frame: left(frame) and right(frame)
+        return lambda frame: left(frame) or right(frame)
 
     def _equality(self, node: Binary) -> Value:
-        leftovers, right, offset = self.value(node.left), self.value(node.right), node.offset
+        left, right, offset = self.value(node.left), self.value(node.right), node.offset
         desired = node.operator == "=="
         if isinstance(node.right, Literal) and isinstance(node.right.value, str):
-            return self._equality_with(node.right.value, leftovers, desired=desired)
+            return self._equality_with(node.right.value, left, desired=desired)
 
         def compare(frame: Frame) -> bool:
-            a, b = leftovers(frame), right(frame)
+            a, b = left(frame), right(frame)
             try:
                 return values.equal(a, b) is desired
             except ValueError as error:
@@ -378,9 +378,9 @@ class ExpressionCompiler:
 
         return compare
 
-    def _equality_with(self, text: str, leftovers: Value, *, desired: bool) -> Value:
+    def _equality_with(self, text: str, remaining: Value, *, desired: bool) -> Value:
         def compare(frame: Frame) -> bool:
-            value = leftovers(frame)
+            value = remaining(frame)
             return (isinstance(value, str) and value == text) is desired
 
         return compare

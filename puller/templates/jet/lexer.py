@@ -54,9 +54,9 @@ class Token(NamedTuple):
     spaced: bool
 
 
-def tokenize(text: str, leftovers: str, right: str) -> list[Token]:
+def tokenize(text: str, left: str, right: str) -> list[Token]:
     """Return all tokens of a template, with ``eof`` as the last one."""
-    return _Lexer(text, leftovers, right).run()
+    return _Lexer(text, left, right).run()
 
 
 class _Lexer:

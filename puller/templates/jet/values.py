@@ -150,37 +150,37 @@ def add(left: Any, right: Any) -> Any:
     return _calculate(left, right, operator.add)
 
 
-def subtract(leftovers: Any, right: Any) -> Any:
+def subtract(left: Any, right: Any) -> Any:
     """Return ``left - right``. Raises FunctionError for text and for a missing value."""
-    if isinstance(leftovers, str):
+    if isinstance(left, str):
         raise FunctionError("minus does not work on strings")
-    _require_both(leftovers, right)
-    return _calculate(leftovers, right, operator.sub)
+    _require_both(left, right)
+    return _calculate(left, right, operator.sub)
 
 
-def multiply(leftovers: Any, right: Any) -> Any:
+def multiply(left: Any, right: Any) -> Any:
     """Return ``left * right``. Raises FunctionError unless both are numbers."""
-    return _calculate(leftovers, right, operator.mul)
+    return _calculate(left, right, operator.mul)
 
 
-def divide(leftovers: Any, right: Any) -> Any:
+def divide(left: Any, right: Any) -> Any:
     """Return ``left / right``. Two integers give an integer, cut towards zero.
 
     Raises FunctionError for a ``right`` of 0.
     """
-    return _calculate(leftovers, right, _quotient)
+    return _calculate(left, right, _quotient)
 
 
-def modulo(remaining: Any, right: Any) -> Any:
+def modulo(left: Any, right: Any) -> Any:
     """Return ``left % right`` of whole numbers, with fractions cut off first. The sign is the sign of ``left``.
 
     Raises FunctionError for a ``right`` of 0.
     """
-    if isinstance(remaining, float):
-        remaining = float_to_int(remaining)
+    if isinstance(left, float):
+        left = float_to_int(left)
     if isinstance(right, float):
         right = float_to_int(right)
-    return _calculate(remaining, right, _remainder)
+    return _calculate(left, right, _remainder)
 
 
 def negate(value: Any) -> Any:
@@ -209,41 +209,41 @@ def _joined(right: Any) -> str:
     return sprint(right)
 
 
-def _require_both(leftovers: Any, right: Any) -> None:
-    if leftovers is MISSING or right is MISSING:
-        raise FunctionError(f"the {'left' if leftovers is MISSING else 'right'} side is missing")
+def _require_both(left: Any, right: Any) -> None:
+    if left is MISSING or right is MISSING:
+        raise FunctionError(f"the {'left' if left is MISSING else 'right'} side is missing")
 
 
-def _calculate(leftovers: Any, right: Any, operation: Callable[[Any, Any], Any]) -> Any:
+def _calculate(left: Any, right: Any, operation: Callable[[Any, Any], Any]) -> Any:
     """Return the result on both sides as numbers of one type: the left side's, or float if any side is a float."""
-    if type(leftovers) is int and type(right) is int:
-        return wrap_int64(operation(leftovers, right))
-    if isinstance(leftovers, float):
-        return operation(leftovers, _to_float(right))
-    if not is_number(leftovers):
-        raise FunctionError(f"the left side is {describe(leftovers)}, not a number")
+    if type(left) is int and type(right) is int:
+        return wrap_int64(operation(left, right))
+    if isinstance(left, float):
+        return operation(left, _to_float(right))
+    if not is_number(left):
+        raise FunctionError(f"the left side is {describe(left)}, not a number")
     if isinstance(right, float):
-        return operation(_to_float(leftovers), right)
-    if isinstance(leftovers, (Uint8, Uint64)):
+        return operation(_to_float(left), right)
+    if isinstance(left, (Uint8, Uint64)):
         unsigned = parse_uint(right) if isinstance(right, str) else _to_int(right) & UINT64_MAX
-        return Uint64(operation(int(leftovers), unsigned) & UINT64_MAX)
-    return wrap_int64(operation(int(leftovers), _to_int(right)))
+        return Uint64(operation(int(left), unsigned) & UINT64_MAX)
+    return wrap_int64(operation(int(left), _to_int(right)))
 
 
-def _quotient(leftovers: Any, right: Any) -> Any:
+def _quotient(left: Any, right: Any) -> Any:
     if right == 0:
         raise FunctionError("division by zero")
-    if isinstance(leftovers, float):
-        return leftovers / right
-    quotient = abs(leftovers) // abs(right)
-    return quotient if (leftovers < 0) == (right < 0) else -quotient
+    if isinstance(left, float):
+        return left / right
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
 
 
-def _remainder(remaining: int, right: int) -> int:
+def _remainder(left: int, right: int) -> int:
     if right == 0:
         raise FunctionError("division by zero")
-    remainder = abs(remaining) % abs(right)
-    return -remainder if remaining < 0 else remainder
+    remainder = abs(left) % abs(right)
+    return -remainder if left < 0 else remainder
 
 
 def _to_int(value: Any) -> int:
@@ -289,57 +289,53 @@ _IN_WORDS: Final = {
 # Comparison -----------------------------------------------------------------------------------------------
 
 
-def less(leftovers: Any, right: Any) -> bool:
+def less(left: Any, right: Any) -> bool:
     """Return ``left < right``."""
-    return bool(_compare(leftovers, right, operator.lt))
+    return bool(_compare(left, right, operator.lt))
 
 
-def less_or_equal(leftovers: Any, right: Any) -> bool:
+def less_or_equal(left: Any, right: Any) -> bool:
     """Return ``left <= right``."""
-    return bool(_compare(leftovers, right, operator.le))
+    return bool(_compare(left, right, operator.le))
 
 
-def greater(leftovers: Any, right: Any) -> bool:
+def greater(left: Any, right: Any) -> bool:
     """Return ``left > right``."""
-    return bool(_compare(leftovers, right, operator.gt))
+    return bool(_compare(left, right, operator.gt))
 
 
-def greater_or_equal(leftovers: Any, right: Any) -> bool:
+def greater_or_equal(left: Any, right: Any) -> bool:
     """Return ``left >= right``."""
-    return bool(_compare(leftovers, right, operator.ge))
+    return bool(_compare(left, right, operator.ge))
 
 
-def _compare(leftovers: Any, right: Any, operation: Callable[[Any, Any], bool]) -> bool:
-    if type(leftovers) is not int and not is_number(leftovers):
-        raise FunctionError(f"the left side is {describe(leftovers)}; only numbers have an order")
-    return bool(_calculate(leftovers, right, operation))
+def _compare(left: Any, right: Any, operation: Callable[[Any, Any], bool]) -> bool:
+    if type(left) is not int and not is_number(left):
+        raise FunctionError(f"the left side is {describe(left)}; only numbers have an order")
+    return bool(_calculate(left, right, operation))
 
 
-def equal(leftovers: Any, right: Any) -> bool:
+def equal(left: Any, right: Any) -> bool:
     """Return ``left == right``: numbers by value, lists and maps item by item, nil equal to a missing value."""
-    if type(leftovers) is int and type(right) in (int, float):
-        return leftovers == _whole(right)
-    if isinstance(leftovers, str) or isinstance(right, str):
-        return isinstance(leftovers, str) and isinstance(right, str) and leftovers == right
-    if _is_container(leftovers) and _is_container(right):
-        ensure_small(leftovers)
+    if type(left) is int and type(right) in (int, float):
+        return left == _whole(right)
+    if isinstance(left, str) or isinstance(right, str):
+        return isinstance(left, str) and isinstance(right, str) and left == right
+    if _is_container(left) and _is_container(right):
+        ensure_small(left)
         ensure_small(right)
-        return _equal_containers(leftovers, right)
-    return _equal_scalars(leftovers, right)
+        return _equal_containers(left, right)
+    return _equal_scalars(left, right)
 
 
-def _equal_scalars(leftovers: Any, right: Any) -> bool:
-    if _is_nothing(leftovers) or _is_nothing(right):
-        return _is_nothing(leftovers) and _is_nothing(right)
-    if isinstance(leftovers, bool) or isinstance(right, bool):
-        return leftovers is right  # in Python True equals 1, in Jet it does not
-    if is_number(leftovers) and is_number(right):
-        return bool(leftovers == right) if isinstance(leftovers, float) else int(leftovers) == _whole(right)
-    return (
-        isinstance(leftovers, (bytes, GoObject))
-        and type(leftovers) is type(right)
-        and bool(leftovers == right)
-    )
+def _equal_scalars(left: Any, right: Any) -> bool:
+    if _is_nothing(left) or _is_nothing(right):
+        return _is_nothing(left) and _is_nothing(right)
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right  # in Python True equals 1, in Jet it does not
+    if is_number(left) and is_number(right):
+        return bool(left == right) if isinstance(left, float) else int(left) == _whole(right)
+    return isinstance(left, (bytes, GoObject)) and type(left) is type(right) and bool(left == right)
 
 
 def _whole(number: Any) -> int:
@@ -354,12 +350,12 @@ def _is_container(value: Any) -> bool:
     return isinstance(value, (list, tuple, dict))
 
 
-def _equal_containers(leftovers: Any, right: Any) -> bool:
-    if type_name(leftovers) != type_name(right) or len(leftovers) != len(right):
+def _equal_containers(left: Any, right: Any) -> bool:
+    if type_name(left) != type_name(right) or len(left) != len(right):
         return False
-    if isinstance(leftovers, dict):
-        return all(key in right and equal(value, right[key]) for key, value in leftovers.items())
-    return all(equal(a, b) for a, b in zip(leftovers, right, strict=True))
+    if isinstance(left, dict):
+        return all(key in right and equal(value, right[key]) for key, value in left.items())
+    return all(equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 # Indexing -------------------------------------------------------------------------------------------------

@@ -304,12 +304,12 @@ def test_revoked_key_signs_no_bin_through_older_targets(publisher: Publisher, ho
     """The older targets are valid under the new root by their other key, and delegate to the revoked key."""
     (old_index,) = publisher.served.glob("targets/web/*.index.json")
     forge = publisher.forge()
-    (remaining,) = forge.keys["targets"]
+    (retained,) = forge.keys["targets"]
     stolen = forge.new_key("targets")
-    forge.root.add_key(remaining.public_key, "targets")
+    forge.root.add_key(retained.public_key, "targets")
     forge.delegate()
     forge.write_root()
-    forge.keys["targets"] = [remaining, stolen]
+    forge.keys["targets"] = [retained, stolen]
     forge.publish()
     assert host.version() == "1.0.0"
     forge.put_index(old_index.read_bytes().replace(b"1.0.0", b"6.6.6"))

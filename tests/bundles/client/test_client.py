@@ -366,8 +366,8 @@ def test_host_moved_to_another_site_starts_over(
     assert host.version() == "0.1.0"
     (note,) = host.notes
     assert "was replaced by that of another site; trust starts over" in note
-    (remaining,) = host.state.glob("before-*")
-    assert (remaining / "timestamp.json").exists()
+    (retained,) = host.state.glob("before-*")
+    assert (retained / "timestamp.json").exists()
     assert host.version() == "0.1.0"
     assert host.notes == []
 
@@ -440,9 +440,9 @@ def test_damaged_state_is_set_aside_noted_and_made_good(
     damage(host.state / name)
     assert host.version() == "1.0.0"
     (note,) = host.notes
-    (remaining,) = (host.state / name).parent.glob("*.damaged-*")
+    (retained,) = (host.state / name).parent.glob("*.damaged-*")
     assert f"{host.state / name}: " in note
-    assert str(remaining) in note
+    assert str(retained) in note
     assert (host.state / name).read_bytes() == good
     host.refresh()
     assert host.notes == []
@@ -456,8 +456,8 @@ def test_few_copies_of_repeatedly_damaged_files_are_kept(host: Host, clock: Cloc
         clock.advance(seconds=1)
     host.refresh()
     for name in ("timestamp.json", "root_history/1.root.json"):
-        remaining = sorted((host.state / name).parent.glob(f"{Path(name).name}.damaged-*"))
-        assert [path.read_text() for path in remaining] == ["damaged 4", "damaged 5", "damaged 6"]
+        retained = sorted((host.state / name).parent.glob(f"{Path(name).name}.damaged-*"))
+        assert [path.read_text() for path in retained] == ["damaged 4", "damaged 5", "damaged 6"]
 
 
 def test_damaged_timestamp_does_not_admit_old_targets(publisher: Publisher, host: Host) -> None:

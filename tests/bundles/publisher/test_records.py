@@ -112,7 +112,7 @@ def test_pruned_version_is_republished_with_equal_bytes_only(
     publisher: Publisher, host: Host, clock: Clock
 ) -> None:
     (archive,) = publisher.site.public.glob("targets/web/*.web-1.0.0.tar.gz")
-    remaining = shutil.copy(archive, publisher.site.directory / "kept.tar.gz")
+    retained = shutil.copy(archive, publisher.site.directory / "kept.tar.gz")
     publisher.publish("1.1.0")
     announce(publisher.site, publisher.site.record("web").without_files(["1.0.0"], clock()))
     archive.unlink()
@@ -120,7 +120,7 @@ def test_pruned_version_is_republished_with_equal_bytes_only(
         PublishError, match=r"web 1\.0\.0: is published with sha256 .*: give it a new version"
     ):
         publisher.publish("1.0.0", text="other files")
-    publish_bundle(publisher.site, Path(remaining), never)
+    publish_bundle(publisher.site, Path(retained), never)
     publisher.deploy()
     assert host.version() == "1.0.0"
     assert host.fetch()

@@ -403,8 +403,8 @@ def test_keys_that_are_kept_elsewhere_are_asked_for_in_time(publisher: Publisher
 
 def test_lifetimes_are_those_of_the_site(new_publisher: Callable[..., Publisher], clock: Clock) -> None:
     publisher = new_publisher(timestamp="12h", root="4w")
-    leftovers = {role.role: role.expires - clock.now for role in publisher.site.roles()}
-    assert (leftovers["timestamp"], leftovers["root"], leftovers["targets"]) == (
+    remaining = {role.role: role.expires - clock.now for role in publisher.site.roles()}
+    assert (remaining["timestamp"], remaining["root"], remaining["targets"]) == (
         timedelta(hours=12), timedelta(weeks=4), timedelta(days=90),
     )  # fmt: skip
     (publisher.site.directory / "site.yaml").write_text("expiry: {timestamp: 30m}\n")

@@ -189,18 +189,18 @@ def test_killed_at_any_step_site_data_are_old_or_new(
         pass
 
     publish_data(site, "exports", ONE, no_passphrase)
-    rename, leftovers = os.rename, {"moves": -1}
+    rename, remaining = os.rename, {"moves": -1}
 
     def stopped(*arguments: object, **options: object) -> None:
-        if leftovers["moves"] == 0:
+        if remaining["moves"] == 0:
             raise Killed
-        leftovers["moves"] -= 1
+        remaining["moves"] -= 1
         rename(*arguments, **options)  # type: ignore[arg-type]
 
     def killed_at(step: int) -> bool:
         text = b"data: {a: %d}\n" % (step + 10)
         before = contents(site)
-        leftovers["moves"], happened = step, False
+        remaining["moves"], happened = step, False
         with monkeypatch.context() as patch:
             patch.setattr(os, "rename", stopped)
             patch.setattr(os, "replace", stopped)
@@ -208,7 +208,7 @@ def test_killed_at_any_step_site_data_are_old_or_new(
                 publish_data(site, "exports", text, no_passphrase)
             except Killed:
                 happened = True
-        leftovers["moves"] = -1
+        remaining["moves"] = -1
         assert contents(site) in (before, text)
         assert verify_site(site).targets == 1
         publish_data(site, "exports", text, no_passphrase)

@@ -171,11 +171,11 @@ def test_killed_removal_leaves_all_or_nothing(
     def is_killed_at(number: int) -> bool:
         store = Store(tmp_path / f"store{number}")
         install(store, old)
-        remaining = activate(store, new)
+        retained = activate(store, new)
         lived = kill_before_call(number, partial(store.prune, "web"))
         assert all(store.verify("web", bundle.sha256) == [] for bundle in store.installed("web"))
         store.prune("web")
-        assert store.installed("web") == [remaining]
+        assert store.installed("web") == [retained]
         assert sorted(os.listdir(store.root / "web")) == sorted([new.sha256, "current"])
         return not lived
 

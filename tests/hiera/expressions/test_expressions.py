@@ -30,9 +30,9 @@ def hello(name: str = "you") -> str:
     return f"hello {name}"
 
 
-def same(leftovers: object, right: object) -> bool:
+def same(left: object, right: object) -> bool:
     """Return whether values and types are equal at all levels: 1, 1.0 and true differ."""
-    return leftovers == right and json.dumps(leftovers) == json.dumps(right)
+    return left == right and json.dumps(left) == json.dumps(right)
 
 
 @pytest.mark.parametrize("case", EXPRESSIONS["cases"], ids=lambda case: case["text"])

@@ -118,6 +118,6 @@ def test_options_about_all_facts_are_refused_for_one(run: Run) -> None:
 def test_custom_facts_are_left_out_unless_they_are_named(run: Run) -> None:
     about = ("facts", "--anonymous", "--fact", "role=web", "--fact", "owner=jane", "--format", "json")
     assert json.loads(run(*about)).keys() <= BUILT_IN.keys()
-    remaining = json.loads(run(*about, "--keep", "role"))
-    assert remaining["role"] == "web"
-    assert "owner" not in remaining
+    retained = json.loads(run(*about, "--keep", "role"))
+    assert retained["role"] == "web"
+    assert "owner" not in retained

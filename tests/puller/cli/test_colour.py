@@ -92,7 +92,7 @@ def test_lines_of_a_diff_are_coloured_and_other_lines_are_not() -> None:
 
 def said(arguments: list[str], *, terminal: bool, **environment: str) -> str:
     """Return the output of a command on both streams. Only a terminal needs a process of its own."""
-    remaining = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    retained = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     if not terminal:
         with pytest.MonkeyPatch.context() as patch:
             for name in VARIABLES:
@@ -101,7 +101,7 @@ def said(arguments: list[str], *, terminal: bool, **environment: str) -> str:
                 patch.setenv(name, value)
             return execute_here(*arguments)[1]
     command = [sys.executable, "-m", "puller", *arguments]
-    where = {"env": {"TERM": "xterm"} | remaining | environment, "cwd": ROOT}
+    where = {"env": {"TERM": "xterm"} | retained | environment, "cwd": ROOT}
     ours, theirs = pty.openpty()
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, **where) as process:  # type: ignore[call-overload]
         os.close(theirs)
@@ -160,6 +160,6 @@ def test_machine_readable_output_is_never_coloured(lines: dict[str, list[str]], 
     assert "\x1b" not in text
     said([*(word for word in lines["apply"] if word != "--noop"), *always], terminal=True)
     assert (tmp_path / "made").read_text() == "new\n"
-    remaining = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
-    assert remaining
-    assert not [path for path in remaining if b"\x1b[3" in path.read_bytes()]
+    retained = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert retained
+    assert not [path for path in retained if b"\x1b[3" in path.read_bytes()]

@@ -172,11 +172,11 @@ def test_the_spool_of_a_destination_that_has_gone_is_removed(
     spool: Spool, said: list[str], tmp_path: Path
 ) -> None:
     put(spool, 1, 2)
-    remaining = Spool(tmp_path / "spool", "https://other.example.com/", 5, 1000)
-    put(remaining, 1)
+    retained = Spool(tmp_path / "spool", "https://other.example.com/", 5, 1000)
+    put(retained, 1)
     (spool.path.parent / "of somebody else").mkdir()
-    forget_others(spool.path.parent, {remaining.path}, said.append)
+    forget_others(spool.path.parent, {retained.path}, said.append)
     assert not spool.path.exists()
-    assert order(remaining) == [1]
+    assert order(retained) == [1]
     assert (spool.path.parent / "of somebody else").exists()
     assert said == ["2 reports were removed: the destination is no longer configured"]

@@ -129,7 +129,7 @@ def test_nothing_that_identifies_a_recorded_machine_is_left(
     record: Callable[..., Machine], file: Path
 ) -> None:
     facts = gathered(record, file)
-    leftovers = json.dumps(anonymous(facts))
+    remaining = json.dumps(anonymous(facts))
     texts = re.findall(r'"([^"]+)"', json.dumps(facts))
     numbers = re.compile(r"[0-9a-f]{8}-|([0-9a-f]{2}:){5}|\d+\.\d+\.\d+\.\d+|.*::|AAAA.|SSHFP|.*example")
     neutral = re.compile(
@@ -137,30 +137,30 @@ def test_nothing_that_identifies_a_recorded_machine_is_left(
     )
     identifying = {text for text in texts if numbers.match(text) and not neutral.match(text)}
 
-    assert [text for text in identifying if f'"{text}"' in leftovers] == []
+    assert [text for text in identifying if f'"{text}"' in remaining] == []
 
 
 @pytest.mark.parametrize("file", MACHINES, ids=lambda file: file.stem)
 def test_other_facts_of_the_machine_stay(record: Callable[..., Machine], file: Path) -> None:
     facts = gathered(record, file)
-    leftovers = anonymous(facts)
+    remaining = anonymous(facts)
 
-    assert leftovers.keys() == facts.keys()
+    assert remaining.keys() == facts.keys()
     for group in ("os", "kernelrelease", "memory", "processors", "virtual", "is_virtual", "timezone"):
-        assert leftovers.get(group) == facts.get(group)
-    links, before = leftovers["networking"].get("interfaces", {}), facts["networking"].get("interfaces", {})
+        assert remaining.get(group) == facts.get(group)
+    links, before = remaining["networking"].get("interfaces", {}), facts["networking"].get("interfaces", {})
     assert [set(link) for link in links.values()] == [set(link) for link in before.values()]
-    assert leftovers["networking"].keys() == facts["networking"].keys()
+    assert remaining["networking"].keys() == facts["networking"].keys()
 
 
 def test_a_known_system_stays_almost_as_it_is() -> None:
     facts = facts_of("debian-12")
-    leftovers = anonymous(facts)
+    remaining = anonymous(facts)
 
-    assert leftovers["networking"]["interfaces"]["eth0"]["bindings6"][1]["network"] == "fe80::"
+    assert remaining["networking"]["interfaces"]["eth0"]["bindings6"][1]["network"] == "fe80::"
     for group in facts.keys() - {"dmi", "partitions", "ssh", "networking"}:
-        assert leftovers[group] == facts[group]
-    assert anonymous(leftovers) == leftovers
+        assert remaining[group] == facts[group]
+    assert anonymous(remaining) == remaining
 
 
 def test_the_facts_that_are_given_are_not_changed() -> None:

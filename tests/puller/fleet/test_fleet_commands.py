@@ -69,7 +69,7 @@ def test_the_fleet_at_a_glance(store: str, execute: Execute) -> None:
 def test_filters_list_hosts(options: tuple[str, ...], hosts: list[str], store: str, execute: Execute) -> None:
     status, output = execute("fleet", "status", "--store", store, *options, "--format", "json")
     assert status == 0
-    assert [load["host"] for load in json.loads(output)] == hosts
+    assert [host["host"] for host in json.loads(output)] == hosts
     status, output = execute("fleet", "status", "--store", store, *options)
     assert [line.split()[0] for line in output.splitlines()[1:]] == hosts
     assert hosts or output == "no host is so\n"

@@ -72,9 +72,9 @@ TOLD = {
 @pytest.mark.parametrize("what", TOLD)
 def test_report_contains_details_of_resources(what: str, directories: Directories) -> None:
     save(report(stable("/a"), TOLD[what], stable("/c")), directories)
-    remaining = load_last_report(directories)
-    assert remaining is not None
-    (bundle,) = remaining.bundles
+    retained = load_last_report(directories)
+    assert retained is not None
+    (bundle,) = retained.bundles
     assert bundle.events == [TOLD[what]]
     assert bundle.in_order is not None
     assert (bundle.in_order.resources, bundle.in_order.others_at) == (2, [1])
@@ -117,10 +117,10 @@ def test_a_list_is_forgotten_with_the_last_report_that_names_it(directories: Dir
     for number in range(4):
         run = f"2026112{number}T000000.000000Z"
         save(report(stable(f"/{number}"), run=run), directories, newest_two)
-        remaining = load_last_report(directories)
-        assert remaining is not None
-        assert remaining.bundles[0].in_order is not None
-        names.append(f"{remaining.bundles[0].in_order.sha256}.json.gz")
+        retained = load_last_report(directories)
+        assert retained is not None
+        assert retained.bundles[0].in_order is not None
+        names.append(f"{retained.bundles[0].in_order.sha256}.json.gz")
     assert lists(directories) == set(names[2:])
 
 
@@ -133,8 +133,8 @@ def test_lists_count_among_the_bytes_of_all_reports(directories: Directories) ->
             directories,
             bounded,
         )
-    remaining = [path for path in directories.runs.rglob("*") if path.is_file()]
-    assert 15_000 < sum(path.stat().st_size for path in remaining) <= 30_000
+    retained = [path for path in directories.runs.rglob("*") if path.is_file()]
+    assert 15_000 < sum(path.stat().st_size for path in retained) <= 30_000
     assert load_all_events(directories) is not None
 
 
@@ -179,15 +179,15 @@ def test_changed_stable_list_is_an_error_and_repaired(how: str, directories: Dir
 
 def test_stable_list_of_another_length_is_an_error(directories: Directories) -> None:
     whole = report(stable("/a"), stable("/b"))
-    remaining = shorten(whole, directories.in_order)
+    retained = shorten(whole, directories.in_order)
     for wrong in ({"resources": 3}, {"others_at": [0]}, {"others_at": [0, 1]}):
-        in_order = remaining.bundles[0].in_order
+        in_order = retained.bundles[0].in_order
         assert in_order is not None
         bundle = msgspec.structs.replace(
-            remaining.bundles[0], in_order=msgspec.structs.replace(in_order, **wrong)
+            retained.bundles[0], in_order=msgspec.structs.replace(in_order, **wrong)
         )
         with pytest.raises(ValueError, match="in-order/"):
-            complete(msgspec.structs.replace(remaining, bundles=[bundle]), directories.in_order)
+            complete(msgspec.structs.replace(retained, bundles=[bundle]), directories.in_order)
 
 
 def test_a_list_is_read_by_every_gunzip_and_named_by_its_hash(directories: Directories) -> None:

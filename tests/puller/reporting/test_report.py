@@ -72,8 +72,8 @@ def test_only_the_newest_reports_are_kept(directories: Directories) -> None:
     runs = [f"2026112{day}T000000.000000Z" for day in range(5)]
     for run in runs:
         save(report(run), directories)
-    remaining = sorted(path.name for path in directories.runs.iterdir() if path != directories.in_order)
-    assert remaining == [f"{run}-eventful.json" for run in runs[2:]]
+    retained = sorted(path.name for path in directories.runs.iterdir() if path != directories.in_order)
+    assert retained == [f"{run}-eventful.json" for run in runs[2:]]
 
 
 def test_files_that_are_no_reports_stay(directories: Directories) -> None:

@@ -72,10 +72,10 @@ def test_a_clock_that_was_wrong_once_leaves_the_newest_reports() -> None:
 def test_the_bounds_hold_and_the_newest_stays(reports: list[Kept], retention: Retention) -> None:
     reports = list(set(reports))
     gone = set(outdated(reports, retention, NOW))
-    leftovers = sorted(set(reports) - gone)
-    assert not reports or leftovers[-1:] == sorted(reports)[-1:]
-    assert len(leftovers) <= retention.most
-    assert sum(item.size for item in leftovers[:-1]) <= retention.most_bytes
+    remaining = sorted(set(reports) - gone)
+    assert not reports or remaining[-1:] == sorted(reports)[-1:]
+    assert len(remaining) <= retention.most
+    assert sum(item.size for item in remaining[:-1]) <= retention.most_bytes
 
 
 def run(status: ExitStatus = ExitStatus.OK, problems: tuple[str, ...] = (), **bundle: object) -> Report:

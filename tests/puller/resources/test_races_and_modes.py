@@ -379,8 +379,8 @@ def test_acl_of_the_old_file_is_not_transferred(
     new = [(call, stat.S_IMODE(found.st_mode)) for call, _, found in seen if found.st_ino != inode]
     assert [(call, oct(wider)) for call, wider in new if wider & ~mode] == []
     assert stat.S_IMODE(path.stat().st_mode) == mode
-    remaining = os.getxattr(path, "system.posix_acl_access")
-    assert struct.pack("<HHi", 2, 6, SOMEBODY) in remaining, (
+    retained = os.getxattr(path, "system.posix_acl_access")
+    assert struct.pack("<HHi", 2, 6, SOMEBODY) in retained, (
         "who was named is still named, as far as the mode allows"
     )
 

@@ -424,7 +424,7 @@ def test_lint_checks_a_bundle_with_those_that_come_before_it(tmp_path: Path, exe
     assert "content is 'of another' here and 'of base' there" in output
     assert execute("render", str(tmp_path / "fits"), *facts)[0] == 13
     status, shown = execute("render", str(tmp_path / "fits"), "--with", base, "--format", "json", *facts)
-    assert (status, [list(load) for load in json.loads(shown)["resources"]]) == (0, [["exec"]])
+    assert (status, [list(item) for item in json.loads(shown)["resources"]]) == (0, [["exec"]])
     for subject in ("exec#tell", "file#/srv/motd"):
         assert execute("explain", subject, str(tmp_path / "fits"), "--with", base, *facts)[0] == 0
     status, output = execute("explain", "exec#tell", "--with", base)

@@ -98,12 +98,12 @@ def test_a_run_with_nothing_to_do_is_heard_of(sender: Sender) -> None:
     outcome = sender.run()
     assert warnings(outcome) == []
     ((path, data),) = sender.server.documents.items()
-    remaining = sender.report()
-    assert path == f"/reports/{NAME}/{remaining['run']}.json.gz"
+    retained = sender.report()
+    assert path == f"/reports/{NAME}/{retained['run']}.json.gz"
     ((method, _, headers),) = sender.server.requests
     assert (method, headers["Content-Type"]) == ("PUT", "application/gzip")
     result = read(data)
-    assert json.loads(msgspec.json.encode(result.report)) == remaining
+    assert json.loads(msgspec.json.encode(result.report)) == retained
     assert (result.host, result.facts) == (NAME, {"os": {"family": "Debian"}})
     assert datetime.fromisoformat(result.metadata_expire) > datetime.now(UTC)
     (bundle,) = result.bundles

@@ -275,27 +275,27 @@ def marks(damage: Damage) -> list[pytest.MarkDecorator]:
 def test_a_host_gets_over_damage_to_anything_that_it_keeps(
     full: Host, tmp_path: Path, damage: Damage
 ) -> None:
-    remaining = Kept(full, tmp_path / "elsewhere")
-    names = remaining.paths(DAMAGE[damage])
+    retained = Kept(full, tmp_path / "elsewhere")
+    names = retained.paths(DAMAGE[damage])
     assert len(names) > 3
     wrong = [
-        f"{name}: {problem}" for name in names if (problem := problem_with(full, remaining, name, damage))
+        f"{name}: {problem}" for name in names if (problem := problem_with(full, retained, name, damage))
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def problem_with(host: Host, remaining: Kept, name: str, damage: Damage) -> str:
+def problem_with(host: Host, retained: Kept, name: str, damage: Damage) -> str:
     """Return the problem after this damage, or an empty text."""
-    remaining.restore()
+    retained.restore()
     (host.machine / "motd").unlink()
-    (remaining.directory / name).parent.chmod(0o755)
-    damage(remaining.directory / name, remaining.victim)
-    before = remaining.victim.stat()
+    (retained.directory / name).parent.chmod(0o755)
+    damage(retained.directory / name, retained.victim)
+    before = retained.victim.stat()
     try:
         with bounded(20):
-            check(host, remaining, name, damage)
-        after = remaining.victim.stat()
-        assert remaining.victim.read_bytes() == VICTIM
+            check(host, retained, name, damage)
+        after = retained.victim.stat()
+        assert retained.victim.read_bytes() == VICTIM
         assert (after.st_mode, after.st_uid, after.st_mtime_ns) == (
             before.st_mode,
             before.st_uid,

@@ -135,5 +135,5 @@ def test_few_damaged_copies_are_kept(path: Path) -> None:
     for times in range(7):
         path.write_text(f"damaged {times}")
         assert document(path).load(lambda _: None) is None
-    remaining = {aside.read_text() for aside in path.parent.iterdir()}
-    assert remaining == {"damaged 4", "damaged 5", "damaged 6"}
+    retained = {aside.read_text() for aside in path.parent.iterdir()}
+    assert retained == {"damaged 4", "damaged 5", "damaged 6"}

@@ -162,8 +162,8 @@ def without_expressions(written: str) -> str | None:
 
 def _raw_words(text: str) -> list[str]:
     """Return the words without their quoted parts, which a shell would not expand."""
-    remaining = re.sub(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", _STAND_IN, text, flags=re.DOTALL)
-    return remaining.split()
+    retained = re.sub(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", _STAND_IN, text, flags=re.DOTALL)
+    return retained.split()
 
 
 def _secret(subject: Subject) -> Iterator[Finding]:

@@ -267,14 +267,14 @@ def _has_files(directory: str) -> bool:
 
 def _unused(bundle: Bundle, named: list[NamedFile]) -> Iterator[Finding]:
     used = _used(bundle, named)
-    leftovers = [
+    remaining = [
         path
         for path in bundle.listed[bundle.root]
         if path not in used and not _is_apart(os.path.relpath(path, bundle.root))
     ]
     # Expressions and templates may build paths, so a file name in any text counts as a use.
-    written = _written(bundle, {os.path.basename(path) for path in leftovers})
-    for path in leftovers:
+    written = _written(bundle, {os.path.basename(path) for path in remaining})
+    for path in remaining:
         if os.path.basename(path) not in written:
             place, message = Location(bundle.name_of(path)), "nothing in the bundle uses this file"
             yield Finding.of(ProblemCode.UNUSED_FILE, Severity.WARNING, place, message)

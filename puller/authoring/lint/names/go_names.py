@@ -64,9 +64,9 @@ Render = Callable[[str, Shape], None]
 @functools.lru_cache(maxsize=5000)
 def parse_go(name: str, text: str, delimiters: tuple[str, str]) -> dict[str, Body] | None:
     """Return the trees of a file by name, or ``None`` if it does not parse."""
-    leftovers, right = delimiters
+    left, right = delimiters
     try:
-        return parse(TemplateSource(name, text), complaint_about, leftovers or "{{", right or "}}", root=name)
+        return parse(TemplateSource(name, text), complaint_about, left or "{{", right or "}}", root=name)
     except (TemplateError, RecursionError):
         return None
 

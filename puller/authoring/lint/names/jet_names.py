@@ -62,9 +62,9 @@ _NOTHING: Final[Value] = (ANY, ())
 @functools.lru_cache(maxsize=5000)
 def parse_jet(name: str, text: str, delimiters: tuple[str, str]) -> Tree | None:
     """Return the tree of a file, or ``None`` if it does not parse."""
-    leftovers, right = delimiters
+    left, right = delimiters
     try:
-        return parse(TemplateSource(name, text), leftovers or "[[", right or "]]")
+        return parse(TemplateSource(name, text), left or "[[", right or "]]")
     except TemplateError:
         return None
 

@@ -79,10 +79,10 @@ class JinjaValues:
             case nodes.CondExpr():
                 return self._choice(node, names)
             case nodes.And() | nodes.Or():
-                leftovers = self._value(node.left, names)
+                left = self._value(node.left, names)
                 with self._branch():
                     right = self._value(node.right, names)
-                return union([leftovers, right])
+                return union([left, right])
             case nodes.Const():
                 return ANY if node.value is None else SCALAR
             case nodes.List() | nodes.Tuple():

@@ -68,27 +68,25 @@ def _kind_is(name: str, value: Any) -> bool:
 # Equality and copies -------------------------------------------------------------------------------------------------
 
 
-def are_equal(leftovers: Any, right: Any) -> bool:
+def are_equal(left: Any, right: Any) -> bool:
     """``deepEqual``: whether two values have the same type and the same content at all levels. 1 differs from 1.0.
 
     Raises ValueError for a value that is nested too deeply or too large.
     """
-    ensure_small(leftovers)
+    ensure_small(left)
     ensure_small(right)
-    return _are_equal(leftovers, right)
+    return _are_equal(left, right)
 
 
-def _are_equal(leftovers: Any, right: Any) -> bool:
+def _are_equal(left: Any, right: Any) -> bool:
     # Compare types first: for Python 1, 1.0 and True are equal, and a nil list equals an empty list.
-    if type_name(leftovers) != type_name(right) or _is_nil(leftovers) != _is_nil(right):
+    if type_name(left) != type_name(right) or _is_nil(left) != _is_nil(right):
         return False
-    if isinstance(leftovers, dict):
-        return leftovers.keys() == right.keys() and all(
-            _are_equal(item, right[key]) for key, item in leftovers.items()
-        )
-    if isinstance(leftovers, (list, tuple)):
-        return len(leftovers) == len(right) and all(map(_are_equal, leftovers, right))
-    return bool(leftovers == right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(_are_equal(item, right[key]) for key, item in left.items())
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(_are_equal, left, right))
+    return bool(left == right)
 
 
 def _is_nil(value: Any) -> bool:

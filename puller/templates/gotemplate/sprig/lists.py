@@ -107,7 +107,7 @@ def _reverse(items: Any) -> list[Any]:
 def _uniq(rendering: Rendering, items: Any) -> list[Any]:
     """``uniq``: the items without duplicates."""
     visited: set[tuple[type, Any]] = set()
-    remaining: list[Any] = []
+    retained: list[Any] = []
     containers: list[Any] = []
     for item in _items(items, "make unique"):
         rendering.budget.step()
@@ -122,8 +122,8 @@ def _uniq(rendering: Rendering, items: Any) -> list[Any]:
             if _is_among(rendering, item, containers):
                 continue
             containers.append(item)
-        remaining.append(item)
-    return remaining
+        retained.append(item)
+    return retained
 
 
 def _without(rendering: Rendering, items: Any, *omitted: Any) -> list[Any]:

@@ -92,9 +92,9 @@ def _add1(value: Any) -> Int64:
     return Int64(wrap_int64(to_int64(value) + 1))
 
 
-def _sub(leftovers: Any, right: Any) -> Int64:
+def _sub(left: Any, right: Any) -> Int64:
     """``sub``: the difference."""
-    return Int64(wrap_int64(to_int64(leftovers) - to_int64(right)))
+    return Int64(wrap_int64(to_int64(left) - to_int64(right)))
 
 
 def _mul(first: Any, *others: Any) -> Int64:
@@ -105,9 +105,9 @@ def _mul(first: Any, *others: Any) -> Int64:
     return Int64(product)
 
 
-def _divide(leftovers: Any, right: Any) -> tuple[int, int]:
+def _divide(left: Any, right: Any) -> tuple[int, int]:
     """Return the quotient, cut towards zero, and the remainder, with the sign of ``left``."""
-    dividend, divisor = to_int64(leftovers), to_int64(right)
+    dividend, divisor = to_int64(left), to_int64(right)
     if divisor == 0:
         raise FunctionError("integer divide by zero")
     quotient, remainder = divmod(abs(dividend), abs(divisor))
@@ -115,14 +115,14 @@ def _divide(leftovers: Any, right: Any) -> tuple[int, int]:
     return wrap_int64(signed), -remainder if dividend < 0 else remainder
 
 
-def _div(leftovers: Any, right: Any) -> Int64:
+def _div(left: Any, right: Any) -> Int64:
     """``div``: the quotient, cut towards zero. Raises FunctionError for a divisor of 0."""
-    return Int64(_divide(leftovers, right)[0])
+    return Int64(_divide(left, right)[0])
 
 
-def _mod(leftovers: Any, right: Any) -> Int64:
+def _mod(left: Any, right: Any) -> Int64:
     """``mod``: the remainder, with the sign of ``left``. Raises FunctionError for a divisor of 0."""
-    return Int64(_divide(leftovers, right)[1])
+    return Int64(_divide(left, right)[1])
 
 
 def _max(first: Any, *others: Any) -> Int64:

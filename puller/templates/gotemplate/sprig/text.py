@@ -126,8 +126,8 @@ def _no_space(text: str) -> str:
     As in Sprig, this works on bytes: if the text contains white space, non-ASCII characters come out wrong.
     """
     data = to_bytes(text).decode("latin-1")
-    remaining = "".join(character for character in data if character not in WHITE_SPACE)
-    return text if len(remaining) == len(data) else remaining
+    retained = "".join(character for character in data if character not in WHITE_SPACE)
+    return text if len(retained) == len(data) else retained
 
 
 def _initials(text: str) -> str:
@@ -168,11 +168,11 @@ def _abbrev(width: int, text: str) -> str:
     return text if width < 4 else from_bytes(_abbreviate(to_bytes(text), 0, width))
 
 
-def _abbrev_both(remaining: int, right: int, text: str) -> str:
+def _abbrev_both(left: int, right: int, text: str) -> str:
     """``abbrevboth``: the text from about ``left`` on, at most ``right`` bytes, with dots for omitted text."""
-    if right < 4 or (remaining > 0 and right < 7):
+    if right < 4 or (left > 0 and right < 7):
         return text
-    return from_bytes(_abbreviate(to_bytes(text), remaining, right))
+    return from_bytes(_abbreviate(to_bytes(text), left, right))
 
 
 def _abbreviate(text: bytes, offset: int, width: int) -> bytes:

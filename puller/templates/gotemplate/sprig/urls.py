@@ -148,8 +148,8 @@ def _unescape(text: str) -> str:
 # Writing -------------------------------------------------------------------------------------------------------------
 
 
-def _escape(text: str, remaining: str) -> str:
-    return "".join(chr(byte) if chr(byte) in remaining else f"%{byte:02X}" for byte in to_bytes(text))
+def _escape(text: str, retained: str) -> str:
+    return "".join(chr(byte) if chr(byte) in retained else f"%{byte:02X}" for byte in to_bytes(text))
 
 
 def _write(url: _Url) -> str:

@@ -313,12 +313,12 @@ def test_hosts_see_something_whole_wherever_a_run_is_killed(
     versions = []
     for step in range(200):
         with monkeypatch.context() as patched:
-            leftovers = _die_after(patched, step)
+            remaining = _die_after(patched, step)
             with suppress(Killed):
                 follow()
         versions.append(host.version())
         assert host.fetch()
-        if leftovers():
+        if remaining():
             break
     assert versions[0] == "1.0.0"
     assert versions[-1] == "1.1.0"

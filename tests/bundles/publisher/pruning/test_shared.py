@@ -79,7 +79,7 @@ def test_a_file_that_is_published_again_while_it_waits_stays(outdated: Publisher
 def test_where_a_description_cannot_be_read_no_file_goes(outdated: Publisher, clock: Clock) -> None:
     description = outdated.site.indexes().of["web"].releases["2.2.0"].description
     path = outdated.site.files.path(description.sha256)
-    remaining = path.read_bytes()
+    retained = path.read_bytes()
     path.write_bytes(b"damaged")
     clock.advance(minutes=2)
     prune(outdated)
@@ -88,7 +88,7 @@ def test_where_a_description_cannot_be_read_no_file_goes(outdated: Publisher, cl
     outdated.refresh()
     prune(outdated)
     assert has(outdated, "old\n")
-    path.write_bytes(remaining)
+    path.write_bytes(retained)
     prune_twice(outdated, clock)
     assert not has(outdated, "old\n")
 

@@ -125,8 +125,8 @@ def test_a_partial_run_does_not_put_a_failed_host_in_order(
 def test_runs_are_kept_for_a_time(store: Store, arrive: Import, now: datetime) -> None:
     for days in (100, 80, 1):
         arrive(fleet.sent(HOST, now - timedelta(days=days), changed={"file#/a": f"day {days}"}))
-    remaining = rows(store)
-    assert len(remaining["runs"]) == len(remaining["events"]) == 2
+    retained = rows(store)
+    assert len(retained["runs"]) == len(retained["events"]) == 2
     with store.writing() as connection:
         store.set(connection, "keep", "30")
     assert arrive().forgotten == 1
@@ -142,14 +142,14 @@ def test_oldest_runs_of_a_host_go_beyond_the_bound(store: Store, arrive: Import,
     arrive(fleet.sent("other", ago(now, 1), changed={"file#/a": "x"}))
     with store.writing() as connection:
         assert forget_beyond(connection, 5) == 15
-    remaining = rows(store)
-    of_host = [row for row in remaining["runs"] if row["host"] == HOST]
+    retained = rows(store)
+    of_host = [row for row in retained["runs"] if row["host"] == HOST]
     assert len(of_host) == 5
     assert min(row["at"] for row in of_host) >= ago(now, 5).timestamp() - 1
-    assert len([row for row in remaining["events"] if row["host"] == HOST]) == 5
-    assert [row for row in remaining["periods"] if row["host"] == HOST and row["ended"] is None]
-    assert sum(row["host"] == HOST for row in remaining["periods"]) <= 10
-    assert len([row for row in remaining["runs"] if row["host"] == "other"]) == 1
+    assert len([row for row in retained["events"] if row["host"] == HOST]) == 5
+    assert [row for row in retained["periods"] if row["host"] == HOST and row["ended"] is None]
+    assert sum(row["host"] == HOST for row in retained["periods"]) <= 10
+    assert len([row for row in retained["runs"] if row["host"] == "other"]) == 1
 
 
 def test_a_forgotten_host_leaves_nothing(store: Store, arrive: Import, now: datetime) -> None:

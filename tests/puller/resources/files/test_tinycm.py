@@ -118,8 +118,8 @@ def test_open_mode_of_a_new_file_follows_umask_022(
     assert (tmp_path / "link").lstat().st_mode & 0o777 == file
     (tmp_path / "x").chmod(0o777)
     converge(make(File, {**masked, "contents": "changed"}))
-    remaining = int(mask.replace("x", "7"), 8)
-    assert (tmp_path / "x").stat().st_mode & 0o777 == remaining
+    retained = int(mask.replace("x", "7"), 8)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == retained
 
 
 @pytest.mark.parametrize(

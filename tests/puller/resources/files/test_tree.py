@@ -425,17 +425,17 @@ def test_links_of_an_enabled_service_survive_a_purge(
 ) -> None:
     monkeypatch.setattr("puller.resources.services.unit_links.DIRECTORY", str(bench.target))
     unit = "/usr/lib/systemd/system/nginx.service"
-    remaining = ["multi-user.target.wants/nginx.service", "x.target.requires/nginx.service", "web.service"]
+    retained = ["multi-user.target.wants/nginx.service", "x.target.requires/nginx.service", "web.service"]
     gone = ["multi-user.target.wants/other.service", "b.target.wants/nginx.timer", "other.service"]
-    for link in (*remaining, *gone):
+    for link in (*retained, *gone):
         path = bench.target / link
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(unit if link in remaining else "/usr/lib/systemd/system/other.service")
+        path.symlink_to(unit if link in retained else "/usr/lib/systemd/system/other.service")
     (bench.target / "nginx.service").symlink_to("/dev/null")
     bench.others.append(Part(f"service#{name}", Service, decode(Service, {"name": name, "enable": True})))
     bench.apply(source=None, purge=True, recurse=None)
     leftovers = {os.path.relpath(path, bench.target) for path in bench.target.rglob("*") if path.is_symlink()}
-    assert leftovers == {*remaining, "nginx.service"}
+    assert leftovers == {*retained, "nginx.service"}
     assert not (bench.target / "b.target.wants").exists()
 
 
@@ -597,8 +597,8 @@ def test_leaving_tree_removes_all_files_it_made(was_there: bool, bench: Bench) -
     bench.apply()
     (bench.target / "a").write_text("by hand\n")
     assert bench.forget()
-    leftovers = {"a": "by hand\n", "theirs": "theirs\n", "d/theirs": "d/theirs\n"}
-    assert files_in(bench.target) == (leftovers if was_there else {"a": "by hand\n"})
+    remaining = {"a": "by hand\n", "theirs": "theirs\n", "d/theirs": "d/theirs\n"}
+    assert files_in(bench.target) == (remaining if was_there else {"a": "by hand\n"})
     assert not (bench.target / "empty").exists()
     (bench.target / "a").unlink()
     bench.forget()

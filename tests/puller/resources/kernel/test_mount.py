@@ -366,8 +366,8 @@ def test_system_mounts_are_never_unmounted(machine: Machine, point: str, ensure:
 
 def test_nor_by_another_name_or_for_another_device(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.add("a")
-    remaining = (*mount_plan.NEVER_UNMOUNTED, f"{machine.points}/a")
-    monkeypatch.setattr(mount_changes, "NEVER_UNMOUNTED", remaining)
+    retained = (*mount_plan.NEVER_UNMOUNTED, f"{machine.points}/a")
+    monkeypatch.setattr(mount_changes, "NEVER_UNMOUNTED", retained)
     (machine.directory / "link").symlink_to(machine.points)
     (machine.directory / "image").write_text("")
     link = mount("a", "unmounted").replace("DIR", f"{machine.directory}/link")

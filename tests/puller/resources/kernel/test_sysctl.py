@@ -183,9 +183,9 @@ def test_parameter_refused_by_the_kernel_blocks_no_other(machine: Machine, wrong
     assert failed.errors == [f"the kernel refuses 999: invalid argument. It stays {was}"]
     assert [event.state for event in events.values()].count(State.CHANGED) == 2
     assert machine.wrote.count("file") == 1
-    remaining = machine.conf.read_text()
-    assert names[wrong] not in remaining
-    assert remaining.count("\n") == 2
+    retained = machine.conf.read_text()
+    assert names[wrong] not in retained
+    assert retained.count("\n") == 2
 
 
 def test_value_rounded_by_the_kernel_is_a_failure(machine: Machine) -> None:

@@ -577,7 +577,7 @@ def test_sources_that_go_come_before_those_that_replace_them(make: Make) -> None
     files = [make(File, {"name": f"/etc/apt/sources.list.d/{name}", **rest}) for name, rest in FILES.items()]
     by_type = {"repository": [new.properties, old.properties], "file": [file.properties for file in files]}
     declared: Any = by_type.__getitem__  # without spellings, which this test does not need
-    references = [str(follow) for follow in Repository.follows(new.properties, declared)]
+    references = [str(source) for source in Repository.follows(new.properties, declared)]
     assert references == ["repository#old", "file#/etc/apt/sources.list.d/gone.list"]
     assert list(Repository.follows(old.properties, declared)) == []
 

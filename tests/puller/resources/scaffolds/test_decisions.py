@@ -103,10 +103,10 @@ def test_matching_file_is_not_written_again(
     arrange(bench, situation)
     before = bench.snapshot()
     bench.apply(ensure=ensure, purge=purge)
-    remaining = {path: status for path, status in bench.snapshot().items() if before.get(path) == status}
+    retained = {path: status for path, status in bench.snapshot().items() if before.get(path) == status}
     files = SITUATIONS[situation] or {}
     untouched = {path for path, text in (after or {}).items() if files.get(path) == text}
-    assert {str(bench.target / path) for path in untouched} <= remaining.keys()
+    assert {str(bench.target / path) for path in untouched} <= retained.keys()
     del noop
 
 

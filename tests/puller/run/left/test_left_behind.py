@@ -276,7 +276,7 @@ def test_unconfigured_bundle_removes_nothing(host: Host, publisher: Publisher) -
         assert host.run().status == 0
         assert has(host, "conf.d/extra")
     (remains,) = host.status()["left"]
-    names = {remain["reference"].replace(f"{host.machine}/", "") for remain in remains["left_behind"]}
+    names = {name["reference"].replace(f"{host.machine}/", "") for name in remains["left_behind"]}
     assert {"file#conf.d", "file#conf.d/extra"} <= names
     host.configure(bundles=[{"name": "web"}, {"name": "base"}])
     publisher.publish("1.1.0", files("absent").replace("VERSION", "1.0.0"), name="base")

@@ -27,7 +27,7 @@ def of_text(find_names: Lint) -> Lint:
 
     def run(name: str, text: str, **files: str) -> list[str]:
         written = {"manifest.yaml": of_template(name), f"templates/{name}": text, **files}
-        return [find_name.removeprefix(f"web/templates/{name}:") for find_name in find_names(written)]
+        return [names.removeprefix(f"web/templates/{name}:") for names in find_names(written)]
 
     return run
 
@@ -183,7 +183,7 @@ def test_template_sees_loop_names_and_given_data(find_names: Lint) -> None:
         "templates/vhost.j2": "{{ name }} {{ vhost.root }} {{ vhost.rot }} {{ vhst }}",
         "templates/own.j2": "{{ data.size }} {{ data.port }}",
     }
-    results = [find_name.partition("error: ")[2] for find_name in find_names(files)]
+    results = [message.partition("error: ")[2] for message in find_names(files)]
     assert results[0].startswith("data has no 'port' on any host (known: size)")
     assert results[1].startswith("vhost has no 'rot' on any host (did you mean 'root'?)")
     assert results[2].startswith("unknown name 'vhst' (did you mean 'vhost'?)")
