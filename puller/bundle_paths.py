@@ -62,7 +62,7 @@ def _is_within(file: str, directory: str) -> bool:
 
 
 def _plain_path(start: str, remainder: str) -> str | None:
-    """Return the real path of an existing ``rest`` without links below a real path, otherwise ``None``.
+    """Return the real path of an existing ``remainder`` without links below a real path, otherwise ``None``.
 
     The result is that of ``realpath``, which checks every directory from the root in every call.
     """

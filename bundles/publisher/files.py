@@ -129,7 +129,7 @@ class Files:
 
 
 def _compress(members: Members, desired: set[str], directory: Path) -> None:
-    """Write the ``wanted`` files of ``members``, and stop reading after the last of them."""
+    """Write the ``desired`` files of ``members``, and stop reading after the last of them."""
 
     def small() -> Iterator[tuple[Path, bytes]]:
         while desired:

@@ -138,7 +138,7 @@ def _shown_width(cell: str) -> int:
 
 
 def _needed(widths: Sequence[int], retained: int) -> int:
-    """Return the minimal width of a table with natural columns up to ``kept`` and filled wider columns."""
+    """Return the minimal width of a table with natural columns up to ``retained`` and filled wider columns."""
     return sum(width if width <= retained else 2 * _NARROWEST_FILLED for width in widths) + _GAP * (
         len(widths) - 1
     )

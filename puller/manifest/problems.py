@@ -169,7 +169,7 @@ def find_problems(resource_type: ResourceType, raw: Mapping[str, Any]) -> Iterat
 def as_texts(resource_type: ResourceType, raw: dict[str, Any], provided: Mapping[str, Any]) -> None:
     """Convert each number from an expression to decimal text where the type only accepts text.
 
-    ``given`` has the original texts of these properties. Permissions are octal, so they are never converted.
+    ``provided`` has the original texts of these properties. Permissions are octal, so they are never converted.
     """
     fields = {
         field.encode_name: field.type for field in msgspec.structs.fields(resource_type.properties_type)

@@ -154,7 +154,7 @@ def _listed(path: Path, in_order: InOrder) -> list[Event]:
 
 
 def _joined(reported: list[Event], quiet: list[Event], positions: list[int]) -> list[Event]:
-    """Return all events in the order of the run: ``told`` at ``positions``, ``quiet`` between them."""
+    """Return all events in the order of the run: ``reported`` at ``positions``, ``quiet`` between them."""
     if len(reported) != len(positions):
         raise ValueError(f"is told to be beside {len(positions)} resources, and there are {len(reported)}")
     remainder, all_events = iter(quiet), dict(zip(positions, reported, strict=True))

@@ -122,7 +122,7 @@ def _is_old(item: Kept, retention: Retention, now: datetime) -> bool:
 
 
 def _beyond(retained: list[Kept], retention: Retention) -> Iterator[Kept]:
-    """Yield the reports beyond the limits, least valuable first. ``kept`` is sorted."""
+    """Yield the reports beyond the limits, least valuable first. ``retained`` is sorted."""
     count, size = len(retained), sum(item.size for item in retained)
     for item in sorted(retained[:-1], key=lambda item: (item.eventful, item.run)):
         if count <= retention.most and size <= retention.most_bytes:

@@ -56,6 +56,7 @@ _CHECKED_ELSEWHERE = frozenset(("trust_anchor", "site", "state_directory", "run_
 _STORES = ("quarantine", "pins", "disabled", "journal", "managed", "restless", "pending_refreshes")
 _EXTRAS = {"s3": "boto3", "fleet": "sqlalchemy"}
 """The module that shows whether an extra is installed."""
+_NO_ANSWER = "systemd is not running or does not answer"
 _AS_ROOT = "start `puller doctor` as root"
 
 
@@ -246,7 +247,7 @@ def _timer(*, as_user: bool) -> Diagnosis:
     timer = find_timer(of_user=as_user)
     if timer is None:
         fix = "start `puller run` regularly, for example with cron"
-        return Diagnosis("timer", Verdict.UNKNOWN, "systemd is not running or does not answer", fix)
+        return Diagnosis("timer", Verdict.UNKNOWN, _NO_ANSWER, fix)
     if not timer.is_active:
         user = "--user " if as_user else ""
         fix = f"systemctl {user}enable --now {AGENT_TIMER}"
@@ -293,6 +294,8 @@ def _services(directories: Directories, *, as_user: bool) -> Iterator[Diagnosis]
     if stopped := find_stopped(services, of_user=as_user):
         fix = f"{journal_command(stopped)}, then `puller run`"
         yield Diagnosis("services", Verdict.PROBLEM, stopped_sentence(stopped), fix)
+    elif services and find_timer(of_user=as_user) is None:
+        yield Diagnosis("services", Verdict.UNKNOWN, _NO_ANSWER)
     elif services:
         yield Diagnosis("services", Verdict.OK, f"{counted(len(services), 'service')} running")
     for resource in resources[:_MOST_RESTLESS]:

@@ -15,7 +15,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def refuse_mounted(path: str, description: str) -> None:
-    """Raise ``ResourceError`` if the path or a path below it is a mount point. ``what``: the refused action."""
+    """Raise ``ResourceError`` if the path or a path below it is a mount point. ``description``: the refused action."""
     here = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     for point in mount_points():
         if point == here:

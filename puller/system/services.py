@@ -1,13 +1,11 @@
 """Services that have stopped, as systemd reports them."""
 
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from puller.system.commands import Command, run
-from puller.system.timers import is_systemd_running
+from puller.system.timers import show_units
 
-_PATIENCE = 5.0  # seconds
+_PROPERTIES = ("LoadState", "ActiveState", "Result", "ExecMainCode", "ExecMainStatus")
 _STOPPED = frozenset({"inactive", "failed"})
 _EXITED = "1"
 """``ExecMainCode`` of a process that exited by itself: ``CLD_EXITED`` of sigaction(2). Others ended by a signal."""
@@ -26,26 +24,13 @@ def find_stopped(names: Sequence[str], *, of_user: bool = False) -> list[Stopped
 
     Unknown units do not count, because a unit of another service manager is unknown to this one.
     """
-    if not names or not is_systemd_running():
+    if not names:
         return []
-    properties = "--property=LoadState,ActiveState,Result,ExecMainCode,ExecMainStatus"
     units = [name if "." in name else f"{name}.service" for name in names]
-    variables = {"LC_ALL": "C"}
-    if of_user:
-        variables["XDG_RUNTIME_DIR"] = f"/run/user/{os.geteuid()}"
-    manager = "--user" if of_user else "--system"
-    words = ["systemctl", manager, "show", "--no-pager", properties, "--", *units]
-    try:
-        completed = run(Command(words, variables, timeout=_PATIENCE))
-    except OSError:
-        return []
-    blocks = completed.stdout.strip().split("\n\n")
-    if completed.exit_code != 0 or len(blocks) != len(names):
-        return []
-    states = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in blocks]
+    states = show_units(units, _PROPERTIES, of_user=of_user)
     return [
         StoppedService(name, _reason(state))
-        for name, state in zip(names, states, strict=True)
+        for name, state in zip(names, states or (), strict=False)
         if state.get("LoadState") == "loaded" and state.get("ActiveState") in _STOPPED
     ]
 

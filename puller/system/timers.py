@@ -1,6 +1,7 @@
-"""Timers of systemd: whether a timer is active, and when it starts its service next."""
+"""Properties of units from systemd, and the state of a timer: whether it is active, and its next start."""
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -30,22 +31,35 @@ def is_systemd_running() -> bool:
 
 def find_timer(name: str = AGENT_TIMER, *, of_user: bool = False) -> Timer | None:
     """Return the state of a timer. ``None`` if systemd is not running or does not answer."""
+    units = show_units([name], ("ActiveState", "NextElapseUSecRealtime"), of_user=of_user)
+    if not units or "ActiveState" not in units[0]:
+        return None
+    state = units[0]
+    return Timer(state["ActiveState"] == "active", _parse(state.get("NextElapseUSecRealtime", "")))
+
+
+def show_units(
+    names: Sequence[str], properties: Sequence[str], *, of_user: bool = False
+) -> list[dict[str, str]] | None:
+    """Return properties of each unit, as ``systemctl show`` prints them in the locale C and in UTC.
+
+    ``None`` if systemd is not running or does not answer for all units.
+    """
     if not is_systemd_running():
         return None
     variables = {"LC_ALL": "C", "TZ": "UTC"}
     if of_user:
         variables["XDG_RUNTIME_DIR"] = f"/run/user/{os.geteuid()}"
     manager = "--user" if of_user else "--system"
-    properties = "--property=ActiveState,NextElapseUSecRealtime"
-    words = ["systemctl", manager, "show", "--no-pager", properties, "--", name]
+    words = ["systemctl", manager, "show", "--no-pager", f"--property={','.join(properties)}", "--", *names]
     try:
         completed = run(Command(words, variables, timeout=_PATIENCE))
     except OSError:
         return None
-    fields = dict(line.partition("=")[::2] for line in completed.stdout.splitlines())
-    if completed.exit_code != 0 or "ActiveState" not in fields:
+    blocks = completed.stdout.strip().split("\n\n")
+    if completed.exit_code != 0 or len(blocks) != len(names):
         return None
-    return Timer(fields["ActiveState"] == "active", _parse(fields.get("NextElapseUSecRealtime", "")))
+    return [dict(line.partition("=")[::2] for line in block.splitlines()) for block in blocks]
 
 
 def _parse(text: str) -> datetime | None:

@@ -54,7 +54,7 @@ def named_engine(path: str) -> str | None:
 
 
 def choose_engine(path: str, provided: str | None = None, otherwise: str = "jinja") -> str:
-    """Return the engine for a template: ``given``, else the engine of its name, else ``otherwise``.
+    """Return the engine for a template: ``provided``, else the engine of its name, else ``otherwise``.
 
     Raises ValueError for an engine that contradicts the name. Its text continues a sentence about the path.
     """

@@ -150,7 +150,7 @@ def zipped(
 
 
 def zipped64(*files: Packed, position: int = 0, **changes: int) -> bytes:
-    """Return a zip with a zip64 record. ``changes`` override its values, and ``at`` shifts its recorded position."""
+    """Return a zip with a zip64 record. ``changes`` override its values. ``position`` shifts the recorded one."""
     plain = zipped(*files)
     end = plain[-22:]
     count, _, size, offset = struct.unpack("<2H2L", end[8:20])

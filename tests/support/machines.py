@@ -56,7 +56,7 @@ def run_checked(*command: str | Path, timeout: float = 900, **options: Any) -> C
 def wait_until(
     condition: Callable[[], object], description: str, timeout: float, say: Callable[[], str] = str
 ) -> None:
-    """Poll until ``condition`` holds. After ``timeout`` seconds fail with ``what`` and the output of ``say``."""
+    """Poll until ``condition`` holds. After ``timeout`` seconds fail with ``description`` and the output of ``say``."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -31,7 +31,7 @@ def text(value: Any, where: str) -> Iterator[str]:
 
 
 def integer(desired: int) -> Check:
-    """Return a check for the number ``wanted``."""
+    """Return a check for the number ``desired``."""
 
     def check(value: Any, where: str) -> Iterator[str]:
         if not isinstance(value, int) or isinstance(value, bool):

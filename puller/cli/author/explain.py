@@ -19,6 +19,7 @@ from puller.cli.options import (
     configuration_option,
     data_options,
     fact_options,
+    has_context,
     other_machine_options,
     text_format_option,
 )
@@ -204,18 +205,7 @@ def _subjects(
         raise UsageError(
             "explain: --with is for a SOURCE; without one it is about all bundles that are enforced"
         )
-    if any(
-        options[name]
-        for name in (
-            "fact_pairs",
-            "facts_files",
-            "facts_directories",
-            "no_system_facts",
-            "of",
-            "data_files",
-            "data_pairs",
-        )
-    ):
+    if has_context(options):
         raise UsageError("explain: options for facts and data are for a SOURCE; a run does not have them")
     yield from _enforced(path)
 

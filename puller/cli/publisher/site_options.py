@@ -134,7 +134,7 @@ _MOST_NAMED = 3
 def print_statements(
     statements: Sequence[Statement], details: str = "", additional: Sequence[str] = (), *, noop: bool = False
 ) -> None:
-    """Print statements that were signed together, and ``more`` lines. ``details`` describe the named release.
+    """Print statements that were signed together, and ``additional`` lines. ``details`` describe the named release.
 
     With ``noop``, the statements are not signed.
     """

@@ -289,7 +289,7 @@ class TrialObserver:
 
 
 def original_of(path: str, status: os.stat_result | None, system: System) -> Original:
-    """Return the state of a path whose ``lstat`` is ``found``."""
+    """Return the state of a path whose ``lstat`` is ``status``."""
     kind = PathState(status).kind
     if status is None:
         return Original(kind)

@@ -67,7 +67,7 @@ def allow(text: str) -> None:
 
 @pytest.fixture
 def reported(began: datetime, execute: Execute) -> Callable[..., None]:
-    """Return a function that delivers reports: ``bad`` hosts send ``given`` with 1.5.0, ``good`` hosts succeed."""
+    """Return a function that delivers reports: ``bad`` hosts send ``provided`` with 1.5.0, ``good`` hosts succeed."""
 
     def report(good: int, bad: int, *, before: bool = False, silent: bool = False, **provided: Any) -> None:
         documents = []

@@ -170,6 +170,16 @@ def test_a_service_that_stopped_is_a_problem(
     assert checks["services"]["fix"] == "`journalctl -e -u hello`, then `puller run`"
 
 
+def test_services_are_unknown_without_an_answer_of_systemd(
+    healthy: Host, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "services_to_run", lambda report: ["hello"])
+    monkeypatch.setattr(diagnosis, "find_stopped", lambda names, of_user: [])
+    assert diagnose(healthy, execute)[1]["services"]["verdict"] == "ok"
+    monkeypatch.setattr(diagnosis, "find_timer", lambda of_user: None)
+    assert diagnose(healthy, execute)[1]["services"]["verdict"] == "unknown"
+
+
 def test_a_restless_resource_is_a_warning(
     healthy: Host, execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:

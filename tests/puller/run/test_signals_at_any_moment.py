@@ -66,7 +66,7 @@ def forget(host: Host) -> None:
 
 
 def stopped_run(host: Host, position: int, number: signal.Signals) -> tuple[Outcome, bool]:
-    """Run after a reset with a signal at call ``at``. Return whether Puller listened at that moment."""
+    """Run after a reset with a signal at call ``position``. Return whether Puller listened at that moment."""
     forget(host)
     calls = Calls(position, number)
     with ignored(number) as noted, calls.counted():

@@ -141,7 +141,7 @@ def template_uses(named: NamedFile) -> Iterator[TemplateUse]:
                 yield from _of_scaffold(directory, properties, files)
     elif named.key in ("template", "resources_template"):
         for path in named.meant:
-            if chosen := _engine(path, engine, "jinja"):
+            if chosen := engine_of(path, engine, "jinja"):
                 yield TemplateUse(path, chosen, files.within(path))
 
 
@@ -152,7 +152,7 @@ def _of_scaffold(directory: str, properties: dict[str, Any], files: BundleFiles)
         engine = os.path.basename(
             directory
         )  # with a directory for each engine, the directory has the engine's name
-    chosen = _engine(directory, engine, "jet")
+    chosen = engine_of(directory, engine, "jet")
     if chosen is None or any("{{" in delimiter and "}}" in delimiter for delimiter in delimiters):
         return
     try:
@@ -163,7 +163,7 @@ def _of_scaffold(directory: str, properties: dict[str, Any], files: BundleFiles)
         yield TemplateUse(f"{directory}/{path}", chosen, files.within(directory), delimiters, directory)
 
 
-def _engine(path: str, engine: Any, otherwise: str) -> str | None:
+def engine_of(path: str, engine: Any, otherwise: str) -> str | None:
     """Return the engine that renders a file, or ``None`` for an engine from an expression or an invalid engine."""
     if engine is not None and engine not in ENGINES:
         return None

@@ -17,6 +17,7 @@ from bundles.filesystem.trees import walk_directories
 from hiera.document.annotations import functions, in_words
 from hiera.document.document import annotations_of
 from hiera.errors import HieraError
+from puller.authoring.lint.checks.files import engine_of
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.names.bundle import Bundle, DataFile, ManifestFile, bundle_of, mappings, shape_of
 from puller.authoring.lint.names.expression_names import Parsed, follow, parse_condition, parse_text
@@ -27,7 +28,7 @@ from puller.authoring.lint.names.templates import Delimiters, Templates, Use
 from puller.authoring.lint.subject import Subject, read_text
 from puller.authoring.lint.value_shapes import ANY, Shape
 from puller.manifest.entries import DEFAULTS, FOR, Entry
-from puller.templates.rendering import ENGINES, choose_engine, named_engine
+from puller.templates.rendering import named_engine
 
 _CONDITIONS: Final = ("if", "unless")
 _OF_TREES: Final = ("render", "write")
@@ -183,7 +184,7 @@ class _Checking:
                 self._template(path, engine, known, manifest, guards)
 
     def _template(self, path: str, engine: Any, known: Known, manifest: ManifestFile, guards: Guards) -> None:
-        if (chosen := _engine(path, engine, "jinja")) and os.path.isfile(path):
+        if (chosen := engine_of(path, engine, "jinja")) and os.path.isfile(path):
             files = manifest.files.within(path)
             self.found += self.templates.follow(Use(path, chosen, known, files, guards))
 
@@ -198,7 +199,7 @@ class _Checking:
             if isinstance(engine, str) and "{{" in engine:
                 # With a directory for each engine, the directory has the engine's name.
                 engine = os.path.basename(directory)
-            if chosen := _engine(directory, engine, "jet"):
+            if chosen := engine_of(directory, engine, "jet"):
                 self._tree_of(directory, chosen, delimiters, known, manifest, guards)
 
     def _tree_of(
@@ -238,16 +239,6 @@ class _Checking:
             is_case = os.path.relpath(path, bundle.root).startswith("tests/")
             if named_engine(path) == "jinja" and not is_case and path not in self.templates.reached:
                 self.found += self.templates.follow(Use(path, "jinja", known, bundle.files.within(path)))
-
-
-def _engine(path: str, engine: Any, otherwise: str) -> str | None:
-    """Return the engine that renders a file, or ``None`` for an invalid engine, which another check reports."""
-    if engine is not None and engine not in ENGINES:
-        return None
-    try:
-        return choose_engine(path, engine, otherwise)
-    except ValueError:
-        return named_engine(path)
 
 
 def _guards_of(entry: Entry) -> Guards:

@@ -176,7 +176,7 @@ def found_pair(pairs: Sequence[Pair]) -> Found:
 
 
 def with_pair(text: str, lines: Lines, pairs: Sequence[Pair], desired: str) -> str:
-    """Return the text in which the last setting of a key is the line ``wanted``, and its other settings are removed."""
+    """Return the text with the line ``desired`` as the last setting of a key, and without its other settings."""
     last = pairs[-1]
     replaced = {} if lines.contents[last.index] == desired else {last.index: desired}
     removed = [index for pair in pairs for index in pair.lines if index != last.index]
