@@ -56,6 +56,8 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
     """References of the resources that change in run after run."""
     timer: Timer | None = None
     """``None``: systemd does not answer."""
+    of_user: bool = False
+    """Whether the agent, and its timer, are those of an ordinary user."""
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +122,12 @@ def _next_run(records: Records) -> tuple[str, str, str]:
     if timer is None:
         return "", "", ""
     if not timer.is_active:
-        return "", f"no next run, {AGENT_TIMER} is not active", f"`systemctl enable --now {AGENT_TIMER}`"
+        manager = "--user " if records.of_user else ""
+        return (
+            "",
+            f"no next run, {AGENT_TIMER} is not active",
+            f"`systemctl {manager}enable --now {AGENT_TIMER}`",
+        )
     if timer.next_start is None:
         return "", f"next run by {AGENT_TIMER}", ""
     text = minute_text(timer.next_start)

@@ -5,7 +5,6 @@
 * The lines about pauses, windows, pins and the quarantine are those of ``puller/run/policy/holds.py``.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -104,6 +103,7 @@ def _check(path: str, output_format: str, oldest: timedelta) -> int:
 
 def _headline(path: str, result: dict[str, Any], report: Report | None) -> Headline:
     """Return the first line. Queries systemd for the next run and for stopped services."""
+    configuration, directories = load_host(path)
     records = headline.Records(
         report=report,
         running_since=result["running_since"] or "",
@@ -114,19 +114,19 @@ def _headline(path: str, result: dict[str, Any], report: Report | None) -> Headl
         damaged=[
             f"{bundle['name']}: {bundle['problem']}" for bundle in result["bundles"] if "problem" in bundle
         ],
-        stopped=[] if result["running_since"] else _stopped_services(path),
+        stopped=[] if result["running_since"] else _stopped_services(configuration, directories),
         restless=[resource["reference"] for resource in result["restless"]],
-        timer=find_timer(of_user=os.geteuid() != 0),
+        timer=find_timer(of_user=configuration.as_user),
+        of_user=configuration.as_user,
     )
     return headline.headline(records)
 
 
-def _stopped_services(path: str) -> list[StoppedService]:
+def _stopped_services(configuration: Configuration, directories: Directories) -> list[StoppedService]:
     """Return the services that stopped after the last run. Unreadable records have their own line."""
     try:
-        configuration, directories = load_host(path)
         report = load_all_events(directories)
-    except (PullerError, OSError, ValueError):
+    except (OSError, ValueError):
         return []
     if report is None:
         return []

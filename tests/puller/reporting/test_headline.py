@@ -80,6 +80,10 @@ NEXT = "next run 2026-11-27 02:14 UTC"
             records(timer=Timer(is_active=False)),
             "in sync; no next run, puller.timer is not active; to do: `systemctl enable --now puller.timer`",
         ),
+        (
+            records(timer=Timer(is_active=False), of_user=True),
+            "in sync; no next run, puller.timer is not active; to do: `systemctl --user enable --now puller.timer`",
+        ),
         (records(timer=Timer(is_active=True)), "in sync; next run by puller.timer; nothing to do"),
         (records(damaged=["web: is damaged"]), f"out of sync: web: is damaged; {NEXT}; to do: `puller run`"),
     ],
