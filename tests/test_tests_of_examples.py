@@ -27,7 +27,7 @@ BREAKS = {
     "configurations/haproxy": ("templates/haproxy.cfg.j2", "templates/backends.j2", "templates/global.j2"),
     "configurations/kubernetes-node": ("manifest.yaml", "held: true", "held: false"),
     "configurations/log-rotation": ("manifest.yaml", "default(true) else", "default(false) else"),
-    "configurations/memcached": ("instance.yaml", "default('127.0.0.1')", "default('0.0.0.0')"),
+    "configurations/memcached": ("instance.yaml", "listen: 127.0.0.1", "listen: 0.0.0.0"),
     "configurations/postfix": ("templates/map.j2", "dictsort", "dictsort(reverse=true)"),
     "configurations/postgresql": ("manifest.yaml", "postgresql-{{ data.version }}", "postgresql-15"),
     "configurations/workstation": ("roles/base.yaml", "'suspend' if", "'suspend' if not"),

@@ -159,7 +159,7 @@ def test_people_log_in_to_a_machine_of_theirs(booted: Any) -> None:
         assert "staff" in host.says("id -nG joe")
         assert "allowgroups root\nallowgroups sudo\nallowgroups staff\n" in host.says("sshd -T")
         assert "ann@laptop" in host.says("cat /etc/ssh/authorized_keys.d/ann")
-        assert host.says("cat /etc/motd") == "This is login01.example.com, a machine for: login.\n"
+        assert host.says("cat /etc/motd") == "This is login01.example.com, role: login.\n"
         (host.machine.root / "run").mkdir(exist_ok=True)
         host.says("touch /run/reboot-required")
         host.assert_runs(CHANGED, 0)

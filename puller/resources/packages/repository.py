@@ -259,8 +259,8 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         if problem := self._sources.problem(self._job, self.properties.name, changed):
             detail = "cannot read its sources" + (" with this one, so nothing was changed" if changed else "")
             paths = list(dict.fromkeys(path for paths in self._find_others().values() for path in paths))
-            others = f". The same repository is in {', '.join(paths)}: remove it there" if paths else ""
-            raise ResourceError(f"{self.provider} {detail}{others}: {problem}")
+            hint = f"remove the same repository from {' and '.join(paths)}" if paths else ""
+            raise ResourceError(f"{self.provider} {detail}: {problem}", hint=hint)
 
     @property
     def _sources(self) -> Sources:

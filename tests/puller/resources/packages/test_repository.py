@@ -486,11 +486,11 @@ def test_source_that_contradicts_another_is_not_written(
     actual = resource.look()
     with pytest.raises(ResourceError) as failure:
         (resource.noop_message if noop else resource.change)(resource.differences(actual), actual)
-    assert str(failure.value) == (
-        f"apt cannot read its sources with this one, so nothing was changed. The same repository is in {other}: "
-        "remove it there: apt-get update: exit code 100; it printed:\n"
-        "E: Conflicting values set for option Signed-By"
+    assert failure.value.problems[0].message == (
+        "apt cannot read its sources with this one, so nothing was changed: "
+        "apt-get update: exit code 100; it printed:\nE: Conflicting values set for option Signed-By"
     )
+    assert failure.value.problems[0].hint == f"remove the same repository from {other}"
     assert machine.sources == {"other.list": other.read_text(), "web.sources": SOURCE}
     assert etc.files() == {}
     assert machine.commands == []
@@ -504,8 +504,9 @@ def test_source_that_apt_cannot_read_is_not_stable(
     machine.verdict = REFUSED
     for noop in (True, False):
         resource = repository(noop=noop)
-        with pytest.raises(ResourceError, match=r"^apt cannot read its sources. The same repository is in "):
+        with pytest.raises(ResourceError, match=r"^apt cannot read its sources: ") as failure:
             resource.differences(resource.look())
+        assert failure.value.problems[0].hint.startswith("remove the same repository from ")
 
 
 def test_sources_that_apt_has_read_are_not_asked_about_again(
