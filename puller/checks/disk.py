@@ -3,8 +3,7 @@
 import os
 
 from bundles.deadline import Deadline
-from puller.checks.check_outcome import Answer, NotCarriedOut
-from puller.checks.kinds import Disk, parse_amount
+from puller.checks.kinds import Answer, Disk, NotCarriedOut, parse_amount
 from puller.values.units import bytes_text
 
 

@@ -4,8 +4,7 @@ import ipaddress
 import socket
 
 from bundles.deadline import Deadline
-from puller.checks.check_outcome import Answer, NotCarriedOut
-from puller.checks.kinds import Dns
+from puller.checks.kinds import Answer, Dns, NotCarriedOut
 
 _FAMILIES = {None: socket.AF_UNSPEC, "A": socket.AF_INET, "AAAA": socket.AF_INET6}
 _NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)

@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterator
 
 from bundles.deadline import Deadline
-from puller.checks.check_outcome import Answer, NotCarriedOut
-from puller.checks.kinds import File
+from puller.checks.kinds import Answer, File, NotCarriedOut
 
 _PIECE = 1 << 20  # bytes
 _TYPES = {

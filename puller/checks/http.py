@@ -20,9 +20,8 @@ import msgspec
 
 from bundles.certificates import accept_alike
 from bundles.deadline import Deadline
-from puller.checks.check_outcome import Answer, NotCarriedOut
-from puller.checks.kinds import Http, JsonValue, parse_address
-from puller.checks.streams import NoConnectionError, closing, connect
+from puller.checks.kinds import Answer, Http, JsonValue, NotCarriedOut, parse_address
+from puller.checks.sockets import NoConnectionError, closing, connect
 from puller.errors import reason
 from puller.version import __version__
 

@@ -1,12 +1,14 @@
-"""The kinds of health checks in manifests. A check has one kind, and settings for its attempts.
+"""The kinds of health checks in manifests, and the outcome of a check.
 
-* This module has only types. The module with the name of a kind runs it, and is imported when a check needs it.
+* This module has only types. Another module runs a kind, and is imported when a check needs it.
+* A check has one kind, and settings for its attempts.
 * A type raises ``ValueError`` for an invalid value. The message continues *has an entry at [0].tcp that*.
 * All types are hashable. Two declarations of one resource may have the same check, which runs once.
 """
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -223,7 +225,7 @@ class GossRules(str):
     @classmethod
     def parse(cls, value: object) -> "GossRules":
         """Read the mapping of a manifest. Raise ``ValueError`` for tests that are not supported."""
-        from puller.checks.gossfile.parsing import read  # rarely needed
+        from puller.checks.gossfile_parser import read  # rarely needed
 
         if not isinstance(value, dict) or not value:
             raise ValueError("is not a mapping of goss tests")
@@ -331,3 +333,16 @@ def _require_text(name: str, text: str | None) -> None:
     # What is empty is contained in everything.
     if text == "":
         raise ValueError(f"has an empty {name}")
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The result of one attempt of a check, as sentences."""
+
+    wrong: Sequence[str]
+    """The problems. Empty: the check passed."""
+    found: str = ""
+    """The observed state, for reports of a passed check."""
+
+
+class NotCarriedOut(Exception):
+    """A check without a result. The message is the reason."""

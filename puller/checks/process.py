@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bundles.deadline import Deadline
-from puller.checks.check_outcome import Answer, NotCarriedOut
-from puller.checks.kinds import Process
+from puller.checks.kinds import Answer, NotCarriedOut, Process
 from puller.errors import reason
 
 _LONGEST_NAME = 15  # characters; the kernel truncates longer names

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from bundles.deadline import Deadline
-from puller.checks.check_outcome import Answer, NotCarriedOut
-from puller.checks.kinds import Service
+from puller.checks.kinds import Answer, NotCarriedOut, Service
 from puller.system import systemd_units
 from puller.system.commands import Command
 from puller.system.protocol import System

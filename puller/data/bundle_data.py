@@ -1,23 +1,32 @@
-"""All data of a manifest as one mapping: its own document, the bundle's Hiera tree, and the sources from outside.
+"""All data of a manifest as one mapping, in which expressions in data are resolved.
 
 * Lowest to highest: the bundle's libraries, the manifest, the tree, the sources in their order. Mappings merge deeply
   between them. Other values are replaced.
 * A child manifest has the same tree and the same sources from outside. Its parent adds a source: by default the
   parent's own documents, directly above the child's document. If ``apply`` passes data, these replace them, directly
   above the tree. Lists of the parent are appended to lists of lower sources.
-* Without a tree the result is a plain dict. With a tree, a key is looked up at the first request, and then kept.
-* Expressions in documents are evaluated when all sources are known (``puller.data.derived``).
+* Without a tree the result is a plain dict. With a tree, a key is looked up at the first request, and then kept. Values
+  of the tree are final.
+* Expressions in documents are evaluated when all sources are known, over the data of all sources together: ``url`` of
+  a bundle follows ``version`` of the host. Keys are resolved on demand, each text once. A cycle is an error that shows
+  the chain of keys.
+* A value that a higher source replaces has no influence: it is not an error if it cannot be resolved.
+* A value of this host that needs data of another bundle is an error only for its readers.
 * Values that an annotation of any source marks as sensitive are secrets.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from foundation.problems import DependsOn, Problem
-from hiera.errors import ExpressionError, HieraError
+from foundation.problems import NOWHERE, DependsOn, Location, Problem
+from hiera.document.document import Chosen
+from hiera.document.layers import Layer, LayeredMapping, LayerSource, Path, Resolver
+from hiera.errors import ExpressionError, HieraError, LimitError
+from hiera.expressions.expressions import Scope, resolve
+from hiera.limits import total
 from hiera.values.plain import MISSING
 from hiera.values.secrets import hidden_at
 from puller.data.hiera_tree import TREE, ask_tree
@@ -28,7 +37,94 @@ if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
     from hiera.tree.context.explain import Step
     from hiera.tree.lookup import Tree
-    from puller.data.derived import Everything
+
+
+class Everything:
+    """The data that expressions use during the evaluation."""
+
+    def __init__(
+        self,
+        below: tuple[DataSource, ...],
+        above: tuple[DataSource, ...],
+        sensitive: frozenset[Path],
+        here: Surroundings,
+        tree: Mapping[Any, Any] | None,
+    ) -> None:
+        """``below`` and ``above`` are the sources under and over the ``tree``, lowest first."""
+        self._resolver = Resolver(sensitive)
+        under = [layer for source in below for layer in _layers_of(source)]
+        over = [layer for source in above for layer in _layers_of(source)]
+        between = [] if tree is None else [Layer(tree, (), LayerSource(_nowhere), final=True)]
+        self.data = LayeredMapping([*under, *between, *over], self._resolver)
+        scope = Scope(here.facts, self.data, here.environ)
+        self._resolver.resolve_text = lambda text: resolve(text, scope)
+
+    def evaluate(self, key: Any) -> None:
+        """Resolve all values below a top-level key. Raise ``HieraError``."""
+        value = self.data[key]
+        if isinstance(value, LayeredMapping):
+            value.own()
+
+    def resolved(self, source: DataSource, chosen: Chosen) -> DataSource:
+        """Return a source with its own values. Unresolved values are replaced and recorded."""
+        # Without a value in progress: this source may have another value than all sources together.
+        resolver = Resolver()
+        resolver.known, resolver.resolve_text = self._resolver.known, self._resolver.resolve_text
+        unresolved: dict[object, str] = {}
+
+        def note(path: Path, error: HieraError) -> bool:
+            unresolved[path[0]] = str(error)
+            return True
+
+        resolved = chosen.of_layered(LayeredMapping(chosen.layers, resolver), resolver, note)
+        return msgspec.structs.replace(
+            source,
+            data=resolved.data,
+            explanation=resolved.explanation,
+            unresolved=unresolved,
+            is_open=False,
+        )
+
+
+def evaluate(
+    everything: Everything, sources: tuple[DataSource, ...], is_optional: Callable[[Any], bool]
+) -> tuple[tuple[DataSource, ...], dict[Any, HieraError]]:
+    """Return ``sources`` with resolved values, and the errors of unresolved top-level keys.
+
+    Only keys that are ``is_optional`` may be unresolved. Raise ``HieraError`` for others.
+    """
+    failed: dict[Any, HieraError] = {}
+    with total:
+        try:
+            for key in dict.fromkeys(key for source in sources for key in _derived_keys(source)):
+                try:
+                    everything.evaluate(key)
+                except HieraError as error:
+                    if not is_optional(key):
+                        raise
+                    failed[key] = error
+            resolved = tuple(
+                everything.resolved(source, source.chosen) if source.is_open and source.chosen else source
+                for source in sources
+            )
+        except RecursionError:
+            raise LimitError("data", "the chain of references between values is too long") from None
+    return resolved, failed
+
+
+def _derived_keys(source: DataSource) -> list[Any]:
+    return source.chosen.derived_keys if source.is_open and source.chosen else []
+
+
+def _layers_of(source: DataSource) -> list[Layer]:
+    if source.is_open and source.chosen:
+        return list(source.chosen.layers)
+    return [Layer(source.data, (), LayerSource(_nowhere, joins_lists=source.joins_lists), final=True)]
+
+
+def _nowhere(path: Path) -> Location:
+    """Return an empty place: values of these layers are final, so errors never refer to them."""
+    return NOWHERE
 
 
 class BundleData:
@@ -93,8 +189,6 @@ class BundleData:
         )
 
     def _evaluate(self) -> None:
-        from puller.data.derived import evaluate  # rarely needed
-
         within = [*self.below, *self.handed]
 
         def is_optional(key: Any) -> bool:
@@ -106,10 +200,8 @@ class BundleData:
         self.libraries, self.own, self.outside = resolved[:count], resolved[count], resolved[count + 1 :]
 
     @cached_property
-    def _everything(self) -> "Everything":
+    def _everything(self) -> Everything:
         """All data during the evaluation of expressions in documents or the tree."""
-        from puller.data.derived import Everything
-
         tree = None if self.tree is None else self.tree_keys
         return Everything(self.below, self.above, frozenset(self.sensitive()), self.here, tree)
 

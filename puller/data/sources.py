@@ -1,11 +1,13 @@
-"""Data from outside of the manifest: files of this host, and options of the command line.
+"""Data from outside of the manifest: files of this host, options of the command line, and defaults of libraries.
 
-Lowest precedence first (``docs/data.md``): site data (``puller.data.site_data``), then ``data.yaml`` and
-``data.d/*.yaml`` in name order, then ``--data`` files, then ``--set``. Each is a separate document, with optional
-hierarchy and overrides. Its expressions use the data of all sources (``puller.data.derived``). A document of the site
-must also be valid without bundles, over the documents below it: otherwise its last good copy is used.
+Lowest precedence first (``docs/data.md``): the ``data.yaml`` of each library of the bundle, below all data of the
+bundle. Above the bundle's data: site data (``puller.data.site_data``), then ``data.yaml`` and ``data.d/*.yaml`` in name
+order, then ``--data`` files, then ``--set``. Each is a separate document, with optional hierarchy and overrides. Its
+expressions use the data of all sources (``puller.data.bundle_data``). A document of the site must also be valid
+without bundles, over the documents below it: otherwise its last good copy is used.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -17,14 +19,16 @@ from bundles.filesystem.atomic import read_limited
 from foundation.problems import DependsOn
 from hiera.document.document import Chosen, Document
 from hiera.document.layers import Explanation
-from hiera.errors import HieraError, UndefinedError
+from hiera.errors import DocumentError, HieraError, UndefinedError
 from hiera.text import parsing
 from hiera.values.plain import merge_deep, merge_sources, parse_path
+from puller.bundle_paths import FileTree
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.system.trusted_files import trusted
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
+
 
 SIZE_LIMIT = 16 * 1024 * 1024
 """The maximum size of a document in bytes."""
@@ -60,7 +64,7 @@ class DataSource(msgspec.Struct, frozen=True):
     chosen: Chosen | None = None
     """Its sections with expressions or secrets. ``None`` without both."""
     is_open: bool = False
-    """Whether expressions remain to be resolved, over the data of all sources (``puller.data.derived``)."""
+    """Whether expressions remain to be resolved, over the data of all sources (``puller.data.bundle_data``)."""
 
     @property
     def name(self) -> str:
@@ -230,3 +234,30 @@ def read(path: Path) -> str:
         raise ConfigurationError(f"{path}: is not UTF-8 text, at byte {error.start}") from None
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
+
+
+DATA = "data.yaml"
+
+
+def library_data(
+    libraries: Iterable[FileTree], facts: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[DataSource, ...]:
+    """Return the documents of the libraries, in their order. Raise ``HieraError``."""
+    here = Surroundings(facts, environ)
+    data_sources: list[DataSource] = []
+    for library in libraries:
+        name, path = f"{library.name}:{DATA}", os.path.join(library.root, DATA)
+        if os.path.lexists(path):
+            data_sources.append(
+                here.choose(Document.parse(_read_library(path, name), name), name, Origin.LIBRARY)
+            )
+    return tuple(data_sources)
+
+
+def _read_library(path: str, name: str) -> str:
+    try:
+        return read_limited(path, SIZE_LIMIT).decode("utf-8")
+    except OSError as error:
+        raise DocumentError(name, f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DocumentError(name, str(error)) from error

@@ -12,8 +12,7 @@ from hiera.expressions.expressions import Scope, evaluate
 from puller.bundle_paths import BundlePathError
 from puller.checks.kinds import HealthCheck
 from puller.errors import ResourceError
-from puller.manifest.declaration import Declaration
-from puller.manifest.graph.resource_paths import why_no_way
+from puller.manifest.declaration import Declaration, why_no_way
 
 
 def why_unmanaged(declaration: Declaration) -> str:

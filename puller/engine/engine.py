@@ -23,8 +23,7 @@ from puller.engine.failures import failures_of
 from puller.engine.final_look import FinalLook
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress
-from puller.engine.shared_objects import Parts
-from puller.engine.transactions import Begun, Member, Transactions
+from puller.engine.transactions import Begun, Member, Parts, Transactions
 from puller.errors import MutationInNoop, NeededByAnother, PullerError, ResourceError, StoppedDownload
 from puller.manifest.declaration import Declaration, Home
 from puller.manifest.graph.catalog import Catalog

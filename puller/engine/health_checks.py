@@ -8,8 +8,7 @@ import os
 from importlib import import_module
 
 from bundles.deadline import Deadline, DeadlineError, aside
-from puller.checks.check_outcome import Answer, NotCarriedOut
-from puller.checks.kinds import HealthCheck
+from puller.checks.kinds import Answer, HealthCheck, NotCarriedOut
 from puller.errors import PullerError, StoppedCommand, reason
 from puller.reporting.report import Health, HealthResult
 from puller.system import signals
@@ -18,6 +17,8 @@ from puller.system.protocol import System
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3
 _ROOM = 60.0  # seconds: a pause ends before its deadline
+_MODULES = {"goss_rules": "goss", "tcp": "sockets", "unix": "sockets"}
+"""Modules of ``puller.checks`` by kind. The module of any other kind has its name."""
 _STARTS_PROGRAMS = frozenset({"goss", "goss_rules", "service"})
 """Kinds that start programs. They run in the main thread and have their own time limits."""
 
@@ -63,7 +64,7 @@ def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> Heal
 
 def _answer(check: HealthCheck, system: System) -> Answer:
     kind, desired = check.kind, check.wanted
-    module = import_module(f"puller.checks.{kind.removesuffix('_rules')}")
+    module = import_module(f"puller.checks.{_MODULES.get(kind, kind)}")
     deadline = Deadline(check.timeout, signals.check_command)
     if kind in _STARTS_PROGRAMS:
         answer: Answer = module.ask(desired, deadline, system)

@@ -11,9 +11,8 @@ from functools import cached_property
 from foundation.differences import changed as difference
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
-from puller.manifest.declaration import Declaration, Home
+from puller.manifest.declaration import Declaration, Home, why_no_way
 from puller.manifest.graph.catalog import Catalog
-from puller.manifest.graph.resource_paths import why_no_way
 from puller.reporting.report import Event, State
 from puller.values.references import Refresh, reload_of
 

@@ -25,7 +25,7 @@ from foundation.suggestions import meant
 from hiera.errors import HieraError
 from hiera.text import parsing
 from puller.bundle_paths import BUNDLE, LIBRARY_NAME, BundleFiles, FileTree
-from puller.data.library_data import DATA
+from puller.data.sources import DATA
 from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.manifest import MANIFEST
 from puller.manifest.problems import Problems

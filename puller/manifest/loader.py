@@ -4,11 +4,15 @@
   read.
 * Each value is resolved once. An expression that fails on this machine is a failure of its resource, reported when
   the resource is reached. Any other problem rejects the manifest.
+* Items of a loop with the same name are declarations of one resource, and must agree. A loop that cannot be evaluated
+  on this machine is one declaration with that failure. Properties that all items share are checked also for a loop
+  without items.
 * An export without a value on this host is reported by each run and not exported. Its resources are still applied.
 * Secrets are never exported.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from os.path import dirname, join
 from pathlib import Path
 from typing import Any
@@ -16,9 +20,10 @@ from typing import Any
 import msgspec
 
 from foundation.formatting import prefixed
-from foundation.problems import KeyPath, Problem, ProblemCode
+from foundation.problems import KeyPath, Problem, ProblemCode, replaced
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, depends_of_value, has_expression, resolve_tree
+from hiera.expressions.repeated import Repeated
 from hiera.limits import total
 from hiera.text import parsing
 from hiera.values.secrets import has_secret
@@ -28,11 +33,11 @@ from puller.manifest import children
 from puller.manifest.bundle_facts import bundle_facts
 from puller.manifest.children import Family
 from puller.manifest.declaration import Child, Declaration, Home
-from puller.manifest.declare import declare
-from puller.manifest.entries import Entry, read_entries
-from puller.manifest.graph.contradictions import find_contradictions
-from puller.manifest.graph.identities import Key, objects_of, spellings_of
+from puller.manifest.declare import declare, declare_unlooped
+from puller.manifest.entries import FOR, Entry, read_entries
+from puller.manifest.graph.contradictions import Key, find_contradictions, objects_of, spellings_of
 from puller.manifest.graph.links import link, order
+from puller.manifest.loops import Item, Loop, LoopScopes
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.masking import Mask, Masks
 from puller.manifest.problems import Problems
@@ -236,8 +241,6 @@ def _declared_by(
     if entry.loop is None:
         declaration = declare(entry, problems, home, inputs, mask)
         return () if declaration is None else (declaration,)
-    from puller.manifest.unrolling import unrolled  # rarely needed
-
     return unrolled(entry, entry.loop, problems, home, inputs, mask)
 
 
@@ -316,3 +319,65 @@ def _united(first: Declaration, second: Declaration) -> Declaration:
     except Disagreement as disagreement:
         disagreement.second_declaration.problems.note(disagreement.problem())
         return first
+
+
+_FUNCTIONS = frozenset(("cycler", "dict", "joiner", "namespace", "range"))
+"""Functions of templates outside of their scope."""
+
+
+def unrolled(
+    entry: Entry, loop: Loop, problems: Problems, home: Home, inputs: Inputs, mask: Mask | None
+) -> Iterator[Declaration]:
+    """Yield the declarations of a loop, in the order of its items.
+
+    1. Reject names that hide other names.
+    2. Evaluate the list or mapping. If that fails, one failed declaration represents all items.
+    3. Check the entry of a loop without items.
+    4. Declare each item like an entry. Items with the same name are one resource, and must agree.
+    """
+    # 1. Names.
+    loop = _without_hidden_names(entry, loop, problems, home)
+    # 2. Items.
+    scope = home.scope
+    if inputs.watch is not None:
+        scope = inputs.watch(problems.source, (*entry.path, FOR), home.scope, scope, home.files)
+    why: tuple[Problem, ...]
+    try:
+        items, why = loop.items(scope, home.files) if loop.clauses else [], ()
+    except ResourceError as error:
+        items, why = [], tuple(replaced(problem, property=FOR) for problem in error.problems)
+    # 3. Loop without items.
+    if not items and (declaration := declare_unlooped(entry, problems, home, why)) is not None:
+        if why or not loop.clauses:
+            yield declaration
+        else:
+            declaration.check()
+    texts, scopes = _texts(entry, loop, scope), LoopScopes(home.scope, loop, home.files)
+    for number, values in enumerate(items):
+        signals.check()
+        item = Item(loop, values, number, home.scope, home.files)
+        # 4. Item.
+        first = Entry(entry.type_name, dict(entry.properties), entry.path, item=item, label=entry.label)
+        declaration = declare(first, problems, home, inputs, mask, scopes.of(values), texts)
+        if declaration is not None:
+            yield declaration
+
+
+def _without_hidden_names(entry: Entry, loop: Loop, problems: Problems, home: Home) -> Loop:
+    """Return the loop, or a loop without clauses if one of its names hides another name. Record that problem."""
+    hidden = next((name for name in loop.names if name in home.scope.names or name in _FUNCTIONS), None)
+    if hidden is None:
+        return loop
+    sentence = f"for has the name {hidden}, which already has another meaning, so choose another name"
+    problems.add((*entry.path, FOR), sentence, str(loop.reference), ProblemCode.INVALID_LOOP, property=FOR)
+    return Loop.of((), loop.reference)
+
+
+def _texts(entry: Entry, loop: Loop, scope: Scope) -> dict[str, Repeated]:
+    """Return the parsed texts of an entry that have expressions. Invalid texts are left out."""
+    texts = {}
+    for value in entry.properties.values():
+        if isinstance(value, str) and has_expression(value):
+            with suppress(HieraError):
+                texts[value] = Repeated(value, scope, loop.names)
+    return texts

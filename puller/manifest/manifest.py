@@ -1,6 +1,9 @@
 """The manifest as a plain value, its inputs, and the source that a user names.
 
-A source is a manifest, a directory with a manifest, or a bundle file.
+* A source is a manifest, a directory with a manifest, or a bundle file.
+* An archive that ``puller bundle build`` did not make has no description with checksums, so its contents are not
+  verified. The user confirms this (``puller apply --plain-archive``). Only its files and directories are unpacked, into
+  a private directory. Links are errors.
 """
 
 import contextlib
@@ -11,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from bundles.errors import FormatError
 from foundation.masking import mask_location
 from foundation.problems import KeyPath, Problem
 from hiera.expressions.expressions import Scope
@@ -18,12 +22,42 @@ from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.sources import DataSource
-from puller.errors import MissingSourceError, SourceError, UsageError
+from puller.errors import MissingSourceError, SourceError, UsageError, reason
 from puller.manifest.graph.catalog import Catalog
 from puller.manifest.problems import Problems
+from puller.resources.archives.extract import read_members
+from puller.resources.archives.members import Kind, Type
 from puller.state.default_paths import PRIVATE_KEY
 from puller.system import signals
 from puller.values.references import Reference
+
+
+def unpack_plain(archive: Path, directory: Path) -> None:
+    """Unpack a ``tar.gz`` into a new private directory. Raises ``SourceError``."""
+    try:
+        with open(archive, "rb") as stream:
+            for member, contents in read_members(stream, Kind.TAR_GZ):
+                path = directory / member.path.text
+                if member.type is Type.DIRECTORY:
+                    path.mkdir(0o700, parents=True, exist_ok=True)
+                elif member.type is Type.FILE:
+                    _write(path, b"".join(contents), member.mode)
+                else:
+                    raise SourceError(
+                        f"{archive}: contains the link {member.path.text}, which is not unpacked"
+                    )
+    except FormatError as error:
+        raise SourceError(f"{archive}: {error}") from error
+    except OSError as error:
+        raise SourceError(f"{archive}: cannot be unpacked: {reason(error)}") from error
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+        os.fchmod(descriptor, mode)
 
 
 class Inputs(msgspec.Struct, frozen=True):
@@ -119,8 +153,6 @@ def open_source(
         with tempfile.TemporaryDirectory(prefix="puller-", ignore_cleanup_errors=True) as directory:
             unpacked = Path(directory) / "bundle"
             if plain_archive:
-                from puller.manifest.plain_archives import unpack_plain
-
                 unpack_plain(path, unpacked)
             else:  # without an index, any name and version are accepted
                 unpack(path, unpacked, name=None, version=None, check=signals.check)

@@ -317,7 +317,7 @@ def _checked_data(
 def _of_libraries(files: BundleFiles, inputs: Inputs) -> tuple[DataSource, ...]:
     if not files.libraries:
         return ()
-    from puller.data.library_data import library_data  # rarely needed
+    from puller.data.sources import library_data  # rarely needed
 
     return library_data(files.libraries.values(), inputs.facts, inputs.environ)
 

@@ -16,8 +16,7 @@ from foundation.quantities import counted
 from foundation.timestamps import minute_text, parse_moment
 from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport, HeldBecause, Report, State, told_failures
-from puller.system.services import StoppedService
-from puller.system.timers import AGENT_TIMER, Timer
+from puller.system.systemd_units import AGENT_TIMER, StoppedService, Timer
 
 _RUN = "`puller run`"
 _SEE_PROBLEMS = "see the problems below"

@@ -38,8 +38,7 @@ from puller.run.readiness import find_unready
 from puller.state.directories import Directories
 from puller.state.state_file import decode, read_state
 from puller.system.commands import Command, run
-from puller.system.services import find_stopped
-from puller.system.timers import AGENT_TIMER, find_timer, is_systemd_running
+from puller.system.systemd_units import AGENT_TIMER, find_stopped, find_timer, is_systemd_running
 from puller.system.trusted_files import find_trusted, require_trusted_directory
 
 _MOST_RESTLESS = 3

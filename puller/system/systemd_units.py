@@ -1,4 +1,4 @@
-"""The state of systemd units: whether they start at boot, and whether their processes keep running.
+"""Properties and states of systemd's units: start at boot, running processes, stopped services, and timers.
 
 * ``UnitFileState`` describes the links of a unit file, not their effect. A static unit that another unit wants starts
   at boot. An enabled unit that only ``rescue.target`` wants does not.
@@ -14,8 +14,13 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
+
+from puller.system.commands import Command, run
 
 DEFAULT = "default.target"
 DEPENDENTS = ("WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "TriggeredBy")
@@ -213,3 +218,102 @@ def ends_within(pid: int, seconds: float) -> bool:
         return bool(poll.poll(seconds * 1000))
     finally:
         os.close(descriptor)
+
+
+AGENT_TIMER = "puller.timer"
+_BOOTED = Path("/run/systemd/system")
+"""Exists if systemd is the init system, see sd_booted(3)."""
+_QUERY_TIMEOUT = 5.0  # seconds
+_TIME_FORMAT = "%a %Y-%m-%d %H:%M:%S UTC"
+"""The format of systemctl in the locale C and the time zone UTC. Old versions have no option for other formats."""
+
+
+class Timer(NamedTuple):
+    """The state of a timer."""
+
+    is_active: bool
+    next_start: datetime | None = None
+    """``None`` also if the timer counts from the last run and not by the wall clock."""
+
+
+def is_systemd_running() -> bool:
+    """Return whether systemd is the init system."""
+    return _BOOTED.is_dir()
+
+
+def find_timer(name: str = AGENT_TIMER, *, of_user: bool = False) -> Timer | None:
+    """Return the state of a timer. ``None`` if systemd is not running or does not answer."""
+    units = show_units([name], ("ActiveState", "NextElapseUSecRealtime"), of_user=of_user)
+    if not units or "ActiveState" not in units[0]:
+        return None
+    state = units[0]
+    return Timer(state["ActiveState"] == "active", _parse_time(state.get("NextElapseUSecRealtime", "")))
+
+
+def show_units(
+    names: Sequence[str], properties: Sequence[str], *, of_user: bool = False
+) -> list[dict[str, str]] | None:
+    """Return properties of each unit, as ``systemctl show`` prints them in the locale C and in UTC.
+
+    ``None`` if systemd is not running or does not answer for all units.
+    """
+    if not is_systemd_running():
+        return None
+    variables = {"LC_ALL": "C", "TZ": "UTC"}
+    if of_user:
+        variables["XDG_RUNTIME_DIR"] = f"/run/user/{os.geteuid()}"
+    manager = "--user" if of_user else "--system"
+    words = ["systemctl", manager, "show", "--no-pager", f"--property={','.join(properties)}", "--", *names]
+    try:
+        completed = run(Command(words, variables, timeout=_QUERY_TIMEOUT))
+    except OSError:
+        return None
+    blocks = completed.stdout.strip().split("\n\n")
+    if completed.exit_code != 0 or len(blocks) != len(names):
+        return None
+    return [dict(line.partition("=")[::2] for line in block.splitlines()) for block in blocks]
+
+
+def _parse_time(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
+    except ValueError:  # empty while a run is in progress
+        return None
+
+
+_SERVICE_PROPERTIES = ("LoadState", "ActiveState", "Result", "ExecMainCode", "ExecMainStatus")
+_STOPPED = frozenset({"inactive", "failed"})
+_EXITED = "1"
+"""``ExecMainCode`` of a process that exited by itself: ``CLD_EXITED`` of sigaction(2). Others ended by a signal."""
+
+
+class StoppedService(NamedTuple):
+    """A service that is not running."""
+
+    name: str
+    reason: str
+    """``failed with exit status 3``, or ``stopped``."""
+
+
+def find_stopped(names: Sequence[str], *, of_user: bool = False) -> list[StoppedService]:
+    """Return the services that have stopped. Empty if systemd is not running or does not answer.
+
+    Unknown units do not count, because a unit of another service manager is unknown to this one.
+    """
+    if not names:
+        return []
+    units = [name if "." in name else f"{name}.service" for name in names]
+    states = show_units(units, _SERVICE_PROPERTIES, of_user=of_user)
+    return [
+        StoppedService(name, _stop_reason(state))
+        for name, state in zip(names, states or (), strict=False)
+        if state.get("LoadState") == "loaded" and state.get("ActiveState") in _STOPPED
+    ]
+
+
+def _stop_reason(state: dict[str, str]) -> str:
+    if state["ActiveState"] != "failed":
+        return "stopped"
+    if state.get("Result") == "exit-code" and state.get("ExecMainCode") == _EXITED:
+        return f"failed with exit status {state.get('ExecMainStatus', '')}"
+    return f"failed ({state.get('Result', 'unknown')})"

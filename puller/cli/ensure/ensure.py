@@ -27,10 +27,8 @@ from hiera.text import parsing
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import Decorator, data_options, fact_options, job_options, together
 from puller.cli.output import show, warn, with_colour_option
-from puller.engine import sessions
-from puller.engine.ensure import Wanted, ensure, parse_request, response
+from puller.engine.ensure import SESSION_VARIABLE, Session, Wanted, ensure, parse_request, response
 from puller.engine.manifest_schema import describe_properties
-from puller.engine.sessions import Session
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 from puller.manifest.manifest import working_directory
@@ -48,9 +46,9 @@ from puller.system.signals import Stopped, StopRequests
 session_option: Decorator = click.option(
     "--session",
     "session_directory",
-    envvar=sessions.VARIABLE,
+    envvar=SESSION_VARIABLE,
     metavar="DIR",
-    help=f"Record the events in this session, and let references find them.  [env: {sessions.VARIABLE}]",
+    help=f"Record the events in this session, and let references find them.  [env: {SESSION_VARIABLE}]",
 )
 ensure_options = together(job_options, session_option, fact_options, data_options)
 """For ``run_one``."""

@@ -10,8 +10,8 @@ from puller.cli.ensure.ensure import session_option
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import any_format_option
 from puller.cli.output import say, show
-from puller.engine import sessions
-from puller.engine.sessions import Session
+from puller.engine import ensure
+from puller.engine.ensure import Session
 from puller.errors import UsageError
 from puller.reporting.log import sentence
 from puller.reporting.report import Summary
@@ -38,7 +38,7 @@ def session() -> None:
 def new(directory: str | None) -> None:
     """Create a session, and print the shell command that selects it."""
     made = Session.create(Path(directory) if directory else None)
-    say(f"export {sessions.VARIABLE}={shlex.quote(str(made.directory))}")
+    say(f"export {ensure.SESSION_VARIABLE}={shlex.quote(str(made.directory))}")
 
 
 @session.command()
@@ -51,7 +51,7 @@ def report(session_directory: str | None, remove: bool, output_format: str) -> i
     Exit status: 0, 4 if resources failed, 6 if some failed and others changed.
     """
     if not session_directory:
-        raise UsageError(f"no session: set {sessions.VARIABLE}, or give --session")
+        raise UsageError(f"no session: set {ensure.SESSION_VARIABLE}, or give --session")
     result = Session.open(Path(session_directory))
     recorded = result.events()
     events = [item.event for item in recorded]

@@ -36,8 +36,7 @@ from puller.reporting.terminal_rows import Rows
 from puller.run.host_state import BundleState, HostState, Unconfigured
 from puller.run.leftovers.managed import Left
 from puller.state.directories import Directories
-from puller.system.services import StoppedService, find_stopped
-from puller.system.timers import find_timer
+from puller.system.systemd_units import StoppedService, find_stopped, find_timer
 
 _COLOURS = {
     Sync.IN_SYNC: "green",

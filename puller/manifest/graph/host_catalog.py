@@ -13,8 +13,7 @@ from foundation.problems import Problem
 from puller.errors import ManifestError
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.catalog import Catalog
-from puller.manifest.graph.contradictions import find_contradictions
-from puller.manifest.graph.identities import Key, key_of, objects_of, spellings_of
+from puller.manifest.graph.contradictions import Key, find_contradictions, key_of, objects_of, spellings_of
 from puller.manifest.graph.implied_order import CycleError, ordered
 from puller.manifest.graph.links import APPLY, Links, cycle_problem
 from puller.manifest.loader import load_manifest

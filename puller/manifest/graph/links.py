@@ -17,9 +17,8 @@ import msgspec
 from foundation.problems import DependsOn, Problem, ProblemCode
 from foundation.suggestions import meant_reference
 from puller.bundle_paths import BundleFiles, BundlePathError
-from puller.manifest.declaration import Declaration
+from puller.manifest.declaration import Declaration, has_conditions
 from puller.manifest.graph.implied_order import CycleError, ordered, with_implied
-from puller.manifest.graph.resource_paths import has_conditions
 from puller.resources.registry import type_names
 from puller.values.references import LABEL, Reference, reload_of
 

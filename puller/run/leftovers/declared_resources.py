@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from puller.manifest.declaration import Declaration
+from puller.manifest.graph.contradictions import Key, identity_of, key_of, objects_of, spellings_of
 from puller.manifest.graph.host_catalog import HostCatalog
-from puller.manifest.graph.identities import Key, identity_of, key_of, objects_of, spellings_of
 from puller.resources.paths import parents
 from puller.system.local_paths import Spellings
 from puller.values.removal_policy import ABSENT
@@ -160,7 +160,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     def edits_of(self, path: str) -> list[tuple[str, Declaration]]:
         """Return the managed edits of a file in order, each with its bundle."""
-        from puller.engine.shared_objects import is_managed
+        from puller.engine.transactions import is_managed
 
         file = self.canonical(path)
         edits = ((bundle, item) for bundle, each in self.declarations.items() for item in each)

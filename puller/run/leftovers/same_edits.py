@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from puller.engine.shared_objects import is_managed
+from puller.engine.transactions import is_managed
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Part
 from puller.resources.edits.edit import EditProperties

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from foundation.durations import Duration
-from puller.checks.gossfile.matchers import Lines, matches, problems
-from puller.checks.gossfile.parsing import read
+from puller.checks.gossfile_matchers import Lines, matches, problems
+from puller.checks.gossfile_parser import read
 from puller.checks.kinds import HealthCheck
 from puller.engine.health_checks import check_health
 from puller.reporting.report import Health, HealthResult
@@ -248,8 +248,8 @@ def test_impossible_check_hides_no_failure(tmp_path: Path) -> None:
 
 
 def test_every_kind_is_read() -> None:
-    from puller.checks.gossfile.machine import Machine
-    from puller.checks.gossfile.parsing import ATTRIBUTES
+    from puller.checks.goss import Machine
+    from puller.checks.gossfile_parser import ATTRIBUTES
 
     for kind in ATTRIBUTES:
         assert hasattr(Machine, f"_{kind.replace('-', '_')}"), kind

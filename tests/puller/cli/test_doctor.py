@@ -13,8 +13,7 @@ import pytest
 from puller.reporting.sent_report import RestlessResource
 from puller.run import diagnosis
 from puller.run.host_state import HostState
-from puller.system.services import StoppedService
-from puller.system.timers import Timer
+from puller.system.systemd_units import StoppedService, Timer
 from tests.support.stories import Execute, Host, Publisher
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from puller.engine.sessions import Session, change_since, latest
+from puller.engine.ensure import Session, change_since, latest
 from puller.errors import UsageError
 from puller.reporting.report import Event, State
 from puller.values.references import Reference

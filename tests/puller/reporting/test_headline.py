@@ -9,10 +9,9 @@ from foundation.problems import ProblemCode
 from puller.exit_status import ExitStatus
 from puller.reporting.headline import Records, Sync, cause, headline, services_to_run
 from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State
-from puller.system import timers
+from puller.system import systemd_units
 from puller.system.commands import Command, Completed
-from puller.system.services import StoppedService
-from puller.system.timers import Timer, find_timer
+from puller.system.systemd_units import StoppedService, Timer, find_timer
 from tests.puller.problems import failure
 from tests.support.stories import Host, Publisher
 
@@ -119,13 +118,13 @@ def test_timer_has_its_state_and_its_next_start(
         assert command.arguments[0] == "systemctl"
         return Completed(0, None, False, output, "", 0.0)
 
-    monkeypatch.setattr(timers, "_BOOTED", tmp_path)
-    monkeypatch.setattr(timers, "run", show)
+    monkeypatch.setattr(systemd_units, "_BOOTED", tmp_path)
+    monkeypatch.setattr(systemd_units, "run", show)
     assert find_timer() == timer
 
 
 def test_machine_without_systemd_has_no_timer(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(timers, "_BOOTED", tmp_path / "missing")
+    monkeypatch.setattr(systemd_units, "_BOOTED", tmp_path / "missing")
     assert find_timer() is None
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
-from puller.engine.shared_objects import Parts
+from puller.engine.transactions import Parts
 from puller.errors import ManifestError
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest

@@ -13,8 +13,7 @@ import pytest
 
 from foundation.differences import Difference, changed
 from puller.engine.engine import Settings
-from puller.engine.ensure import Wanted, ensure
-from puller.engine.sessions import Session
+from puller.engine.ensure import Session, Wanted, ensure
 from puller.errors import UsageError
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event, State

@@ -2,9 +2,9 @@
 
 import pytest
 
-from puller.system import timers
+from puller.system import systemd_units
 from puller.system.commands import Command, Completed
-from puller.system.services import StoppedService, find_stopped
+from puller.system.systemd_units import StoppedService, find_stopped
 
 OUTPUT = """LoadState=loaded
 ActiveState=active
@@ -51,8 +51,8 @@ def answer(monkeypatch: pytest.MonkeyPatch, output: str, exit_code: int = 0) -> 
         commands.append(command)
         return Completed(exit_code, None, False, output, "", 0.0)
 
-    monkeypatch.setattr(timers, "is_systemd_running", lambda: True)
-    monkeypatch.setattr(timers, "run", run)
+    monkeypatch.setattr(systemd_units, "is_systemd_running", lambda: True)
+    monkeypatch.setattr(systemd_units, "run", run)
     return commands
 
 
@@ -84,7 +84,7 @@ def test_unusable_answer_names_no_service(
 
 def test_query_requires_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
     commands = answer(monkeypatch, OUTPUT)
-    monkeypatch.setattr(timers, "is_systemd_running", lambda: False)
+    monkeypatch.setattr(systemd_units, "is_systemd_running", lambda: False)
     assert find_stopped(["a", "b", "c", "d", "e"]) == []
     assert commands == []
 

@@ -19,7 +19,7 @@ from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.names.places import YamlText
 from puller.authoring.lint.subject import Subject, read_text
 from puller.bundle_paths import BundlePathError
-from puller.checks.gossfile.parsing import read
+from puller.checks.gossfile_parser import read
 from puller.manifest.entries import Entry
 from puller.system.commands import split_words
 

@@ -27,7 +27,7 @@ from puller.authoring.lint.names.places import RenderedText, YamlText
 from puller.authoring.lint.subject import Subject, read_text
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, of_value, union
 from puller.bundle_paths import BundleFiles
-from puller.data.library_data import DATA
+from puller.data.sources import DATA
 from puller.errors import PullerError
 from puller.manifest.bundle_facts import FACTS
 from puller.manifest.entries import Entry, read_entries

@@ -1,11 +1,14 @@
-"""Connections to slow, faulty or endless servers. One deadline limits every step."""
+"""Checks of TCP ports and Unix sockets, and their connections to slow, faulty or endless servers.
+
+One deadline limits every step.
+"""
 
 import contextlib
 import socket
 from collections.abc import Iterator
 
 from bundles.deadline import Deadline
-from puller.checks.check_outcome import NotCarriedOut
+from puller.checks.kinds import Answer, NotCarriedOut, Tcp, Unix, parse_address
 from puller.errors import reason
 
 _MOST_GREETED = 65536  # bytes
@@ -14,6 +17,38 @@ _ENDLESS = 3600.0  # seconds; more than any deadline
 
 class NoConnectionError(Exception):
     """A failed connection. The message is the reason."""
+
+
+def ask(check: Tcp | Unix, deadline: Deadline) -> Answer:
+    """Connect, and read the greeting if the check needs it. Raises ``NotCarriedOut`` and ``DeadlineError``."""
+    return _ask_tcp(check, deadline) if isinstance(check, Tcp) else _ask_unix(check, deadline)
+
+
+def _ask_tcp(check: Tcp, deadline: Deadline) -> Answer:
+    try:
+        stream = connect(*parse_address(check.address), deadline)
+    except NoConnectionError as error:
+        return Answer([str(error)])
+    with closing(stream):
+        if check.greets is not None and (wrong := greeting(stream, check.greets, deadline)):
+            return Answer([f"{check.address} {wrong}"])
+    return Answer([], f"{check.address} accepts connections")
+
+
+def _ask_unix(check: Unix, deadline: Deadline) -> Answer:
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with closing(stream):
+        stream.settimeout(deadline.at_most(deadline.seconds))
+        try:
+            stream.connect(check.path)
+        except PermissionError as error:
+            raise NotCarriedOut(f"{check.path}: {reason(error)}") from error
+        except OSError as error:
+            deadline.verify()
+            return Answer([f"{check.path} accepts no connection: {reason(error)}"])
+        if check.greets is not None and (wrong := greeting(stream, check.greets, deadline)):
+            return Answer([f"{check.path} {wrong}"])
+    return Answer([], f"{check.path} accepts connections")
 
 
 def connect(host: str, port: int, deadline: Deadline) -> socket.socket:

@@ -11,7 +11,7 @@ import msgspec
 
 from hiera.errors import HieraError
 from hiera.text import parsing
-from puller.checks.gossfile.matchers import Path, problems
+from puller.checks.gossfile_matchers import Path, problems
 
 LARGEST = 1 << 20
 """Maximum bytes of a file."""

@@ -1,1 +1,0 @@
-"""Gossfiles: parsing, matching, and queries of this machine."""
