@@ -3,8 +3,8 @@
 import os
 
 from bundles.deadline import Deadline
+from foundation.quantities import bytes_text
 from puller.checks.kinds import Answer, Disk, NotCarriedOut, parse_amount
-from puller.values.units import bytes_text
 
 
 def ask(check: Disk, deadline: Deadline) -> Answer:

@@ -543,7 +543,7 @@ def _look(resource: Resource[Any, Any], refresh: Refresh) -> tuple[Any, Sequence
 
 
 def _applied(declaration: Declaration) -> list[str]:
-    from puller.manifest.applied import applied_as  # few manifests have children
+    from puller.manifest.children import applied_as  # few manifests have children
 
     return applied_as(declaration)
 

@@ -27,7 +27,7 @@ from puller.data.hiera_function import look_up
 from puller.data.hiera_tree import TREE
 from puller.data.sources import DataSource
 from puller.errors import ResourceError
-from puller.manifest.applied import applied_as
+from puller.manifest.children import applied_as
 from puller.manifest.declaration import Declaration
 from puller.manifest.entries import FOR
 from puller.manifest.graph.catalog import Catalog

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from foundation.quantities import megabytes
 from puller.facts.fact_values import ABSENT, find
-from puller.values.units import megabytes
 
 PATHS = {
     "architecture": "os.architecture",

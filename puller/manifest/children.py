@@ -1,10 +1,6 @@
 """Child manifests: the file of an ``apply`` resource, its limits, and the inherited properties of its resources.
 
-* A child is a file of the same bundle. It cannot contain itself, and at most ten are nested.
-* The same file with the same data is one child for all ``apply`` resources. Its resources exist once, and belong to
-  each of these ``apply`` resources. With other data it is another child.
-* The resources of a child join the list of the run. The properties of the ``apply`` resource hold for each of them:
-  ``noop`` and ``sensitive`` here, requirements in ``links.py``, conditions in the engine.
+Reports, ``explain`` and ``render`` show the names and data with which a child manifest is applied.
 """
 
 import os
@@ -15,9 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from foundation.formatting import prefixed
+from foundation.masking import HIDDEN, mask_urls
 from foundation.problems import Problem, ProblemCode, replaced
 from hiera.errors import HieraError
 from hiera.expressions.expressions import resolve_tree
+from hiera.tree.ruby.values import printable
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.data.bundle_data import BundleData
 from puller.data.sources import DataSource, Origin
@@ -29,6 +27,7 @@ from puller.values.references import Reference
 
 if TYPE_CHECKING:
     from puller.resources.apply import ApplyProperties
+
 
 TYPE = "apply"
 _DEEPEST = 10
@@ -231,3 +230,35 @@ def _count(declaration: Declaration) -> None:
     if above is not None:
         above.applies.append(declaration)
         above.height = max(above.height, 1 + (child.height if child else 0))
+
+
+_LONGEST = 60  # characters of the value of one key
+
+
+def applied_as(declaration: Declaration) -> list[str]:
+    """Return a sentence for each place that applies a child. Empty for other resources."""
+    if declaration.child is None:
+        return []
+    return list(dict.fromkeys(_sentence(place) for place in declaration.places()))
+
+
+def _sentence(place: Declaration) -> str:
+    alias = f" as {place.properties.alias}" if place.properties.alias else ""
+    return f"by {place.problems.source}{alias}, {_data(place)}"
+
+
+def _data(place: Declaration) -> str:
+    if place.child is None or getattr(place.properties, "data", None) is None:
+        return "with its data"
+    is_hidden = "data" in place.hidden
+    pairs = [
+        f"{key}: {HIDDEN if is_hidden else _shortened(value)}"
+        for source in place.child.given.handed
+        for key, value in source.data.items()
+    ]
+    return f"with {', '.join(pairs)}" if pairs else "without data"
+
+
+def _shortened(value: object) -> str:
+    text = mask_urls(msgspec.json.encode(printable(value), enc_hook=str).decode())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

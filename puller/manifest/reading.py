@@ -175,8 +175,10 @@ class ManifestText(msgspec.Struct, frozen=True):
             )
             self.problems.add((_REQUIRES,), detail)
             return
-        from puller.values.version_range import VersionRange  # rarely needed
-        from puller.version import __version__
+        from puller.version import (
+            VersionRange,  # rarely needed
+            __version__,
+        )
 
         try:
             desired = VersionRange.parse(required[_PULLER])

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from foundation.quantities import bytes_text, percent_text
 from puller.facts.fact_values import present, within
-from puller.values.units import bytes_text, percent_text
 
 if TYPE_CHECKING:
     from puller.facts.machine import Machine

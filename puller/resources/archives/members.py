@@ -28,10 +28,10 @@ from bundles.errors import FormatError
 from bundles.filesystem.atomic import naming
 from bundles.filesystem.trees import Counted, kind_of, open_regular, pieces_of
 from bundles.format.member_paths import MemberPath, shown
+from foundation.quantities import bytes_text
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.archives.archive_receipts import identity_of
 from puller.system.local_paths import open_safely
-from puller.values.units import bytes_text
 
 LONGEST_TARGET = 4095
 """Maximum length of a symbolic link's target in bytes, as in Linux."""

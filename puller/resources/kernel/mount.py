@@ -18,11 +18,9 @@ from puller.resources.claims import Claim, Use
 from puller.resources.diff import unified
 from puller.resources.kernel import fstab
 from puller.resources.kernel.fstab import Entry, Fields
-from puller.resources.kernel.mount_changes import change_mounts, foretell
-from puller.resources.kernel.mount_commands import Processes
+from puller.resources.kernel.mount_changes import Processes, change_mounts, foretell
 from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, MountState, fstab_file, paths_of, plan
-from puller.resources.kernel.mount_sources import is_wanted
-from puller.resources.kernel.mount_table import Mounts, MountTable, is_bind, not_in_force
+from puller.resources.kernel.mount_table import Mounts, MountTable, is_bind, is_wanted, not_in_force
 from puller.resources.paths import check_path
 from puller.system.local_paths import Spellings
 from puller.values.references import Reference

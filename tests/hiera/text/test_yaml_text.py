@@ -11,9 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hiera.errors import DocumentError, HieraError, LimitError
-from hiera.text import yaml_reading
-from hiera.text.parsing import load_yaml, locate, original
-from hiera.text.yaml_reading import Places
+from hiera.text import parsing
+from hiera.text.parsing import Places, load_yaml, locate, original
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/yamltext.yaml").read_text(), yaml.CSafeLoader)
 
@@ -127,7 +126,7 @@ def test_so_many_values_that_they_fill_the_memory_are_refused() -> None:
 
 @pytest.mark.parametrize("item", ["[]", "{}", "x", "''", "&a 1", "{a: 1}"])
 def test_every_kind_of_value_counts(item: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml_reading, "VALUES_LIMIT", 1000)
+    monkeypatch.setattr(parsing, "VALUES_LIMIT", 1000)
     with pytest.raises(LimitError, match=r"^f:1:\d+: more than 1000 values are not read$"):
         load_yaml(f"[{f'{item},' * 1001}]", "f")
 

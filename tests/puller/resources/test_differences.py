@@ -26,7 +26,7 @@ from puller.reporting.report import Event, State
 from puller.resources.accounts import account_databases, user_state
 from puller.resources.archives import archive_receipts
 from puller.resources.base import Properties
-from puller.resources.kernel import fstab, module_files, mount_commands, mount_table, sysctl_files
+from puller.resources.kernel import fstab, module_files, mount_changes, mount_table, sysctl_files
 from puller.resources.packages.layouts import AptLayout
 from puller.resources.registry import find_type, is_ours, type_names
 from puller.resources.services import cron
@@ -111,8 +111,8 @@ def with_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     (tmp_path / "mountinfo").write_text(mounts.FIRST)
     monkeypatch.setattr(fstab, "FSTAB", str(tmp_path / "fstab"))
     monkeypatch.setattr(mount_table, "MOUNTINFO", str(tmp_path / "mountinfo"))
-    monkeypatch.setattr(mount_commands, "SYSTEMD", str(tmp_path / "systemd"))
-    monkeypatch.setattr(mount_commands, "PROC", str(tmp_path / "proc"))
+    monkeypatch.setattr(mount_changes, "SYSTEMD", str(tmp_path / "systemd"))
+    monkeypatch.setattr(mount_changes, "PROC", str(tmp_path / "proc"))
     machine = mounts.MountingSystem(tmp_path)
     return lambda noop: NoopSystem() if noop else machine
 

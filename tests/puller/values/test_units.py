@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.values.units import bytes_text, hertz_text, megabytes, percent_text
+from foundation.quantities import bytes_text, hertz_text, megabytes, percent_text
 
 
 @pytest.mark.parametrize(

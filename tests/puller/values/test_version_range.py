@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
-from puller.values.version_range import VersionRange
+from puller.version import VersionRange
 
 VERSIONS = st.lists(st.integers(0, 12), min_size=1, max_size=4).map(lambda parts: ".".join(map(str, parts)))
 CLAUSES = st.tuples(st.sampled_from([">=", "<=", "==", "!=", ">", "<"]), VERSIONS).map("".join)

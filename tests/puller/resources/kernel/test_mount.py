@@ -17,7 +17,7 @@ from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.reporting.report import Event, State
-from puller.resources.kernel import fstab, mount_changes, mount_commands, mount_plan, mount_table
+from puller.resources.kernel import fstab, mount_changes, mount_plan, mount_table
 from puller.resources.kernel.mount import Mount
 from puller.resources.kernel.mount_table import MountTable
 from puller.system.local import LocalSystem
@@ -87,8 +87,8 @@ def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "systemd").mkdir()
     monkeypatch.setattr(fstab, "FSTAB", str(machine.fstab))
     monkeypatch.setattr(mount_table, "MOUNTINFO", str(machine.mountinfo))
-    monkeypatch.setattr(mount_commands, "SYSTEMD", str(tmp_path / "systemd"))
-    monkeypatch.setattr(mount_commands, "PROC", str(machine.proc))
+    monkeypatch.setattr(mount_changes, "SYSTEMD", str(tmp_path / "systemd"))
+    monkeypatch.setattr(mount_changes, "PROC", str(machine.proc))
     return machine
 
 
@@ -446,7 +446,7 @@ def test_mount_point_swapped_for_a_link_mounts_nowhere(
                 os.chown(theirs, 65534, 65534)
         return ""
 
-    monkeypatch.setattr(mount_commands, "tell_systemd", exchanged)
+    monkeypatch.setattr(mount_changes, "tell_systemd", exchanged)
     [error] = machine.apply(mount("user/a"))["user/a"].errors
     assert "leads to" in error
     assert not [item for item in machine.ran if item.startswith("mount")]
@@ -481,7 +481,7 @@ def test_missing_device_fails_in_noop_too(machine: Machine) -> None:
 def test_a_missing_helper_is_named_with_its_package(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mount_commands, "_HELPER_DIRECTORIES", (str(machine.directory),))
+    monkeypatch.setattr(mount_changes, "_HELPER_DIRECTORIES", (str(machine.directory),))
     entry = mount("a", device="server:/export", type="nfs")
     output = "mount.nfs is missing; it comes with the package nfs-common (nfs-utils)"
     for noop in (True, False):

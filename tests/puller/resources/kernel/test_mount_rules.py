@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 
 from puller.errors import ResourceError
-from puller.resources.kernel import mount_sources
+from puller.resources.kernel import mount_table
 from puller.resources.kernel.fstab import Fields
-from puller.resources.kernel.mount_sources import find_device, is_device_missing, is_wanted
-from puller.resources.kernel.mount_table import Mounted, MountTable, not_in_force
+from puller.resources.kernel.mount_table import (
+    Mounted,
+    MountTable,
+    find_device,
+    is_device_missing,
+    is_wanted,
+    not_in_force,
+)
 
 TABLE = """\
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
@@ -103,7 +109,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "disk" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name.replace("/", "_")).write_text("")
         (tmp_path / "disk" / name).symlink_to(tmp_path / name.replace("/", "_"))
-    monkeypatch.setattr(mount_sources, "DISK", str(tmp_path / "disk"))
+    monkeypatch.setattr(mount_table, "DISK", str(tmp_path / "disk"))
     return tmp_path
 
 
@@ -132,7 +138,7 @@ def test_text_without_a_tag_is_the_device(disk: Path) -> None:
 
 
 def test_unresolvable_disk_names_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mount_sources, "DISK", "/nothing")
+    monkeypatch.setattr(mount_table, "DISK", "/nothing")
     assert not is_device_missing("UUID=1", "ext4")
 
 
@@ -178,7 +184,7 @@ def test_undecidable_state_is_a_failure(disk: Path) -> None:
 def test_a_file_is_known_by_the_loop_device_that_it_is_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mount_sources, "SYS_BLOCK", str(tmp_path))
+    monkeypatch.setattr(mount_table, "SYS_BLOCK", str(tmp_path))
     image = tmp_path / "image"
     image.write_text("")
     (tmp_path / "loop0/loop").mkdir(parents=True)

@@ -22,9 +22,8 @@ from puller.errors import ResourceError
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import State
 from puller.resources.base import PropertyError, Resource
-from puller.resources.services.managers import manager_of
 from puller.resources.services.service import Service
-from puller.resources.services.systemd import Systemd
+from puller.resources.services.systemd import Systemd, manager_of
 from puller.resources.services.unit_files import UNIT_DIRECTORIES, parse_last_read
 from puller.system import systemd_units
 from puller.system.commands import Command, Completed

@@ -51,7 +51,7 @@ class Tools:
         monkeypatch.setattr(account_databases, "DIRECTORY", str(self.directory / "etc"))
         monkeypatch.setattr(user_state, "HOMES", str(self.directory / "homes"))
         monkeypatch.setattr(account_databases, "PROC", str(self.directory / "mnt"))
-        monkeypatch.setattr("puller.resources.kernel.mount_commands.PROC", str(self.directory / "mnt"))
+        monkeypatch.setattr("puller.resources.kernel.mount_changes.PROC", str(self.directory / "mnt"))
         monkeypatch.setattr("puller.resources.kernel.fstab.FSTAB", str(self.mounts.fstab))
         monkeypatch.setattr("puller.resources.kernel.mount_table.MOUNTINFO", str(self.mounts.mountinfo))
         execute, query = LocalSystem.execute, LocalSystem.query

@@ -191,7 +191,7 @@ def mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     system = MountingSystem(tmp_path)
     for constant, path in (("fstab.FSTAB", system.fstab), ("mount_table.MOUNTINFO", system.mountinfo)):
         monkeypatch.setattr(f"puller.resources.kernel.{constant}", str(path))
-    monkeypatch.setattr("puller.resources.kernel.mount_commands.PROC", str(tmp_path / "mnt"))
+    monkeypatch.setattr("puller.resources.kernel.mount_changes.PROC", str(tmp_path / "mnt"))
 
     def execute(real: LocalSystem, command: Command) -> Completed:
         real.executed += 1
