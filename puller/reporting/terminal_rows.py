@@ -8,7 +8,7 @@
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TextIO
 
@@ -97,6 +97,71 @@ def _is_presence(difference: Difference) -> bool:
     return difference.property == "ensure" and not difference.path
 
 
+class Content(NamedTuple):
+    """The texts of a resource in a run, without a layout. Terminals and fleet pages show them."""
+
+    outcome: Outcome
+    mark: Mark
+    kind: str
+    """The type, or ``skipped``."""
+    name: str
+    details: str
+    problems: Sequence[Problem]
+    """The reasons for a failure. Empty for other outcomes."""
+    planned: str
+    """The differences that a failed change should have removed."""
+    notes: Sequence[str]
+    diff: Sequence[str]
+    """Lines, without the header of a single file."""
+
+
+def content_of(event: Event, *, is_dry_run: bool = False, arrow: str = ARROW) -> Content:
+    """Return the texts of a resource."""
+    outcome = outcome_of(event, is_dry_run=is_dry_run)
+    kind, name, details, planned = event.type, _name(event), "", ""
+    match outcome:
+        case Outcome.SKIPPED:
+            kind, name, details = "skipped", f"{event.type}#{name}", why_skipped(event)
+        case Outcome.FAILED:
+            details = "failed"
+            if any(difference.action is None for difference in event.differences):
+                planned = people(event.differences, is_predicted=True, arrow=arrow)
+        case _:
+            details = _details(event, outcome, arrow)
+    mark = _WARNING if outcome is Outcome.UNCHANGED and event.notes else _MARKS[outcome]
+    problems = event.problems if outcome is Outcome.FAILED else ()
+    return Content(outcome, mark, kind, name, details, problems, planned, event.notes, _diff_lines(event))
+
+
+def _details(event: Event, outcome: Outcome, arrow: str) -> str:
+    if outcome is Outcome.UNCHANGED:
+        return "" if event.notes else "in sync"
+    texts = [text for difference in event.differences for text in _texts_of(difference, event, arrow)]
+    verb = "would be " if event.is_predicted else ""
+    if outcome is Outcome.REMOVED:
+        texts.insert(0, f"{verb}removed{', leftover' if event.reversal else ''}")
+    if outcome is Outcome.PREDICTED:
+        texts.append("not changed, because noop is set")
+    return ", ".join(texts) or f"{verb}{outcome}"
+
+
+def _texts_of(difference: Difference, event: Event, arrow: str) -> list[str]:
+    """Return the text of a difference, or nothing if the symbol of the row shows it."""
+    if _is_presence(difference) and difference.desired == ABSENT:
+        return []
+    if _is_presence(difference) and difference.kind is DifferenceKind.ADDED:
+        return [] if difference.desired in ("present", event.type) else [difference.desired]
+    return [people([difference], is_predicted=event.is_predicted, arrow=arrow)]
+
+
+def _diff_lines(event: Event) -> list[str]:
+    lines = visible(event.diff).splitlines()
+    # The row has the name of the file already.
+    if [line[:4] for line in lines].count("--- ") == 1 and lines[0].startswith("--- "):
+        lines = lines[2:]
+    return lines
+
+
 def count_outcomes(
     events: Iterable[Event], summary: Summary, *, is_dry_run: bool = False
 ) -> list[tuple[Outcome, int]]:
@@ -152,51 +217,24 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
         ``where`` is the place of the declaration. It completes problems without a location.
         """
-        outcome = outcome_of(event, is_dry_run=self.is_dry_run)
-        match outcome:
-            case Outcome.SKIPPED:
-                name = f"{event.type}#{_name(event)}"
-                rows = self.row(outcome, "skipped", name, why_skipped(event), "dim")
-            case Outcome.FAILED:
-                rows = self._failure(event, event.item or where)
-            case _:
-                mark = _WARNING if outcome is Outcome.UNCHANGED and event.notes else _MARKS[outcome]
-                rows = self._row(mark, event.type, _name(event), self._details(event, outcome))
-        for note in event.notes:
-            rows += self._below(f"note: {note}", "yellow")
-        return [*rows, *self._diff(event)]
-
-    def _details(self, event: Event, outcome: Outcome) -> str:
-        if outcome is Outcome.UNCHANGED:
-            return "" if event.notes else "in sync"
-        texts = [text for difference in event.differences for text in self._difference(difference, event)]
-        verb = "would be " if event.is_predicted else ""
-        if outcome is Outcome.REMOVED:
-            texts.insert(0, f"{verb}removed{', leftover' if event.reversal else ''}")
-        if outcome is Outcome.PREDICTED:
-            texts.append("not changed, because noop is set")
-        return ", ".join(texts) or f"{verb}{outcome}"
-
-    def _difference(self, difference: Difference, event: Event) -> list[str]:
-        """Return the text of a difference, or nothing if the symbol of the row shows it."""
-        if _is_presence(difference) and difference.desired == ABSENT:
-            return []
-        if _is_presence(difference) and difference.kind is DifferenceKind.ADDED:
-            return [] if difference.desired in ("present", event.type) else [difference.desired]
-        return [people([difference], is_predicted=event.is_predicted, arrow=self.arrow)]
-
-    def _failure(self, event: Event, where: str) -> list[str]:
-        """Return the row of a failed resource: its problems, and the differences that were planned."""
-        message = _message(event.problems[0], where) if event.problems else "failed"
-        rows = self.row(Outcome.FAILED, event.type, _name(event), message, "red")
-        for number, problem in enumerate(event.problems):
+        content = content_of(event, is_dry_run=self.is_dry_run, arrow=self.arrow)
+        place = event.item or where
+        details, details_colour = content.details, ""
+        if content.outcome is Outcome.FAILED:
+            details = message_of(content.problems[0], place) if content.problems else content.details
+            details_colour = "red"
+        elif content.outcome is Outcome.SKIPPED:
+            details_colour = "dim"
+        rows = self._row(content.mark, content.kind, content.name, details, details_colour)
+        for number, problem in enumerate(content.problems):
             if number:
-                rows += self._below(_message(problem, where), "red")
+                rows += self._below(message_of(problem, place), "red")
             rows += self._advice(problem, _BELOW)
-        if any(difference.action is None for difference in event.differences):
-            planned = people(event.differences, is_predicted=True, arrow=self.arrow)
-            rows += self._below(f"planned: {planned}")
-        return rows
+        if content.planned:
+            rows += self._below(f"planned: {content.planned}")
+        for note in content.notes:
+            rows += self._below(f"note: {note}", "yellow")
+        return [*rows, *(self._diff_line(line) for line in content.diff)]
 
     # Problems outside of resources
 
@@ -204,7 +242,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
         """Return the lines of problems: message with location, code, excerpt and hint. ``title`` is a line above."""
         rows = self.line(level, f"{title}:") if title else []
         for problem in problems:
-            text = f"{_message(problem, '')} [{problem.code}]"
+            text = f"{message_of(problem, '')} [{problem.code}]"
             rows += self.wrapped(text, 4) if title else self.line(level, text)
             rows += self._advice(problem, 4)
         return rows
@@ -257,13 +295,8 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(" " * (indent + further * (number > 0)) + self.painted(line, colour_name))
         return lines
 
-    def _diff(self, event: Event) -> Iterator[str]:
-        lines = visible(event.diff).splitlines()
-        # The row has the name of the file already.
-        if [line[:4] for line in lines].count("--- ") == 1 and lines[0].startswith("--- "):
-            lines = lines[2:]
-        for line in lines:
-            yield " " * _DIFF + (colour.coloured_diff_line(line) if self.is_coloured else line)
+    def _diff_line(self, line: str) -> str:
+        return " " * _DIFF + (colour.coloured_diff_line(line) if self.is_coloured else line)
 
 
 def _name(event: Event) -> str:
@@ -278,7 +311,7 @@ def why_skipped(event: Event) -> str:
     return event.skip_reason if event.reached else f"not reached: {event.skip_reason}"
 
 
-def _message(problem: Problem, where: str) -> str:
+def message_of(problem: Problem, where: str = "") -> str:
     """Return a problem without its hint and excerpt. A problem without location gets ``where`` at its end."""
     text = text_of(msgspec.structs.replace(problem, hint="", excerpt=""))
     return text if problem.location.file or not where else f"{text} ({where})"
