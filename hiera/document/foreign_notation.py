@@ -3,6 +3,8 @@
 * It is an expression in a document with a ``ccm`` section, and in ``hierarchy.order`` of every document.
 * Elsewhere it is ordinary text.
 * Parameter expansions of shells, such as ``${NAME}``, are ordinary text everywhere except in ``hierarchy.order``.
+* Its conditions (``a ?? b``, ``c ? a : b``, ``a?.b``) and its ``&&``, ``||`` and ``!`` become those of Jinja2. Its
+  predicates (``filter(list, # > 1)``) have no equivalent.
 """
 
 import re
@@ -20,6 +22,12 @@ _OF_SHELL: Final = re.compile(rf"\$\{{[#!]?(?:{_NAME})(?:\[[^]]*\])?(?:\}}|:?[-=
 _OF_TEXT: Final = re.compile(r"\$\{\s*(?:(?:[Dd]ata|[Ff]acts|[Ee]nviron)\.|lookup\s*\()[^{}\n]*\}")
 """Names of shell parameters never contain a dot."""
 _LONGEST: Final = 60  # characters of an excerpt
+_PIECE: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\?\?|\?:|\?\.|[][(){}?:,])""")
+_CLOSING: Final = ("", ")", "]", "}")
+_OPTIONAL: Final = re.compile(r"\b([Dd]ata|[Ff]acts|[Ee]nviron)((?:\.\w+)*\?\.\w+(?:\??\.\w+)*)")
+_LOOKUP: Final = re.compile(r"""lookup\(\s*("[^"]*"|'[^']*')\s*\)""")
+_OPERAND: Final = re.compile(r"[\w.]+(?:\([^()]*\)|\[[^][]*\])?")
+"""An operand that needs no parentheses."""
 
 
 SECTION: Final = "ccm"
@@ -35,6 +43,7 @@ class Foreign(NamedTuple):
     text: str
     """The expression, shortened."""
     replacement: str
+    """The expression of Jinja2, or empty if Jinja2 has no equivalent."""
     is_evaluated: bool
     """Whether it is an expression at this place, and not ordinary text."""
 
@@ -52,7 +61,9 @@ def find_foreign(text: str) -> Iterator[Foreign]:
         is_evaluated = is_of_ccm or _is_in_order(path)
         line = parsing.locate(text, path)[0]
         replacement = re.sub(" {2,}", " ", _replacement(expression))
-        yield Foreign(line, _shown(expression), _shown(replacement), is_evaluated)
+        if not _is_valid(replacement):
+            replacement = ""
+        yield Foreign(line, _shown(expression), replacement, is_evaluated)
 
 
 def converted(value: Any, path: Path = ()) -> Any:
@@ -79,7 +90,86 @@ def _converted_text(text: str, path: Path) -> str:
 def _replacement(expression: str) -> str:
     from hiera.document.annotations import in_words  # rarely needed
 
-    return f"{{{{ {in_words(expression[2:-1].strip())} }}}}"
+    return f"{{{{ {_Conditions(in_words(expression[2:-1].strip())).translated()} }}}}"
+
+
+def _is_valid(replacement: str) -> bool:
+    from hiera.expressions.jinja import compile_expression  # rarely needed
+
+    try:
+        compile_expression(replacement[2:-2])
+    except HieraError:
+        return False
+    return True
+
+
+class _Conditions:
+    """A reader of one expression that translates the conditions of CCM, also within brackets.
+
+    ``??`` binds more than ``? :``, and both are right-associative. Invalid expressions keep their text, so the
+    parser of Jinja2 reports them.
+    """
+
+    def __init__(self, expression: str) -> None:
+        self.expression = expression
+        self.pieces = [piece for piece in _PIECE.split(expression) if piece]
+
+    def translated(self) -> str:
+        if "?" not in self.expression:
+            return self.expression
+        text = self._conditional()
+        return self.expression if self.pieces else text
+
+    def _next(self) -> str:
+        return self.pieces[0] if self.pieces else ""
+
+    def _conditional(self) -> str:
+        condition, is_simple = self._coalesced()
+        if self._next() not in ("?", "?:"):
+            return condition
+        condition = condition if is_simple else f"({condition})"
+        if self.pieces.pop(0) == "?:":
+            return f"{condition} or ({self._conditional()})"
+        value = self._conditional()
+        if self._next() != ":":
+            return f"{condition} ? {value}"
+        self.pieces.pop(0)
+        value = f"({value})" if " if " in value else value
+        return f"{value} if {condition} else {self._conditional()}"
+
+    def _coalesced(self) -> tuple[str, bool]:
+        """Return operands of ``??`` as conditions, and whether there is only one operand."""
+        operands = [self._operand()]
+        while self._next() == "??":
+            self.pieces.pop(0)
+            operands.append(self._operand())
+        text = operands.pop()
+        is_simple = not operands
+        for operand in reversed(operands):
+            value = _LOOKUP.sub(r"lookup(\1, none)", operand)
+            value = value if _OPERAND.fullmatch(value) else f"({value})"
+            test = f"{value} is not none"
+            test = test if value.startswith("lookup(") else f"{value} is defined and {test}"
+            text = f"{value} if {test} else {text}"
+        return text, is_simple
+
+    def _operand(self) -> str:
+        """Return the text before the next condition, comma or closing bracket."""
+        text = ""
+        while (piece := self._next()) not in (*_CLOSING, "?", "?:", "??", ":", ","):
+            self.pieces.pop(0)
+            text += piece
+            if piece in "([{":
+                while self._next() not in _CLOSING:
+                    text += self._conditional()
+                    if self._next() in (",", ":"):
+                        text += f"{self.pieces.pop(0)} "
+                text += self.pieces.pop(0) if self.pieces else ""
+        return _OPTIONAL.sub(_optional, text.strip())
+
+
+def _optional(match: re.Match[str]) -> str:
+    return f"lookup('{match[1].lower()}{match[2].replace('?', '')}', none)"
 
 
 def _shown(expression: str) -> str:

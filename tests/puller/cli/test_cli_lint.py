@@ -61,6 +61,27 @@ def test_lint_warns_wherever_the_notation_of_ccm_stands(execute: Execute, tmp_pa
     assert " 7 warnings" in output
 
 
+CONDITIONS = """\
+data: {a: 1, l: [1]}
+ccm:
+  resources:
+    - file: [{/a: {owner: r, group: r, mode: "0644", content: "${ Data.a ?? 2 } ${ Data.a > 1 ? 'x' : 'y' }"}}]
+    - exec: [{"echo ${ Data?.a }": {}}, {"echo ${ filter(Data.l, # > 1) }": {}}]
+"""
+
+
+def test_lint_translates_conditions_of_ccm(execute: Execute, tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_text(CONDITIONS)
+    output = execute("lint", str(tmp_path))[1]
+    for expression, fix in {
+        "${ Data.a ?? 2 }": "write {{ Data.a if Data.a is defined and Data.a is not none else 2 }}",
+        "${ Data.a > 1 ? 'x' : 'y' }": "write {{ 'x' if Data.a > 1 else 'y' }}",
+        "${ Data?.a }": "write {{ lookup('data.a', none) }}",
+        "${ filter(Data.l, # > 1) }": "Jinja2 has no equivalent, so use filters such as select, map and length",
+    }.items():
+        assert f"error: {expression} is an expression of CCM: {fix}" in output
+
+
 def test_a_manifest_that_is_refused_for_it_is_warned_of_too(execute: Execute, tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_text(
         "resources:\n  - file: [{/a: {owner: r, group: r, mode: \"${ lookup('data.mode') }\"}}]\n"

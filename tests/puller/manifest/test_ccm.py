@@ -75,8 +75,37 @@ def test_resources_of_a_jet_file_are_converted(load_all: Load) -> None:
     assert names(load_all(files)) == ["package#a-x", "package#b-x"]
 
 
-@pytest.mark.parametrize("expression", ["Data.a ?? 1", "Data.a ? 1 : 2"])
-def test_operators_of_ccm_alone_are_errors(load_all: Load, expression: str) -> None:
+CONDITIONS = {
+    "Data.a ?? 'x'": "A",
+    "Data.missing ?? 'x'": "x",
+    "Data.null ?? Data.missing ?? 'x'": "x",
+    "(Data.null ?? Data.a) + 'x'": "Ax",
+    "Data.a == 'A' ? 'yes' : 'no'": "yes",
+    "Data.list ? Data.null ?? 'y' : 'n'": "y",
+    "!Data.list ? 'a' : Data.a == 'B' ? 'b' : 'c'": "c",
+    "Data.list ? Data.null ? 'a' : 'b' : 'c'": "b",
+    "Data.a ?? 'x' ? 'yes' : 'no'": "yes",
+    "Data.a ?: 'x'": "A",
+    "Data?.missing?.deeper ?? 'x'": "x",
+    "lookup('data.missing') ?? 'x'": "x",
+    "lookup('data.missing', Data.null ?? 'y')": "y",
+    "['? : ??', Data.null ?? 'b'][1]": "b",
+    "'a ? b : c'": "a ? b : c",
+}
+
+
+@pytest.mark.parametrize("expression", CONDITIONS)
+def test_conditions_of_ccm_have_its_results(load_all: Load, expression: str) -> None:
+    data = "data: {a: A, 'null': null, list: [1]}"
+    text = f"{data}\nccm:\n  resources:\n    - exec:\n        - |-\n          ${{ {expression} }}\n"
+    assert names(load_all({"manifest.yaml": text})) == [f"exec#{CONDITIONS[expression]}"]
+
+
+WITHOUT_EQUIVALENT = ["Data.a ? 1", "Data.a ??", "? :", "filter(l, # > 1)"]
+
+
+@pytest.mark.parametrize("expression", WITHOUT_EQUIVALENT)
+def test_expressions_without_equivalent_are_errors(load_all: Load, expression: str) -> None:
     text = f"data: {{a: 1}}\nccm:\n  resources:\n    - package: ['${{ {expression} }}']\n"
     with pytest.raises(ManifestError, match="is not valid"):
         load_all({"manifest.yaml": text})

@@ -15,6 +15,8 @@ from puller.manifest.problems import Problems
 _OCTAL: Final = re.compile(r"0[0-7_]*[1-7][0-7_]*")
 _MAYBE_OCTAL: Final = re.compile(r"(?<![\w.'\"])0[0-7_]+\b")
 
+_FILTERS: Final = "Jinja2 has no equivalent, so use filters such as select, map and length"
+
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Yield the findings in all texts, and in the given data documents."""
@@ -33,7 +35,8 @@ def _foreign(text: Problems) -> Iterator[Finding]:
         severity = Severity.ERROR if match.is_evaluated else Severity.WARNING
         detail = "is an expression of CCM" if match.is_evaluated else "is ordinary text here"
         column = text.line(match.line).find(match.text) + 1
-        message = text.mask(f"{match.text} {detail}: write {match.replacement}")
+        fix = f"write {match.replacement}" if match.replacement else _FILTERS
+        message = text.mask(f"{match.text} {detail}: {fix}")
         place = Location(text.source, match.line, column)
         yield Finding.of(ProblemCode.FOREIGN_EXPRESSION, severity, place, message)
 
