@@ -8,6 +8,7 @@
 """
 
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -213,7 +214,8 @@ class Draft(msgspec.Struct):
             self.given[key] = value
             if has_secret(new):
                 new = revealed(new)
-                self.secret.add(key)
+                if key != "ensure" or not _is_literal(new, value):
+                    self.secret.add(key)
             self.raw[key] = new
 
     def leave_open(self) -> None:
@@ -358,7 +360,10 @@ class Draft(msgspec.Struct):
         shown = sorted(self.secret & _ALWAYS_SHOWN)
         for name in shown:
             detail = f"{name} contains a secret, and messages always show this property"
-            self.problems.add(self.entry.path, detail, self._subject(name), ProblemCode.EXPOSED_SECRET)
+            hint = _HINTS.get(name, "")
+            self.problems.add(
+                self.entry.path, detail, self._subject(name), ProblemCode.EXPOSED_SECRET, hint=hint
+            )
         return bool(shown)
 
     def _subject(self, of: str) -> str:
@@ -376,6 +381,22 @@ _NOTHING: frozenset[str] = frozenset()
 _BEFORE = frozenset({"name", "alias", "require", "after", "subscribe", "reload"})
 """Properties that must be known before the first resource is applied."""
 _ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "after", "subscribe", "reload"})
+_HINTS = {
+    "ensure": "test the secret in the expression of ensure: {{ 'present' if data.secret else 'absent' }}"
+}
+_TEXT = re.compile(r"""'([^'\\]*)'|"([^"\\]*)\"""")
+
+
+def _is_literal(value: Any, expression: Any) -> bool:
+    """Return whether a value is written as text in its expression.
+
+    Such an expression selects one of the author's texts. It exposes as much of a secret as a comparison.
+    """
+    return (
+        isinstance(value, str)
+        and isinstance(expression, str)
+        and value in map("".join, _TEXT.findall(expression))
+    )
 
 
 # Expressions that are evaluated again when their resource is reached.

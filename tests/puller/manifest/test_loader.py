@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from foundation.problems import ProblemCode
 from puller.errors import ManifestError, SourceError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
@@ -395,6 +396,34 @@ def test_annotated_secret_taints_its_users(load: Load) -> None:
     assert properties.command == "login canary 80"
     assert properties.sensitive
     assert "canary" not in repr(manifest.scope.data)
+
+
+SECRET = """
+    data:
+      # @sensitive
+      token: canary
+      state: "{{ 'present' if data.token else 'absent' }}"
+    resources:
+      - file: [{/etc/token: {ensure: ENSURE, content: "{{ data.token }}", owner: r, group: r, mode: "0600"}}]
+"""
+
+
+@pytest.mark.parametrize(("token", "ensure"), [("canary", "present"), ("", "absent")])
+def test_ensure_can_test_a_secret(load: Load, token: str, ensure: str) -> None:
+    text = SECRET.replace("ENSURE", "\"{{ 'present' if data.token else 'absent' }}\"")
+    properties: Any = load(text, sources=({"token": token},)).declarations[0].properties
+    assert properties.ensure == ensure
+    assert properties.sensitive is (ensure == "present")
+
+
+@pytest.mark.parametrize("expression", ["data.token", "data.state", "'pres' ~ data.token", "data['token']"])
+def test_ensure_cannot_contain_a_secret(load: Load, expression: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        load(SECRET.replace("ENSURE", f'"{{{{ {expression} }}}}"'))
+    (problem,) = refused.value.problems
+    assert problem.code is ProblemCode.EXPOSED_SECRET
+    assert problem.hint.startswith("test the secret in the expression of ensure")
+    assert "canary" not in str(problem)
 
 
 def test_an_unknown_annotation_is_a_warning(load: Load) -> None:
