@@ -1,5 +1,7 @@
 """The documents as a site: the build has no warnings, every link works, and nothing is loaded from other sites."""
 
+import html
+import json
 import os
 import re
 import shutil
@@ -108,23 +110,90 @@ def test_links_to_code_lead_to_where_the_code_is_shown(checkout: Path, tmp_path:
     assert 'href="https://git.example.com/puller/blob/1.0/tests/hostile/test_archives.py"' in text
 
 
-SOUGHT = {
-    "quarantine": "holding.html",
-    "lineinfile": "from-ansible.html",
-    "handlers": "from-ansible.html",
-    "exit status 11": "troubleshooting.html",
+FIRST_PAGES = {
+    "--check": "from-ansible",
+    "agent certificate": "from-puppet",
+    "ansible-pull": "from-ansible-pull",
+    "become": "from-ansible",
+    "catalog": "from-puppet",
+    "cron": "resources/cron",
+    "delegate_to": "from-ansible",
+    "ensure => installed": "resources/package",
+    "exit status 11": "troubleshooting",
+    "facter": "facts",
+    "file": "resources/file",
+    "galaxy": "from-ansible",
+    "handler": "from-ansible",
+    "health check": "health-checks",
+    "hiera lookup": "hiera5",
+    "how do I restart a service when a file changes?": "resources/service",
+    "how do I stop all changes on a host": "holding",
+    "lineinfile": "from-ansible",
+    "loop": "resources/common",
+    "notify": "from-ansible",
+    "prometheus": "monitoring",
+    "proxy": "mirrors",
+    "puppetdb": "from-puppet",
+    "quarantine": "holding",
+    "r10k": "from-puppet",
+    "register": "from-ansible",
+    "run without root": "as-user",
+    "service": "resources/service",
+    "tags": "from-ansible",
+    "vault": "from-ansible",
+    "when": "from-ansible",
 }
-"""A page that the search must find for a query."""
+"""The page that the search must show first for a query."""
+
+SEARCH = """<!doctype html><title>Queries</title><script src="{base}/search/search_index.js"></script><body>
+<script src="{base}/iframe-worker.js"></script><script src="{base}/search-query.js"></script>
+<script>
+  const queries = {queries}, pages = {{}};
+  const worker = new Worker("{base}/{worker}");
+  const query = () => {{
+    if (queries.length) worker.postMessage({{type: 2, data: queries[0]}});
+    else document.body.innerHTML = `<pre>${{JSON.stringify(pages)}}</pre>`;
+  }};
+  worker.addEventListener("message", ({{data}}) => {{
+    if (data.type === 3) pages[queries.shift()] = data.data.items.map((sections) => sections[0].location);
+    query();
+  }});
+  worker.postMessage({{type: 0, data: {{...__index, options: {{suggest: true}}}}}});
+</script>"""
+"""A page that runs queries with the scripts and the index of the search, as its input field does."""
 
 
-@pytest.mark.chromium
-@pytest.mark.parametrize("query", SOUGHT)
-def test_the_search_works_in_pages_opened_as_files(pages: Path, query: str) -> None:
-    """Takes six seconds: a browser starts."""
+def page_in_chromium(url: str) -> str:
+    """Return the document of a page after its scripts. Takes six seconds: a browser starts."""
     arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
     arguments += ["--disable-background-networking", "--virtual-time-budget=8000", "--dump-dom"]
     chromium = shutil.which("chromium") or "chromium"
-    command = [chromium, *arguments, f"{(pages / 'resources/file.html').as_uri()}?{urlencode({'q': query})}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    results = re.findall(r'href="([^"]+)" class="md-search-result__link"', done.stdout)
-    assert any(f"/{SOUGHT[query]}" in link for link in results), results
+    command = [chromium, *arguments, url]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.chromium
+def test_the_search_works_in_pages_opened_as_files(pages: Path) -> None:
+    text = page_in_chromium(f"{(pages / 'resources/file.html').as_uri()}?{urlencode({'q': 'lineinfile'})}")
+    results = re.findall(r'href="([^"]+)" class="md-search-result__link"', text)
+    assert any("/from-ansible.html" in link for link in results), results
+
+
+@pytest.mark.chromium
+def test_the_first_result_of_a_query_is_its_page(pages: Path, tmp_path: Path) -> None:
+    (worker,) = re.findall(r'"search": ?"([^"]+)"', (pages / "quick-start.html").read_text())
+    text = SEARCH.format(base=pages.as_uri(), worker=worker, queries=json.dumps(list(FIRST_PAGES)))
+    (tmp_path / "queries.html").write_text(text)
+    shown = page_in_chromium((tmp_path / "queries.html").as_uri())
+    (result,) = re.findall("<pre>(.*?)</pre>", shown)
+    pages_of = json.loads(html.unescape(result))
+    first = {query: next(iter(pages_of[query]), "").partition(".html")[0] for query in FIRST_PAGES}
+    assert first == FIRST_PAGES
+
+
+def test_words_of_a_page_that_does_not_exist_fail_the_build(checkout: Path, tmp_path: Path) -> None:
+    with open(checkout / "packaging/documents/search.yaml", "a") as ranking:
+        ranking.write("  - gone.md\n")
+    done = build(tmp_path / "site", root=checkout)
+    assert done.returncode == 1
+    assert "search.yaml: no page gone.md" in done.stderr

@@ -5,6 +5,7 @@
 * A link to code, tests or examples becomes a link below ``PULLER_SOURCE`` (the URL of a checkout). Without that
   variable it becomes text, because the pages do not contain the code. The target must exist in both cases.
 * A broken link is a warning of mkdocs, which fails the build.
+* The search ranks pages by ``search.yaml``, too.
 * Forges require ``\\|`` for a pipe in a table. In a code span, mkdocs shows the backslash, so it is removed.
 """
 
@@ -14,10 +15,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-_ADDED = ("documents.css", "iframe-worker.js")
+_ADDED = ("documents.css", "iframe-worker.js", "search-query.js")
+_SEARCH = yaml.safe_load((Path(__file__).parent / "search.yaml").read_text())
+_LOWER_BOOST = 0.1
 _PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -46,12 +51,17 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
     for name in _ADDED:
         files.append(File.generated(config, name, content=(Path(__file__).parent / name).read_text()))
+    if unknown := {*_SEARCH["words"], *_SEARCH["lower"]} - {file.src_uri for file in files}:
+        raise PluginError(f"search.yaml: no page {', '.join(sorted(unknown))}")
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Map the links of a document, except in code blocks."""
+    """Map the links of a document, except in code blocks, and rank the page in the search."""
     name = page.file.src_uri
+    page.meta["tags"] = _SEARCH["words"].get(name, "").split()
+    if name in _SEARCH["lower"]:
+        page.meta["search"] = {"boost": _LOWER_BOOST}
     pieces, end = [], 0
     for fenced in _FENCED.finditer(markdown):
         pieces += [mapped(markdown[end : fenced.start()], name), fenced[0]]
