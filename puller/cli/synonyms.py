@@ -2,14 +2,16 @@
 
 * The tables have the words of Ansible, Puppet, Salt, git, kubectl, Terraform, Flux and chezmoi.
 * An answer is either a command line between backquotes, or a sentence that ends with a full stop.
-* A word without an entry gets the commands of the same name in other groups, then the three nearest names.
+* A word without an entry gets the commands of the same name in other groups, then the three nearest names. A word
+  without a similar name gets the command that lists all names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
 import click
 
-from foundation.suggestions import nearest
+from foundation.suggestions import SIMILAR, VERY_SIMILAR
 from puller.resources.registry import type_names
 
 _SUGGESTED = 3
@@ -272,34 +274,59 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
 def unknown_command(context: click.Context, word: str, known: Sequence[str]) -> str:
     """Return the message about an unknown command of the group of ``context``. ``known`` has its commands."""
     group = context.command_path
-    name = f"{group} {word}".removeprefix("puller ")
-    return f"Unknown command `{name}`. {_command_hint(context, group, word, known)}"
-
-
-def _command_hint(context: click.Context, group: str, word: str, known: Sequence[str]) -> str:
-    if answers := _COMMANDS.get(group, {}).get(word) or commands_named(context, word):
-        return f"Use {_choice(answers)}."
-    if similar := nearest(word, known, _SUGGESTED):
-        return f"Similar: {_quoted(f'{group} {name}' for name in similar)}."
-    return f"To list all commands, use `{group} --help`."
+    message = f"Unknown command `{group} {word}`.".replace("`puller ", "`", 1)
+    if answers := commands_named(context, word):
+        return f"{message} Use {_choice(answers)}."
+    if similar := similar_commands(context, word, known):
+        return f"{message} Similar: {_quoted(similar)}."
+    topic = group.replace("puller", "puller help", 1)
+    return f"{message} To list all commands, use `{topic}`."
 
 
 def commands_named(context: click.Context, word: str) -> tuple[str, ...]:
-    """Return the commands for a word: by a synonym, or of the same name in a group."""
-    if answers := _COMMANDS["puller"].get(word):
-        return answers
-    if word in type_names():
-        return (f"puller ensure {word}",)
+    """Return the commands for a word: by a synonym, by a type, or of the same name in another group."""
+    return _commands_by_word(context).get(word, ())
+
+
+def similar_commands(context: click.Context, word: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Return at most three commands with a similar name, nearest first.
+
+    Commands of the group of ``context`` come first. If none is similar, the synonyms and the other groups count.
+    """
+    if own := _similar(word, known):
+        return tuple(f"{context.command_path} {name}" for name in own)
+    answers = _commands_by_word(context)
+    names = _similar(word, answers, similarity=VERY_SIMILAR, shortest=3)
+    commands = [command for name in names for command in answers[name]]
+    return tuple(dict.fromkeys(commands))[:_SUGGESTED]
+
+
+def _commands_by_word(context: click.Context) -> dict[str, tuple[str, ...]]:
+    """Return the answers to all known words in the group of ``context``."""
     root = context.find_root()
     commands = root.command
     if not isinstance(commands, click.Group):
-        return ()
-    paths = [f"puller {word}"] if word in commands.list_commands(root) else []
-    for name in _GROUPS:
-        group = commands.get_command(root, name)
-        if isinstance(group, click.Group) and word in group.list_commands(root):
-            paths.append(f"puller {name} {word}")
-    return tuple(paths)
+        return {}
+    answers: dict[str, tuple[str, ...]] = {}
+    for name in commands.list_commands(root):
+        answers[name] = (f"puller {name}",)
+    for group in _GROUPS:
+        command = commands.get_command(root, group)
+        for name in command.list_commands(root) if isinstance(command, click.Group) else ():
+            answers[name] = (*answers.get(name, ()), f"puller {group} {name}")
+    answers |= {name: (f"puller ensure {name}",) for name in type_names()}
+    answers |= _COMMANDS["puller"]
+    return answers | dict(_COMMANDS.get(context.command_path, {}))
+
+
+def _similar(word: str, known: Iterable[str], *, similarity: float = SIMILAR, shortest: int = 2) -> list[str]:
+    """Return at most three similar names. Names that begin with ``word`` come first."""
+    names = list(known)
+    if len(word.strip("-")) < shortest:
+        return []
+    completions = [name for name in names if name.startswith(word)]
+    nearest = get_close_matches(word, names, _SUGGESTED, similarity)
+    return list(dict.fromkeys([*completions, *nearest]))[:_SUGGESTED]
 
 
 def unknown_option(command: str, option: str, known: Iterable[str]) -> str:
@@ -312,9 +339,9 @@ def unknown_option(command: str, option: str, known: Iterable[str]) -> str:
         if answer.partition(" ")[0] in names:
             return f"{message} Use `{answer}`."
     long_names = [name for name in names if name.startswith("--")]
-    if option.startswith("--") and (similar := nearest(option, long_names, _SUGGESTED)):
+    if option.startswith("--") and (similar := _similar(option, long_names)):
         return f"{message} Similar: {_quoted(similar)}."
-    return message
+    return f"{message} To list its options, use `{command.replace('puller', 'puller help', 1)}`."
 
 
 def _choice(answers: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from foundation.problem_pages import load_entries
 from foundation.problems import ProblemCode
 from foundation.suggestions import nearest
 from puller.cli.output import say
-from puller.cli.synonyms import commands_named
+from puller.cli.synonyms import commands_named, similar_commands
 from puller.errors import UsageError
 from puller.version import __version__
 
@@ -69,9 +69,13 @@ def _find_command(
 
 
 def _unknown_topic(words: tuple[str, ...], unknown: tuple[str, ...], context: click.Context) -> UsageError:
-    if len(words) > len(unknown):
-        return UsageError(f"unknown command `{context.command_path} {unknown[0]}`")
     group = context.command
-    names = group.list_commands(context) if isinstance(group, click.Group) else []
-    known = commands_named(context, words[0]) or nearest(words[0], [*names, *ProblemCode], _SUGGESTED)
-    return UsageError(f"unknown command or code {words[0]!r}", suggestions=tuple(known))
+    if not isinstance(group, click.Group):
+        return UsageError(f"unknown command `{context.command_path} {unknown[0]}`")
+    known = group.list_commands(context)
+    similar = commands_named(context, unknown[0]) or similar_commands(context, unknown[0], known)
+    if len(words) > 1:
+        return UsageError(f"unknown command `{context.command_path} {unknown[0]}`", suggestions=similar)
+    similar = similar or nearest(unknown[0], ProblemCode, _SUGGESTED)
+    hint = "" if similar else "to list all commands, use `puller help`"
+    return UsageError(f"unknown command or code {unknown[0]!r}", suggestions=similar, hint=hint)

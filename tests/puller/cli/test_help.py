@@ -61,7 +61,7 @@ def test_help_explains_commands_and_codes(words: str, start: str, capsys: pytest
     [
         ("unknown-propert", "unknown command or code 'unknown-propert' (did you mean 'unknown-property'?)"),
         ("pull", "unknown command or code 'pull' (did you mean 'puller run'?)"),
-        ("site publsh", "unknown command `puller site publsh`"),
+        ("site publsh", "unknown command `puller site publsh` (did you mean 'puller site publish' or"),
         ("run now", "unknown command `puller run now`"),
     ],
 )

@@ -69,4 +69,4 @@ def test_each_option_answer_is_an_option_somewhere() -> None:
 
 def test_at_most_three_similar_names_are_listed() -> None:
     message = unknown_option("puller x", "--aaaa", [f"--aaa{letter}" for letter in "bcdefg"])
-    assert message == "Unknown option `--aaaa` of `puller x`. Similar: `--aaab`, `--aaac`, `--aaad`."
+    assert message == "Unknown option `--aaaa` of `puller x`. Similar: `--aaag`, `--aaaf`, `--aaae`."
