@@ -9,7 +9,7 @@ from bundles.publisher.site import Site
 from foundation.quantities import counted
 from puller.cli.options import Decorator
 from puller.cli.output import say
-from puller.cli.publisher.push import destination_of, push_site
+from puller.cli.publisher.push import destination_of, push_site, up_to_date
 from puller.cli.publisher.site_options import print_list
 
 no_push_option: Decorator = click.option(
@@ -30,10 +30,12 @@ def finish_change(directory: Path, *, changed: bool, noop: bool, no_push: bool) 
     site = Site(directory)
     destination = "" if no_push else site.settings().destination
     if noop:
+        if destination:
+            say(f"{destination}: would be pushed")
         say(f"Dry run: nothing was signed{' or pushed' if destination else ''}.")
     elif destination:
-        if push_site(site).is_empty:
-            say(f"{destination}: up to date")
+        if (steps := push_site(site)).is_empty:
+            say(f"{destination}: {up_to_date(steps)}")
     elif changed:
         say(next_step(directory))
 

@@ -113,12 +113,12 @@ def _print(done: Copied, directory: Path, *, noop: bool) -> None:
 
 
 def _sentence(done: Copied, *, noop: bool) -> str:
-    later = f"; {len(done.kept)} stay until no host can ask for them" if done.kept else ""
+    later = f", {len(done.kept)} to remove later, when no host requests them" if done.kept else ""
     if done.is_empty:
-        return f"is as the site is{later}"
+        return f"up to date{later}"
     copied, removed = ("to copy", "to remove") if noop else ("copied", "removed")
     count = len(done.fetched) + len(done.written)
-    text = f"{counted(count, 'file')} {copied}"
+    text = f"{'dry run, ' if noop else ''}{counted(count, 'file')} {copied}"
     return text + (f", {len(done.removed)} {removed}" if done.removed else "") + later
 
 

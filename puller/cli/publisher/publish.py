@@ -2,18 +2,21 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from bundles.first_few import first_few
+from bundles.format.index import Archive, Digest
 from bundles.progress import watched_by
 from bundles.publisher.publication import Progress, Publication, Wish, plan_bundles, publish_bundles
 from bundles.publisher.published import AUTO, Changes
+from bundles.publisher.push.plan import Plan
 from bundles.publisher.site import Site
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
@@ -25,7 +28,7 @@ from puller.cli.options import noop_option, text_format_option, together
 from puller.cli.output import say, show
 from puller.cli.publisher.changes import finish_change, next_step, require_destination
 from puller.cli.publisher.key_sources import passphrase_of_keys
-from puller.cli.publisher.push import plain_plan, push_site
+from puller.cli.publisher.push import plain_plan, plan_push, print_plan, push_site
 from puller.cli.publisher.reached_hosts import optional_store_option, print_reach, require_store
 from puller.cli.publisher.site_options import (
     channel_option,
@@ -148,7 +151,8 @@ def release(directory: Path, **options: Any) -> None:
     """Publish bundles, and push the site.
 
     This command is `puller site publish` followed by `puller site push`. The destination is `push.destination` in
-    DIR/site.yaml. If the push fails, repeat the command: it publishes nothing again, and resumes the push.
+    DIR/site.yaml. If the push fails, repeat the command: it publishes nothing again, and resumes the push. A dry run
+    compares the site and the destination, and lists the archives that would be published and the files to push.
 
     \b
     Example:
@@ -160,15 +164,57 @@ def release(directory: Path, **options: Any) -> None:
     publication = _Publication(**options)
     require_destination(directory)
     publications = _publish(directory, publication)
+    site = Site(directory)
     if publication.output_format == "json":
-        plan = None if publication.noop else push_site(Site(directory))
-        pushed = (
-            None if plan is None else plain_plan(plan, Site(directory).settings().destination, noop=False)
-        )
+        plan = _plan_release(site, publications) if publication.noop else push_site(site)
+        pushed = plain_plan(plan, site.settings().destination, noop=publication.noop)
         show(_document(publication, publications) | {"push": pushed}, "json")
         return
     _print(publication, publications)
-    finish_change(directory, changed=True, noop=publication.noop, no_push=False)
+    if publication.noop:
+        _print_planned_push(site, publications)
+    else:
+        finish_change(directory, changed=True, noop=False, no_push=False)
+
+
+def _plan_release(site: Site, publications: Sequence[Publication]) -> Plan:
+    """Return the plan of a push after the publications, without the new metadata. They exist only when signed.
+
+    Raises ``PublishError`` if the push is impossible. An edition that the publication repairs is not compared.
+    """
+    archives = {path: size for item in publications for path, size in _new_archives(site, item).items()}
+    is_repaired = any(item.restored for item in publications) or _has_expired(site)
+    steps = Plan(()) if is_repaired else plan_push(site)
+    changed = {f"targets/{item.release.bundle}" for item in publications if item.changed}
+    groups = [tuple(path for path in group if not _is_history_of(path, changed)) for group in steps.groups]
+    groups = [group for group in (tuple(archives), *groups) if group]
+    return replace(steps, groups=tuple(groups), sizes={**steps.sizes, **archives})
+
+
+def _is_history_of(path: str, directories: Collection[str]) -> bool:
+    """Return whether a publication in one of ``directories`` replaces the file, so that it is never pushed."""
+    return path.endswith(".history.json") and path.rpartition("/")[0] in directories
+
+
+def _has_expired(site: Site) -> bool:
+    return site.published().timestamp.expires <= site.now()
+
+
+def _new_archives(site: Site, publication: Publication) -> dict[str, int]:
+    """Return the path below ``public/`` and the size of the archive, if the site does not have it yet."""
+    release, digest = publication.release, Digest(publication.size, publication.sha256)
+    archive = Archive.of(release.bundle, release.version, digest)
+    return {} if site.has(archive) else {f"targets/{archive.path}": archive.length}
+
+
+def _print_planned_push(site: Site, publications: Sequence[Publication]) -> None:
+    steps, destination = _plan_release(site, publications), site.settings().destination
+    is_changed = any(item.changed for item in publications)
+    if not steps.is_empty or not is_changed:
+        print_plan(steps, destination)
+    if is_changed:
+        say(f"{destination}: the push also copies the metadata to sign, and the single files of new releases")
+    say("Dry run: nothing was signed or pushed.")
 
 
 def _publish(directory: Path, options: _Publication) -> list[Publication]:

@@ -90,9 +90,9 @@ def push(
         if output_format == "json":
             show(plain_plan(steps, str(there), noop=noop), "json")
         elif noop:
-            _print_plan(steps, str(there))
+            print_plan(steps, str(there))
         elif steps.is_empty:
-            say(f"{there}: {_nothing_to_do(steps)}")
+            say(f"{there}: {up_to_date(steps)}")
 
 
 def destination_of(site: Site, destination: str | None) -> str:
@@ -110,6 +110,12 @@ def push_site(site: Site) -> "Plan":
     """Push a site to the destination of its settings. Raises the errors of the push."""
     with _closing(open_destination(destination_of(site, None))) as there:
         return Push(site, there).run(_Progress(str(there))).plan
+
+
+def plan_push(site: Site) -> "Plan":
+    """Return the plan of a push to the destination of the settings, and change nothing. Raises like the push."""
+    with _closing(open_destination(destination_of(site, None))) as there:
+        return Push(site, there).plan()
 
 
 @contextlib.contextmanager
@@ -169,26 +175,33 @@ class _Progress:
         return f"{done}, {size_text(rate)}/s{remaining}"
 
 
-def _print_plan(steps: "Plan", destination: str) -> None:
+def print_plan(steps: "Plan", destination: str) -> None:
+    """Print the files that a push would copy and remove."""
     for verb, paths in (("copy", steps.copied), ("remove", steps.removed)):
         for path in paths[:_SHOWN]:
             say(f"{verb:<6} {path} ({size_text(steps.sizes[path])})")
         if len(paths) > _SHOWN:
             say(f"{verb:<6} and {len(paths) - _SHOWN} more")
-    say(f"{destination}: {_sentence(steps) if not steps.is_empty else _nothing_to_do(steps)}")
+    if steps.is_empty:
+        say(f"{destination}: {up_to_date(steps)}")
+    else:
+        say(f"{destination}: dry run, {_sentence(steps)}")
 
 
-def _nothing_to_do(steps: "Plan") -> str:
+def up_to_date(steps: "Plan") -> str:
+    """Return the result of a push without changes."""
     if steps.is_remembered:
-        return "is as the last push left it, which is as the site is (--compare looks at every file there)"
-    return "is as the site is"
+        return "up to date since the last push (to check every file there: --compare)"
+    return "up to date"
 
 
 def _sentence(steps: "Plan") -> str:
-    text = f"{counted(len(steps.copied), 'file')} to copy, {size_text(steps.copied_bytes)}"
+    parts = [f"{counted(len(steps.copied), 'file')} to copy ({size_text(steps.copied_bytes)})"]
     if steps.removed:
-        text += f"; {len(steps.removed)} to remove, {size_text(steps.removed_bytes)}"
-    return text + (f"; {len(steps.gone)} stay until no host can ask for them" if steps.gone else "")
+        parts.append(f"{len(steps.removed)} to remove ({size_text(steps.removed_bytes)})")
+    if steps.gone:
+        parts.append(f"{len(steps.gone)} to remove later, when no host requests them")
+    return ", ".join(parts)
 
 
 def plain_plan(steps: "Plan", destination: str, *, noop: bool) -> dict[str, object]:

@@ -34,14 +34,14 @@ def test_mirror_prints_its_plan_and_follows_it(execute: Execute, public: str) ->
     assert (status, "files to copy" in planned, Path("copy").exists()) == (0, True, False)
     status, output = execute("site", "mirror", public, "copy", "--root", ROOT)
     assert (status, "files copied" in output) == (0, True), output
-    assert execute("site", "mirror", public, "copy") == (0, "copy: is as the site is\n")
+    assert execute("site", "mirror", public, "copy") == (0, "copy: up to date\n")
 
 
 def test_it_copies_from_a_web_server(execute: Execute, public: str) -> None:
     with serving(Path(public)) as url:
         status, output = execute("site", "mirror", url, "copy", "--root", ROOT, "--bundle", "web")
         assert (status, "files copied" in output) == (0, True), output
-        assert execute("site", "mirror", url, "copy", "--bundle", "web")[1] == "copy: is as the site is\n"
+        assert execute("site", "mirror", url, "copy", "--bundle", "web")[1] == "copy: up to date\n"
 
 
 def test_mirror_prints_json(execute: Execute, public: str) -> None:

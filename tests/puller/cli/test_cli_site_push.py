@@ -33,12 +33,12 @@ def test_push_prints_its_plan_and_follows_it(execute: Execute, tmp_path: Path) -
     assert status == 0
     count = len(list(Path("site/public").rglob("*.*")))
     assert "copy   metadata/1.snapshot.json (" in planned or f"copy   and {count - 20} more" in planned
-    assert f"{tmp_path}/www: {count} files to copy, " in planned
+    assert f"{tmp_path}/www: dry run, {count} files to copy (" in planned
     assert not Path("www").exists()
     status, output = execute("site", "push", "site", "www")
     assert (status, f"{count} of {count} files, " in output) == (0, True)
-    assert execute("site", "push", "site", "www") == (0, f"{tmp_path}/www: is as the site is\n")
-    assert execute("site", "push", "site", "www", "--noop") == (0, f"{tmp_path}/www: is as the site is\n")
+    assert execute("site", "push", "site", "www") == (0, f"{tmp_path}/www: up to date\n")
+    assert execute("site", "push", "site", "www", "--noop") == (0, f"{tmp_path}/www: up to date\n")
 
 
 def test_push_prints_json(execute: Execute) -> None:
@@ -79,9 +79,9 @@ def test_delayed_removals_are_listed(execute: Execute, site: Path) -> None:
     (site / "public/metadata/1.snapshot.json").unlink()
     execute("site", "publish", "site", "web", "--version", "1.0.1")
     output = execute("site", "push", "site", "www")[1]
-    assert "1 stay until no host can ask for them" in output
+    assert "1 to remove later, when no host requests them" in output
     output = execute("site", "publish", "site", "web", "--version", "1.0.2")[1]
-    assert "to remove, " not in execute("site", "push", "site", "www")[1]
+    assert " to remove (" not in execute("site", "push", "site", "www")[1]
 
 
 def test_who_watches_sees_how_far_a_large_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_who_watches_sees_how_far_a_large_file_is(monkeypatch: pytest.MonkeyPatc
     progress.sent("b", 1_000_000)
     progress.sent("a", 4_000_000)
     assert drawn.getvalue().replace("\x1b[K", "").split("\r") == [
-        "www: 2 files to copy, 5.0 MB\n",
+        "www: 2 files to copy (5.0 MB)\n",
         "0 of 2 files, 1.0 MB of 5.0 MB, 1.0 MB/s, 4 s left",
         "0 of 2 files, 2.0 MB of 5.0 MB, 1.0 MB/s, 3 s left",
         "0 of 2 files, 500.0 kB of 5.0 MB, 166.7 kB/s, 27 s left",

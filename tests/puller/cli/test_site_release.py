@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -96,12 +97,31 @@ def test_release_publishes_and_pushes(tmp_path: Path, execute: Execute) -> None:
     before = contents("site")
     status, output = execute("site", "release", "web", "--version", "1.2.0", "--noop")
     assert (status, "Dry run: nothing was signed or pushed." in output) == (0, True), output
+    planned = re.findall(r"^copy   (\S+/\S+) \(", output, re.MULTILINE)
+    assert planned[0].endswith(".web-1.2.0.tar.gz")
+    assert planned[1:], "files that were published before, but never pushed"
+    assert re.search(r"www: dry run, \d+ files to copy \([\d.]+ kB\)\n", output)
     assert contents("site") == before
     assert not Path("www").exists()
+    document = json.loads(
+        execute("site", "release", "web", "--version", "1.2.0", "--noop", "--format", "json")[1]
+    )
+    assert (document["push"]["noop"], document["push"]["copied"][0]) == (True, planned[0])
     assert execute("site", "release", "web", "--version", "1.2.0")[0] == 0
+    assert [path for path in planned if not Path("www", path).is_file()] == []
     version = pushed_version()
     assert "web 1.2.0 is already in channel" in execute("site", "release", "web", "--version", "1.2.0")[1]
     assert pushed_version() == version
+    output = execute("site", "release", "web", "--version", "1.2.0", "--noop")[1]
+    assert "www: up to date\n" in output
+
+
+def test_release_noop_fails_if_the_push_is_impossible(tmp_path: Path, execute: Execute) -> None:
+    set_destination(tmp_path)
+    assert execute("site", "init", "other", "--no-passphrase")[0] == 0
+    shutil.copytree("other/public", "www")
+    status, output = execute("site", "release", "web", "--version", "1.2.0", "--noop")
+    assert (status, "has another site" in output) == (64, True), output
 
 
 def test_release_resumes_after_a_failed_push(tmp_path: Path, execute: Execute) -> None:
