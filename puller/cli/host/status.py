@@ -15,6 +15,7 @@ from msgspec import to_builtins
 
 from bundles.errors import BundleError
 from foundation.formatting import plain
+from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text
 from foundation.timestamps import iso_text, minute_text, parse_moment
 from puller.cli.host.common import config_option, load_host
@@ -29,7 +30,7 @@ from puller.reporting.fetching import load_fetching
 from puller.reporting.headline import Headline, Sync, services_to_run
 from puller.reporting.history import find_unfinished, load_all_events, load_last_report, load_status
 from puller.reporting.monitoring import Records, Verdict, judge, unknown
-from puller.reporting.report import BundleReport, Report
+from puller.reporting.report import BundleReport, HeldBecause, Report
 from puller.reporting.restless import load_restless, restless_file, sentences
 from puller.reporting.retention import began
 from puller.reporting.terminal_rows import Rows
@@ -178,10 +179,13 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
     last = {bundle.name: bundle for bundle in report.bundles} if report else {}
     published = {choice.name: _published(last.get(choice.name)) for choice in configuration.bundles}
     holds = state.holds
-    past = len(holds.quarantine.entries) - len(holds.quarantine.in_force(published))
+    in_force = holds.quarantine.in_force(published)
+    quarantined = {entry.bundle: str(entry) for entry in in_force}
+    past = len(holds.quarantine.entries) - len(in_force)
     is_running = running is not None and running.state == "running"
     bundles = [
-        _bundle(bundle, last.get(bundle.choice.name)) | _left_behind(state.managed.left(bundle.choice.name))
+        _bundle(bundle, last.get(bundle.choice.name), quarantined.get(bundle.choice.name, ""))
+        | _left_behind(state.managed.left(bundle.choice.name))
         for bundle in state.bundles
     ]
     restless = load_restless(restless_file(directories), notes.append, noop=True)
@@ -235,7 +239,8 @@ def _left_behind(resources: Sequence[Left]) -> dict[str, Any]:
     return {"left_behind": listed} if listed else {}
 
 
-def _bundle(bundle: BundleState, last: BundleReport | None) -> dict[str, Any]:
+def _bundle(bundle: BundleState, last: BundleReport | None, quarantined: str) -> dict[str, Any]:
+    """Return the state of a bundle. ``quarantined`` is the sentence about its quarantined release."""
     enforced, since = bundle.enforced, bundle.enforced_since
     fields: dict[str, Any] = {
         "name": bundle.choice.name,
@@ -252,6 +257,8 @@ def _bundle(bundle: BundleState, last: BundleReport | None) -> dict[str, Any]:
     if bundle.problem:
         fields["problem"] = bundle.problem
     fields["held"] = last.held or None if last else None
+    if quarantined and (last is None or last.held_because in (None, HeldBecause.QUARANTINE)):
+        fields["held"] = quarantined
     if last and (given_up := last.given_up):
         fields["given_up"] = f"{given_up.version} {given_up.outcome}"
     return fields
@@ -297,8 +304,10 @@ def _print(result: dict[str, Any]) -> None:
         _say(f"a run has been active since {result['running_since']}")
     if result["fetching"]:
         _say(f"  {result['fetching']['says']}")
+    held = [bundle["held"] for bundle in result["bundles"]]
     for line in result["holds"]["lines"]:
-        _say(line)
+        if line not in held:  # its bundle has the line
+            _say(line)
     if result["cut_short"]:
         _say(f"the run that began {result['cut_short']} did not finish")
     for bundle in result["bundles"]:
@@ -321,17 +330,26 @@ def _print(result: dict[str, Any]) -> None:
         _say(f"  partial: only {', '.join(last['only'])}, and what that requires")
     for name, summary in last["summaries"].items():
         _say(f"  {name}: {summary}")
-    for problem in last["problems"]:
+    for problem in _unsaid_problems(result):
         _say("  problem: " + _with_code(problem).replace("\n", "\n    "), "red")
     for sentence in last["unprotected"]:
         _say(f"  {sentence}", "yellow")
     for failure in last["failed"]:
         texts = list(map(_with_code, failure["problems"])) or failure["unmet_requirements"]
         _say(f"  failed: {failure['resource']}: {', '.join(texts)}", "red")
-    if last["problems"] or any(failure["problems"] for failure in last["failed"]):
+    if _unsaid_problems(result) or any(failure["problems"] for failure in last["failed"]):
         from foundation.problem_pages import EXPLANATIONS  # most runs have no problem
 
         _say(f"  {EXPLANATIONS}")
+
+
+def _unsaid_problems(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the problems of the last run, except rollbacks whose quarantine has a line of its bundle."""
+    problems: list[dict[str, Any]] = result["last_run"]["problems"]
+    lines = result["holds"]["lines"]
+    if any("given_up" in bundle and bundle["held"] not in lines for bundle in result["bundles"]):
+        return problems
+    return [problem for problem in problems if problem["code"] != ProblemCode.ROLLED_BACK]
 
 
 def _with_code(problem: dict[str, Any]) -> str:

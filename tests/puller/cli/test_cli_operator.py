@@ -263,7 +263,8 @@ def test_rollback_quarantines_the_rejected_version(
 
     assert settled.run().status == 20, "what the channel names is not taken again"
     settled.assert_enforces("1.0.0")
-    assert "quarantined" in settled.puller("status").output.splitlines()[1]
+    lines = settled.puller("status").output.splitlines()
+    assert [line[:17] for line in lines if "quarantined" in line] == ["  held: web 1.1.0"]
     publisher.publish("1.2.0")
     assert settled.run().status == 0
     settled.assert_enforces("1.2.0")
@@ -277,7 +278,7 @@ def test_quarantined_versions_of_the_past_are_only_counted(
         settled.run()
         say("rollback", "web", "--reason", "logins fail")
     shown = settled.puller("status").output
-    assert "\nweb 1.2.0 has been quarantined" in shown
+    assert "\n  held: web 1.2.0 has been quarantined" in shown
     assert "1.1.0 has been quarantined" not in shown
     publisher.publish("1.3.0")
     assert settled.run().status == 0
