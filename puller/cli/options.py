@@ -7,13 +7,14 @@
 import functools
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
 
 from foundation.durations import Duration
 from foundation.timestamps import is_time, parse_until
-from puller.cli.completing import fact_assignments, resources_of_host, systems
+from puller.cli.completing import fact_assignments, files, resources_of_host, systems
 from puller.state.default_paths import DEFAULT_CONFIGURATION, PRIVATE_KEY, configuration_file
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -109,6 +110,26 @@ def _format_option(*formats: str, help: str) -> Decorator:  # noqa: A002  click'
 def noop_option(help: str) -> Decorator:  # noqa: A002  click's word
     """Return ``--noop`` with its aliases, for the parameter ``noop``."""
     return click.option("-n", "--noop", "--dry-run", "noop", is_flag=True, help=help)
+
+
+def output_option(
+    help: str,  # noqa: A002  click's word
+    *former_names: str,
+    metavar: str = "FILE",
+    required: bool = False,
+) -> Decorator:
+    """Return ``-o``/``--output`` for the parameter ``output``, a path. ``metavar`` is FILE, DIR or FILE|DIR."""
+    return click.option(
+        "-o",
+        "--output",
+        *former_names,
+        "output",
+        metavar=metavar,
+        required=required,
+        type=click.Path(file_okay=metavar != "DIR", dir_okay=metavar != "FILE", path_type=Path),
+        shell_complete=files,
+        help=help,
+    )
 
 
 format_option = _format_option("yaml", "json", help="YAML for people, JSON for programs.")

@@ -27,7 +27,7 @@ from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from puller.authoring.lint.check import Linted, lint_bundle
 from puller.cli.lazy_group import CommandGroup
-from puller.cli.options import text_format_option
+from puller.cli.options import output_option, text_format_option
 from puller.cli.output import say, warn
 from puller.engine.manifest_schema import manifest_schema
 from puller.errors import ManifestError, SourceError
@@ -259,13 +259,7 @@ def new(name: str, directory: Path | None, packages: tuple[Path, ...]) -> None:
 @click.option(
     "--version", metavar="VERSION", default="0.0.0", show_default=True, help="The version, such as 1.4.0."
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The archive to write.  [default: ./NAME-VERSION.tar.gz]",
-)
+@output_option("The archive to write.  [default: ./NAME-VERSION.tar.gz]")
 def build(directory: Path, name: str | None, version: str, output: Path | None) -> None:
     """Pack DIRECTORY into a bundle file.
 

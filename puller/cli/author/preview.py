@@ -35,7 +35,7 @@ from puller.cli.author import preview_releases as releases
 from puller.cli.author.preview_releases import open_release, open_site
 from puller.cli.completing import files
 from puller.cli.fleet.fleet_options import open_reader, opened_store
-from puller.cli.options import before_option, data_options
+from puller.cli.options import before_option, data_options, output_option
 from puller.data.sources import assigned
 from puller.errors import UsageError, reason
 from puller.exit_status import ExitStatus
@@ -166,13 +166,7 @@ _FORMATS = ("text", "json", "markdown")
     show_default=True,
     help="Text for people, JSON for programs, or Markdown for a merge request.",
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the preview to FILE.",
-)
+@output_option("Write the preview to FILE.")
 def preview(
     source: str,
     more_facts: tuple[Path, ...],

@@ -26,6 +26,7 @@ from puller.cli.options import (
     fact_options,
     format_option,
     other_machine_options,
+    output_option,
     together,
 )
 from puller.cli.output import say, show, warn
@@ -69,11 +70,8 @@ template_options = together(
         "--right-delimiter", default="", metavar="DELIMITER", help="The end of a template action, such as >>."
     ),
     click.option("--skip-empty", is_flag=True, help="Skip files of a directory that render as blank."),
-    click.option(
-        "-o",
-        "--output",
-        metavar="FILE|DIR",
-        help="Write to this file, or to this directory if SOURCE is a directory of templates.",
+    output_option(
+        "Write to this file, or to this directory if SOURCE is a directory of templates.", metavar="FILE|DIR"
     ),
 )
 """For ``find_template_options``."""
@@ -85,7 +83,7 @@ class TemplateOptions(msgspec.Struct, frozen=True):
     engine: str
     delimiters: tuple[str, str]
     skip_empty: bool
-    output: str | None
+    output: Path | None
 
 
 def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOptions | None:
@@ -158,7 +156,7 @@ def _render_file(
     text, is_secret = render_file(os.path.realpath(path), options.engine, scope, home, options.delimiters)
     if options.output is not None:
         # An output directory gets the file under its name, as with cp(1).
-        place = Path(options.output) / path.name if os.path.isdir(options.output) else Path(options.output)
+        place = options.output / path.name if options.output.is_dir() else options.output
         write_output(place, text.encode("utf-8", "surrogateescape"), mode=0o600 if is_secret else 0o644)
         say(f"{place}: written")
     elif output_format == "json":
@@ -196,7 +194,7 @@ class _Directory:
         }
         show(texts, output_format)
 
-    def _write(self, output: str, *, is_secret: bool) -> None:
+    def _write(self, output: Path, *, is_secret: bool) -> None:
         """Write like the resource: only changed files, and only inside ``output``."""
         left, right = self.options.delimiters
         properties = ScaffoldProperties(

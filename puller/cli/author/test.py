@@ -24,6 +24,7 @@ from puller.authoring.cases.running import (
 )
 from puller.authoring.cases.trial import verify_allowed
 from puller.cli.completing import files
+from puller.cli.options import output_option
 from puller.cli.output import warn
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.exit_status import ExitStatus
@@ -53,13 +54,7 @@ from puller.values.colour import is_wanted
     show_default=True,
     help="Text for people, JSON for programs, or JUnit XML for CI services.",
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the results to FILE, and print the text for people.",
-)
+@output_option("Write the results to FILE, and print the text for people.")
 @click.option(
     "-j",
     "--jobs",

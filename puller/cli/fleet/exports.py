@@ -28,6 +28,7 @@ from puller.cli.fleet.fleet_options import (
     store_option,
     where_option,
 )
+from puller.cli.options import output_option
 from puller.cli.output import say, visible_yaml
 from puller.data.sources import SIZE_LIMIT
 from puller.errors import PullerError, SourceError, UsageError, file_problem
@@ -80,15 +81,7 @@ class FewHostsError(PullerError):
     show_default=True,
     help="The exports that form a target of file_sd.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "--to",
-    "file",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write to FILE if the contents change.",
-)
+@output_option("Write to FILE if the contents change.", "--to")
 @click.option("--force", is_flag=True, help="Write FILE even if fewer than half of its hosts remain.")
 def exports(
     location: str,
@@ -100,7 +93,7 @@ def exports(
     silent_after: timedelta | None,
     output_format: str,
     target: str,
-    file: Path | None,
+    output: Path | None,
     force: bool,
 ) -> None:
     """Collect the values that hosts export, as data for other hosts.
@@ -114,9 +107,9 @@ def exports(
 
     \b
     Example:
-      puller fleet exports --bundle web --in-order --to exports.yaml
+      puller fleet exports --bundle web --in-order -o exports.yaml
       puller site data site exports.yaml
-      puller fleet exports --bundle node --format file_sd --to /etc/prometheus/targets/node.json
+      puller fleet exports --bundle node --format file_sd -o /etc/prometheus/targets/node.json
 
     Exit status: 0 if the values are written, 20 if FILE stays unchanged because hosts are missing.
     """
@@ -143,10 +136,10 @@ def exports(
         count, text = len(targets.groups), _json(targets.groups)
     else:
         text = _json(as_data(collected)) if output_format == "json" else _yaml(as_data(collected))
-    if file is None:
+    if output is None:
         say(text, nl=False)
         return
-    _write(file, text, count, force=force)
+    _write(output, text, count, force=force)
 
 
 def _report_left_out(collected: Sequence[Collected], targets: Targets, target: str) -> None:

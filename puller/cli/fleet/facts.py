@@ -1,4 +1,4 @@
-"""``puller fleet facts``: the facts of hosts, in files like those of `puller facts --save`."""
+"""``puller fleet facts``: the facts of hosts, in files like those of `puller facts -o`."""
 
 import json
 from pathlib import Path
@@ -15,6 +15,7 @@ from puller.cli.fleet.fleet_options import (
     store_option,
     where_option,
 )
+from puller.cli.options import output_option
 from puller.cli.output import say
 from puller.errors import SourceError, file_problem
 
@@ -22,17 +23,8 @@ from puller.errors import SourceError, file_problem
 @click.command("facts")
 @store_option
 @where_option
-@click.option(
-    "-o",
-    "--output",
-    "--to",
-    "directory",
-    metavar="DIR",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The directory for the files.",
-)
-def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
+@output_option("The directory for the files.", "--to", metavar="DIR", required=True)
+def facts(location: str, conditions: tuple[str, ...], output: Path) -> None:
     """Write the latest facts of each host to a file HOST.json.
 
     Hosts send the facts that `reports: facts` in their configuration names. `puller preview` reads these files, or the
@@ -40,7 +32,7 @@ def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
 
     \b
     Example:
-      puller fleet facts --where os.family=Debian --to facts
+      puller fleet facts --where os.family=Debian -o facts
       puller preview web --fleet fleet.db
     """
     desired = parse_conditions(conditions)
@@ -48,7 +40,7 @@ def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
     with opened_store(location) as store:
         reader = open_reader(store, None)
         try:
-            tree = OutputTree(directory)
+            tree = OutputTree(output)
             tree.sync()  # also makes the directory, if no host matches
             for name, found in reader.facts():
                 if desired(found):
@@ -58,7 +50,7 @@ def facts(location: str, conditions: tuple[str, ...], directory: Path) -> None:
             tree.close()
         except OSError as error:
             raise SourceError(
-                file_problem(error, "cannot be written", where=error.filename or directory),
+                file_problem(error, "cannot be written", where=error.filename or output),
                 code=ProblemCode.UNWRITABLE_OUTPUT,
             ) from error
-    say(f"{directory}: facts of {counted(count, 'host')}")
+    say(f"{output}: facts of {counted(count, 'host')}")

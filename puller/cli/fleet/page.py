@@ -11,6 +11,7 @@ from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.cli.fleet.fleet_options import open_reader, opened_store, silent_option, store_option
+from puller.cli.options import output_option
 from puller.cli.output import say
 from puller.errors import UsageError
 from puller.values.colour import can_redraw
@@ -20,21 +21,12 @@ _REDRAWN_AFTER = 0.2
 
 @click.command("page")
 @store_option
-@click.option(
-    "-o",
-    "--output",
-    "--to",
-    "directory",
-    metavar="DIR",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The directory for the pages.",
-)
+@output_option("The directory for the pages.", "--to", metavar="DIR", required=True)
 @click.option(
     "--name", metavar="NAME", default="Fleet", show_default=True, help="The name of the fleet on the pages."
 )
 @silent_option
-def page(location: str, directory: Path, name: str, silent_after: timedelta | None) -> None:
+def page(location: str, output: Path, name: str, silent_after: timedelta | None) -> None:
     """Create static pages of the fleet.
 
     The pages show the state of the fleet, and each release, failure, host and resource. They load no external files,
@@ -43,7 +35,7 @@ def page(location: str, directory: Path, name: str, silent_after: timedelta | No
 
     \b
     Example:
-      puller fleet page --store fleet.db --to /srv/www/fleet
+      puller fleet page --store fleet.db -o /srv/www/fleet
     """
     with opened_store(location) as store:
         try:
@@ -59,11 +51,11 @@ def page(location: str, directory: Path, name: str, silent_after: timedelta | No
         refused, _ = refused_files(store)
         began = time.monotonic()
         reader = open_reader(store, silent_after)
-        made = make_pages(reader, directory, name=name, refused=refused, progress=_Progress().show)
+        made = make_pages(reader, output, name=name, refused=refused, progress=_Progress().show)
     seconds = time.monotonic() - began
     gone = f", {made.removed} removed" if made.removed else ""
     written = f"pages of {counted(made.hosts, 'host')}, {counted(made.written, 'file')} written"
-    say(f"{directory}: {written}{gone} in {seconds:.1f} s")
+    say(f"{output}: {written}{gone} in {seconds:.1f} s")
 
 
 class _Progress:

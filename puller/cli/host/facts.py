@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,7 +19,7 @@ from hiera.values import plain
 from hiera.values.plain import first_missing, parse_path, path_text
 from puller.cli.completing import fact_names, systems
 from puller.cli.host.common import chosen, load_host, state_in_use
-from puller.cli.options import configuration_option, fact_options, format_option
+from puller.cli.options import configuration_option, fact_options, format_option, output_option
 from puller.cli.output import show, warn
 from puller.errors import SourceError, UsageError
 from puller.exit_status import ExitStatus
@@ -52,14 +53,9 @@ _PRIVATE = 0o600
     shell_complete=systems,
     help="Show the facts of a known system such as debian-12.",
 )
-@click.option(
-    "-o",
-    "--output",
+@output_option(
+    "Write the facts to FILE as JSON or (*.yaml) YAML, for --facts, `puller test` and `puller preview`.",
     "--save",
-    "save",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Write the facts to FILE as JSON or (*.yaml) YAML, for --facts, `puller test` and `puller preview`.",
 )
 @click.option("--anonymous", is_flag=True, help="Leave out custom facts and facts that identify the machine.")
 @click.option("--keep", multiple=True, metavar="NAME", help="Keep this custom fact with --anonymous.")
@@ -70,7 +66,7 @@ def facts(
     output_format: str,
     *,
     legacy: bool,
-    save: str | None,
+    output: Path | None,
     anonymous: bool,
     keep: tuple[str, ...],
     **options: Any,
@@ -88,12 +84,12 @@ def facts(
       puller facts --bundle web openssh
       puller facts --bundle ./web openssh.version
       puller facts --of debian-12 os
-      puller facts --save web01.json --anonymous --keep role
+      puller facts -o web01.json --anonymous --keep role
 
     Exit status: 0, or 1 if the fact does not exist. Unreadable facts are reported on standard error.
     """
-    if path and (save or anonymous):
-        raise UsageError("facts: --save and --anonymous are about all facts, not about one PATH")
+    if path and (output or anonymous):
+        raise UsageError("facts: --output and --anonymous are for all facts, not for one PATH")
     if keep and not anonymous:
         raise UsageError("facts: --keep is for --anonymous", hint="without it every fact is kept")
     status = ExitStatus.OK
@@ -102,7 +98,7 @@ def facts(
             status = _show_at(path, result, output_format)
         else:
             shown = _without_identity(result, keep) if anonymous else result.as_dict(legacy=legacy)
-            _save(shown, save) if save else show(shown, output_format)
+            _save(shown, output) if output else show(shown, output_format)
         # At the end, because a source fails only when its fact is read.
         for problem in result.problems:
             warn(str(problem))
@@ -119,22 +115,22 @@ def _without_identity(result: Any, keep: tuple[str, ...]) -> dict[str, Any]:
     return anonymous(everything, keep=keep)
 
 
-def _save(shown: dict[str, Any], path: str) -> None:
+def _save(shown: dict[str, Any], path: Path) -> None:
     """Write facts as a file that ``--facts`` reads. Raises ``UsageError``."""
-    form = documents.form_of_name(path) or "yaml"
+    form = documents.form_of_name(str(path)) or "yaml"
     if form == "txt":
-        raise UsageError(f"--save {path}: a *.txt file holds text only", expected="*.json or *.yaml")
+        raise UsageError(f"--output {path}: a *.txt file holds text only", expected="*.json or *.yaml")
     # JSON is also YAML. It is read faster, and its numbers are unambiguous.
     data = (visible_json(json.dumps(shown, indent=1, ensure_ascii=False)) + "\n").encode()
     if len(data) > documents.SIZE_LIMIT:
         raise UsageError(
-            f"--save {path}: {len(data)} bytes, more than the {documents.SIZE_LIMIT} that are read"
+            f"--output {path}: {len(data)} bytes, more than the {documents.SIZE_LIMIT} that are read"
         )
     try:
         write_output(path, data, mode=_PRIVATE)
     except OSError as error:
         raise UsageError(
-            f"--save {path}: {error.strerror or error}", code=ProblemCode.UNWRITABLE_OUTPUT
+            f"--output {path}: {error.strerror or error}", code=ProblemCode.UNWRITABLE_OUTPUT
         ) from error
 
 

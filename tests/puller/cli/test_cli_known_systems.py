@@ -93,9 +93,9 @@ def test_facts_of_this_machine_can_be_saved(run: Run, tmp_path: Path) -> None:
 
 def test_saving_refuses_unreadable_names(run: Run, tmp_path: Path) -> None:
     assert run("facts", "--save", "host.txt", status=64) == (
-        "puller: --save host.txt: a *.txt file holds text only, expected *.json or *.yaml\n"
+        "puller: --output host.txt: a *.txt file holds text only, expected *.json or *.yaml\n"
     )
-    assert "--save no/host.json: No such file or directory" in run(
+    assert "--output no/host.json: No such file or directory" in run(
         "facts", "--save", "no/host.json", status=64
     )
     halves = [{f"{half}{n}": "x" * 1000 for n in range(600)} for half in "ab"]
@@ -107,8 +107,8 @@ def test_saving_refuses_unreadable_names(run: Run, tmp_path: Path) -> None:
 
 
 def test_options_about_all_facts_are_refused_for_one(run: Run) -> None:
-    assert "not about one PATH" in run("facts", "--save", "a.json", "os", status=64)
-    assert "not about one PATH" in run("facts", "--anonymous", "os", status=64)
+    assert "not for one PATH" in run("facts", "--save", "a.json", "os", status=64)
+    assert "not for one PATH" in run("facts", "--anonymous", "os", status=64)
     assert "--keep is for --anonymous" in run("facts", "--keep", "role", status=64)
     assert "--keep rle: no custom fact of this name (did you mean 'role'?)" in run(
         "facts", "--anonymous", "--fact", "role=web", "--keep", "rle", status=64

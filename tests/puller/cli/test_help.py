@@ -87,3 +87,14 @@ def test_summaries_of_tables_are_those_of_the_commands() -> None:
                 command = group.get_command(context, name)
                 assert command is not None
                 assert command.get_short_help_str(200) == summary, f"{context.command_path} {name}"
+
+
+def test_output_files_have_one_option() -> None:
+    spellings = {
+        tuple(parameter.opts[:2])
+        for group, context in groups(cli, click.Context(cli, info_name="puller"))
+        for name in group.list_commands(context)
+        for parameter in getattr(group.get_command(context, name), "params", ())
+        if {"-o", "--output"} & {*parameter.opts}
+    }
+    assert spellings == {("-o", "--output")}
