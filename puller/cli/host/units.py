@@ -92,7 +92,7 @@ def install_units(root: str, stdout: bool, publisher: bool, tight: bool, as_user
         _install_users(root, stdout=stdout)
         return
     if tight:
-        text = (_shipped() / _TIGHT).read_text(encoding="utf-8")
+        text = _read_unit(_TIGHT)
         _give([(place, text) for place in _TIGHT_PLACES.values()], root, _TIGHT_NEXT, stdout=stdout)
         return
     following = _PUBLISHERS_NEXT if publisher else _NEXT
@@ -117,10 +117,7 @@ def _install_users(root: str, *, stdout: bool) -> None:
 def _with_command(places: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the places of units, and their texts with the path of this command."""
     command = _command_path()
-    return [
-        (place, (_shipped() / name).read_text(encoding="utf-8").replace(_PLACEHOLDER, command))
-        for name, place in places.items()
-    ]
+    return [(place, _read_unit(name).replace(_PLACEHOLDER, command)) for name, place in places.items()]
 
 
 def _give(files: Sequence[tuple[str, str]], root: str, following: str, *, stdout: bool) -> None:
@@ -162,6 +159,21 @@ def _is_packaged() -> bool:
 def _find_command() -> str | None:
     beside = Path(sys.executable).with_name("puller")
     return str(beside) if beside.exists() else shutil.which("puller")
+
+
+def _read_unit(name: str) -> str:
+    """Return the text of a shipped unit. Raises ``ConfigurationError`` if this installation has no units."""
+    path = _shipped() / name
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            file_problem(
+                error, "cannot be read: this installation of Puller lacks its systemd units", where=path
+            ),
+            code=ProblemCode.MISSING_DEPENDENCY,
+            hint="install Puller from its package or wheel, which contain them",
+        ) from error
 
 
 def _shipped() -> Path:

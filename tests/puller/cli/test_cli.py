@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from puller.cli import main
+from puller.cli import _status, main
 from puller.errors import UsageError, reason
 from tests.support.stories import run_here
 
@@ -227,6 +227,18 @@ def test_package_units_stay_and_use_the_unversioned_command(
     )
     assert run_click(["install-units", "--stdout"]) == 0
     assert "\nExecStart=/usr/bin/puller run\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--publisher", "--tight", "--stdout"])
+def test_an_installation_without_units_is_an_error(
+    option: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("puller.cli.host.units._shipped", lambda: tmp_path / "units")
+    assert _status(["install-units", "--root", f"{tmp_path}/root", option])[0] == 78
+    assert not (tmp_path / "root").exists()
+    error = capsys.readouterr().err
+    assert error.startswith(f"puller: {tmp_path}/units/puller")
+    assert "this installation of Puller lacks its systemd units: no such file or directory" in error
 
 
 def test_tight_profile_is_a_drop_in_of_both_services(
