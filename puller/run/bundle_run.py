@@ -391,13 +391,14 @@ class BundleRun(msgspec.Struct):
     def in_force(self, bundle: Installed, known: Callable[[], Collection[Reference]]) -> InForce:
         """Describe the chosen version for reversals.
 
-        For a version on trial, the description has the paths that the fallback restores by itself.
+        For a version on trial, the description has the paths that the fallback restores by itself. The fallback must
+        have passed. Otherwise objects of a person, which were there before it, have to come back.
         """
         if not self._is_unproven(bundle):
             return InForce(bundle.version, bundle.sha256, is_back=self.returned_to is not None)
         paths: frozenset[str] = frozenset()
         fallback = self.find_fallback(except_for=bundle.sha256)
-        if fallback is not None:
+        if fallback is not None and fallback == self.good:
             with contextlib.suppress(PullerError):
                 paths = whole_paths(read_manifest(fallback, self.context.inputs, known()).declarations)
         return InForce(bundle.version, bundle.sha256, False, paths, fallback.sha256 if fallback else "")

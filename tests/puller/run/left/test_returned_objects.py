@@ -228,3 +228,25 @@ def test_object_made_before_a_trial_is_still_removed(two: Story, made: str) -> N
     two.settle()
     assert not of_person(two)
     assert not two.left()
+
+
+@pytest.mark.parametrize("made", AT_T)
+@pytest.mark.parametrize("person", PEOPLE)
+@pytest.mark.parametrize("first", ["absent", "file"])
+@pytest.mark.representatives(2)
+def test_object_returns_after_trials_without_any_pass(
+    story: Story, person: str, made: str, first: str
+) -> None:
+    """No version has passed. The third one does not declare the object that two others have replaced."""
+    PEOPLE[person](story.machine / "T")
+    before = of_person(story)
+    absent = NO_LINK if person == "link" else ABSENT
+    story.publish("1", absent if first == "absent" else file("T", "first", force=True), FAILS)
+    story.run(4, 6)
+    assert of_person(story) != before
+    story.publish("2", OBJECTS[made], FAILS, removed="absent")
+    story.run(4, 6, 13)
+    story.publish("3")
+    story.settle()
+    assert of_person(story) == before
+    assert not made_and_left(story)
