@@ -32,7 +32,7 @@ _SHOWN = 256 * 1024
 """Maximum bytes of a content whose text is kept."""
 
 
-_SETTINGS = ("fail_on_error", "give_up_after", "pre_message", "post_message")
+_SETTINGS = ("fail_on_error", "give_up_after", "trial", "pre_message", "post_message")
 
 
 class ResolvedContent(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class Resolution(msgspec.Struct, frozen=True):
     """All data of the bundle's manifest, with its secrets hidden."""
     warnings: tuple[str, ...] = ()
     settings: Mapping[str, Any] = {}
-    """The given settings: ``fail_on_error``, ``give_up_after`` and the messages, with secrets hidden."""
+    """The given settings: ``fail_on_error``, ``give_up_after``, ``trial`` and the messages, with secrets hidden."""
     hidden_settings: frozenset[str] = frozenset()
 
 

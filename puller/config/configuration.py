@@ -38,6 +38,7 @@ from puller.state.default_paths import (
 from puller.system.trusted_files import trusted
 from puller.values.convert import explain, parse_value
 from puller.values.host_name import WANTED, is_host_name
+from puller.values.trial_rule import TrialRule
 
 _SIZE_LIMIT = 1024 * 1024  # bytes
 _PATHS = (
@@ -63,6 +64,8 @@ class BundleChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     ``None``: the setting of the bundle.
     """
+    trial: TrialRule | None = None
+    """How long a new version stays on trial. Each key replaces the setting of the bundle."""
 
 
 class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

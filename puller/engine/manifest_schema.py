@@ -119,6 +119,11 @@ def manifest_schema() -> Schema:
         "as_user": {"type": "boolean"},
         "fail_on_error": {"type": "boolean"},
         "give_up_after": {"type": "integer", "minimum": 0},
+        "trial": {
+            "type": "object",
+            "properties": {"duration": _OF_OUR_TYPES[Duration], "runs": {"type": "integer", "minimum": 1}},
+            "additionalProperties": False,
+        },
         "removed": _OF_OUR_TYPES[Removed],
         "exports": _exports(),
         "pre_message": _TEXT,

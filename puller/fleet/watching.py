@@ -6,6 +6,7 @@
 * A host counts as silent if it should have the release by now, has reported before, and has sent nothing since. This
   detects a release that disconnects the network, even if no host could report that it had the release.
 * A notification of a halt is a command or a URL. A failed notification does not prevent the halt.
+* A host is on trial until the release is its last good version. A rollout does not grow before a host has passed.
 * A Prometheus query must hold (HTTP API, `/api/v1/query`).
 """
 
@@ -46,6 +47,7 @@ class Became(StrEnum):
     """The result of a release on a host."""
 
     IN_ORDER = "in order"
+    ON_TRIAL = "on trial"
     FAILED = "failed"
     GAVE_UP = "gave it up"
     SILENT = "not heard of since"
@@ -76,6 +78,11 @@ class Verdict:
     def hosts(self) -> int:
         """The number of hosts that have the release, or should have it."""
         return sum(self.counts.values())
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether hosts have the release on trial, and none has passed."""
+        return bool(self.counts.get(Became.ON_TRIAL)) and not self.counts.get(Became.IN_ORDER)
 
 
 def judge(outcomes: Iterable[HostOutcome], rule: WatchRule, usual: float = 0.0) -> Verdict:
@@ -152,7 +159,7 @@ def outcomes_of(
         failed_without += without in _BAD
         if became is not None:
             host = reader.hosts[row["host"]]
-            why = host.why if became is not Became.IN_ORDER else ""
+            why = "" if became in (Became.IN_ORDER, Became.ON_TRIAL) else host.why
             results.append(HostOutcome(host.name, kind_of(facts.get(host.name, {}), kinds), became, why))
     return results, failed_without / len(rows) if rows else 0.0
 
@@ -192,7 +199,9 @@ def _became(
         if host.state == Condition.SILENT:
             return Became.SILENT
         has_failed = host.state in _BAD and before not in _BAD
-        return Became.FAILED if has_failed else Became.IN_ORDER
+        if has_failed:
+            return Became.FAILED
+        return Became.IN_ORDER if row["good"] == release.version else Became.ON_TRIAL
     if first is None or host.heard is None or row["pin"]:
         return None
     if host.state == Condition.SILENT:

@@ -167,6 +167,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
         data=home.data,
         fail_on_error=home.fail_on_error,
         give_up_after=text.run.get("give_up_after", 0),
+        trial=text.trial(),
         exports=exports,
         export_problems=export_problems,
         pre_message=pre_message,

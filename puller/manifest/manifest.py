@@ -30,6 +30,7 @@ from puller.resources.archives.members import Kind, Type
 from puller.state.default_paths import PRIVATE_KEY
 from puller.system import signals
 from puller.values.references import Reference
+from puller.values.trial_rule import TrialRule
 
 
 def unpack_plain(archive: Path, directory: Path) -> None:
@@ -93,6 +94,8 @@ class Manifest(Catalog, kw_only=True):
     fail_on_error: bool = False
     give_up_after: int = 0
     """Runs in a row with failed resources after which a bundle on trial is given up. 0 disables it."""
+    trial: TrialRule = TrialRule()
+    """How long a new version stays on trial."""
     exports: Mapping[str, Any] = {}
     """Values for the fleet, by name: those that have a valid value on this host."""
     export_problems: Sequence[Problem] = ()

@@ -32,7 +32,9 @@ from puller.manifest.declaration import Agent, Child, Declaration, Home
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.templates.functions import bundle_functions
+from puller.values.convert import explain, parse_value
 from puller.values.removal_policy import Removed
+from puller.values.trial_rule import TrialRule
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
@@ -45,12 +47,13 @@ _RUN_KEYS = (
     "as_user",
     "fail_on_error",
     "give_up_after",
+    "trial",
     "removed",
     "exports",
     "pre_message",
     "post_message",
 )
-_ONLY_AT_THE_TOP = ("as_user", "give_up_after", "exports", "pre_message", "post_message")
+_ONLY_AT_THE_TOP = ("as_user", "give_up_after", "trial", "exports", "pre_message", "post_message")
 """Keys that have no effect in a child manifest."""
 _LIBRARIES = "libraries"
 _REQUIRES = "requires"
@@ -150,6 +153,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         runs = self.run.get("give_up_after", 0)
         if type(runs) is not int or runs < 0:  # a bool is an int in Python
             self.refuse("give_up_after", f"give_up_after is {runs!r}, expected a number of runs")
+        self._check_trial()
         try:
             self.removed(None)
         except ValueError as error:
@@ -159,6 +163,19 @@ class ManifestText(msgspec.Struct, frozen=True):
             self.problems.add(path, sentence, code=ProblemCode.INVALID_EXPORT)
         if "resources" not in self.run and "resources_template" not in self.run:
             self.problems.add((), "declares no resources", expected="resources or resources_template")
+
+    def _check_trial(self) -> None:
+        value = self.run.get("trial", {})
+        if not isinstance(value, dict):
+            self.refuse("trial", f"trial is {value!r}, expected a mapping such as {{duration: 10m, runs: 2}}")
+            return
+        for mismatch in explain(TrialRule, value, "key of trial"):
+            path = (*self.run_path, "trial", *mismatch.path)
+            self.problems.note(self.problems.placed(mismatch.problem(), path))
+
+    def trial(self) -> TrialRule:
+        """Return its rule for trials. Raise ``ValueError`` after ``check_keys`` has recorded a problem."""
+        return msgspec.convert(self.run.get("trial", {}), TrialRule, dec_hook=parse_value)
 
     def refuse_other_puller(self) -> None:
         """Check the required version of the agent. Record an invalid requirement.

@@ -14,6 +14,7 @@ import msgspec
 from foundation.differences import Difference
 from foundation.problems import Problem
 from foundation.quantities import counted
+from foundation.timestamps import minute_text, parse_moment
 from puller.exit_status import ExitStatus
 
 
@@ -249,6 +250,22 @@ class InOrder(msgspec.Struct, kw_only=True):
     """The indexes of the events in the report, among all events of the bundle."""
 
 
+class TrialReport(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The trial of a version that this run has applied, and that has not passed. Times are UTC in ISO 8601."""
+
+    since: str
+    until: str = ""
+    """The earliest time at which it can pass. Empty if its last run had failures."""
+    runs: int = 1
+    """The number of runs in order that it needs, beginning with the next run."""
+
+    def __str__(self) -> str:
+        if not self.until:
+            return "on trial until its resources and health checks are in order"
+        runs = "a run" if self.runs == 1 else f"{self.runs} runs in order, the last one"
+        return f"on trial until {runs} after {minute_text(parse_moment(self.until))}"
+
+
 class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One bundle in a run."""
 
@@ -269,6 +286,8 @@ class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The report of the release that this run gave up, with the reason in ``outcome``."""
     not_undone: list[str] = []
     """Irreversible changes of a release that this host gave up, one sentence each."""
+    trial: TrialReport | None = None
+    """The trial of ``version``. ``None`` if it has passed."""
     summary: Summary = msgspec.field(default_factory=Summary)
     events: list[Event] = []
     """One event for each resource. A stored report omits the resources of ``in_order``."""

@@ -240,6 +240,8 @@ def summary_lines(bundle: BundleReport, rows: Rows, name: str) -> list[str]:
     """Return the summary of a bundle. ``name`` is the name with the version."""
     held = bundle.held if bundle.given_up is None else ""
     lines = rows.wrapped(f"held: {held}", 2, "yellow", further=2) if held else []
+    if bundle.trial is not None and bundle.trial.until:
+        lines += rows.wrapped(str(bundle.trial), 2, "cyan", further=2)
     return [*lines, ": ".join(filter(None, (name, _result(bundle, rows))))]
 
 

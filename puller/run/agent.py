@@ -27,6 +27,7 @@ from puller.config.configuration import Configuration
 from puller.engine.engine import Settings
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.exit_status import ExitStatus
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.manifest import Inputs
 from puller.reporting.history import find_unfinished, load_last_good, save_status
 from puller.reporting.report import BundleReport, Phase, Phases, Report
@@ -171,6 +172,10 @@ class Agent(msgspec.Struct, frozen=True):
             with phases(Phase.APPLY):
                 while True:
                     catalog = begin_attempts(context, bundles, catalog)
+                    # 9. Judge trials of earlier runs and 10. Roll back, before this run repairs anything
+                    if not self.settings.noop and self._roll_back_between_runs(bundles, catalog):
+                        catalog = choose_versions(context, bundles)
+                        continue
                     # 8. Apply
                     apply_versions(context, bundles, catalog)
                     # 9. Judge and 10. Roll back
@@ -333,6 +338,18 @@ class Agent(msgspec.Struct, frozen=True):
         has_rolled_back = False
         for bundle, chosen in chosen_bundles(bundles):
             if bundle.judge(chosen).step is Step.ROLL_BACK:
+                bundle.roll_back(chosen)
+                has_rolled_back = True
+        return has_rolled_back
+
+    def _roll_back_between_runs(self, bundles: Sequence[BundleRun], catalog: HostCatalog) -> bool:
+        """Give up versions on trial that failed after their last run. Return whether any was given up."""
+        if catalog.is_partial:
+            return False
+        has_rolled_back = False
+        for bundle, chosen in chosen_bundles(bundles):
+            concerns = [catalog.declarations[index] for index in catalog.concerns(chosen.number)]
+            if bundle.judge_between_runs(chosen, concerns):
                 bundle.roll_back(chosen)
                 has_rolled_back = True
         return has_rolled_back

@@ -9,6 +9,7 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -26,11 +27,27 @@ from puller.manifest.declaration import Declaration
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import MANIFEST, Inputs, Manifest
-from puller.reporting.report import BundleReport, Event, Health, HeldBecause, State, Summary, told_failures
+from puller.reporting.report import (
+    BundleReport,
+    Event,
+    Health,
+    HeldBecause,
+    State,
+    Summary,
+    told_failures,
+)
 from puller.reporting.run_problems import RunProblems
 from puller.reporting.sinks import MessageId
 from puller.run.decision import Decision, Result, Situation, Step, Usability, Version, decide
-from puller.run.judging import Outcome, find_failure, has_failed, have_health_checks, health_before, is_broken
+from puller.run.judging import (
+    Outcome,
+    find_failure,
+    find_failure_between_runs,
+    has_failed,
+    have_health_checks,
+    health_before,
+    is_broken,
+)
 from puller.run.leftovers.declared_resources import whole_paths
 from puller.run.leftovers.leftovers import InForce, Leftovers
 from puller.run.policy.quarantine import Quarantine
@@ -41,6 +58,7 @@ from puller.state.directories import Directories
 from puller.system.local import LocalSystem
 from puller.system.signals import StopRequests
 from puller.values.references import Reference
+from puller.values.trial_rule import requirement_of
 
 
 class RunContext(msgspec.Struct, frozen=True):
@@ -442,6 +460,29 @@ class BundleRun(msgspec.Struct):
 
     # Judge
 
+    def judge_between_runs(self, chosen: Chosen, concerns: Sequence[Declaration]) -> bool:
+        """Look at a version on trial that was in order after its last run. Return whether to roll it back.
+
+        Without another version, the run goes on, and the time in order begins again.
+        """
+        trial = self.trial
+        if trial is None or not trial.in_order or self.report.given_up is not None:
+            return False
+        self.failure = trial.failure or find_failure_between_runs(concerns, trial.health, LocalSystem())
+        if not self.failure:
+            return False
+        bundle = chosen.bundle
+        self.failure = f"the trial has failed between two runs: {self.failure}"
+        self.outcomes = []
+        if self._decide_applied(chosen).step is Step.ROLL_BACK:
+            self.report_unapplied(bundle, "given up before it was applied again")
+            return True
+        self._report_no_fallback(bundle)
+        self.failure, self.outcomes = "", None
+        with self.context.problems.remembering():
+            self.context.trials.restart(bundle)
+        return False
+
     def judge(self, chosen: Chosen) -> Decision:
         """Ask the health checks of a version on trial. Return whether it is kept, stays or is replaced."""
         is_applied = self.outcomes is not None and not self.context.stops.reason
@@ -451,14 +492,17 @@ class BundleRun(msgspec.Struct):
             )
             decision = self._decide_applied(chosen)
             if self.failure and decision.step is not Step.ROLL_BACK:
-                detail = f"{chosen.bundle}: {self.failure}. No other version is available for a rollback"
-                self.context.problems.warn(Problem(code=ProblemCode.ROLLBACK_FAILS, message=detail))
+                self._report_no_fallback(chosen.bundle)
             return decision
         return self._decide_applied(chosen)
 
+    def _report_no_fallback(self, bundle: Installed) -> None:
+        detail = f"{bundle}: {self.failure}. No other version is available for a rollback"
+        self.context.problems.warn(Problem(code=ProblemCode.ROLLBACK_FAILS, message=detail))
+
     def _decide_applied(self, chosen: Chosen) -> Decision:
         """Return the decision about the applied version."""
-        result = self._result()
+        result = self._result(chosen)
         previous = self.context.find_previous(self.name) if result is Result.BROKEN else None
         situation = msgspec.structs.replace(
             self._situation(previous, {}),
@@ -468,14 +512,27 @@ class BundleRun(msgspec.Struct):
         )
         return decide(situation)
 
-    def _result(self) -> Result:
+    def _result(self, chosen: Chosen) -> Result:
         if self.outcomes is None or self.context.stops.reason:
             return Result.UNDECIDED
         if self.failure:
             return Result.BROKEN
         if self._is_partial:
             return Result.PARTIAL
-        return Result.FAILED if has_failed(self.outcomes) else Result.SUCCEEDED
+        if has_failed(self.outcomes):
+            return Result.FAILED
+        trial = self._continued(chosen)
+        return Result.SUCCEEDED if trial is None or trial.is_over(datetime.now(UTC)) else Result.IN_ORDER
+
+    def _continued(self, chosen: Chosen) -> Trial | None:
+        """Return the trial of the applied version after a run in order. ``None`` if the version has passed before."""
+        bundle, now = chosen.bundle, datetime.now(UTC)
+        if not self._is_unproven(bundle):
+            return None
+        has_checks = have_health_checks(declaration for declaration, _ in self.outcomes or ())
+        required = requirement_of(self.choice.trial, chosen.manifest.trial, has_health_checks=has_checks)
+        trial = self.context.trials.find(bundle) or Trial(bundle.version, bundle.sha256, iso_text(now), {})
+        return trial.continued(required, now)
 
     @property
     def _is_partial(self) -> bool:
@@ -547,9 +604,16 @@ class BundleRun(msgspec.Struct):
             self._report_error(sentence, ExitStatus.HEALTH_FAILED_TWICE)
         if decision.step is Step.KEEP:
             self._keep(bundle)
-        else:
-            is_failed = self._result() in (Result.FAILED, Result.BROKEN) and not self._is_partial
-            self._end_attempt(bundle, failed=is_failed)
+            return
+        result = self._result(chosen)
+        is_failed = result in (Result.FAILED, Result.BROKEN) and not self._is_partial
+        in_order = self._continued(chosen) if result is Result.IN_ORDER else None
+        self._end_attempt(bundle, failed=is_failed, in_order=in_order)
+        trial = self.context.trials.find(bundle)
+        self.report.trial = trial.report() if trial is not None else None
+        if result is Result.IN_ORDER:
+            sentence = f"{bundle} is {self.report.trial}"
+            self.context.problems.log.notice(sentence, kind=MessageId.BUNDLE_APPLIED, bundle=bundle.name)
 
     def _keep(self, bundle: Installed) -> None:
         """Make a version the last good one, then close its trial.
@@ -565,10 +629,10 @@ class BundleRun(msgspec.Struct):
         with context.problems.remembering():
             context.leftovers.passed(bundle.name)
 
-    def _end_attempt(self, bundle: Installed, *, failed: bool = False) -> None:
+    def _end_attempt(self, bundle: Installed, *, failed: bool = False, in_order: Trial | None = None) -> None:
         """Put the end of the attempt on record. The trial goes on."""
         with self.context.problems.remembering():
-            self.context.trials.end(bundle, failed=failed)
+            self.context.trials.end(bundle, failed=failed, in_order=in_order)
 
     def _report_no_rollback(self, why: object) -> None:
         if self.returned_to is not None:

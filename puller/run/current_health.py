@@ -7,6 +7,7 @@
   invalidates their results.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from hiera.errors import HieraError
 from puller.config.configuration import BundleChoice
 from puller.engine.conditions import health_checks_of, why_unmanaged
 from puller.engine.health_checks import check_health
-from puller.errors import PullerError, ResourceError
+from puller.errors import BusyError, ConfigurationError, PullerError, ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.declare import evaluate_again
 from puller.manifest.graph.host_catalog import HostCatalog
@@ -31,7 +32,10 @@ from puller.reporting.history import load_status
 from puller.reporting.monitoring import Finding
 from puller.reporting.report import Health, HealthResult
 from puller.run.bundle_run import read_manifest
+from puller.run.judging import key_of
+from puller.run.trials import Trials
 from puller.state.directories import Directories
+from puller.state.lock import only_run
 from puller.system.protocol import System
 
 
@@ -41,6 +45,8 @@ class CheckResult(msgspec.Struct, frozen=True):
     bundle: str
     resource: str
     result: HealthResult
+    key: str = ""
+    """The identity of the check, by ``puller.run.judging.key_of``."""
 
 
 class HostHealth(msgspec.Struct):
@@ -113,6 +119,34 @@ def check_enforced(
     return health
 
 
+def judge_trials(health: HostHealth, store: Store, directories: Directories, before: object) -> list[str]:
+    """Record failed checks of versions on trial, so that the next run gives these versions up. Return sentences.
+
+    ``before`` is ``last_run`` before the checks. Nothing is recorded without the right to write, or during a run.
+    """
+    failures: dict[str, list[CheckResult]] = {}
+    trials = Trials(directories, lambda sentence: None, noop=True)
+    for check in health.results:
+        bundle = store.current(check.bundle) if not check.result.status.in_order else None
+        trial = trials.find(bundle) if bundle is not None else None
+        if trial is not None and trial.in_order and trial.health.get(check.key, Health.OK).in_order:
+            failures.setdefault(check.bundle, []).append(check)
+    if not failures or not os.access(directories.journal, os.W_OK):
+        return []
+    sentences = []
+    with contextlib.suppress(BusyError, ConfigurationError), only_run(directories.run):
+        if last_run(directories) != before:
+            return []
+        trials = Trials(directories, lambda sentence: None, noop=False)
+        for name, checks in failures.items():
+            bundle = store.current(name)
+            if bundle is not None:
+                why = "; ".join(f"{check.resource}: {check.result}" for check in checks[:3])
+                trials.note_failure(bundle, f"puller check: {why}")
+                sentences.append(f"{bundle} is on trial, and the next run gives it up")
+    return sentences
+
+
 def _check(bundle: str, declaration: Declaration, health: HostHealth, masks: Masks, system: System) -> None:
     """Run the checks of one resource, as a run does after it was applied."""
     if not _may_have_checks(declaration):
@@ -140,7 +174,8 @@ def _check(bundle: str, declaration: Declaration, health: HostHealth, masks: Mas
         masks.hide(result, declaration)
         if check.command is not None:
             masks.hide_older(result, declaration)
-        health.results.append(CheckResult(bundle, str(declaration.reference), result))
+        key = key_of(declaration.reference, check)
+        health.results.append(CheckResult(bundle, str(declaration.reference), result, key))
 
 
 def _may_have_checks(declaration: Declaration) -> bool:

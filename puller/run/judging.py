@@ -4,6 +4,8 @@
   status (`curl` without an answer ends with 7), for a check that cannot be started, and for a timeout.
 * A check that was not in order before the change does not count. A check is the same before and after the change if its
   resource and its command or expected state are the same.
+* A trial may last for several runs. A check or a service can fail between two of them, and the next run repairs it.
+  So the checks and the services of such a version are examined before the run changes anything.
 * The engine does not run the checks of a resource that could not be applied. Those that were in order before the change
   are run here, because the new version may have broken them. Other checks are not run: the resource may have failed for
   a reason outside the bundle, such as a mirror without an answer.
@@ -16,9 +18,11 @@ from pathlib import Path
 import msgspec
 
 from bundles.digests import sha256
-from puller.checks.kinds import HealthCheck
-from puller.engine.conditions import health_checks_of
+from hiera.errors import HieraError
+from puller.checks.kinds import HealthCheck, Service
+from puller.engine.conditions import health_checks_of, why_unmanaged
 from puller.engine.health_checks import check_health
+from puller.errors import ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
@@ -81,6 +85,50 @@ def find_failure(outcomes: Sequence[Outcome], before: Mapping[str, Health], syst
     # 3.
     suffix = [f"and {len(failures) - _MAX_FAILURES} more"] if len(failures) > _MAX_FAILURES else []
     return "; ".join(failures[:_MAX_FAILURES] + suffix)
+
+
+def find_failure_between_runs(
+    declarations: Iterable[Declaration], before: Mapping[str, Health], system: System
+) -> str:
+    """Return why a version that was in order after its last run is not in order now. Empty if it is.
+
+    The checks are those of managed resources. A service that was started must still run.
+    """
+    failures = []
+    for declaration in declarations:
+        if not _is_applied(declaration):
+            continue
+        for resource in _checked([declaration]):
+            for key, check in resource.checks:
+                if before.get(key, Health.OK).in_order:
+                    result = check_health(check, system)
+                    Masks().hide(result, declaration)
+                    if not result.status.in_order:
+                        failures.append(f"{declaration.reference}: {result}")
+        if (service := _check_of_service(declaration)) is not None:
+            result = check_health(service, system)
+            if result.status is Health.CRITICAL:  # any other result says nothing about the service
+                failures.append(f"{declaration.reference}: {result}")
+    suffix = [f"and {len(failures) - _MAX_FAILURES} more"] if len(failures) > _MAX_FAILURES else []
+    return "; ".join(failures[:_MAX_FAILURES] + suffix)
+
+
+def _is_applied(declaration: Declaration) -> bool:
+    """Return whether a run applies a resource, as far as this is known before the run."""
+    try:
+        return not (why_unmanaged(declaration) or declaration.failure or declaration.properties.noop)
+    except (ResourceError, HieraError):
+        return False
+
+
+def _check_of_service(declaration: Declaration) -> HealthCheck | None:
+    """Return a check of whether a service runs. ``None`` for other resources, and for services of users."""
+    properties = declaration.properties
+    if declaration.type.type_name != "service" or properties.ensure != "running":
+        return None
+    if getattr(properties, "scope", "system") != "system":
+        return None
+    return HealthCheck(service=Service(unit=properties.name), name="keeps running")
 
 
 def has_failed(outcomes: Sequence[Outcome]) -> bool:

@@ -6,12 +6,14 @@
   distinguishes a restart of the machine from the death of the process. A run that a signal stops records an end.
 * The record counts the attempts in a row with failed resources. An attempt that was cut short or stopped does not
   change the count.
+* The record counts the attempts in a row that were in order, and has the time of the first one. A failure begins again.
+  The rule of the bundle decides how many are enough, and for how long (``puller.values.trial_rule``).
 * The record keeps the results of the health checks before the change. A later attempt must not take the damage of an
   earlier one for the state before.
 """
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -19,9 +21,10 @@ import msgspec
 
 from bundles.store.contents import Installed
 from foundation.timestamps import iso_text
-from puller.reporting.report import Health
+from puller.reporting.report import Health, TrialReport
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
+from puller.values.trial_rule import Requirement
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -42,12 +45,48 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Earlier attempts in a row without an end."""
     failed: int = 0
     """Earlier attempts in a row with failed resources."""
+    in_order: int = 0
+    """Earlier attempts in a row without failures."""
+    in_order_since: datetime | None = None
+    """The end of the first of them."""
+    until: datetime | None = None
+    """The earliest time at which it can pass. ``None`` before the first attempt in order."""
+    runs: int = 1
+    """The attempts in order that it needs in all."""
+    failure: str = ""
+    """A health check that failed between two runs. The next run gives the version up."""
+
+    def continued(self, required: Requirement, now: datetime) -> "Trial":
+        """Return the trial after one more attempt in order. A clock that went back begins the time again."""
+        since = min(self.in_order_since or now, now)
+        return msgspec.structs.replace(
+            self,
+            failed=0,
+            in_order=self.in_order + 1,
+            in_order_since=since,
+            until=since + timedelta(seconds=required.seconds),
+            runs=required.runs,
+        )
+
+    def report(self) -> TrialReport:
+        """Return what people need to know about it."""
+        until = iso_text(self.until) if self.until is not None else ""
+        return TrialReport(since=self.since, until=until, runs=max(1, self.runs - self.in_order))
+
+    def is_over(self, now: datetime) -> bool:
+        """Return whether the attempts in order are enough."""
+        return self.in_order >= self.runs and self.until is not None and self.until <= now
 
     def interruption(self, boot: str) -> str:
         """Return how the last attempt was cut short. Empty if it has an end."""
         if not self.boot or not self.reached:
             return ""
         return "the process was killed" if self.boot == boot else "the machine restarted"
+
+
+def restarted(trial: Trial) -> Trial:
+    """Return a trial whose time in order begins again."""
+    return msgspec.structs.replace(trial, in_order=0, in_order_since=None, until=None, failure="")
 
 
 class _Record(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,12 +138,24 @@ class Trials:
         if (result := self.find(bundle)) is not None and result.boot and not result.reached:
             self._put(bundle, msgspec.structs.replace(result, reached=True))
 
-    def end(self, bundle: Installed, *, failed: bool = False) -> None:
-        """End the current attempt, perhaps with failed resources. The version stays on trial."""
+    def end(self, bundle: Installed, *, failed: bool = False, in_order: Trial | None = None) -> None:
+        """End the current attempt, perhaps with failed resources, or ``in_order``. The version stays on trial."""
+        if (result := in_order or self.find(bundle)) is not None:
+            result = msgspec.structs.replace(result, boot="", reached=False, cut_short=0)
+            if failed:
+                result = restarted(msgspec.structs.replace(result, failed=result.failed + 1))
+            self._put(bundle, result)
+
+    def note_failure(self, bundle: Installed, why: str) -> None:
+        """Record a health check that has failed after an attempt in order. The first one stays."""
+        result = self.find(bundle)
+        if result is not None and result.in_order and not result.failure:
+            self._put(bundle, msgspec.structs.replace(result, failure=why))
+
+    def restart(self, bundle: Installed) -> None:
+        """Begin the time in order again."""
         if (result := self.find(bundle)) is not None:
-            failures = result.failed + failed
-            ended = msgspec.structs.replace(result, boot="", reached=False, cut_short=0, failed=failures)
-            self._put(bundle, ended)
+            self._put(bundle, restarted(result))
 
     def close(self, name: str) -> None:
         """Remove the trial of a bundle."""

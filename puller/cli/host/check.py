@@ -122,6 +122,8 @@ def _answer(
             return result, [_unknown(f"{result.at_work} during the checks")]
         result.health = health
         findings = list(current_health.findings_of(health))
+        judged = current_health.judge_trials(health, Store(directories.bundles), directories, before)
+        findings += map(_remark, judged)
         return result, [*findings, *(_unknown(note) for note in notes)]
     except (PullerError, BundleError, OSError, ValueError) as error:
         return result, [_unknown(str(error))]

@@ -253,7 +253,12 @@ def _bundle(bundle: BundleState, last: BundleReport | None, quarantined: str) ->
     if enforced and last and last.sha256 and last.sha256 != enforced.sha256:
         fields["applied"] = last.version
     if trial := bundle.trial:
-        fields["trial"] = {"since": trial.since, "failed_runs": trial.failed}
+        fields["trial"] = {
+            **to_builtins(trial.report()),
+            "failed_runs": trial.failed,
+            "failure": trial.failure or None,
+            "says": str(trial.report()),
+        }
     if bundle.problem:
         fields["problem"] = bundle.problem
     fields["held"] = last.held or None if last else None
@@ -371,6 +376,10 @@ def _print_bundle(bundle: dict[str, Any]) -> None:
         count = trial["failed_runs"]
         failed = f", resources failed in the last {counted(count, 'run')}" if count else ""
         _say(f"  on trial since {minute_text(parse_moment(trial['since']))}{failed}")
+        if trial["failure"]:
+            _say(f"  the next run gives it up: {trial['failure']}", "red")
+        elif trial.get("until"):
+            _say(f"  {trial['says']}")
     if bundle["held"]:
         _say(f"  held: {bundle['held']}", "yellow")
     if bundle.get("problem"):

@@ -228,7 +228,9 @@ def _grow(site: "Site", rollouts: list[_Watched], rule: WatchRule, passphrase_fi
     """Let each wave without problems grow by a step, when it is time."""
     for item in rollouts:
         mates = [other for other in rollouts if other is item or other.is_beside(item)]
-        is_in_order = not any(mate.verdict.reasons or mate.is_halted or mate.done for mate in mates)
+        is_in_order = not any(
+            mate.verdict.reasons or mate.is_halted or mate.done or mate.verdict.is_on_trial for mate in mates
+        )
         if not is_in_order or item.release.rollout is None or item.release.rollout.percent is None:
             continue
         heard = min((mate.heard for mate in mates if mate.heard is not None), default=None)

@@ -1,0 +1,41 @@
+"""The rule for how long a new version of a bundle stays on trial: ``trial: {duration: 10m, runs: 2}``.
+
+A manifest and the configuration of a host can state it. Each key of the configuration takes precedence.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from foundation.durations import Duration
+
+DEFAULT_DURATION = Duration(300.0)
+"""The time for a bundle with health checks, in seconds. A service may start, and end a moment later."""
+
+
+class Requirement(NamedTuple):
+    """What a version on trial has to achieve."""
+
+    seconds: float
+    """Minimum time between the first and the last run in order."""
+    runs: int
+    """Minimum number of runs in order, in a row."""
+
+
+class TrialRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule as written. ``None`` is the default of a key."""
+
+    duration: Duration | None = None
+    runs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.runs is not None and self.runs < 1:
+            raise ValueError(f"has runs {self.runs}, expected 1 or more")
+
+
+def requirement_of(*rules: TrialRule | None, has_health_checks: bool) -> Requirement:
+    """Return what the rules require. The first rule with a key decides about the key."""
+    given = [rule for rule in rules if rule is not None]
+    default = DEFAULT_DURATION if has_health_checks else Duration(0.0)
+    seconds = next((rule.duration for rule in given if rule.duration is not None), default)
+    return Requirement(float(seconds), next((rule.runs for rule in given if rule.runs is not None), 1))

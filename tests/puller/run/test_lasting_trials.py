@@ -1,0 +1,272 @@
+"""A version on trial must be in order in several runs, for a time, before it becomes the last good one."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import yaml
+
+from foundation.durations import Duration
+from foundation.problems import ProblemCode
+from puller.run.trials import Trial
+from puller.values.trial_rule import DEFAULT_DURATION, Requirement, TrialRule, requirement_of
+from tests.puller.run.test_health_gate import checked, quarantined, trials
+from tests.support.stories import Host, Publisher
+
+NOW = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)
+TWO_RUNS = "trial: {duration: 0s, runs: 2}\n"
+TEN_MINUTES = "trial: {duration: 10m}\n"
+
+
+@pytest.fixture
+def lasting(host: Host, publisher: Publisher) -> Host:
+    """Return a host on which 1.0.0 has passed. Trials of later versions last as their manifests state."""
+    publisher.publish("1.0.0", checked(0))
+    assert host.run().status == 0
+    assert host.status()["bundles"][0]["good"] == "1.0.0"
+    host.lasting_trials = True
+    host.configure()
+    return host
+
+
+def versions(host: Host) -> tuple[str, str, bool]:
+    """Return the enforced version, the last good one, and whether a trial is open."""
+    bundle = host.status()["bundles"][0]
+    return bundle["enforced"], bundle["good"], "trial" in bundle
+
+
+def end_the_time(host: Host) -> None:
+    """Let the time of an open trial be over."""
+    path = host.state / "journal.json"
+    record = json.loads(path.read_bytes())
+    record["trials"]["web"] |= {"in_order_since": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:10:00Z"}
+    path.write_text(json.dumps(record))
+
+
+def break_the_check(host: Host, code: int = 2) -> None:
+    (host.machine / "health").write_text(f"{code}\n")
+
+
+# The rule.
+
+
+@pytest.mark.parametrize(
+    ("rules", "has_checks", "required"),
+    [
+        ([], False, (0, 1)),
+        ([], True, (DEFAULT_DURATION, 1)),
+        ([None, TrialRule(Duration(60))], True, (60, 1)),
+        ([TrialRule(runs=3), TrialRule(Duration(60), 2)], False, (60, 3)),
+        ([TrialRule(Duration(0)), TrialRule(Duration(60), 2)], True, (0, 2)),
+    ],
+)
+def test_each_key_comes_from_the_first_rule(
+    rules: list[TrialRule | None], has_checks: bool, required: tuple[float, int]
+) -> None:
+    assert requirement_of(*rules, has_health_checks=has_checks) == required
+
+
+def test_a_trial_is_over_after_its_time_and_its_runs() -> None:
+    trial, required = Trial("1.1.0", "0" * 64, "", {}), Requirement(600, 3)
+    ends = []
+    for minutes in (0, 5, 9, 10, 20):
+        trial = trial.continued(required, NOW + timedelta(minutes=minutes))
+        ends.append(trial.is_over(NOW + timedelta(minutes=minutes)))
+    assert ends == [False, False, False, True, True]
+
+
+def test_a_clock_that_went_back_begins_the_time_again() -> None:
+    trial = Trial("1.1.0", "0" * 64, "", {}).continued(Requirement(600, 1), NOW)
+    earlier = NOW - timedelta(days=400)
+    trial = trial.continued(Requirement(600, 1), earlier)
+    assert not trial.is_over(earlier)
+    assert trial.until == earlier + timedelta(minutes=10)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("trial: 10m", "trial is '10m', expected a mapping"),
+        ("trial: {duration: soon}", "duration is 'soon', expected a duration"),
+        ("trial: {runs: 0}", "has runs 0, expected 1 or more"),
+        ("trial: {runs: two}", "runs"),
+        ("trial: {times: 2}", "times is not a key of trial"),
+    ],
+)
+def test_a_wrong_rule_is_refused(host: Host, publisher: Publisher, written: str, message: str) -> None:
+    publisher.publish("1.0.0", f"{written}\n{checked(0)}")
+    outcome = host.run()
+    assert outcome.status == 13
+    assert message in outcome.output
+    host.lasting_trials = True
+    host.configure(bundles=[{"name": "web", **yaml.safe_load(written)}])
+    outcome = host.puller("config", "check")
+    assert outcome.status == 78
+    assert message in outcome.output
+
+
+# Runs.
+
+
+def test_a_bundle_with_checks_passes_after_five_minutes(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", checked(0))
+    outcome = lasting.run()
+    assert outcome.status == 0
+    assert "web 1.1.0 is on trial until a run after " in outcome.output
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    trial = lasting.report()["bundles"][0]["trial"]
+    lasts = datetime.fromisoformat(trial["until"]) - datetime.fromisoformat(trial["since"])
+    assert timedelta(minutes=5) <= lasts < timedelta(minutes=6)
+    assert lasting.run().status == 0
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    end_the_time(lasting)
+    assert lasting.run().status == 0
+    assert versions(lasting) == ("1.1.0", "1.1.0", False)
+    assert "trial" not in lasting.report()["bundles"][0]
+
+
+def test_a_bundle_without_checks_passes_in_its_first_run(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0")
+    assert lasting.run().status == 0
+    assert versions(lasting) == ("1.1.0", "1.1.0", False)
+
+
+def test_a_bundle_passes_after_its_number_of_runs(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", TWO_RUNS + checked(0))
+    assert "web 1.1.0 is on trial" in lasting.run().output
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    assert lasting.run().status == 0
+    assert versions(lasting) == ("1.1.0", "1.1.0", False)
+
+
+def test_the_configuration_decides_before_the_manifest(lasting: Host, publisher: Publisher) -> None:
+    lasting.configure(bundles=[{"name": "web", "trial": {"runs": 1}}])
+    publisher.publish("1.1.0", TWO_RUNS + checked(0))
+    assert lasting.run().status == 0
+    assert versions(lasting) == ("1.1.0", "1.1.0", False)
+
+
+def test_a_failure_between_two_runs_rolls_back(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", TEN_MINUTES + checked(0))
+    assert lasting.run().status == 0
+    break_the_check(lasting)  # the next run would repair it
+    outcome = lasting.run()
+    assert outcome.status == 7
+    assert "web: 1.1.0 is given up: the trial has failed between two runs: file#" in outcome.output
+    assert lasting.problem_codes() == {ProblemCode.ROLLED_BACK}
+    assert quarantined(lasting) == ["1.1.0"]
+    assert versions(lasting) == ("1.0.0", "1.0.0", False)
+    assert (lasting.machine / "motd").read_text() == "Hello from 1.0.0\n"
+    given_up = lasting.report()["bundles"][0]["given_up"]
+    assert (given_up["version"], given_up["outcome"][:8]) == ("1.1.0", "given up")
+    assert lasting.run().status == 20
+    assert quarantined(lasting) == ["1.1.0"]
+
+
+def test_a_failure_after_the_trial_rolls_nothing_back(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", TWO_RUNS + checked(0))
+    lasting.run()
+    lasting.run()
+    break_the_check(lasting)
+    assert lasting.run().status == 0
+    assert versions(lasting) == ("1.1.0", "1.1.0", False)
+    assert (lasting.machine / "health").read_text() == "0\n"
+
+
+def test_a_dry_run_between_two_runs_changes_no_trial(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", TWO_RUNS + checked(0))
+    lasting.run()
+    before = trials(lasting)
+    break_the_check(lasting)
+    lasting.run("--noop")
+    assert trials(lasting) == before
+    assert quarantined(lasting) == []
+
+
+def test_failed_resources_begin_the_time_again(lasting: Host, publisher: Publisher) -> None:
+    fails = "  - exec: [{\"sh -c '! test -e {{ facts.machine }}/broken'\": {}}]\n"
+    publisher.publish("1.1.0", TWO_RUNS + checked(0) + fails)
+    lasting.run()
+    (lasting.machine / "broken").touch()
+    assert lasting.run().status in (4, 6)
+    assert (trials(lasting)["web"]["failed"], trials(lasting)["web"]["in_order"]) == (1, 0)
+    (lasting.machine / "broken").unlink()
+    lasting.run()
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    lasting.run()
+    assert versions(lasting) == ("1.1.0", "1.1.0", False)
+
+
+def test_a_partial_run_does_not_count(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", TWO_RUNS + checked(0))
+    lasting.run()
+    lasting.run("--only", f"file#{lasting.machine}/motd")
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    lasting.run()
+    assert versions(lasting) == ("1.1.0", "1.1.0", False)
+
+
+def test_a_check_that_failed_before_the_change_does_not_count(lasting: Host, publisher: Publisher) -> None:
+    own = '      - "{{ facts.machine }}/health": {content: "0\\n"}\n'
+    assert own in checked(0)
+    break_the_check(lasting)
+    publisher.publish("1.1.0", TEN_MINUTES + checked(0).replace(own, ""))
+    assert lasting.run().status in (4, 6)
+    (lasting.machine / "health").write_text("0\n")
+    assert lasting.run().status == 0
+    break_the_check(lasting)
+    assert lasting.run().status in (4, 6)
+    assert quarantined(lasting) == []
+
+
+def test_the_next_version_ends_a_trial(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", TEN_MINUTES + checked(0))
+    lasting.run()
+    publisher.publish("1.2.0", TWO_RUNS + checked(0))
+    lasting.run()
+    assert versions(lasting) == ("1.2.0", "1.0.0", True)
+    break_the_check(lasting)
+    assert lasting.run().status == 7
+    assert versions(lasting) == ("1.0.0", "1.0.0", False)
+    assert quarantined(lasting) == ["1.2.0"]
+
+
+def test_without_another_version_the_run_repairs(host: Host, publisher: Publisher) -> None:
+    host.lasting_trials = True
+    host.configure()
+    publisher.publish("1.0.0", TEN_MINUTES + checked(0))
+    assert host.run().status == 0
+    end_the_time(host)
+    break_the_check(host)
+    outcome = host.run()
+    assert "No other version is available for a rollback" in outcome.output
+    assert (host.machine / "health").read_text() == "0\n"
+    assert versions(host) == ("1.0.0", None, True)
+    end_the_time(host)
+    assert host.run().status == 0
+    assert versions(host) == ("1.0.0", "1.0.0", False)
+
+
+# ``puller check`` between two runs.
+
+
+def test_a_failure_in_puller_check_rolls_back(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", TEN_MINUTES + checked(0))
+    lasting.run()
+    assert lasting.puller("check").status == 0
+    break_the_check(lasting)
+    outcome = lasting.puller("check")
+    assert outcome.status == 2
+    assert "web 1.1.0 is on trial, and the next run gives it up" in outcome.output
+    break_the_check(lasting, 0)  # a check that fails at times has failed
+    assert "the next run gives it up: puller check: file#" in lasting.puller("status").output
+    assert lasting.run().status == 7
+    assert quarantined(lasting) == ["1.1.0"]
+
+
+def test_puller_check_judges_nothing_after_the_trial(lasting: Host) -> None:
+    break_the_check(lasting)
+    outcome = lasting.puller("check")
+    assert outcome.status == 2
+    assert "on trial" not in outcome.output
+    assert trials(lasting) == {}
