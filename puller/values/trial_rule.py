@@ -14,7 +14,7 @@ DEFAULT_DURATION = Duration(300.0)
 
 
 class Requirement(NamedTuple):
-    """What a version on trial has to achieve."""
+    """Requirements for the end of a trial."""
 
     seconds: float
     """Minimum time between the first and the last run in order."""

@@ -91,7 +91,7 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
         waits_until=given.get("waits_until", ""),
         enforced=version,
         enforced_since=(at - timedelta(hours=3)).isoformat(timespec="seconds"),
-        good=version,
+        good=given.get("good", version),
         held=given.get("held", ""),
         quarantined=given.get("quarantined", []),
     )

@@ -257,7 +257,13 @@ def test_programs_read_all_of_it(execute: Execute, reported: Callable[..., None]
     status, output = execute("site", "watch", "site", "--format", "json")
     (item,) = json.loads(output)
     assert status == 4
-    assert item["hosts"] == {"in order": 40, "failed": 5, "gave it up": 0, "not heard of since": 0}
+    assert item["hosts"] == {
+        "in order": 40,
+        "on trial": 0,
+        "failed": 5,
+        "gave it up": 0,
+        "not heard of since": 0,
+    }
     assert item["done"] == "halted"
 
 
@@ -374,6 +380,26 @@ def test_unscheduled_rollout_grows_a_step_per_good_look(
     assert (status, "goes on, grown to 60 %" in output, reached()) == (0, True, 60), output
     assert execute("site", "watch", "site")[0] == 0
     assert reached() == 60, "a second look within the hour lets nothing grow"
+
+
+def test_rollout_does_not_grow_while_all_hosts_are_on_trial(
+    execute: Execute, reported: Callable[..., None], began: datetime
+) -> None:
+    publish("web", "1.6.0", began, RolloutRequest(percent=10))
+    reported(good=0, bad=0)
+    allow("{grow: 50%, each: 1h}")
+
+    def tell(hosts: list[str], minutes: int, good: str) -> None:
+        at = now() - timedelta(minutes=minutes)
+        simulated.deliver(Path("more"), [simulated.sent(host, at, "1.6.0", good=good) for host in hosts])
+        assert execute("fleet", "import", "more")[0] == 0
+
+    tell(HOSTS[:3], 3, "1.4.0")
+    status, output = execute("site", "watch", "site")
+    assert (status, "3 on trial" in output, "in order" in output, reached()) == (0, True, False, 10), output
+    tell(HOSTS[:1], 2, "1.6.0")
+    status, output = execute("site", "watch", "site")
+    assert (status, "1 in order, 2 on trial" in output, reached()) == (0, True, 60), output
 
 
 def test_it_does_not_grow_unseen(execute: Execute, began: datetime) -> None:

@@ -29,7 +29,7 @@ def lasting(host: Host, publisher: Publisher) -> Host:
     return host
 
 
-def versions(host: Host) -> tuple[str, str, bool]:
+def versions(host: Host) -> tuple[str, str | None, bool]:
     """Return the enforced version, the last good one, and whether a trial is open."""
     bundle = host.status()["bundles"][0]
     return bundle["enforced"], bundle["good"], "trial" in bundle
