@@ -116,13 +116,13 @@ def steered(current: Release, request: RolloutRequest, now: datetime, *, resume:
     rollout = _rollout(current)
     reached = rollout.reached(now)
     if rollout.halted and not resume:
-        raise PublishError(str(current), f"is halted at {shown_percent(reached)}; --resume lets it go on")
+        raise PublishError(str(current), f"is halted at {shown_percent(reached)}; --resume continues it")
     following = replace(current, rollout=request.go_on(rollout, now))
     if (desired := reached_by(following, now)) < reached:
         raise PublishError(
             str(current),
-            f"has reached {shown_percent(reached)} of the hosts, not {shown_percent(desired)}: a rollout never"
-            " shrinks; `puller site halt` stops it, `puller site back` names the release before",
+            f"has reached {shown_percent(reached)} of the hosts, more than {shown_percent(desired)}: a rollout"
+            " never shrinks; `puller site halt` stops it, and `puller site back` rolls it back",
         )
     return following
 
@@ -160,7 +160,9 @@ def release_before(current: Release, history: History, channel: str) -> Release:
         before = release.rollout.before if release.rollout is not None else None
         is_partial = before is not None and is_under_way(release, text[first].at)
         return for_all(before if is_partial and before is not None else release)
-    raise PublishError(str(current), "is the first version of this channel; give the version to roll back to")
+    raise PublishError(
+        str(current), "is the first version in this channel; to choose another one, use --version"
+    )
 
 
 def _version_of(text: Said) -> str:
@@ -171,7 +173,7 @@ def rolled_back(current: Release, release: Release, now: datetime) -> Release:
     """Return ``release`` for all hosts. Raises `PublishError` if that would complete the rollout of ``current``."""
     if release == for_all(current) and is_under_way(current, now):
         reached = shown_percent(reached_by(current, now))
-        raise PublishError(str(current), f"is on its way at {reached}; `puller site rollout` steers it")
+        raise PublishError(str(current), f"is in a rollout at {reached}; `puller site rollout` extends it")
     return release
 
 
@@ -194,12 +196,13 @@ def _again(current: Release, request: RolloutRequest, now: datetime) -> Release:
     reached = reached_by(current, now)
     if current.rollout is not None and current.rollout.halted:
         raise PublishError(
-            str(current), f"is halted at {shown_percent(reached)}; `puller site rollout --resume` goes on"
+            str(current),
+            f"is halted at {shown_percent(reached)}; `puller site rollout --resume` continues it",
         )
     if reached_by(replace(current, rollout=request.begin(None, now)), now) > reached:
         raise PublishError(
             str(current),
-            f"is on its way, now at {shown_percent(reached)} of the hosts; `puller site rollout` lets it grow",
+            f"is in a rollout at {shown_percent(reached)} of the hosts; `puller site rollout` extends it",
         )
     return current
 
@@ -213,14 +216,14 @@ def _before(current: Release | None, release: Release, now: datetime) -> Release
     if current.rollout.before == release:
         raise PublishError(
             str(release),
-            f"is what all hosts run that {current} has not reached; `puller site back` gives it to the others",
+            f"is the release of all hosts that {current} has not reached; `puller site back` gives it to all hosts",
         )
     return current.rollout.before
 
 
 def _rollout(current: Release) -> Rollout:
     if current.rollout is None:
-        raise PublishError(str(current), "is for all hosts already: no rollout of it is going on")
+        raise PublishError(str(current), "has no rollout: it is for all hosts already")
     return current.rollout
 
 
@@ -232,7 +235,7 @@ def _continued(rollout: Rollout, over: timedelta, now: datetime) -> Rollout | No
     duration = _whole_seconds(over * STEPS / (STEPS - steps))
     if duration > _LONGEST_LINE:
         where = shown_percent(rollout.reached(now))
-        raise PublishError("over", f"{over} is too long for the rest of a rollout that has reached {where}")
+        raise PublishError("over", f"{over} is too long for a rollout that has reached {where}")
     start = now.replace(microsecond=0) - _whole_seconds(duration * steps / STEPS)
     return Rollout(start=start, duration=duration, before=rollout.before, wave=rollout.wave)
 
@@ -266,7 +269,9 @@ class Channels:
         def rule(record: Record, edition: Edition) -> Release:
             release = _said(record, source)
             if release.rollout is not None and release.rollout.halted:
-                raise PublishError(str(release), f"is halted in channel {source!r}, and stays there")
+                raise PublishError(
+                    str(release), f"is halted in channel {source!r}; resume it there before you promote it"
+                )
             return published(record.index.find(channel), for_all(release), request, edition.now)
 
         return self._say([bundle], channel, rule)[0]

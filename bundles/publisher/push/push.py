@@ -107,7 +107,7 @@ class RecordFile:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PublishError(
-                self._destination, "is being pushed to by another process", code=ProblemCode.ANOTHER_RUN
+                self._destination, "another process is pushing to it", code=ProblemCode.ANOTHER_RUN
             ) from None
         else:
             yield
@@ -262,7 +262,7 @@ class Push:
         """Return the metadata of the site. Raises `PublishError` if it has expired, because hosts would reject it."""
         published = self._site.published()
         if published.timestamp.expires <= self._site.now():
-            detail = f"expired at {minute_text(published.timestamp.expires)}: puller site refresh signs anew"
+            detail = f"expired at {minute_text(published.timestamp.expires)}; `puller site refresh` renews it"
             raise PublishError(str(self._site.metadata / "timestamp.json"), detail)
         return published
 
@@ -270,9 +270,9 @@ class Push:
         """Raise `PublishError` if a file that hosts need is missing or truncated."""
         for path, size in self._led_to(published):
             if local.get(path) != size:
-                result = "is not there" if path not in local else f"has {local[path]} bytes, not {size}"
+                result = "is missing" if path not in local else f"has {local[path]} bytes, expected {size}"
                 again = ", or publish that version again" if path.endswith(".tar.gz") else ""
-                raise PublishError(str(self._site.public / path), f"{result}: restore it from a copy{again}")
+                raise PublishError(str(self._site.public / path), f"{result}; restore it from a copy{again}")
 
     def _led_to(self, published: Published) -> Iterator[tuple[str, int]]:
         """Yield the targets and archives of the site, with their sizes in bytes.
@@ -290,21 +290,18 @@ class Push:
         """Raise `PublishError` if the destination has another site, or an edition that is not older."""
         root = self._destination.read(_FIRST_ROOT, LARGEST_STORED)
         if root is not None and root != self._read_here(_FIRST_ROOT):
-            raise PublishError(
-                str(self._destination), "has another site: its first root is not the one of this one"
-            )
+            raise PublishError(str(self._destination), "contains another site, with a different first root")
         if before is None or before == timestamp or self._replace:
             return
         here, there = Edition(timestamp, self._read_here), Edition(before, self._read_former)
         if there.version == 0:
             raise PublishError(
-                f"{self._destination}/{TIMESTAMP}", "cannot be read", hint="--replace pushes over it"
+                f"{self._destination}/{TIMESTAMP}", "cannot be read", hint="--replace overwrites it"
             )
         if here.version <= there.version:
-            detail = f"version {there.version} of the timestamp, this site has {here.version}"
-            raise PublishError(
-                str(self._destination), f"has {detail}: is this a copy? --replace pushes it all the same"
-            )
+            detail = f"has version {there.version} of the timestamp, and this site has version {here.version}"
+            hint = "this site may be an old copy; --replace pushes it anyway"
+            raise PublishError(str(self._destination), detail, hint=hint)
 
     def _there(self, record: Record, local: Mapping[str, int], *, is_known: bool) -> dict[str, int]:
         """Return the files of the destination with their sizes: listed, recorded, or requested one by one."""
@@ -359,14 +356,16 @@ class Push:
         if self._destination.read(TIMESTAMP, LARGEST_STORED) != before:
             raise PublishError(
                 str(self._destination),
-                "was pushed to by somebody else meanwhile",
+                "another publisher has pushed meanwhile",
                 code=ProblemCode.CHANGED_MEANWHILE,
                 hint="push again",
             )
 
     def _verify_pushed(self, timestamp: bytes) -> None:
         if self._destination.read(TIMESTAMP, LARGEST_STORED) != timestamp:
-            detail = "differs from what was sent: another push, a destination that keeps nothing, or a cache?"
+            detail = (
+                "differs from the file that was sent: another push, a cache, or a server that stores no files"
+            )
             raise PublishError(f"{self._destination}/{TIMESTAMP}", detail)
 
     def _begin(self, record: Record) -> None:
@@ -402,7 +401,7 @@ _SSH_URL = re.compile(
 def open_destination(location: str) -> Destination:
     """Return the destination of a location, without connecting. Raises `PublishError`."""
     if any(not character.isprintable() for character in location):
-        detail = "is no destination: it has control characters"
+        detail = "invalid destination: it contains control characters"
         raise PublishError(mask_location(ascii(location)), detail, code=ProblemCode.INVALID_COMMAND)
     if location.startswith(SCHEME):
         return ObjectStoreDestination.open(location)
@@ -410,7 +409,7 @@ def open_destination(location: str) -> Destination:
         return WebDav(location)
     if "://" in location and not location.startswith("ssh://"):
         scheme = location.partition("://")[0]
-        detail = "is no kind of destination, expected a directory, ssh://, https:// or s3://"
+        detail = "unknown kind of destination, expected a directory, ssh://, https:// or s3://"
         raise PublishError(f"{scheme}://", detail, code=ProblemCode.INVALID_COMMAND)
     if match := _SSH_URL.fullmatch(location) or _SSH.fullmatch(location):
         fields = match.groupdict()

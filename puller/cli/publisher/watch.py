@@ -264,4 +264,4 @@ def _print(rollouts: list[_Watched], directory: Path, *, noop: bool) -> None:
         for reason in item.verdict.reasons:
             say(f"  {reason}")
     if not rollouts:
-        say(f"{directory}: no rollout is going on")
+        say(f"{directory}: no active rollout")

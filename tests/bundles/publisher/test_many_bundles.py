@@ -295,7 +295,7 @@ def test_a_rollout_that_cannot_be_asked_for_stops_all(published: Repository) -> 
         published.publish("1.1.0")
     lines = str(caught.value).splitlines()
     assert lines[0] == "3 of 3 bundles cannot be published, so none is:"
-    assert "app 1.1.0: is on its way, now at 10 %" in lines[1]
+    assert "app 1.1.0: is in a rollout at 10 %" in lines[1]
     assert "db 1.1.0: is halted at 10 %" in lines[2]
     assert published.site.indexes() == before
 

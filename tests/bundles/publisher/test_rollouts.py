@@ -237,7 +237,7 @@ def test_rollback_to_the_rollout_release_does_not_complete_it(
     if halted:
         channels.halt("web", "stable")
     with pytest.raises(
-        PublishError, match=r"web 1\.1\.0: is on its way at 10 %; `puller site rollout` steers it"
+        PublishError, match=r"web 1\.1\.0: is in a rollout at 10 %; `puller site rollout` extends it"
     ):
         channels.roll_back("web", "stable", "1.1.0")
     assert channels.roll_back("web", "stable").after == Release.of("web", "1.0.0")
@@ -283,12 +283,12 @@ Say = Callable[[Channels], object]
         ),
         (
             lambda channels: channels.steer("web", "stable", RolloutRequest(percent=50)),
-            "web 1.0.0: is for all hosts already",
+            "web 1.0.0: has no rollout: it is for all hosts already",
         ),
-        (lambda channels: channels.halt("web", "stable"), "web 1.0.0: is for all hosts already: no rollout"),
+        (lambda channels: channels.halt("web", "stable"), "web 1.0.0: has no rollout"),
         (
             lambda channels: channels.roll_back("web", "stable"),
-            "web 1.0.0: is the first version of this channel; give the version",
+            "web 1.0.0: is the first version in this channel; give the version",
         ),
         (
             lambda channels: channels.roll_back("web", "stable", "0.9"),
@@ -318,7 +318,7 @@ def test_back_leads_before_a_publication_for_all(
         channels.roll_back("web", "stable")
         publisher.deploy()
         assert host.version() == expected
-    with pytest.raises(PublishError, match="is the first version of this channel"):
+    with pytest.raises(PublishError, match="is the first version in this channel"):
         channels.roll_back("web", "stable")
 
 
@@ -339,7 +339,7 @@ def test_a_channel_has_a_proper_name(channels: Channels, channel: str) -> None:
 def test_a_halted_release_is_not_promoted(publisher: Publisher, channels: Channels) -> None:
     publish(publisher, "1.1.0", RolloutRequest(percent=50), channel="canary")
     channels.halt("web", "canary")
-    with pytest.raises(PublishError, match=r"web 1\.1\.0: is halted in channel 'canary', and stays there"):
+    with pytest.raises(PublishError, match=r"web 1\.1\.0: is halted in channel 'canary'; resume it there"):
         channels.promote("web", "canary", "stable")
 
 

@@ -85,20 +85,20 @@ def test_a_release_is_published(
 @pytest.mark.parametrize(
     ("current", "release", "asked", "message"),
     [
-        (TENTH, NEW, AT_ONCE, "web 1.5.0: is on its way, now at 10 % of the hosts; `puller site rollout`"),
-        (TENTH, NEW, RolloutRequest(percent=11), "web 1.5.0: is on its way, now at 10 %"),
+        (TENTH, NEW, AT_ONCE, "web 1.5.0: is in a rollout at 10 % of the hosts; `puller site rollout`"),
+        (TENTH, NEW, RolloutRequest(percent=11), "web 1.5.0: is in a rollout at 10 %"),
         (
             HALTED,
             NEW,
             RolloutRequest(percent=10),
-            "web 1.5.0: is halted at 10 %; `puller site rollout --resume` goes on",
+            "web 1.5.0: is halted at 10 %; `puller site rollout --resume` continues it",
         ),
         (rolling_out(percent=100, halted=True), NEW, AT_ONCE, "web 1.5.0: is halted at 100 %"),
         (
             TENTH,
             OLD,
             RolloutRequest(percent=10),
-            "web 1.4.0: is what all hosts run that web 1.5.0 has not reached",
+            "web 1.4.0: is the release of all hosts that web 1.5.0 has not reached",
         ),
     ],
 )
@@ -149,19 +149,19 @@ def test_a_rollout_grows(current: Release, asked: RolloutRequest, resume: bool, 
         (
             NEW,
             RolloutRequest(percent=50),
-            "web 1.5.0: is for all hosts already: no rollout of it is going on",
+            "web 1.5.0: has no rollout: it is for all hosts already",
         ),
-        (HALTED, RolloutRequest(percent=50), "web 1.5.0: is halted at 10 %; --resume lets it go on"),
+        (HALTED, RolloutRequest(percent=50), "web 1.5.0: is halted at 10 %; --resume continues it"),
         (HALTED, RolloutRequest(percent=100), "web 1.5.0: is halted at 10 %"),
         (
             TENTH,
             RolloutRequest(percent=9.99),
-            "has reached 10 % of the hosts, not 9.99 %: a rollout never shrinks",
+            "has reached 10 % of the hosts, more than 9.99 %: a rollout never shrinks",
         ),
         (
             HALF_WAY,
             RolloutRequest(percent=49),
-            "has reached 50 % of the hosts, not 49 %: a rollout never shrinks",
+            "has reached 50 % of the hosts, more than 49 %: a rollout never shrinks",
         ),
         (
             rolling_out(percent=99.99),
@@ -225,9 +225,7 @@ def test_halted_rollout_keeps_its_share(current: Release, expected: Release) -> 
 
 
 def test_release_without_a_rollout_cannot_be_halted() -> None:
-    with pytest.raises(
-        PublishError, match=r"web 1\.5\.0: is for all hosts already: no rollout of it is going on"
-    ):
+    with pytest.raises(PublishError, match=r"web 1\.5\.0: has no rollout: it is for all hosts already"):
         halted(NEW, NOW)
 
 
@@ -241,7 +239,7 @@ def history(*releases: Release | None, channel: str = "stable") -> History:
 def test_the_rollback_is_the_release_before_the_rollout() -> None:
     assert release_before(HALTED, history(), "stable") == release_before(FINISHED, history(), "stable") == OLD
     for without in (NEW, rolling_out(before=None, percent=10)):
-        with pytest.raises(PublishError, match="is the first version of this channel; give the version"):
+        with pytest.raises(PublishError, match="is the first version in this channel; to choose another one"):
             release_before(without, history(without), "stable")
 
 

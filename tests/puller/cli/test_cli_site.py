@@ -190,7 +190,7 @@ def test_publishing_the_rollout_again_says_how_far_it_is(rollout: Path) -> None:
     assert output == (
         "web 1.1.0 is already in channel stable, for 10 % of the hosts; other hosts run 1.0.0: unchanged\n"
     )
-    with pytest.raises(PublishError, match=r"is on its way, now at 10 % of the hosts; `puller site rollout`"):
+    with pytest.raises(PublishError, match=r"is in a rollout at 10 % of the hosts; `puller site rollout`"):
         run("publish", "site", "web", "--version", "1.1.0")
 
 
@@ -206,7 +206,7 @@ def test_a_rollout_grows_is_halted_goes_on_and_is_completed(rollout: Path) -> No
         "Roll back:  puller site back site web --channel stable",
     ]
     assert hosts_in_list() == "halted at 50 % of the hosts; other hosts run 1.0.0"
-    with pytest.raises(PublishError, match="is halted at 50 %; --resume lets it go on"):
+    with pytest.raises(PublishError, match="is halted at 50 %; --resume continues it"):
         run("rollout", "site", "web", "--percent", "60")
     assert "for 60 % of the hosts" in first_line("rollout", "site", "web", "--percent", "60", "--resume")
     assert "for 60 % of the hosts, growing from" in first_line("rollout", "site", "web", "--over", "2h")

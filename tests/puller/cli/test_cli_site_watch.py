@@ -188,7 +188,7 @@ def test_it_can_go_back_by_itself(execute: Execute, reported: Callable[..., None
     release = Site(Path("site").resolve()).record("web").index.find("stable")
     assert release is not None
     assert (release.version, release.rollout) == ("1.4.0", None)
-    assert execute("site", "watch", "site") == (0, "site: no rollout is going on\n")
+    assert execute("site", "watch", "site") == (0, "site: no active rollout\n")
 
 
 def test_a_wave_is_halted_as_a_whole(
@@ -354,7 +354,7 @@ def test_old_release_is_not_halted_for_new_failures(
     long_ago = now() - timedelta(days=20)
     publish("web", "1.5.0", long_ago, RolloutRequest(over=OVER, start=long_ago))
     reported(good=40, bad=15, **FAILED)
-    assert execute("site", "watch", "site") == (0, "site: no rollout is going on\n")
+    assert execute("site", "watch", "site") == (0, "site: no active rollout\n")
     assert not halted()
 
 

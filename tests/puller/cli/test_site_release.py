@@ -121,7 +121,7 @@ def test_release_noop_fails_if_the_push_is_impossible(tmp_path: Path, execute: E
     assert execute("site", "init", "other", "--no-passphrase")[0] == 0
     shutil.copytree("other/public", "www")
     status, output = execute("site", "release", "web", "--version", "1.2.0", "--noop")
-    assert (status, "has another site" in output) == (64, True), output
+    assert (status, "contains another site" in output) == (64, True), output
 
 
 def test_release_resumes_after_a_failed_push(tmp_path: Path, execute: Execute) -> None:

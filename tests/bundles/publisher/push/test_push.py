@@ -181,7 +181,7 @@ def test_an_older_edition_is_not_pushed_over_a_newer_one(
     old = Path(shutil.copytree(publisher.site.directory, tmp_path / "old"))
     publisher.publish("1.1.0")
     run(publisher.site, open_www())
-    with pytest.raises(PublishError, match="has version 3 of the timestamp, this site has 2: is this a copy"):
+    with pytest.raises(PublishError, match="has version 3 of the timestamp, and this site has version 2"):
         run(Site(old, clock), open_www())
     run(Site(old, clock), open_www(), replace=True)
 
@@ -195,7 +195,7 @@ def test_two_copies_of_a_site_do_not_take_turns(
     run(publisher.site, open_www())
     clock.advance(hours=1)
     refresh_site(Site(copy, clock), lambda _: b"")
-    with pytest.raises(PublishError, match="has version 3 of the timestamp, this site has 3"):
+    with pytest.raises(PublishError, match="has version 3 of the timestamp, and this site has version 3"):
         run(Site(copy, clock), open_www())
 
 
@@ -204,13 +204,13 @@ def test_another_site_is_not_pushed_over(
 ) -> None:
     run(publisher.site, open_www())
     other = new_publisher("other")
-    with pytest.raises(PublishError, match="has another site"):
+    with pytest.raises(PublishError, match="contains another site"):
         run(other.site, open_www(), replace=True)
 
 
 def test_expired_metadata_are_not_pushed(publisher: Publisher, open_www: Open, clock: Clock) -> None:
     clock.advance(days=8)
-    with pytest.raises(PublishError, match=r"expired at .* puller site refresh signs anew"):
+    with pytest.raises(PublishError, match=r"expired at .* `puller site refresh` renews it"):
         run(publisher.site, open_www())
     publisher.refresh()
     run(publisher.site, open_www())
@@ -235,7 +235,7 @@ def test_site_with_a_missing_file_is_not_pushed(
     for path in publisher.site.public.glob(f"targets/web/{lost}"):
         if str(path.relative_to(publisher.site.public)) not in before:
             path.unlink()
-    with pytest.raises(BundleError, match=r"is not there: restore it|No such file"):
+    with pytest.raises(BundleError, match=r"is missing; restore it|No such file"):
         run(publisher.site, open_www())
     assert new_host(www).version() == "1.0.0"
 
@@ -244,7 +244,7 @@ def test_truncated_archive_is_not_pushed(publisher: Publisher, open_www: Open) -
     run(publisher.site, open_www())
     (archive,) = publisher.site.public.rglob("*.tar.gz")
     archive.write_bytes(archive.read_bytes()[:-1])
-    with pytest.raises(PublishError, match=r"web-1\.0\.0\.tar\.gz: has \d+ bytes, not \d+: restore it"):
+    with pytest.raises(PublishError, match=r"web-1\.0\.0\.tar\.gz: has \d+ bytes, expected \d+; restore it"):
         run(publisher.site, open_www())
 
 
@@ -284,7 +284,7 @@ def test_a_destination_that_keeps_nothing_is_noticed(publisher: Publisher, open_
             for source in sources:
                 watch.sent(source.path, source.size)
 
-    with pytest.raises(PublishError, match=r"timestamp\.json: differs from what was sent: .*keeps nothing"):
+    with pytest.raises(PublishError, match=r"timestamp\.json: differs from the file that was sent"):
         run(publisher.site, Sink(open_www(), 0))
 
 
@@ -306,7 +306,7 @@ def test_concurrent_push_of_another_publisher_is_noticed(
             (www / "metadata/timestamp.json").write_bytes(b"{}")
             super().write(sources, watch)
 
-    with pytest.raises(PublishError, match="was pushed to by somebody else meanwhile"):
+    with pytest.raises(PublishError, match="another publisher has pushed meanwhile"):
         run(publisher.site, Late(open_www(), 100))
     assert (www / "metadata/timestamp.json").read_bytes() == b"{}"
 
@@ -336,7 +336,7 @@ def test_single_push_to_a_destination_at_a_time(publisher: Publisher, open_www: 
     class Nested(Silent):
         def planned(self, steps: Plan) -> None:
             super().planned(steps)
-            with pytest.raises(PublishError, match="is being pushed to by another process"):
+            with pytest.raises(PublishError, match="another process is pushing to it"):
                 push.run(Silent())
 
     push.run(Nested())
