@@ -180,7 +180,8 @@ class Terminal:
         is_shown = heading in self._shown
         if self.rows.is_dry_run:
             is_only = is_shown and len(self._headings) == 1
-            name = "" if is_only else name if is_shown else f"{heading.text(self.rows.arrow)}, dry run"
+            dry_run = ", ".join(filter(None, (heading.text(self.rows.arrow), "dry run")))
+            name = "" if is_only else name if is_shown else dry_run
         elif not is_shown and heading.version == bundle.version:
             name = heading.text(self.rows.arrow)
         return summary_lines(bundle, self.rows, name)

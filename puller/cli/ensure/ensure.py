@@ -33,8 +33,8 @@ from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 from puller.manifest.manifest import working_directory
 from puller.reporting.fetching import Fetching
-from puller.reporting.log import Log, verbosity
-from puller.reporting.report import Event, Summary
+from puller.reporting.log import Log
+from puller.reporting.report import BundleReport, Event, Summary
 from puller.resources.base import ResourceType
 from puller.resources.registry import find_type, type_names
 from puller.run.host import load_inputs
@@ -74,7 +74,10 @@ def run_one(
             return [], stop.exit_status
     summary = Summary.of(events, time.perf_counter() - started)
     detailed, noop = options["detailed_exitcodes"], options["noop"]
-    return events, stops.exit_status or summary.exit_status(detailed=detailed, noop=noop)
+    status = stops.exit_status or summary.exit_status(detailed=detailed, noop=noop)
+    if log.terminal is not None:  # pipes have only the line of the event
+        log.ended(status, [BundleReport(name="", outcome="applied", summary=summary, events=events)])
+    return events, status
 
 
 # ``puller ensure api pipe``.
@@ -316,10 +319,10 @@ def _command(resource_type: ResourceType) -> click.Command:
         properties = {"name": name, **properties_from(resource_type, options)}
         if ensure is not None:
             properties["ensure"] = ensure
-        # A line for every state, because the user wants to see the result.
-        level = verbosity(verbose=not options["quiet"], quiet=options["quiet"])
         desired = Wanted(resource_type.type_name, properties)
-        log = Log(sys.stdout, level=level)
+        # Pipes get a line for every state. On a terminal, the summary shows an unchanged resource.
+        verbose = options["verbose"] or not (options["quiet"] or sys.stdout.isatty())
+        log = Options(noop=options["noop"], verbose=verbose, quiet=options["quiet"]).log()
         with watched_by(Fetching(log)), confined_when_needed():
             return run_one(desired, options, log, diff=options["diff"])[1]
 

@@ -1,6 +1,8 @@
 """``puller session``: events of several related ``puller ensure`` commands."""
 
 import shlex
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -14,7 +16,8 @@ from puller.engine import ensure
 from puller.engine.ensure import Session
 from puller.errors import UsageError
 from puller.reporting.log import sentence
-from puller.reporting.report import Summary
+from puller.reporting.report import Event, Summary
+from puller.reporting.terminal_rows import Rows
 
 
 @click.group(cls=CommandGroup)
@@ -57,12 +60,21 @@ def report(session_directory: str | None, remove: bool, output_format: str) -> i
     events = [item.event for item in recorded]
     summary = Summary.of(events, sum(event.duration for event in events))
     if output_format == "text":
-        for event in events:
-            say(sentence(event))
-        say(str(summary))
+        _print_events(events, summary)
     else:
         value = {"started": result.start.started, "summary": summary, "events": recorded}
         show(msgspec.to_builtins(value), output_format)
     if remove:
         result.remove()
     return summary.exit_status(detailed=False)
+
+
+def _print_events(events: Sequence[Event], summary: Summary) -> None:
+    """Print rows on a terminal, and otherwise a line for each event."""
+    rows = Rows.of(sys.stdout) if sys.stdout.isatty() else None
+    for event in events:
+        if rows is None:
+            say(sentence(event))
+        else:
+            click.echo("\n".join(rows.resource(event)))
+    say(str(summary))

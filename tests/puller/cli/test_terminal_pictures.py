@@ -210,3 +210,22 @@ def test_secrets_and_control_characters_are_masked(tmp_path: Path) -> None:
     assert "\x1b[2J" not in screen.output
     assert r"echo \x1b[2J" in screen.text
     assert "1 added, 1 run" in screen.text
+
+
+def test_ensure_shows_rows_on_a_terminal(tmp_path: Path) -> None:
+    owner = ("--owner", str(os.geteuid()), "--group", str(os.getegid()), "--mode", "0644")
+    path = f"{tmp_path}/motd"
+    words = ("ensure", "file", path, "--content", "Hello\n", *owner)
+
+    def screen(*options: str) -> list[list[str]]:
+        shown = run_in_terminal(*words, *options, columns=200, cwd=tmp_path, environment={"NO_COLOR": "1"})
+        assert shown.status == 0
+        return [line.split() for line in shown.text.splitlines()]
+
+    lines = screen("--noop")
+    assert lines[0][:3] == ["+", "file", path]
+    assert ["dry", "run:", "would", "change", "1", "of", "1"] in [line[:7] for line in lines]
+    assert ["To", "apply:", "puller", "ensure"] in [line[:4] for line in lines]
+    row, *diff, summary = screen()
+    assert (row[:3], diff[-1], summary[:2]) == (["+", "file", path], ["+Hello"], ["1", "added"])
+    assert [line[:4] for line in screen()] == [["in", "sync,", "1", "resource"]]
