@@ -144,7 +144,7 @@ class Version:
         resources.append({"exec": [{f"check {bundle}": checked}]})
         if self.fate in ("fails", "given up"):
             resources.append({"exec": [{f"fails {bundle}": {"command": "false"}}]})
-        additional = {"give_up_after": 2} if self.fate == "given up" else {}
+        additional = {"given up": {"give_up_after": 2}, "passes late": {"trial": {"runs": 2}}}.get(self.fate, {})
         return json.dumps({"removed": self.removed, **additional, "resources": resources})
 
     def files(self) -> dict[str, bytes]:
@@ -174,7 +174,7 @@ ENTRIES = st.one_of(
     st.builds(Item, st.just("block"), st.sampled_from(["b1"]), st.sampled_from(["1", "2"])),
     st.builds(Item, st.just("added"), st.sampled_from(["m1", "m2"])),
 )
-FATES = st.sampled_from(["passes", "passes", "passes", "fails", "given up", "unhealthy"])
+FATES = st.sampled_from(["passes", "passes", "passes late", "fails", "given up", "unhealthy"])
 
 
 def in_order(items: list[Item]) -> tuple[Item, ...]:
