@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from datetime import timedelta
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +20,7 @@ from PIL import Image  # noqa: E402  # the path above comes first
 
 from tests.simulators import fleet as simulated  # noqa: E402
 
-PICTURES = {"overview": ("index.html", 1280, 900), "host": ("hosts/{host}.html", 1280, 900)}
+PICTURES = {"overview": ("index.html", 1280, 1150), "host": ("hosts/{host}.html", 1280, 950)}
 """Page, width and height in pixels, by the name of the picture."""
 
 COLOURS = 64
@@ -30,18 +29,16 @@ COLOURS = 64
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="puller-pictures-") as scratch:
         pages = Path(scratch, "pages")
-        host = make_pages(Path(scratch), pages)
+        make_pages(Path(scratch), pages)
+        host = simulated.names(5)[-1]
         for name, (page, width, height) in PICTURES.items():
             picture = ROOT / f"docs/pictures/fleet-{name}.png"
             take_picture(pages / page.format(host=host), picture, width, height)
 
 
-def make_pages(scratch: Path, pages: Path) -> str:
-    """Write the pages of a fleet in the middle of a rollout. Return the name of a failed host."""
-    hosts = simulated.names(40)
-    now = simulated.now()
-    rollout = simulated.wave(hosts, now - timedelta(hours=14), 20, breaks="RedHat")
-    documents = [document for document in rollout if document.report.finished <= now.isoformat()]
+def make_pages(scratch: Path, pages: Path) -> None:
+    """Write the pages of a fleet with problems, in the middle of a rollout."""
+    documents = simulated.incident(simulated.now())
     (scratch / "reports").mkdir()
     simulated.deliver(scratch / "reports", documents)
     store = str(scratch / "fleet.db")
@@ -50,7 +47,6 @@ def make_pages(scratch: Path, pages: Path) -> str:
         ["page", "--to", str(pages), "--store", store],
     ):
         subprocess.run([sys.executable, "-m", "puller", "fleet", *command], check=True)
-    return next(document.host for document in reversed(documents) if document.report.exit_status)
 
 
 def take_picture(page: Path, picture: Path, width: int, height: int) -> None:

@@ -27,8 +27,9 @@ from foundation.differences import Difference
 from foundation.problems import Problem
 from foundation.quantities import counted
 from puller.exit_status import ExitStatus
-from puller.reporting.report import BundleReport, HeldBecause, Report, State, told_failures
+from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary, told_failures
 from puller.reporting.sent_report import PublishedBundle, SentReport
+from puller.reporting.terminal_rows import Content, Outcome, content_of, count_outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class HostRow:
     why: str = ""
     heard: datetime | None = None
     """Arrival of its last report."""
+    since: datetime | None = None
+    """Begin of its state. For a silent host: its last report."""
     system: str = ""
     """Such as ``Debian 12``. Empty if unknown."""
     bundles: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +71,8 @@ class VersionRow:
     """Number of hosts for which it is published, but that do not have it yet."""
     first: datetime | None = None
     """Time at which the first host had it."""
+    on_trial: int = 0
+    """Number of hosts that enforce it, and on which it has not passed its trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,77 @@ class BundleView:
     name: str
     versions: Sequence[VersionRow]
     history: Series
+    rollouts: "Sequence[RolloutView]" = ()
+    """The rollouts with waiting hosts."""
+
+    @property
+    def hosts(self) -> int:
+        """The number of hosts that enforce a version."""
+        return sum(row.hosts for row in self.versions)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingHost:
+    """A host that waits for a rollout."""
+
+    row: HostRow
+    turn: datetime | None = None
+    """The time at which the rollout reaches it, if it is known."""
+    why: str = ""
+    """The reason in its last report, with its place in the rollout."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutView:
+    """A published version that has not reached all of its hosts."""
+
+    bundle: str
+    version: str
+    published_for: int
+    """Number of hosts whose channel names it."""
+    reached: int
+    """Number of these hosts that enforce it."""
+    gave_up: int
+    """Number of these hosts that have it in quarantine."""
+    waiting: Sequence[WaitingHost]
+    """The next host first. Without pinned, failed and silent hosts."""
+
+    @property
+    def percent(self) -> int:
+        """The share of hosts that took or gave up the release."""
+        return (self.reached + self.gave_up) * 100 // self.published_for
+
+    @property
+    def others(self) -> int:
+        """Number of hosts without it for other reasons: pinned, failed, held or silent."""
+        return self.published_for - self.reached - self.gave_up - len(self.waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRecord:
+    """A current or past version of a bundle, and its results in the time that the store covers."""
+
+    row: VersionRow
+    hosts: int
+    """Number of hosts that ever enforced it."""
+    failed: int
+    """Number of hosts that ever failed with it."""
+    last: datetime | None = None
+    """End of its last use. ``None``: hosts enforce it, or no host ever did."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleHistory:
+    """A bundle, with its current and past versions."""
+
+    bundle: BundleView
+    records: Sequence[VersionRecord]
+    """The newest version first, up to a readable number."""
+    omitted: int
+    """Number of older versions that are not in ``records``."""
+    failures: "Sequence[FailureView]" = ()
+    hosts: Sequence[HostRow] = ()
+    """The hosts with a problem of this bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +199,19 @@ class EventView:
     """A resource that a run changed, or that failed or was skipped in it."""
 
     bundle: str
-    reference: str
-    state: str
-    problems: Sequence[Problem] = ()
-    sentences: Sequence[str] = ()
-    """The reason for skipping it, and notes."""
-    differences: Sequence[Difference] = ()
+    event: Event
+    version: str = ""
+    """The version of the bundle. Empty for earlier runs."""
 
     @property
-    def is_planned(self) -> bool:
-        """Whether the change failed, so that the differences were only planned. The store keeps a sentence about
-        it.
-        """
-        return self.state == State.FAILED and bool(self.sentences)
+    def reference(self) -> str:
+        """``type#name``."""
+        return self.event.reference
 
     @property
-    def diff(self) -> str:
-        """The diffs of all differences."""
-        return "".join(difference.diff for difference in self.differences)
+    def content(self) -> Content:
+        """The texts of its row, as on a terminal."""
+        return content_of(self.event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +222,17 @@ class RunView:
     finished: datetime
     exit_status: int
     outcome: str
-    """``in order``, or a short description."""
+    """``in sync``, or a short description."""
     counts: Mapping[str, int] = field(default_factory=dict)
+    """Number of resources, by ``State``."""
     problems: Sequence[Problem] = ()
     events: Sequence[EventView] = ()
+
+    @property
+    def outcomes(self) -> list[tuple[Outcome, int]]:
+        """The number of resources for each outcome, as in the summary on a terminal."""
+        summary = Summary(stable=self.counts.get(State.STABLE, 0), skipped=self.counts.get(State.SKIPPED, 0))
+        return count_outcomes([item.event for item in self.events], summary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +244,17 @@ class StandingView:
     enforced: str = ""
     since: datetime | None = None
     published: str = ""
-    waits_until: str = ""
     good: str = ""
     held: str = ""
     pin: str = ""
     quarantined: Sequence[str] = ()
+    turn: datetime | None = None
+    """The time at which the rollout reaches the host, if it is known."""
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether no run with the enforced version has ended without failures."""
+        return bool(self.enforced) and self.good != self.enforced
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +284,8 @@ class HostView:
     restless: Sequence[RestlessView] = ()
     notes: Sequence[str] = ()
     """Remarks about its reports: omitted parts, a wrong clock."""
+    todo: str = ""
+    """The next step for a person, with commands in backticks. Empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +301,25 @@ class ResourceView:
     restless: RestlessView | None = None
     recent: Sequence[tuple[str, datetime, EventView]] = ()
     """The newest events, each with its host and time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Hosts that need attention for the same reason. ``puller.fleet.attention`` makes the groups."""
+
+    condition: "Condition"
+    title: str
+    hosts: Sequence[HostRow]
+    since: datetime | None
+    todo: str
+    """The next step, with commands in backticks. Empty if unknown."""
+    todo_host: str = ""
+    """The host for the commands. Empty: the publisher's machine."""
+    failure: FailureView | None = None
+    bundle: str = ""
+    version: str = ""
+    causes: Sequence[EventView] = ()
+    """The last failures of these hosts, if ``failure`` is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +339,10 @@ class FleetView:
     restless: Sequence[RestlessView]
     refused: int = 0
     """Number of received documents that were invalid."""
+    attention: Sequence[Attention] = ()
+    """The most serious groups first."""
+    troubled: int = 0
+    """Number of hosts that need attention."""
 
     @property
     def hosts(self) -> int:
@@ -271,12 +380,12 @@ class Condition(StrEnum):
 
 _LABELS = {
     Condition.FAILED: "failed",
-    Condition.GAVE_UP: "gave up a release",
-    Condition.HELD: "held back",
-    Condition.SILENT: "not heard of",
+    Condition.GAVE_UP: "rolled back",
+    Condition.HELD: "held",
+    Condition.SILENT: "silent",
     Condition.PAUSED: "paused",
-    Condition.WAITING: "waiting for its wave",
-    Condition.IN_ORDER: "in order",
+    Condition.WAITING: "waiting for the rollout",
+    Condition.IN_ORDER: "in sync",
 }
 
 

@@ -182,6 +182,11 @@ def journal_command(services: Sequence[StoppedService]) -> str:
     return f"`journalctl -e {units}`"
 
 
+def next_step(report: Report) -> str:
+    """Return what a person should do after a run, with commands in backticks. Empty if there is nothing to do."""
+    return _of_report(report).todo
+
+
 def cause(report: Report) -> tuple[str, str]:
     """Return the first problem of a run, and the next step if it is known. Both are empty without problems."""
     failures = [text for bundle in report.bundles for text in told_failures(bundle.events, 1)]

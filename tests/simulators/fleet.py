@@ -13,7 +13,18 @@ from typing import Any
 
 import msgspec
 
-from foundation.differences import Difference, DifferenceKind
+from foundation.differences import (
+    Action,
+    Difference,
+    DifferenceKind,
+    acting,
+    added,
+    changed,
+    presence,
+    with_causes,
+    with_diff,
+)
+from foundation.problems import Location, Problem, ProblemCode
 from puller.delivery.report_document import pack
 from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary
 from puller.reporting.retention import identity
@@ -42,7 +53,8 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
 
     ``given``: ``published``, ``failed`` (resource: error), ``changed`` (resource: difference), ``problems``,
     ``exit_status``, ``held``, ``held_because``, ``quarantined``, ``restless``, ``diff``, ``given_up``, ``facts``,
-    ``paused``, ``expires``, ``left_out``, ``pin``, ``waits_until``.
+    ``paused``, ``expires``, ``left_out``, ``pin``, ``waits_until``, ``good``, ``given_up_events``,
+    ``events``.
     """
     failed, changed = given.get("failed", {}), given.get("changed", {})
     events = [
@@ -52,9 +64,9 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
         _event(reference, State.CHANGED, differences=[_difference(difference, given.get("diff", ""))])
         for reference, difference in changed.items()
     ]
-    summary = Summary(
-        resources=20 + len(events), stable=20, changed=len(changed), failed=len(failed), duration=0.1
-    )
+    events += given.get("events", [])
+    summary = Summary.of(events, 0.1)
+    summary.stable, summary.resources = 20, 20 + len(events)
     published = given.get("published", version)
     bundle = BundleReport(
         name="web",
@@ -69,8 +81,10 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
     )
     if given.get("given_up"):
         wrong, why = given["given_up"]
-        bundle.given_up = BundleReport(name="web", version=wrong, outcome=why)
-    status = given.get("exit_status", 4 if failed else 7 if given.get("given_up") else 0)
+        bundle.given_up = BundleReport(
+            name="web", version=wrong, outcome=why, events=given.get("given_up_events", [])
+        )
+    status = given.get("exit_status", 4 if summary.failed else 7 if given.get("given_up") else 0)
     began = at - timedelta(seconds=1)
     report = Report(
         run=identity(began),
@@ -193,6 +207,93 @@ def _after(host: str, at: datetime, breaks: str) -> SentReport:
     if breaks and facts_of(host)["os"]["family"] == breaks:
         return sent(host, at, "1.5.0", failed={"service#web": f"web.service on {host} failed with pid 9931"})
     return sent(host, at, "1.5.0")
+
+
+NEXT = "1.6.0"
+DIFF = "--- /etc/web.conf (now)\n+++ /etc/web.conf (desired)\n@@ -1,2 +1,2 @@\n listen 80\n-workers 2\n+workers 4\n"
+HEALTH = Problem(
+    code=ProblemCode.CHANGE_FAILED,
+    message="health check web: exit status 22: the server answers 404",
+    hint="read `journalctl -u web`",
+    location=Location("manifest.yaml", 31),
+)
+
+
+def every_outcome() -> list[Event]:
+    """Return one event for each outcome of a resource."""
+    content = with_diff([changed("mode", "0600", "0644"), changed("content", "24cdfb0f", "cc471c7d")], DIFF)
+    restart = with_causes([acting("command", Action.RESTART, refresh=True)], ["file#/etc/web.conf"])
+    return [
+        _event("package#tree", State.CHANGED, differences=[presence("absent", "2.1.0")]),
+        _event("file#/etc/web.conf", State.CHANGED, differences=content),
+        _event(
+            "file#/etc/old.conf", State.CHANGED, differences=[presence("present", "absent")], reversal=True
+        ),
+        _event("exec#migrate the database", State.CHANGED, differences=[acting("command", Action.RUN)]),
+        _event("service#web", State.REFRESHED, differences=restart),
+        _event(
+            "user#deploy",
+            State.FAILED,
+            problems=[HEALTH],
+            differences=[added("shell", "/bin/bash")],
+            is_planned=True,
+        ),
+        _event("file#/home/deploy/.profile", State.SKIPPED, unmet_requirements=["user#deploy"]),
+    ]
+
+
+def incident(now: datetime) -> Iterator[SentReport]:
+    """Return the reports of 40 hosts in the middle of a rollout of 1.6.0, with a host for each kind of problem."""
+    hosts = names(40)
+    yield from wave(hosts, now - timedelta(hours=14), 8, breaks="RedHat")
+    for number, host in enumerate(hosts):
+        at = now - timedelta(minutes=25 - number % 20)
+        turn = (now + timedelta(minutes=10 * number)).isoformat(timespec="seconds")
+        waiting = {
+            "published": NEXT,
+            "waits_until": turn,
+            "held": f"web {NEXT} reaches this host at {number * 2} %, now 20 %",
+            "exit_status": 20,
+        }
+        if number == 3:
+            yield sent(host, now - timedelta(hours=9), "1.5.0")
+        elif number == 4:
+            yield sent(host, at, NEXT, events=every_outcome(), good="1.5.0")
+        elif number in (5, 7, 9):
+            failed = _event("service#web", State.FAILED, problems=[HEALTH])
+            yield sent(
+                host,
+                at - timedelta(hours=1),
+                "1.5.0",
+                published=NEXT,
+                given_up=(NEXT, "its health checks failed, and it was rolled back"),
+                given_up_events=[failed],
+                quarantined=[NEXT],
+            )
+            yield sent(
+                host,
+                at,
+                "1.5.0",
+                published=NEXT,
+                quarantined=[NEXT],
+                held=f"{NEXT} is in quarantine: its health checks failed",
+                held_because=HeldBecause.QUARANTINE,
+                exit_status=20,
+            )
+        elif number == 6:
+            yield sent(host, at, "1.4.0", published=NEXT, pin="1.4.0")
+        elif number == 8:
+            yield sent(host, at, "1.5.0", paused="disabled by root: repair of the disk", exit_status=20)
+        elif number == 10:
+            yield sent(host, at, "1.5.0", expires=(at + timedelta(hours=20)).isoformat(timespec="seconds"))
+        elif number == 11:
+            yield sent(host, at, "1.5.0", exit_status=14, problems=["puller.example.com: connection refused"])
+        elif number < 15:
+            yield sent(host, at, NEXT, good="1.5.0" if number == 14 else NEXT)
+        elif facts_of(host)["os"]["family"] != "RedHat":
+            yield sent(host, at, "1.5.0", **waiting)
+        else:
+            yield _after(host, at, "RedHat")
 
 
 def json_of(document: SentReport) -> bytes:

@@ -178,8 +178,8 @@ def test_broken_release_of_a_wave_is_halted_and_fixed(publisher: Publisher, host
     assert (rows["1.1.0"]["hosts"], rows["1.1.0"]["gave_up"], rows["1.1.0"]["waiting"]) == (1, 1, 1)
     assert {host for failure in seen["failures"] for host in failure["hosts"]} == {broken}
     overview = (publisher.pages / "index.html").read_text()
-    assert "gave up a release" in overview
-    assert "waiting for its wave" in overview
+    assert "rolled back" in overview
+    assert "waiting for the rollout" in overview
     publisher.picture("2-broken")
 
     # The rollout stops, and the broken host reports the reason.

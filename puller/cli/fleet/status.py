@@ -33,7 +33,7 @@ _SHORT = 110
 @click.command("status")
 @store_option
 @click.option("--bundle", metavar="NAME", help="Only hosts that enforce this bundle, or that should.")
-@click.option("--failed", is_flag=True, help="Only hosts that failed, gave up a release, or are held.")
+@click.option("--failed", is_flag=True, help="Only hosts that failed, rolled back, or are held.")
 @click.option("--silent", type=DURATION, help="Only hosts without a report for this time, such as 2h.")
 @where_option
 @silent_option
@@ -95,9 +95,9 @@ def _print_hosts(rows: "Sequence[HostRow]", output_format: str) -> None:
     if output_format == "json":
         show([_plain_host(row) for row in rows], "json")
     elif rows:
-        print_table(("host", "state", "heard of", "bundles", "why"), [_line(row) for row in rows])
+        print_table(("host", "state", "last report", "bundles", "reason"), [_line(row) for row in rows])
     else:
-        say("no host is so")
+        say("no host matches")
 
 
 def _line(row: "HostRow") -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def _print_fleet(reader: "Reader", refused: int, files: Any) -> None:
         say("\nfailures:")
         _print_failures(fleet.failures)
     if fleet.silent:
-        say(f"\nnot heard of for {_hours(reader)}:")
+        say(f"\nsilent for {_hours(reader)}:")
         for row in fleet.silent[:_MOST]:
             say(f"  {row.name}, last {_time(row.heard)}")
         _print_more(len(fleet.silent))
@@ -147,12 +147,12 @@ def _print_bundle(reader: "Reader", name: str) -> None:
 
     for version in result.versions:
         states = ", ".join(f"{count} {Condition(word).label}" for word, count in version.states.items())
-        remainder = [f"{version.gave_up} gave it up"] if version.gave_up else []
-        remainder += [f"{version.waiting} wait for it"] if version.waiting else []
+        remainder = [f"{version.gave_up} rolled back"] if version.gave_up else []
+        remainder += [f"{version.waiting} without it"] if version.waiting else []
         rows.append(
             (f"  {_short(version.version)}", counted(version.hosts, "host"), states, ", ".join(remainder))
         )
-    print_table(("  version", "hosts", "how they are", ""), rows)
+    print_table(("  version", "hosts", "states", ""), rows)
 
 
 def _print_failures(failures: "Sequence[FailureView]") -> None:

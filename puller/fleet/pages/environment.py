@@ -8,6 +8,7 @@
 
 import hashlib
 import io
+import itertools
 import json
 import re
 import warnings
@@ -27,7 +28,8 @@ from foundation.problem_pages import address_of
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from foundation.timestamps import minute_text
-from puller.fleet.views import Condition, Series
+from puller.fleet.views import Condition, EventView, Series
+from puller.reporting.terminal_rows import message_of
 from puller.values.visible import visible, visible_json
 
 # Charts, drawn by matplotlib. It does not support variables of style sheets, so each colour is drawn as a unique
@@ -65,7 +67,7 @@ def shares_over_time(
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    drawn = _few(series)
+    drawn = few_series(series)
     places = [float(place) for place in date2num(list(times))]
     # A dollar sign in a version's name does not start a formula.
     style = {
@@ -116,7 +118,7 @@ def shares_over_time(
     return _within_a_page(into.getvalue(), title, {**_CHART_COLOURS, **named})
 
 
-def _few(series: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+def few_series(series: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
     """Return the most important series, in their order, and the sum of the others.
 
     The newest series with current hosts comes first, then the largest current series, then the largest past series.
@@ -184,6 +186,11 @@ def host_page(name: str) -> str:
     return f"hosts/{file_name(name)}.html"
 
 
+def bundle_page(name: str) -> str:
+    """Return the path of the page of a bundle."""
+    return f"bundles/{file_name(name)}.html"
+
+
 def release_page(bundle: str, version: str) -> str:
     """Return the path of the page of a bundle's version."""
     return f"releases/{file_name(f'{bundle}@{version}')}.html"
@@ -231,11 +238,17 @@ def make_environment() -> Environment:
         short=short,
         flat=flat,
         diff=diff_lines,
-        differences=differences,
+        differences=lines_of_differences,
         explanation=explanation,
+        groups=groups,
+        marked=marked,
+        message=message_of,
+        share=share,
     )
     made.globals.update(
         chart=_chart,
+        few=lambda series: few_series(series.counts),
+        bundle_page=bundle_page,
         host_page=host_page,
         release_page=release_page,
         failure_page=failure_page,
@@ -296,9 +309,30 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
         yield name, text[:1000]
 
 
-def differences(found: Sequence[Difference], *, is_planned: bool = False) -> list[str]:
+def lines_of_differences(differences: Sequence[Difference]) -> list[str]:
     """Return a line for each difference."""
-    return lines(found, is_predicted=is_planned, arrow=ARROW)
+    return lines(differences, arrow=ARROW)
+
+
+def groups(events: Sequence[EventView]) -> Iterator[tuple[str, list[EventView]]]:
+    """Yield consecutive events of one release, with its bundle and version."""
+    for (bundle, version), items in itertools.groupby(events, lambda item: (item.bundle, item.version)):
+        yield f"{bundle} {version}".rstrip(), list(items)
+
+
+def marked(text: str) -> Markup:
+    """Return a text with the parts in backticks as code."""
+    return Markup("").join(
+        Markup("<code>{}</code>").format(visible(part)) if place % 2 else visible(part)
+        for place, part in enumerate(text.split("`"))
+    )
+
+
+def share(count: int, whole: int) -> str:
+    """Return a share such as ``37 %``. A share of some hosts is at least ``<1 %``."""
+    if not whole or not count:
+        return "0 %"
+    return f"{count * 100 // whole} %" if count * 100 >= whole else "<1 %"
 
 
 def explanation(code: ProblemCode) -> str:
@@ -306,9 +340,9 @@ def explanation(code: ProblemCode) -> str:
     return address_of(code)
 
 
-def diff_lines(text: str) -> Iterator[tuple[str, str]]:
+def diff_lines(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the lines of a diff, each with its kind: ``added``, ``removed`` or empty."""
-    for line in text.splitlines():
+    for line in lines:
         yield ("" if line.startswith(("+++", "---")) else _KINDS.get(line[:1], "")), line
 
 

@@ -8,8 +8,10 @@
 """
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from puller.errors import SourceError, UsageError, file_problem
 from puller.fleet.pages import environment
 from puller.fleet.pages.environment import as_script_data, asset, css, make_environment, shown_time, template
 from puller.fleet.store.queries import Reader
-from puller.fleet.views import FleetView, HostRow, ReleaseView
+from puller.fleet.views import FleetView, HostRow, ReleaseView, RolloutView
 from puller.values.visible import visible
 from puller.version import __version__
 
@@ -132,9 +134,24 @@ def _is_ours(name: str) -> bool:
     return len(components) <= 2 and all(part and part[0] != "." for part in components)
 
 
+_MOST_RELEASES = 30
+"""Maximum versions of a bundle with their own page, the newest ones. Each has a chart, which takes a moment."""
 _ASSETS = ("style.css", "hosts.js")
 _TEMPLATES = ("page.html", "parts.html", "host.html")
-_COLUMNS = ["host", "page", "state", "why", "bundles", "bundles_text", "os", "heard", "heard_text", "search"]
+_COLUMNS = [
+    "host",
+    "page",
+    "state",
+    "why",
+    "bundles",
+    "bundles_text",
+    "os",
+    "heard",
+    "heard_text",
+    "since",
+    "since_text",
+    "search",
+]
 
 Progress = Callable[[int, int], None]
 """Receives the number of finished host pages, and the number of host pages to generate."""
@@ -178,6 +195,12 @@ class _Making:
             "made": fleet.made,
             "heard": fleet.heard,
             "puller": __version__,
+            "rollouts": [rollout for bundle in fleet.bundles for rollout in bundle.rollouts],
+            "releases_with_page": {
+                (bundle.name, row.version)
+                for bundle in fleet.bundles
+                for row in bundle.versions[:_MOST_RELEASES]
+            },
         }
 
     def run(self) -> Made:
@@ -185,12 +208,13 @@ class _Making:
             self._output.write(file, asset(file))
         self._resources()
         self._hosts()
+        self._bundles()
         self._releases()
         self._failures()
         # Pages with links to others come last.
         self._list("hosts.html", **self._hosts_of_list())
         self._list("problems.html", entries=load_entries())
-        for page in ("releases.html", "failures.html", "index.html"):
+        for page in ("bundles.html", "failures.html", "index.html"):
             self._list(page)
         self._output.finish()
         return Made(len(self._reader.hosts), self._output.written, self._output.removed)
@@ -198,34 +222,62 @@ class _Making:
     def _hosts(self) -> None:
         """Generate the page of each host with a newer report or another state."""
         hosts = self._reader.hosts
-        made_of = {name: self._digest(row, self._reader.run_of(name)) for name, row in hosts.items()}
+        waiting = self._waiting()
+        made_of = {
+            name: self._digest(row, self._reader.run_of(name), waiting[name]) for name, row in hosts.items()
+        }
         new = [name for name in hosts if not self._output.is_made(environment.host_page(name), made_of[name])]
         for done, view in enumerate(self._reader.details(new), start=1):
             page = environment.host_page(view.row.name)
-            self._page(page, "host.html", "hosts.html", of=made_of[view.row.name], view=view)
+            self._page(
+                page,
+                "host.html",
+                "hosts.html",
+                of=made_of[view.row.name],
+                view=view,
+                waiting_for=waiting[view.row.name],
+            )
             self._progress(done, len(new))
 
-    def _digest(self, row: HostRow, run: str) -> str:
-        text = repr((row, run, self._templates, self._common["name"], __version__))
+    def _waiting(self) -> dict[str, list[tuple[RolloutView, datetime | None]]]:
+        """Return the rollouts that each host waits for, with its turn."""
+        waiting: dict[str, list[tuple[RolloutView, datetime | None]]] = defaultdict(list)
+        for rollout in self._common["rollouts"]:
+            for item in rollout.waiting:
+                waiting[item.row.name].append((rollout, item.turn))
+        return waiting
+
+    def _digest(self, row: HostRow, run: str, waiting: list[tuple[RolloutView, datetime | None]]) -> str:
+        # Whole percents, so that a report of one host does not change the pages of all waiting hosts.
+        progress = [(rollout.bundle, rollout.version, rollout.percent) for rollout, _ in waiting]
+        linked = [pair in self._common["releases_with_page"] for pair in row.bundles.items()]
+        text = repr((row, run, progress, linked, self._templates, self._common["name"], __version__))
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
     @cached_property
     def _templates(self) -> str:
         return hashlib.sha256("".join(map(template, _TEMPLATES)).encode()).hexdigest()
 
+    def _bundles(self) -> None:
+        for bundle in self._fleet.bundles:
+            view = self._reader.bundle(bundle.name)
+            self._page(environment.bundle_page(bundle.name), "bundle.html", "bundles.html", view=view)
+
     def _releases(self) -> None:
         for view in self._all_releases():
             page = environment.release_page(view.bundle, view.row.version)
-            self._page(page, "release.html", "releases.html", view=view)
+            self._page(page, "release.html", "bundles.html", view=view)
 
     def _all_releases(self) -> Iterator[ReleaseView]:
         for bundle in self._fleet.bundles:
-            for row in bundle.versions:
+            for row in bundle.versions[:_MOST_RELEASES]:
                 yield self._reader.release(bundle.name, row.version)
 
     def _failures(self) -> None:
+        groups = {group.failure.key: group for group in self._fleet.attention if group.failure is not None}
         for view in self._fleet.failures:
-            self._page(environment.failure_page(view.key), "failure.html", "failures.html", view=view)
+            page = environment.failure_page(view.key)
+            self._page(page, "failure.html", "failures.html", view=view, group=groups.get(view.key))
 
     def _resources(self) -> None:
         """Generate the pages of resources. Other pages link only to resources in ``resources_with_page``."""
@@ -272,5 +324,7 @@ def _data(row: HostRow) -> list[Any]:
         visible(row.system),
         heard,
         shown_time(row.heard),
+        row.since.timestamp() if row.since else 0,
+        shown_time(row.since),
         visible(search),
     ]

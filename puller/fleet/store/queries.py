@@ -1,6 +1,7 @@
 """Queries of the store. Each query takes a few statements, whatever the number of hosts."""
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,19 +16,23 @@ from foundation.differences import Difference
 from foundation.problems import Problem, ProblemCode
 from puller.delivery.report_document import unpack
 from puller.errors import SourceError
+from puller.exit_status import ExitStatus
+from puller.fleet.attention import CHECK_THE_HOST, REFRESH_THE_SITE, UNPIN, expiring, find_attention
 from puller.fleet.store import database
 from puller.fleet.store.database import Store
 from puller.fleet.store.series import Period, counted
 from puller.fleet.store.writing import (
     counts,
-    differences,
+    events_to_store,
     outcome,
     problems,
     resource_key,
     seconds,
-    sentences,
+    stored_event,
 )
 from puller.fleet.views import (
+    Attention,
+    BundleHistory,
     BundleView,
     Condition,
     EventView,
@@ -38,18 +43,30 @@ from puller.fleet.views import (
     ReleaseView,
     ResourceView,
     RestlessView,
+    RolloutView,
     RunView,
     Series,
     StandingView,
+    VersionRecord,
     VersionRow,
+    WaitingHost,
 )
-from puller.reporting.report import Report, State
+from puller.reporting.headline import next_step
+from puller.reporting.report import Event, Report, State
 from puller.reporting.sent_report import PublishedBundle, SentReport
 
 _EXPIRES_SOON = timedelta(days=3)
 _AT_ONCE = 400
 _MOST_RUNS = 20
 _MOST_RECENT = 20
+_MOST_CAUSES = 3
+_FOR_THE_PUBLISHER = (
+    ExitStatus.SIGNATURE,
+    ExitStatus.ROLLBACK,
+    ExitStatus.REJECTED,
+    ExitStatus.HEALTH_FAILED,
+)
+"""Exit statuses whose next step is the publisher's."""
 _ORDER = [str(condition) for condition in reversed(Condition)]
 _decoder = msgspec.json.Decoder(SentReport)
 
@@ -103,14 +120,28 @@ class Reader:
 
     def _host_row(self, row: Any, bundles: Mapping[str, str]) -> HostRow:
         heard = datetime.fromtimestamp(row.at, UTC)
-        state, why = row.condition, row.why
+        state, why, since = row.condition, row.why, self._since.get(row.host)
         if self.now - heard > self.silent_after:
             was = Condition(state)
             state = str(Condition.SILENT)
             why = f"it was {was.label}{': ' if why else ''}{why}"
-        elif row.expires is not None and row.expires <= self.now.timestamp() and Condition(state).is_well:
+            since = heard
+        elif self._is_expired(row) and Condition(state).is_well:
             state, why = str(Condition.FAILED), "the site's metadata on it have expired"
-        return HostRow(row.host, state, why, heard, row.system, dict(sorted(bundles.items())))
+            since = datetime.fromtimestamp(row.expires, UTC)
+        return HostRow(row.host, state, why, heard, since, row.system, dict(sorted(bundles.items())))
+
+    def _is_expired(self, row: Any) -> bool:
+        return row.expires is not None and row.expires <= self.now.timestamp()
+
+    @cached_property
+    def _since(self) -> dict[str, datetime]:
+        """The begin of the current state of each host."""
+        return {
+            row.host: datetime.fromtimestamp(row.began, UTC)
+            for row in self._periods
+            if not row.bundle and row.ended is None
+        }
 
     @cached_property
     def states(self) -> dict[str, int]:
@@ -207,11 +238,10 @@ class Reader:
         if row.ahead:
             ahead = timedelta(seconds=round(row.ahead))
             notes.append(f"its clock is {ahead} ahead: times of its last report are those of its arrival")
-        expires = seconds(sent.metadata_expire)
         return HostView(
             self.hosts[name],
             sent.report.puller,
-            datetime.fromtimestamp(expires, UTC) if expires is not None else None,
+            _moment(sent.metadata_expire),
             sent.facts,
             [_standing(bundle) for bundle in sent.bundles],
             [_last_run(sent.report, row), *runs],
@@ -220,7 +250,62 @@ class Reader:
                 for bundle in sent.restless
             ],
             notes,
+            self._next_step(sent)[0],
         )
+
+    def _next_step(self, sent: SentReport) -> tuple[str, str]:
+        """Return what a person should do about a host, and the host for the commands. Empty: the publisher."""
+        report, name = sent.report, sent.host
+        host, row = self.hosts[name], self._rows[name]
+        if host.state == Condition.SILENT:
+            return CHECK_THE_HOST, name
+        if report.exit_status == ExitStatus.EXPIRED or (
+            self._is_expired(row) and host.state != row.condition
+        ):
+            return REFRESH_THE_SITE, ""
+        todo = next_step(report)
+        pinned = [item.name for item in sent.bundles if item.pin and item.pin != item.published]
+        if host.state == Condition.HELD and pinned and not todo:
+            return UNPIN.format(pinned[0]), name
+        return todo, "" if report.exit_status in _FOR_THE_PUBLISHER else name
+
+    @cached_property
+    def attention(self) -> list[Attention]:
+        """The hosts that need attention, grouped by problem, the most serious group first."""
+        rolled_back: dict[tuple[str, str], list[HostRow]] = defaultdict(list)
+        for bundle, rows in self._by_bundle.items():
+            for row in rows:
+                host = self.hosts[row["host"]]
+                if host.state == Condition.GAVE_UP and row["published"] in row["quarantined"]:
+                    rolled_back[bundle, row["published"]].append(host)
+        return find_attention(
+            self.hosts.values(),
+            self.failures,
+            rolled_back,
+            [rollout for bundle in self.bundles for rollout in bundle.rollouts],
+            next_step=self._step_of,
+            last_failures=self._last_failures,
+        )
+
+    def _step_of(self, name: str) -> tuple[str, str]:
+        with self._store.reading() as connection:
+            documents = self._documents(connection, [name])
+        return self._next_step(self._sent(name, documents[name]))
+
+    def _last_failures(self, bundle: str, hosts: Sequence[HostRow]) -> list[EventView]:
+        """Return the newest failures of a bundle on some of the hosts, one for each resource."""
+        table = database.events.c
+        query = (
+            select(database.events)
+            .where(table.host.in_([host.name for host in hosts[:_AT_ONCE]]))
+            .where(table.bundle == bundle, table.state == str(State.FAILED))
+            .order_by(table.at.desc(), table.host, table.place)
+            .limit(_MOST_RECENT)
+        )
+        with self._store.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        newest = {row["reference"]: row for row in reversed(rows)}
+        return [_event(row) for row in reversed(newest.values())][:_MOST_CAUSES]
 
     def _sent(self, name: str, packed: bytes) -> SentReport:
         try:
@@ -264,16 +349,98 @@ class Reader:
     @cached_property
     def bundles(self) -> list[BundleView]:
         """All bundles of the fleet, with their versions, newest first."""
-        return [BundleView(name, self._versions(name), self._history(name)) for name in self._by_bundle]
+        return [
+            BundleView(name, self._versions(name), self._history(name), self._rollouts(name))
+            for name in self._by_bundle
+        ]
+
+    def _rollouts(self, bundle: str) -> list[RolloutView]:
+        """Return the rollouts of a bundle with waiting hosts, the one for most hosts first."""
+        published: Counter[str] = Counter()
+        reached: Counter[str] = Counter()
+        gave_up: Counter[str] = Counter()
+        waiting: dict[str, list[WaitingHost]] = defaultdict(list)
+        for row in self._by_bundle.get(bundle, ()):
+            version = row["published"]
+            published[version] += 1
+            if row["enforced"] == version:
+                reached[version] += 1
+            elif version in row["quarantined"]:
+                gave_up[version] += 1
+            elif self._of_bundle(row).state == Condition.WAITING:
+                host = self.hosts[row["host"]]
+                waiting[version].append(WaitingHost(host, _moment(row["waits_until"]), row["held"]))
+        latest = datetime.max.replace(tzinfo=UTC)
+        rollouts = [
+            RolloutView(
+                bundle,
+                version,
+                published[version],
+                reached[version],
+                gave_up[version],
+                sorted(hosts, key=lambda item: (item.turn or latest, item.row.name)),
+            )
+            for version, hosts in waiting.items()
+            if version
+        ]
+        return sorted(rollouts, key=lambda rollout: (-rollout.published_for, rollout.version))
+
+    def bundle(self, name: str, most: int = 100) -> BundleHistory:
+        """Return a bundle with at most ``most`` versions, the newest first."""
+        bundle = next(item for item in self.bundles if item.name == name)
+        ever: dict[str, set[str]] = defaultdict(set)
+        failed: dict[str, set[str]] = defaultdict(set)
+        last: dict[str, float] = {}
+        for row in self._periods_of.get(name, ()):
+            ever[row.version].add(row.host)
+            if row.condition == Condition.FAILED:
+                failed[row.version].add(row.host)
+            ended = math.inf if row.ended is None else row.ended
+            last[row.version] = max(ended, last.get(row.version, ended))
+        current = {row.version: row for row in bundle.versions}
+        past = [
+            VersionRow(version, 0, {}, first=datetime.fromtimestamp(first, UTC))
+            for version, first in self._first.get(name, {}).items()
+            if version and version not in current
+        ]
+        records = [
+            VersionRecord(
+                row,
+                max(len(ever[row.version]), row.hosts),
+                len(failed[row.version]),
+                datetime.fromtimestamp(last[row.version], UTC)
+                if math.isfinite(last.get(row.version, math.inf))
+                else None,
+            )
+            for row in sorted([*bundle.versions, *past], key=_newest_first, reverse=True)
+        ]
+        troubled = [
+            host
+            for row in self._by_bundle[name]
+            if not Condition((host := self._of_bundle(row)).state).is_well
+        ]
+        return BundleHistory(
+            bundle,
+            records[:most],
+            max(len(records) - most, 0),
+            [failure for failure in self.failures if failure.bundle == name],
+            sorted(troubled, key=lambda host: (_ORDER.index(host.state) * -1, host.name)),
+        )
+
+    @cached_property
+    def _version_rows(self) -> dict[str, dict[str, VersionRow]]:
+        return {bundle.name: {row.version: row for row in bundle.versions} for bundle in self.bundles}
 
     def _versions(self, bundle: str) -> list[VersionRow]:
         hosts: Counter[str] = Counter()
         gave_up: Counter[str] = Counter()
         waiting: Counter[str] = Counter()
+        on_trial: Counter[str] = Counter()
         states: dict[str, Counter[str]] = defaultdict(Counter)
         for row in self._by_bundle.get(bundle, ()):
             hosts[row["enforced"]] += 1
             states[row["enforced"]][self._of_bundle(row).state] += 1
+            on_trial[row["enforced"]] += row["good"] != row["enforced"]
             gave_up.update(row["quarantined"])
             if row["published"] != row["enforced"] and row["published"] not in row["quarantined"]:
                 waiting[row["published"]] += 1
@@ -287,11 +454,11 @@ class Reader:
                 gave_up[name],
                 waiting[name],
                 datetime.fromtimestamp(first[name], UTC) if name in first else None,
+                on_trial[name],
             )
             for name in names
         ]
-        latest = datetime.max.replace(tzinfo=UTC)
-        return sorted(rows, key=lambda row: (row.first or latest, row.version), reverse=True)
+        return sorted(rows, key=_newest_first, reverse=True)
 
     @cached_property
     def _first(self) -> dict[str, dict[str, float]]:
@@ -341,8 +508,7 @@ class Reader:
     def release(self, bundle: str, version: str) -> ReleaseView:
         """Return a version of a bundle, and its results on hosts."""
         result: dict[str, list[HostRow]] = {
-            label: []
-            for label in ("Failed", "Gave it up", "Held back", "Not heard of", "Wait for it", "In order")
+            label: [] for label in (*dict.fromkeys(_GROUPS.values()), _WAITING)
         }
         published = 0
         for row in self._by_bundle.get(bundle, ()):
@@ -351,14 +517,14 @@ class Reader:
             if row["enforced"] == version:
                 result[_GROUPS[Condition(host.state)]].append(host)
             elif version in row["quarantined"]:
-                result["Gave it up"].append(host)
+                result[_GROUPS[Condition.GAVE_UP]].append(host)
             elif row["published"] == version:
                 is_held = host.state in (Condition.HELD, Condition.FAILED, Condition.SILENT)
-                result[_GROUPS[Condition(host.state)] if is_held else "Wait for it"].append(host)
+                result[_GROUPS[Condition(host.state)] if is_held else _WAITING].append(host)
         for hosts in result.values():
             hosts.sort(key=lambda host: host.name)
         rows = [row for row in self._periods_of.get(bundle, ()) if row.version == version]
-        versions = {row.version: row for row in self._versions(bundle)}
+        versions = self._version_rows.get(bundle, {})
         names = {host.name for hosts in result.values() for host in hosts}
         failures = [failure for failure in self.failures if failure.bundle == bundle]
         failures = [
@@ -505,11 +671,12 @@ class Reader:
     def fleet(self, refused: int = 0) -> FleetView:
         """Return an overview of the fleet. ``refused`` is the number of invalid documents."""
         soon = (self.now + _EXPIRES_SOON).timestamp()
-        expiring = [
+        expire = [
             (self.hosts[name], datetime.fromtimestamp(row.expires, UTC))
             for name, row in self._rows.items()
             if row.expires is not None and row.expires < soon
         ]
+        soon_expiring = [(host, when) for host, when in expire if Condition(host.state).is_well]
         silent = [host for host in self.hosts.values() if host.state == Condition.SILENT]
         heard = [host.heard for host in self.hosts.values() if host.heard]
         return FleetView(
@@ -520,9 +687,11 @@ class Reader:
             self.bundles,
             self.failures,
             sorted(silent, key=lambda host: (host.heard or self.now, host.name)),
-            sorted(expiring, key=lambda pair: (pair[1], pair[0].name)),
+            sorted(expire, key=lambda pair: (pair[1], pair[0].name)),
             self.restless,
             refused,
+            [*self.attention, *([expiring(soon_expiring)] if soon_expiring else [])],
+            sum(not Condition(host.state).is_well for host in self.hosts.values()),
         )
 
     def run_of(self, host: str) -> str:
@@ -532,13 +701,24 @@ class Reader:
 
 _GROUPS = {
     Condition.FAILED: "Failed",
-    Condition.GAVE_UP: "Gave it up",
-    Condition.HELD: "Held back",
-    Condition.SILENT: "Not heard of",
-    Condition.PAUSED: "Held back",
-    Condition.WAITING: "In order",
-    Condition.IN_ORDER: "In order",
+    Condition.GAVE_UP: "Rolled back",
+    Condition.HELD: "Held",
+    Condition.SILENT: "Silent",
+    Condition.PAUSED: "Held",
+    Condition.WAITING: "In sync",
+    Condition.IN_ORDER: "In sync",
 }
+_WAITING = "Waiting for the rollout"
+
+
+def _newest_first(row: VersionRow) -> tuple[datetime, str]:
+    return row.first or datetime.max.replace(tzinfo=UTC), row.version
+
+
+def _moment(text: str) -> datetime | None:
+    """Return the time in a text of a host, or ``None`` if it is invalid."""
+    at = seconds(text)
+    return None if at is None else datetime.fromtimestamp(at, UTC)
 
 
 def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -547,14 +727,19 @@ def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def _event(row: Any) -> EventView:
-    return EventView(
-        row["bundle"],
-        row["reference"],
-        row["state"],
-        _problems(row["problems"]),
-        json.loads(row["sentences"]),
-        _differences(row["differences"]),
+    kind, _, name = row["reference"].partition("#")
+    state, texts = State(row["state"]), json.loads(row["sentences"])
+    event = Event(
+        type=kind,
+        name=name,
+        state=state,
+        problems=_problems(row["problems"]),
+        differences=_differences(row["differences"]),
+        is_planned=state is State.FAILED and bool(texts),
+        skip_reason=texts[0] if state is State.SKIPPED and texts else "",
+        notes=texts if state not in (State.FAILED, State.SKIPPED) else [],
     )
+    return EventView(row["bundle"], event)
 
 
 def _problems(text: str) -> list[Problem]:
@@ -566,35 +751,24 @@ def _differences(text: str) -> list[Difference]:
 
 
 def _standing(item: Any) -> StandingView:
-    since = seconds(item.enforced_since)
     return StandingView(
         item.name,
         item.channel,
         item.enforced,
-        datetime.fromtimestamp(since, UTC) if since is not None else None,
+        _moment(item.enforced_since),
         item.published,
-        item.waits_until,
         item.good,
         item.held,
         item.pin,
         item.quarantined,
+        _moment(item.waits_until),
     )
 
 
 def _last_run(report: Report, row: Any) -> RunView:
     reported = [
-        EventView(
-            bundle.name,
-            event.reference,
-            str(event.state),
-            problems(event.problems),
-            sentences(event),
-            differences(event),
-        )
-        for bundle in report.bundles
-        for item in ([bundle.given_up] if bundle.given_up else []) + [bundle]
-        for event in item.events
-        if event.changed or event.state is State.FAILED or event.unmet_requirements
+        EventView(bundle.name, stored_event(event), bundle.version)
+        for bundle, event in events_to_store(report)
     ]
     return RunView(
         report.run,

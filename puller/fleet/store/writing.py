@@ -23,6 +23,7 @@ from puller.fleet.store import database
 from puller.fleet.views import conditions_of_bundles
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.retention import is_eventful
+from puller.reporting.terminal_rows import why_skipped
 
 _MOST_FAILING = 100
 """Maximum grouped failures of one run. Further failures add no information."""
@@ -146,14 +147,14 @@ class _Changes:
                 "problems": _json_problems(report.problems[:50]),
             }
         )
-        for place, (bundle, event) in enumerate(_told(report)):
+        for place, (bundle, event) in enumerate(events_to_store(report)):
             self._events.append(
                 {
                     "host": document.host,
                     "run": document.run,
                     "place": place,
                     "at": at,
-                    "bundle": _text(bundle),
+                    "bundle": _text(bundle.name),
                     "reference": _text(event.reference),
                     "resource": resource_key(_text(event.reference)),
                     "state": str(event.state),
@@ -402,17 +403,20 @@ def _failures(report: Report) -> Iterator[tuple[str, str, Problem]]:
                         yield bundle.name, event.reference, stored_problem(problem)
 
 
-def _told(report: Report) -> Iterator[tuple[str, Event]]:
-    """Yield the resources that changed, failed, or waited for a failed one, up to a readable number."""
+def events_to_store(report: Report) -> Iterator[tuple[BundleReport, Event]]:
+    """Yield the resources that changed, failed, or waited for a failed one, up to a readable number.
+
+    Each has the report of its bundle, and the resources of a release that was given up come first.
+    """
     result = (
-        (bundle.name, event)
+        (item, event)
         for bundle in report.bundles
         for item in _with_given_up(bundle)
         for event in item.events
         if event.state in _TOLD or event.unmet_requirements
     )
-    for _, told in zip(range(_MOST_EVENTS), result, strict=False):
-        yield told
+    for _, pair in zip(range(_MOST_EVENTS), result, strict=False):
+        yield pair
 
 
 def _with_given_up(bundle: BundleReport) -> Iterator[BundleReport]:
@@ -448,8 +452,22 @@ def sentences(event: Event) -> list[str]:
     if event.problems:
         return []
     if event.unmet_requirements:
-        return [f"waits for {', '.join(event.unmet_requirements[:20])}"]
-    return [] if event.differences else event.notes[:20]
+        return [why_skipped(stored_event(event))]
+    return event.notes[:20]
+
+
+def stored_event(event: Event) -> Event:
+    """Return an event of a bounded size, in characters that databases and pages can hold."""
+    return msgspec.structs.replace(
+        event,
+        name=_text(event.name),
+        alias=_text(event.alias),
+        problems=problems(event.problems),
+        differences=differences(event),
+        notes=[_text(note) for note in event.notes[:20]],
+        unmet_requirements=[_text(name) for name in event.unmet_requirements[:20]],
+        skip_reason=_text(event.skip_reason),
+    )
 
 
 def problems(found: Sequence[Problem], most: int = 20) -> list[Problem]:
@@ -481,7 +499,7 @@ def outcome(report: Report, why: str) -> str:
     if why:
         return why
     changed = sum(bundle.summary.changes for bundle in report.bundles)
-    return f"{changed} changed" if changed else "in order"
+    return f"{changed} changed" if changed else "in sync"
 
 
 def counts(report: Report) -> dict[str, int]:

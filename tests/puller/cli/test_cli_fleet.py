@@ -38,7 +38,7 @@ def test_reports_are_imported_and_the_fleet_is_told(place: Path, execute: Execut
     assert "5 were imported before" in output
     status, output = execute("fleet", "status")
     assert status == 0, output
-    assert "5 hosts: 1 failed, 1 not heard of, 3 in order" in output
+    assert "5 hosts: 1 failed, 1 silent, 3 in sync" in output
     assert "service#web: it is dead" in output
     status, output = execute("fleet", "status", "--format", "json")
     result = json.loads(output)
@@ -70,7 +70,7 @@ def test_hosts_are_selected_by_their_facts(place: Path, execute: Execute) -> Non
     assert chosen("--where", "tags.1=b", "--where", "virtual=false", "--failed") == [_HOST]
     assert chosen("--where", "os.release.major=1") == []
     assert chosen("--failed", "--bundle", "other") == []
-    assert "no host is so" in execute("fleet", "status", "--where", "a=b")[1]
+    assert "no host matches" in execute("fleet", "status", "--where", "a=b")[1]
     for wrong in (["--where", "os"], ["--where", ".a=1"], ["--silent", "soon"], ["--silent-after", "0s"]):
         assert execute("fleet", "status", *wrong)[0] == 64
 
@@ -137,8 +137,8 @@ def test_invalid_store_or_directory_is_reported(place: Path, execute: Execute) -
 def test_how_long_is_kept_and_who_is_silent_is_remembered(place: Path, execute: Execute) -> None:
     deliver(place, [sent(_HOST, now() - timedelta(hours=5), changed={"file#/a": "x"})])
     assert execute("fleet", "import", "reports", "--keep", "1h", "--silent-after", "9h")[0] == 0
-    assert "1 host: 1 in order" in execute("fleet", "status")[1]
-    assert "1 not heard of" in execute("fleet", "status", "--silent-after", "1h")[1]
+    assert "1 host: 1 in sync" in execute("fleet", "status")[1]
+    assert "1 silent" in execute("fleet", "status", "--silent-after", "1h")[1]
     assert execute("fleet", "import", "reports", "--keep", "never")[0] == 64
 
 

@@ -47,10 +47,10 @@ def store(tmp_path: Path, place: Path, now: datetime, execute: Execute) -> str:
 def test_the_fleet_at_a_glance(store: str, execute: Execute) -> None:
     status, output = execute("fleet", "status", "--store", store)
     assert status == 0
-    assert output.startswith("6 hosts: 2 failed, 1 not heard of, 3 in order\n")
+    assert output.startswith("6 hosts: 2 failed, 1 silent, 3 in sync\n")
     assert "  2.0.0    2 hosts  2 failed\n" in output
     assert "  2 hosts: service#web: no start, pid 12345\n    bad0, bad1, since " in output
-    assert "not heard of for 2 h:\n  gone, last " in output
+    assert "silent for 2 h:\n  gone, last " in output
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_filters_list_hosts(options: tuple[str, ...], hosts: list[str], store: s
     assert [host["host"] for host in json.loads(output)] == hosts
     status, output = execute("fleet", "status", "--store", store, *options)
     assert [line.split()[0] for line in output.splitlines()[1:]] == hosts
-    assert hosts or output == "no host is so\n"
+    assert hosts or output == "no host matches\n"
 
 
 def test_the_fleet_for_programs(store: str, place: Path, execute: Execute) -> None:
@@ -154,7 +154,7 @@ def test_preview_names_facts_that_hosts_have_not_sent(store: str, tmp_path: Path
 def test_hosts_are_forgotten(store: str, execute: Execute) -> None:
     assert execute("fleet", "forget", "gone", "--store", store) == (0, "gone: forgotten\n")
     assert execute("fleet", "forget", "gone", "--store", store)[0] == 1
-    assert execute("fleet", "status", "--store", store)[1].startswith("5 hosts: 2 failed, 3 in order\n")
+    assert execute("fleet", "status", "--store", store)[1].startswith("5 hosts: 2 failed, 3 in sync\n")
 
 
 def test_a_store_that_is_not_there_is_said(tmp_path: Path, execute: Execute) -> None:

@@ -1,5 +1,5 @@
-// Filters the list of hosts: all of them are in the page, nothing is asked of a server. What is chosen stands in the address,
-// so that it can be sent to others; without this script the list is whole, and the address means nothing.
+// Filters and sorts the list of hosts. The page contains all hosts, so no server is needed. The address contains the
+// filters, so that it can be sent to others. Without scripts, the page lists the first hosts.
 "use strict";
 (() => {
   const AT_ONCE = 250;
@@ -7,19 +7,19 @@
   const at = Object.fromEntries(columns.map((name, index) => [name, index]));
   const form = document.getElementById("filter");
   const body = document.querySelector("#hosts tbody");
-  const said = document.getElementById("count");
+  const status = document.getElementById("count");
   const more = document.getElementById("more");
   const fields = [...form.elements].filter((element) => element.name);
-  let shown = AT_ONCE, sort = { column: "host", down: false }, found = rows;
+  let shown = AT_ONCE, sort = { column: "host", down: false }, matching = rows;
 
   const states = new Map([...document.querySelectorAll("[data-state]")].map((e) => [e.dataset.state, e.dataset.label]));
 
-  const matches = (row, wanted) =>
-    (!wanted.text || row[at.search].includes(wanted.text)) &&
-    (!wanted.state || row[at.state] === wanted.state) &&
-    (!wanted.os || row[at.os] === wanted.os) &&
-    (!wanted.bundle || row[at.bundles].some(([name, version]) =>
-      name === wanted.bundle && (!wanted.version || version === wanted.version)));
+  const matches = (row, filter) =>
+    (!filter.text || row[at.search].includes(filter.text)) &&
+    (!filter.state || row[at.state] === filter.state) &&
+    (!filter.os || row[at.os] === filter.os) &&
+    (!filter.bundle || row[at.bundles].some(([name, version]) =>
+      name === filter.bundle && (!filter.version || version === filter.version)));
 
   const compare = (a, b) => {
     const [x, y] = [a[at[sort.column]], b[at[sort.column]]];
@@ -28,14 +28,14 @@
   };
 
   const cell = (text, className) => {
-    const made = document.createElement("td");
-    if (className) made.className = className;
-    made.textContent = text;
-    return made;
+    const element = document.createElement("td");
+    if (className) element.className = className;
+    element.textContent = text;
+    return element;
   };
 
   const line = (row) => {
-    const made = document.createElement("tr");
+    const element = document.createElement("tr");
     const name = cell("", "name"), link = document.createElement("a"), state = cell("");
     link.href = row[at.page];
     link.textContent = row[at.host];
@@ -44,44 +44,44 @@
     word.className = `state ${row[at.state]}`;
     word.textContent = states.get(row[at.state]) || row[at.state];
     state.append(word);
-    made.append(name, state, cell(row[at.why]), cell(row[at.bundles].map((pair) => pair.join(" ")).join(", ")),
-      cell(row[at.os]), cell(row[at.heard_text], "time"));
-    return made;
+    element.append(name, state, cell(row[at.why], "why"), cell(row[at.since_text], "time"),
+      cell(row[at.bundles].map((pair) => pair.join(" ")).join(", "), "versions"), cell(row[at.os], "system"), cell(row[at.heard_text], "time"));
+    return element;
   };
 
   const draw = () => {
-    body.replaceChildren(...found.slice(0, shown).map(line));
-    const all = rows.length;
-    said.textContent = found.length === all ? `${all} hosts` : `${found.length} of ${all} hosts`;
-    more.hidden = found.length <= shown;
-    more.textContent = `Show ${Math.min(AT_ONCE, found.length - shown)} more`;
+    body.replaceChildren(...matching.slice(0, shown).map(line));
+    const all = rows.length, noun = all === 1 ? "host" : "hosts";
+    status.textContent = matching.length === all ? `${all} ${noun}` : `${matching.length} of ${all} ${noun}`;
+    more.hidden = matching.length <= shown;
+    more.textContent = `Show ${Math.min(AT_ONCE, matching.length - shown)} more`;
   };
 
   const choose = () => {
-    const wanted = Object.fromEntries(fields.map((field) => [field.name, field.value]));
-    wanted.text = wanted.text.trim().toLowerCase();
-    found = rows.filter((row) => matches(row, wanted)).sort(compare);
+    const filter = Object.fromEntries(fields.map((field) => [field.name, field.value]));
+    filter.text = filter.text.trim().toLowerCase();
+    matching = rows.filter((row) => matches(row, filter)).sort(compare);
     shown = AT_ONCE;
     draw();
-    const kept = new URLSearchParams(Object.entries(wanted).filter(([, value]) => value));
+    const kept = new URLSearchParams(Object.entries(filter).filter(([, value]) => value));
     try {
       history.replaceState(null, "", kept.size ? `#${kept}` : location.pathname);
-    } catch { /* of a file, where an address cannot be set */ }
+    } catch { /* the address of a file cannot be changed */ }
   };
 
   const versions = () => {
-    const bundle = form.elements.bundle.value, version = form.elements.version, kept = version.value;
-    const known = new Set(rows.flatMap((row) => row[at.bundles]).filter(([name]) => name === bundle).map(([, found]) => found));
-    version.replaceChildren(new Option("all", ""), ...[...known].sort().map((text) => new Option(text, text)));
-    version.value = known.has(kept) ? kept : "";
-    version.disabled = !bundle;
+    const bundle = form.elements.bundle.value, field = form.elements.version, selected = field.value;
+    const known = new Set(rows.flatMap((row) => row[at.bundles]).filter(([name]) => name === bundle).map(([, version]) => version));
+    field.replaceChildren(new Option("all", ""), ...[...known].sort().map((text) => new Option(text, text)));
+    field.value = known.has(selected) ? selected : "";
+    field.disabled = !bundle;
   };
 
   const read = () => {
-    const given = new URLSearchParams(location.hash.slice(1));
-    for (const field of fields) if (field.name !== "version") field.value = given.get(field.name) || "";
+    const address = new URLSearchParams(location.hash.slice(1));
+    for (const field of fields) if (field.name !== "version") field.value = address.get(field.name) || "";
     versions();
-    form.elements.version.value = given.get("version") || "";
+    form.elements.version.value = address.get("version") || "";
     choose();
   };
 
@@ -95,7 +95,7 @@
       sort = { column, down: sort.column === column && !sort.down };
       for (const other of document.querySelectorAll("#hosts th[aria-sort]")) other.removeAttribute("aria-sort");
       button.closest("th").setAttribute("aria-sort", sort.down ? "descending" : "ascending");
-      found.sort(compare);
+      matching.sort(compare);
       draw();
     });
   }

@@ -41,7 +41,7 @@ const look = (name) => {
     shown: rows.length,
     first: rows.length ? rows[0].cells[0].textContent : "",
     states: [...new Set(rows.map((row) => row.cells[1].textContent))],
-    systems: [...new Set(rows.map((row) => row.cells[4].textContent))],
+    systems: [...new Set(rows.map((row) => row.cells[5].textContent))],
     address: location.hash,
     more: !document.getElementById("more").hidden,
   };
@@ -139,7 +139,9 @@ def test_filters_order_and_address(pages: Path, tmp_path: Path, tell: Callable[[
     tell(f"hosts.html of {COUNT} hosts has {(pages / 'hosts.html').stat().st_size / 1e6:.1f} MB")
 
 
-@pytest.mark.parametrize("page", ["index.html", "failures.html", "releases.html", "resources.html"])
+@pytest.mark.parametrize(
+    "page", ["index.html", "failures.html", "bundles.html", "bundles/web.html", "resources.html"]
+)
 def test_no_page_has_an_error_or_asks_for_anything_else(pages: Path, tmp_path: Path, page: str) -> None:
     text, errors = opened(pages, page, tmp_path)
     assert errors == ""

@@ -256,4 +256,4 @@ def test_runs_that_end_together_are_two_runs(store: Store, arrive: Import, now: 
         states.append(Reader(store, now).hosts[BAD].state)
     assert states == ["in-order", "failed", "in-order"]
     (counted,) = Reader(store, now).history.counts.items()
-    assert counted == ("in order", [1, 1])
+    assert counted == ("in sync", [1, 1])

@@ -80,7 +80,7 @@ def test_who_is_not_heard_of_is_not_in_order(store: Store, arrive: Import, now: 
     arrive(fleet.sent(HOST, ago(now, 119)))
     assert Reader(store, now).hosts[HOST].state == "in-order"
     later = Reader(store, now + timedelta(minutes=2))
-    assert (later.hosts[HOST].state, later.hosts[HOST].why) == ("silent", "it was in order")
+    assert (later.hosts[HOST].state, later.hosts[HOST].why) == ("silent", "it was in sync")
     assert later.states == {"silent": 1, "in-order": 0}
 
 
@@ -199,7 +199,7 @@ def test_problems_of_a_run_are_objects_in_the_store(store: Store, arrive: Import
     arrive(fleet.sent(HOST, ago(now, 1)))
     (view,) = Reader(store, now).details([HOST])
     run = next(run for run in view.runs if run.exit_status == 11)
-    assert (run.problems, run.events[0].problems) == ([problem], [problem])
+    assert (run.problems, run.events[0].event.problems) == ([problem], [problem])
 
 
 # Files
