@@ -51,7 +51,7 @@ class Deadline:
         self.check()
         remaining = self.left
         if not remaining:
-            raise DeadlineError("the time limit is over")
+            raise DeadlineError("the time limit was exceeded")
         return min(seconds, remaining)
 
     def verify(self) -> None:
@@ -119,7 +119,7 @@ def aside(work: Callable[[], _Answer], deadline: Deadline) -> _Answer:
     try:
         _thread.start_new_thread(attend, ())
     except RuntimeError:
-        raise OSError(errno.EAGAIN, "no thread can be started") from None
+        raise OSError(errno.EAGAIN, "a thread cannot be started") from None
     try:
         while not done.acquire(timeout=deadline.at_most(_LOOK)):
             pass

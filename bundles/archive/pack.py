@@ -63,7 +63,7 @@ class DescribedBundle:
             if output.resolve().is_relative_to(root.resolve()):
                 raise PublishError(
                     str(output),
-                    f"lies inside {str(root)!r}, which is to be packed",
+                    f"is inside {str(root)!r}, the directory to pack",
                     code=ProblemCode.INVALID_COMMAND,
                 )
         # To save memory, the files are read twice: to describe them, and to pack them.
@@ -127,7 +127,7 @@ def _members(directory: Path, libraries: Libraries) -> dict[MemberPath, Path]:
             if path.text in libraries:
                 raise FormatError(
                     shown(path.text),
-                    f"is in the bundle, and so would be {libraries[path.text]}",
+                    f"is a file of the bundle and also the place of the library {libraries[path.text]}",
                     code=ProblemCode.UNPACKABLE_FILE,
                 )
             if stat.S_ISREG(status.st_mode):

@@ -42,7 +42,7 @@ _KINDS = {
     "2": "a symbolic link",
     "3": "a character device",
     "4": "a block device",
-    "5": "a directory; in a bundle they follow from the files in them",
+    "5": "a directory, which a bundle does not list",
     "6": "a FIFO",
     "7": "a contiguous file",
     "g": "a global PAX header",
@@ -50,7 +50,7 @@ _KINDS = {
     "D": "a GNU directory listing",
     "K": "a GNU long link target",
     "L": "a GNU long name",
-    "M": "the rest of a file from another GNU volume",
+    "M": "a continued file of another GNU volume",
     "S": "a GNU sparse file",
     "V": "a GNU volume label",
 }
@@ -78,7 +78,7 @@ def diagnose(
     """
     here = shown(turn.text) if turn else "the end"
     if not any(block):
-        return FormatError(here, "is missing, the archive ends before it")
+        return FormatError(here, "is missing because the archive ends before it")
     if block[257:262] != b"ustar":
         detail = f"its header has the magic {shown(block[257:265])}" if turn else "is followed by more bytes"
         return FormatError(here, detail)
@@ -111,7 +111,7 @@ def _of_checksum(block: bytes, fields: dict[str, bytes]) -> str | None:
     right = sum(block) - sum(fields["checksum"]) + 8 * 32
     if _number(fields["checksum"]) == right:
         return None
-    return f"the checksum of its header is {shown(fields['checksum'])}, computed {right:06o}"
+    return f"the checksum of its header is {shown(fields['checksum'])}, expected {right:06o}"
 
 
 def _of_type(fields: dict[str, bytes], desired: bytes) -> str | None:
@@ -119,21 +119,21 @@ def _of_type(fields: dict[str, bytes], desired: bytes) -> str | None:
     if kind == "0" or fields["type"] == _read(desired)["type"]:
         return None
     target = f" to {shown(fields['link target'].split(bytes(1))[0])}" if kind in "12" else ""
-    known = _KINDS.get(kind, f"of the unknown type {kind!r}")
-    return f"is {known}{target}; expected {_KINDS['0']}"
+    known = _KINDS.get(kind, f"a member of the unknown type {kind!r}")
+    return f"is {known}{target}, expected {_KINDS['0']}"
 
 
 def _of_name(
     path: MemberPath, here: str, listed: Collection[MemberPath] | None, before: Collection[MemberPath]
 ) -> str:
     if path in before:
-        return "is there a second time"
+        return "is repeated"
     for other in before:
         if folded(other.text) == folded(path.text):
             return f"differs from {shown(other.text)} only by case or Unicode normalisation"
     if listed is not None and path not in listed:
         return "is not listed in bundle.json"
-    return f"stands where {here} should"
+    return f"is in the place of {here}"
 
 
 def _of_fields(fields: dict[str, bytes], desired: dict[str, bytes]) -> str:
@@ -218,7 +218,7 @@ class BundleReader:
                 continue
             # A name that does not fit into ustar has three blocks. The second is the PAX record, not a header.
             if start == BLOCK and turn:
-                raise FormatError(shown(turn.text), "the PAX record before it is not its path")
+                raise FormatError(shown(turn.text), "the path in its PAX record differs")
             raise diagnose(
                 block,
                 desired[start : start + BLOCK],
@@ -229,7 +229,7 @@ class BundleReader:
 
     def _expect_padding(self, size: int) -> None:
         if self._tar.read(-size % BLOCK) != padding(size):
-            raise FormatError(self._tar.place, "something is hidden in the padding after its contents")
+            raise FormatError(self._tar.place, "the padding after its contents is not empty")
 
 
 class _Inflated:
@@ -241,8 +241,8 @@ class _Inflated:
         # Compared before zlib parses it, so that the header cannot contain a file name or a comment.
         self._compressed = stream.read(len(GZIP_HEADER))
         if self._compressed != GZIP_HEADER:
-            detail = "is not a bundle: it does not start as `puller bundle build` begins one"
-            raise FormatError("", f"{detail}. Unpack another archive, or use puller apply --plain-archive")
+            detail = "is not a bundle of `puller bundle build`: its first bytes differ"
+            raise FormatError("", f"{detail}; unpack another archive, or use puller apply --plain-archive")
         self._inflate = zlib.decompressobj(wbits=31)
         self._ready = b""
         self._at = 0
@@ -276,7 +276,7 @@ class _Inflated:
             pieces.append(piece := self._inflate_more())
             have += len(piece)
             if not piece:
-                raise FormatError(self.place, "the tar archive is cut off here")
+                raise FormatError(self.place, "the tar archive is truncated here")
         self._ready, self._at = b"".join(pieces), 0
 
     def _inflate_more(self) -> bytes:
@@ -284,7 +284,7 @@ class _Inflated:
         while not self._inflate.eof:
             self._compressed = self._compressed or self._stream.read(_COMPRESSED)
             if not self._compressed:
-                raise FormatError(self.place, "the file is cut off here")
+                raise FormatError(self.place, "the file is truncated here")
             try:
                 # At most one piece, because a few bytes can expand to more data than fits into memory.
                 piece = self._inflate.decompress(self._compressed, _PIECE)

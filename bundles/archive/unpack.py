@@ -55,7 +55,7 @@ def fill_and_place(destination: Path, fill: Callable[["NewTree"], None]) -> None
     4. Rename the directory to the destination, and flush the rename.
     """
     if os.path.lexists(destination):
-        raise StoreError(str(destination), "exists already")
+        raise StoreError(str(destination), "already exists")
     # 1. Beside the destination, so that the rename stays within one file system. Private until it is complete.
     staging = destination.with_name(f".{destination.name}.{os.urandom(6).hex()}.new")
     os.mkdir(staging, 0o700)
@@ -247,7 +247,7 @@ def _opened(
             # The same open file is read again below, so that a file renamed into its place is never read.
             result = Counted(asking(check, pieces_of(stream))).exhaust().sha256
             if result != sha256:
-                detail = f"sha256 is {result}, the signed index says {sha256}"
+                detail = f"sha256 is {result}, expected {sha256} from the signed index"
                 raise SignatureError(str(archive), detail, code=ProblemCode.CHECKSUM_MISMATCH)
             stream.seek(0)
         yield BundleReader(stream, os.fstat(stream.fileno()).st_size, limits)
@@ -308,7 +308,7 @@ class Unpacked(msgspec.Struct, frozen=True):
                     break
         if (contents.size, contents.sha256) != (entry.size, entry.sha256):
             raise FormatError(
-                str(self.path), f"was changed: expected {entry.size} bytes, sha256 {entry.sha256}"
+                str(self.path), f"was changed, expected {entry.size} bytes, sha256 {entry.sha256}"
             )
 
 
@@ -362,7 +362,7 @@ def assemble(
         raise error.under(f"{destination}: {error.where}".removesuffix(": "), UnpackError) from None
     except OSError as error:
         reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        raise StoreError(str(destination), f"cannot be put together: {reason}") from error
+        raise StoreError(str(destination), f"cannot be assembled: {reason}") from error
     return description
 
 
@@ -370,7 +370,7 @@ def _checked(pieces: Parts, limits: Limits) -> BundleDescription:
     limits.check_archive(pieces.artifact.archive.length)
     limits.check_description(len(pieces.description))
     if hashlib.sha256(pieces.description).hexdigest() != pieces.artifact.description.sha256:
-        raise FormatError(DESCRIPTION, "is not the one that the signed index names")
+        raise FormatError(DESCRIPTION, "differs from the description in the signed index")
     description = BundleDescription.parse(pieces.description)
     limits.check_files(description)
     limits.check_ratio(description, pieces.artifact.archive.length)

@@ -60,7 +60,9 @@ def find_behind(
     newest = views[-1]
     for view in views:
         if view.version < newest.version:
-            detail = f"its timestamp is version {view.version}, {newest.mirror} has {newest.version}"
+            detail = (
+                f"its timestamp has version {view.version}, and {newest.mirror} has version {newest.version}"
+            )
             yield view.mirror, detail
     for mirror, error in failures.items():
         if isinstance(error, RollbackError):
@@ -94,7 +96,7 @@ def _is_incomplete(error: BundleError) -> bool:
 
 # The stored indexes and site data.
 
-_BACK = "the next refresh brings it back"
+_BACK = "the next refresh restores it"
 
 
 def load_stored(store: TrustDirectory, bundles: Iterable[str], documents: Iterable[str]) -> Indexes:
@@ -121,14 +123,14 @@ def _bins(store: TrustDirectory, root: Root) -> SuccinctRoles:
     targets = _verified(store, Targets.type, root)
     roles = targets.delegations.succinct_roles if targets.delegations else None
     if roles is None:
-        raise StoreError(str(store.path / "targets.json"), f"damaged; {_BACK}")
+        raise StoreError(str(store.path / "targets.json"), "is damaged", hint=_BACK)
     return roles
 
 
 def _contents(store: TrustDirectory, name: str, info: TargetFile) -> bytes:
     data = store.read(name)
     if data is None or not is_target(info, data):
-        raise StoreError(str(store.path / name), f"is missing or damaged; {_BACK}")
+        raise StoreError(str(store.path / name), "is missing or damaged", hint=_BACK)
     return data
 
 
@@ -137,7 +139,7 @@ def _verified(store: TrustDirectory, role: str, root: Root) -> Targets:
     try:
         root.verify_delegate(Targets.type, metadata.signed_bytes, metadata.signatures)
     except RepositoryError as error:
-        raise StoreError(str(store.path), f"damaged; {_BACK} ({error})") from None
+        raise StoreError(str(store.path), f"is damaged ({error})", hint=_BACK) from None
     signed: Targets = metadata.signed
     return signed
 
@@ -147,10 +149,11 @@ def _load(store: TrustDirectory, role: str) -> Metadata[Any]:
     try:
         return Metadata.from_bytes(read_limited(path, LARGEST_STORED))
     except FileNotFoundError:
-        detail = "nothing was trusted yet on this host" if role == Root.type else f"is missing; {_BACK}"
-        raise StoreError(str(path), detail) from None
+        if role == Root.type:
+            raise StoreError(str(path), "this host has not trusted any metadata yet") from None
+        raise StoreError(str(path), "is missing", hint=_BACK) from None
     except (RepositoryError, ValueError) as error:
-        raise StoreError(str(path), f"damaged; {_BACK} ({error})") from None
+        raise StoreError(str(path), f"is damaged ({error})", hint=_BACK) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +243,7 @@ class TrustClient:
     def artifact(self, release: Release) -> Artifact:
         """Return the signed files of ``release``. Requires `refresh` or `indexes` first. Raises like `digest`."""
         if self._indexes is None:
-            raise RuntimeError("artifact() comes after refresh() or indexes()")
+            raise RuntimeError("artifact() requires refresh() or indexes() first")
         return self._indexes.artifact(release)
 
     def fetch(self, release: Release, destination: Path) -> Fetched:
@@ -333,7 +336,7 @@ class TrustClient:
         try:
             return MirrorMemory.parse(data, self._now())
         except ValueError as error:
-            self._store.set_aside(MEMORY, f"is damaged ({error}); every mirror is asked again")
+            self._store.set_aside(MEMORY, f"is damaged ({error}), so all mirrors are queried again")
             return MirrorMemory(self._now())
 
     def _remember(self, memory: MirrorMemory) -> None:

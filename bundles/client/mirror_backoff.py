@@ -48,7 +48,8 @@ class Failing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __str__(self) -> str:
         times = "once" if self.times == 1 else f"{self.times} times"
-        return f"failed {times} since {zulu_text(self.since)}, next tried at {zulu_text(self.next_try)}: {self.reason}"
+        since = zulu_text(self.since)
+        return f"failed {times} since {since}, next attempt at {zulu_text(self.next_try)}: {self.reason}"
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -222,4 +222,4 @@ def _is_out_of_the_ordinary(location: Location, settings: TransportSettings) -> 
 
 def _require(condition: bool) -> None:
     if not condition:
-        raise ValueError("not as it was")
+        raise ValueError("the metadata changed")

@@ -82,8 +82,8 @@ def _with_progress(error: TransportError, held: int, length: int) -> TransportEr
     """Return ``error`` with the progress of the download."""
     if not is_kept(held):
         return error
-    detail = f"{error.what}; {size_text(held)} of {size_text(length)} are here, and the next attempt goes on from there"
-    return type(error)(error.where, detail, code=error.code)
+    hint = f"{size_text(held)} of {size_text(length)} are downloaded, and the next attempt resumes there"
+    return type(error)(error.where, error.what, code=error.code, hint=hint)
 
 
 def download_target(
@@ -106,7 +106,7 @@ def download_target(
         mirror.download(path, limit, into, resume=resume, is_exact=is_exact and limit == info.length)
         (verify or info.verify_length_and_hashes)(into)
     except OversizeError as error:
-        detail = f"{error.what}, the signed metadata says {info.length}"
+        detail = f"{error.what}, the signed metadata has the length {info.length}"
         raise SignatureError(error.where, detail, code=ProblemCode.CHECKSUM_MISMATCH) from None
     except LengthOrHashMismatchError as error:
         raise SignatureError(
@@ -215,11 +215,11 @@ class SiteWorkflow(Workflow):
 def check_bin(metadata: Metadata[Targets], name: str, root: Root, where: str) -> None:
     """Raise `SignatureError` for another bin, or a bin that is not signed as ``root`` requires for targets."""
     if (result := metadata.signed.unrecognized_fields.get(BIN_NAME)) != name:
-        raise SignatureError(where, f"is signed as {str(result)[:40]!r}", expected=name)
+        raise SignatureError(where, f"is signed as bin {str(result)[:40]!r}", expected=name)
     signatures = root.get_verification_result(Targets.type, metadata.signed_bytes, metadata.signatures)
     if not signatures:
         detail = f"is signed by {len(signatures.signed)} of the {signatures.threshold} keys that root {root.version}"
-        raise SignatureError(where, f"{detail} demands of targets")
+        raise SignatureError(where, f"{detail} requires for targets")
 
 
 def fetch_indexes(
@@ -251,14 +251,16 @@ def check_layout(targets: Targets, where: str) -> None:
     """Raise `FormatError` for targets without delegation to bins."""
     roles = targets.delegations.succinct_roles if targets.delegations else None
     if roles is None or roles.name_prefix != BIN_PREFIX:
-        raise FormatError(where, "has no index of each bundle: is it a site of this version of Puller?")
+        raise FormatError(
+            where, "contains no indexes of bundles: the site was made by another version of Puller"
+        )
 
 
 def _find(workflow: Workflow, path: str) -> TargetFile | None:
     """Return the target at ``path`` from its bin."""
     info = workflow.get_targetinfo(path)
     if info is not None and "sha256" not in info.hashes:
-        raise FormatError(f"{workflow.fetcher.mirror}", f"names {path} without its sha256")
+        raise FormatError(f"{workflow.fetcher.mirror}", f"lists {path} without a sha256")
     return info
 
 

@@ -49,7 +49,7 @@ from foundation.timestamps import zulu_text
 # The trust anchor.
 
 _LARGEST = LARGEST_METADATA["root"]
-_WANTED = "expected the root.json that `puller site init` wrote"
+_EXPECTED = "the root.json that `puller site init` wrote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +74,16 @@ def parse_root(data: bytes, where: str) -> Root:
         check_metadata(data, where)
         metadata = Metadata[Root].from_bytes(data)
         if not isinstance(metadata.signed, Root):
-            raise SettingsError(where, f"is metadata of type {metadata.signed.type!r}, {_WANTED}")
+            raise SettingsError(where, f"is metadata of type {metadata.signed.type!r}", expected=_EXPECTED)
         metadata.signed.verify_delegate(Root.type, metadata.signed_bytes, metadata.signatures)
     except UnsignedMetadataError as error:
-        raise SettingsError(where, f"is not signed by its own keys ({error}): it is damaged") from None
+        raise SettingsError(where, f"is damaged, because it is not signed by its own keys: {error}") from None
     except SettingsError:  # already complete; it is a BundleError, too
         raise
     except BundleError as error:
-        raise SettingsError(where, f"{error.what}; {_WANTED}") from None
+        raise SettingsError(where, error.what, expected=_EXPECTED) from None
     except RepositoryError as error:
-        raise SettingsError(where, f"is not a root: {error.__cause__ or error}; {_WANTED}") from None
+        raise SettingsError(where, f"is not a root: {error.__cause__ or error}", expected=_EXPECTED) from None
     return metadata.signed
 
 
@@ -91,11 +91,11 @@ def _read(path: Path) -> bytes:
     try:
         return read_limited(path, _LARGEST)
     except FileNotFoundError:
-        raise SettingsError(str(path), f"there is no trust anchor; {_WANTED}") from None
+        raise SettingsError(str(path), "the trust anchor is missing", expected=_EXPECTED) from None
     except OSError as error:
         raise SettingsError(str(path), f"the trust anchor cannot be read: {error.strerror}") from None
     except ValueError:
-        raise SettingsError(str(path), f"has more than {_LARGEST} bytes; {_WANTED}") from None
+        raise SettingsError(str(path), f"has more than {_LARGEST} bytes", expected=_EXPECTED) from None
 
 
 _HISTORY = "root_history"
@@ -166,7 +166,7 @@ class TrustDirectory:
         if result == data:
             return
         if result is not None and name.startswith(f"{_HISTORY}/"):
-            self.set_aside(name, "is not the root of that version")
+            self.set_aside(name, "is not the root of this version")
         write_file(self.path / name, data)
 
     def write_or_remove(self, name: str, data: bytes) -> None:
@@ -183,7 +183,7 @@ class TrustDirectory:
         place = (self.path / name).parent
         sync_directory(place)
         forget_oldest(place, f"{Path(name).name}.damaged-")
-        self.notes.append(f"{self.path / name}: {why}; kept as {self.path / retained}")
+        self.notes.append(f"{self.path / name}: {why} (moved to {self.path / retained})")
 
     def highest_root(self) -> int:
         """Return the highest root version that was ever stored here, or 0. Includes roots that were set aside."""
@@ -204,7 +204,9 @@ class TrustDirectory:
         # 2.
         for role, standing in standings.items():
             if standing is _Standing.DAMAGED:
-                self.set_aside(f"{role.type}.json", "is damaged; versions are checked against the rest")
+                self.set_aside(
+                    f"{role.type}.json", "is damaged, so versions are checked with the other metadata"
+                )
         # 3.
         if _Standing.ROTATED in (standings[Timestamp], standings[Snapshot]):
             self._forget_versions(root)
@@ -228,7 +230,7 @@ class TrustDirectory:
         for name in self._bins():
             standing = self._standing(name.removesuffix(".json"), Targets, root)
             if standing is _Standing.DAMAGED:
-                self.set_aside(name, "is damaged; it is fetched again")
+                self.set_aside(name, "is damaged and is downloaded again")
             elif standing is not _Standing.TRUSTED:
                 self._remove([name])
 
@@ -270,7 +272,7 @@ class TrustDirectory:
             (self.path / f"{role.type}.json").unlink(missing_ok=True)
         self.notes.append(
             RoutineNote(
-                f"{self.path}: root {root.version} replaced keys of the site; its versions are counted anew"
+                f"{self.path}: root {root.version} replaced keys of the site, so versions can start again"
             )
         )
 
@@ -302,7 +304,8 @@ class TrustDirectory:
         forget_oldest(self.path, "before-")
         self._make_directories()
         self.notes.append(
-            f"{anchor.where}: was replaced by that of another site; trust starts over, {retained} is kept"
+            f"{anchor.where}: belongs to another site, so all metadata is verified anew. "
+            f"The old metadata is kept in {retained}"
         )
 
     def _check_clock(self) -> None:
@@ -315,8 +318,8 @@ class TrustDirectory:
         if stored > self._now() + _CLOCK_TOLERANCE:
             clock, then = zulu_text(self._now()), zulu_text(stored)
             self.notes.append(
-                f"this host's clock says {clock}, metadata was stored at {then}: "
-                "the clock is or was wrong, so that expiry may be misjudged"
+                f"the clock of this host shows {clock}, and metadata was stored at {then}: "
+                "the clock is or was wrong, so expired metadata may be accepted or valid metadata rejected"
             )
 
 

@@ -163,7 +163,9 @@ class Workflow(Updater):
         super()._load_root()
         reached = self.trusted.root
         if reached.version < highest:
-            detail = f"the chain of roots ends at version {reached.version}, this host has trusted {highest}"
+            detail = (
+                f"the chain of roots ends at version {reached.version}, and this host has trusted {highest}"
+            )
             raise RollbackError(self.fetcher.where, detail)
         # 5.3.11.
         self._store.check_roles(reached)
@@ -189,7 +191,7 @@ class Workflow(Updater):
                 or not fetcher.mirror.is_remote
             ):
                 raise
-            detail = "the server answers with something else, or the transfer ended early"
+            detail = "the server sent another file, or the transfer ended early"
             raise TransportError(error.where, f"{error.what}; {detail}") from None
         return data
 
@@ -198,7 +200,9 @@ class Workflow(Updater):
         largest = _largest(role)
         if length > largest:
             where = f"{self.fetcher.mirror}: version {version} of {role}"
-            detail = f"has {length} bytes, this version of Puller reads {largest}: upgrade Puller here"
+            detail = (
+                f"has {length} bytes, and this version of Puller reads {largest}: upgrade Puller on this host"
+            )
             raise FormatError(where, detail)
         return length
 
@@ -241,7 +245,7 @@ def mismatch(error: tuf.LengthOrHashMismatchError) -> str:
     if not match:
         return str(error)
     name = "sha256" if match[1] == "hash" else "length"
-    return f"{name} is {match[2]}, the signed metadata says {match[3]}"
+    return f"{name} is {match[2]}, expected {match[3]} from the signed metadata"
 
 
 def _of_signatures(text: str, workflow: Workflow) -> str:
@@ -249,14 +253,14 @@ def _of_signatures(text: str, workflow: Workflow) -> str:
     holding, needed = (match[1], match[2]) if match else ("too few", "more")
     root = workflow.trusted.root
     if workflow.is_delegated:
-        return f"is signed by {holding} of the {needed} keys that the targets demand"
+        return f"is signed by {holding} of the {needed} keys that the targets require"
     if "root.json" in workflow.fetcher.path:
         return (
-            f"is signed by {holding} of the {needed} keys needed, both by root {root.version} and by itself"
+            f"is signed by {holding} of the {needed} keys required by root {root.version} and by the new root"
         )
     # At version 1 no root has followed the anchor, which may belong to another site.
-    hint = "; is the trust anchor that of this site?" if root.version == 1 else ""
-    return f"is signed by {holding} of the {needed} keys that root {root.version} demands{hint}"
+    hint = "; check that the trust anchor belongs to this site" if root.version == 1 else ""
+    return f"is signed by {holding} of the {needed} keys that root {root.version} requires{hint}"
 
 
 def _of_expiry(workflow: Workflow) -> ExpiredError:
@@ -273,7 +277,8 @@ def _of_expiry(workflow: Workflow) -> ExpiredError:
     detail = f"version {signed.version} of {name} {when}" if signed else f"{name} {when}"
     return ExpiredError(
         str(workflow.fetcher.mirror),
-        f"{detail}, this host's clock says {zulu_text(now)}; the publisher signs anew with `puller site refresh`",
+        f"{detail}, and the clock of this host shows {zulu_text(now)}",
+        hint="the publisher renews it with `puller site refresh`",
     )
 
 
@@ -284,21 +289,25 @@ def _of_versions(workflow: Workflow) -> BundleError:
             desired = trusted.root.version + 1
             # A version after the next one is not a rollback: the file contradicts its name.
             kind = RollbackError if result.version < desired else SignatureError
-            return kind(where, f"is version {result.version}, expected {desired}")
+            return kind(where, f"has version {result.version}, expected {desired}")
         case Timestamp() if result.version < trusted.timestamp.version:
             return RollbackError(where, _older(result.version, trusted.timestamp.version))
         case Timestamp():
             named, before = result.snapshot_meta.version, trusted.timestamp.snapshot_meta.version
-            return RollbackError(where, f"names snapshot {_older(named, before)}")
+            return RollbackError(where, f"lists snapshot {_older(named, before)}")
         case Snapshot() if result.version != trusted.timestamp.snapshot_meta.version:
             desired = trusted.timestamp.snapshot_meta.version
-            return SignatureError(where, f"is version {result.version}, the timestamp says {desired}")
+            return SignatureError(
+                where, f"has version {result.version}, expected {desired} from the timestamp"
+            )
         case Snapshot():
             return RollbackError(where, _older_names(result, trusted.snapshot))
         case Targets():
             desired = trusted.snapshot.meta[f"{_role_of(workflow.fetcher.path)}.json"].version
-            return SignatureError(where, f"is version {result.version}, the snapshot says {desired}")
-    return RollbackError(where, "is of a version that does not follow what this host has trusted")
+            return SignatureError(
+                where, f"has version {result.version}, expected {desired} from the snapshot"
+            )
+    return RollbackError(where, "has a version that does not follow the trusted version")
 
 
 def _older_names(snapshot: Snapshot, trusted: Snapshot) -> str:
@@ -307,11 +316,11 @@ def _older_names(snapshot: Snapshot, trusted: Snapshot) -> str:
         for name in snapshot.meta.keys() & trusted.meta
     )
     older = [f"{name} {_older(now, before)}" for name, now, before in sorted(files) if now < before]
-    return f"names {first_few(older)}"
+    return f"lists {first_few(older)}"
 
 
 def _older(result: int, trusted: int) -> str:
-    return f"version {result}, older than {trusted}, which this host has trusted before"
+    return f"version {result}, older than the trusted version {trusted}"
 
 
 def _fetched(workflow: Workflow) -> Signed | None:

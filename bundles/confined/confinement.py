@@ -321,7 +321,7 @@ def _identity(user: str) -> tuple[int, int]:
     if user.isascii() and user.isdecimal():
         return int(user), int(user)
     if user:
-        raise LookupError(f"there is no user {user}")
+        raise LookupError(f"unknown user {user}")
     return _NOBODY, _NOBODY
 
 
@@ -333,11 +333,11 @@ def _become(uid: int, gid: int) -> None:
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
     except OSError as error:  # a container may lack the right or the user
-        route = "`network_user: root` leaves it root's, and takes all of its rights"
-        raise PermissionError(f"it may not become user {uid} ({error.strerror}); {route}") from None
+        route = "with `network_user: root` it stays root, without any capabilities"
+        raise PermissionError(f"it cannot become user {uid} ({error.strerror}); {route}") from None
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:
     header = _CAPABILITIES_VERSION.to_bytes(4, sys.byteorder) + bytes(4)
     if libc.capset(header, bytes(24)) != 0:
-        raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
+        raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")

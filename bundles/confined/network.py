@@ -255,7 +255,7 @@ class Connection:
         except FrameError as error:
             self.close()
             raise TransportError(
-                self._where, f"the process for the network says what it may not: {error}"
+                self._where, f"the process for the network sent an invalid message: {error}"
             ) from None
         except BaseException:
             self.close()
@@ -302,7 +302,7 @@ class Connection:
         return self._connection
 
     def _ended(self) -> TransportError:
-        return TransportError(self._where, "the process for the network ended before it answered")
+        return TransportError(self._where, "the process for the network ended before its response")
 
     def _error(self, fields: list[bytes]) -> Exception:
         texts = (*(_plain(field, _LONGEST_TEXT) for field in fields[:6]), *[""] * 6)
@@ -367,11 +367,11 @@ class _Received:
             self._name = _plain(fields[0], _LONGEST_NAME)
             progress.begin_file(self._name, self._held, _number(fields[2]) if fields[2] else None)
         else:
-            raise FrameError(f"kind {kind!r} with {len(fields)} fields")
+            raise FrameError(f"message of kind {kind!r} with {len(fields)} fields")
 
     def _add(self, into: BinaryIO, data: bytes) -> None:
         if self._held + len(data) > self._limit:
-            raise OversizeError(self._where, f"has more than the {self._limit} bytes that are allowed")
+            raise OversizeError(self._where, f"has more than the permitted {self._limit} bytes")
         into.write(data)
         self._held += len(data)
         if self._name:
@@ -379,7 +379,7 @@ class _Received:
 
     def _truncate(self, into: BinaryIO, position: int) -> None:
         if position > self._held:
-            raise FrameError("a position behind the end")
+            raise FrameError("position behind the end")
         into.seek(position)
         into.truncate()
         self._held = position
@@ -387,7 +387,7 @@ class _Received:
 
 def _number(field: bytes) -> int:
     if not field.isdigit() or len(field) > 19 or int(field) > _LARGEST:
-        raise FrameError(f"{field[:20]!r} for a number")
+        raise FrameError(f"{field[:20]!r} instead of a number")
     return int(field)
 
 

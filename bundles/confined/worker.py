@@ -236,7 +236,7 @@ class AgentsFile:
 def _refusal(error: Exception) -> bytes:
     if isinstance(error, BundleError):
         return _bundle_error(error)
-    detail = f"the process for the network cannot be made: {reason_of(error)}"
+    detail = f"the process for the network cannot be started: {reason_of(error)}"
     return message(ERROR, b"SettingsError", b"network_user", _text(detail))
 
 

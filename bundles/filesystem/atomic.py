@@ -313,7 +313,7 @@ def read_opened(descriptor: int, limit: int, path: Pathish) -> bytes:
     with open(descriptor, "rb", buffering=0, closefd=False) as stream:
         data = _read_at_most(stream, limit + 1)
     if len(data) > limit:
-        raise ValueError(f"{path}: larger than the limit of {limit} bytes")
+        raise ValueError(f"{path}: has more than {limit} bytes")
     return data
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bundles.errors import StoreError
-from foundation.quantities import size_text
+from foundation.quantities import counted, size_text
 
 LARGEST_RESERVE = 16 * 1024 * 1024
 """Bytes. On a small file system, a twentieth of its size."""
@@ -26,10 +26,12 @@ def check_free_space(where: Path, directory: Path, *, size: int, files: int) -> 
     free, reserve = disk.f_bavail * disk.f_frsize, min(LARGEST_RESERVE, disk.f_blocks * disk.f_frsize // 20)
     needed = size + files * disk.f_frsize
     if needed + reserve > free:
-        detail = f"needs {size_text(needed)}, and {size_text(reserve)} are to stay free"
-        raise StoreError(str(where), f"{detail}; {size_text(free)} are free on {_mount_point(directory)}")
+        detail = f"requires {size_text(needed)} and a reserve of {size_text(reserve)}"
+        raise StoreError(str(where), f"{detail}, but {size_text(free)} are free on {_mount_point(directory)}")
     if disk.f_files and files > disk.f_favail:  # Btrfs reports 0, because it has no fixed number of inodes
-        detail = f"needs {files} inodes, {disk.f_favail} are free on {_mount_point(directory)}"
+        detail = (
+            f"requires {counted(files, 'inode')}, but {disk.f_favail} are free on {_mount_point(directory)}"
+        )
         raise StoreError(str(where), detail)
 
 
@@ -49,7 +51,7 @@ def needing(size: int) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            error.add_note(f"needs {size_text(size)}")
+            error.add_note(f"requires {size_text(size)}")
         raise
 
 

@@ -159,7 +159,7 @@ class OutputTree:
     def _directory(self, path: str, *, make: bool = False) -> tuple[int, str]:
         place, name = os.path.split(os.path.normpath(f"{self.root}/{path}"))
         if not f"{place}/".startswith(f"{self.root}/".replace("//", "/")):
-            raise OSError(errno.EINVAL, "is outside of the directory", path)
+            raise OSError(errno.EINVAL, "is outside the directory", path)
         if self._last is None or self._last[0] != place:
             self.close()
             descriptor = _made(place, _MODE_OF_DIRECTORY) if make else open_safely(place)

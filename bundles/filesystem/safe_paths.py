@@ -184,8 +184,8 @@ def _why_not(link: Link, to: os.stat_result) -> str:
         return f"the link {link.name!r} in a directory of user {owner} {end}, so it is not followed"
     # 4. Others
     if _others_can_have_put(link) and not _is_as_open(to, link.directory):
-        where = f"in a directory that others may write (mode {stat.S_IMODE(link.directory.st_mode):04o})"
-        return f"the link {link.name!r} {where} {end} that they may not write, so it is not followed"
+        where = f"in a directory writable by others (mode {stat.S_IMODE(link.directory.st_mode):04o})"
+        return f"the link {link.name!r} {where} {end} that is not writable by them, so it is not followed"
     return ""
 
 

@@ -38,10 +38,12 @@ def inflated(stream: BinaryIO, size: int) -> Iterator[bytes]:
         piece = _next(inflate, stream, min(remaining + 1, _PIECE))
         remaining -= len(piece)
         if remaining < 0:
-            raise FormatError("", f"holds more than the {size} bytes that were signed for")
+            raise FormatError("", f"contains more than the signed length of {size} bytes")
         yield piece
     if remaining:
-        raise FormatError("", f"holds {size - remaining} bytes, {size} were signed for")
+        raise FormatError(
+            "", f"contains {size - remaining} bytes, expected the signed length of {size} bytes"
+        )
     if inflate.unused_data or stream.read(1):
         raise FormatError("", "has bytes after the end of the gzip member")
 
@@ -56,7 +58,7 @@ def verified(stream: BinaryIO, digest: Digest) -> Iterator[bytes]:
         contents.update(piece)
         yield piece
     if (result := contents.hexdigest()) != digest.sha256:
-        raise FormatError("", f"holds what has the sha256 {result}, {digest.sha256} was signed for")
+        raise FormatError("", f"sha256 of the content is {result}, expected the signed {digest.sha256}")
 
 
 def verify(data: bytes | BinaryIO, digest: Digest) -> None:
@@ -76,7 +78,7 @@ def read_verified(path: Path, digest: Digest) -> bytes:
 def _next(inflate: "zlib._Decompress", stream: BinaryIO, most: int) -> bytes:
     compressed = inflate.unconsumed_tail or stream.read(_COMPRESSED)
     if not compressed:
-        raise FormatError("", "is cut off")
+        raise FormatError("", "is truncated")
     try:
         # Limited, because a few bytes can expand to more data than fits into memory.
         return inflate.decompress(compressed, most)

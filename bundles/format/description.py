@@ -123,9 +123,7 @@ class BundleDescription:
             description = cls(fields.name, fields.version, files)
         # One comparison rejects every other spelling, including unknown ones.
         if description.to_bytes() != data:
-            raise FormatError(
-                DESCRIPTION, "is not spelled the canonical way (sorted keys, no spaces, plain UTF-8)"
-            )
+            raise FormatError(DESCRIPTION, "is not in canonical form (sorted keys, no spaces, plain UTF-8)")
         return description
 
     def to_bytes(self) -> bytes:
@@ -158,7 +156,7 @@ def _check_kept_name(files: Mapping[MemberPath, FileEntry]) -> None:
         if folded(path.parts[0]) == DESCRIPTION:
             raise FormatError(
                 shown(path.text),
-                f"the name {DESCRIPTION!r} is kept for the bundle's description",
+                f"the name {DESCRIPTION!r} is reserved for the bundle's description",
                 code=ProblemCode.UNPACKABLE_FILE,
             )
 
@@ -167,9 +165,9 @@ def _check_manifest(files: Mapping[MemberPath, FileEntry]) -> None:
     if MemberPath(MANIFEST) in files:
         return
     deeper = next((path.text for path in files if path.parts[-1] == MANIFEST), None)
-    result = f"only {shown(deeper)}, which is too deep" if deeper else "which is where a run starts"
+    result = f"and {shown(deeper)} is in a subdirectory" if deeper else "and every bundle requires it"
     raise FormatError(
-        "files", f"there is no {MANIFEST!r} at the root, {result}", code=ProblemCode.MISSING_FILE
+        "files", f"{MANIFEST!r} is missing at the top of the bundle, {result}", code=ProblemCode.MISSING_FILE
     )
 
 
@@ -191,9 +189,7 @@ def _check_format(document: dict[str, Any]) -> None:
             f"{DESCRIPTION}: format", f"is {shown(repr(value))}", expected=f"the number {FORMAT}"
         )
     if value != FORMAT:
-        raise FormatError(
-            f"{DESCRIPTION}: format", f"is {value}, this version of Puller understands {FORMAT}"
-        )
+        raise FormatError(f"{DESCRIPTION}: format", f"is {value}, and this version of Puller reads {FORMAT}")
 
 
 _T = TypeVar("_T")

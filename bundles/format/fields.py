@@ -38,7 +38,7 @@ def known_fields(value: Any, place: str, known: set[str]) -> Fields:
     if unknown := sorted(fields.keys() - known):
         names = ", ".join(shown(key) for key in unknown[:5])
         raise FormatError(
-            place, f"unknown keys {names}, expected {', '.join(sorted(known))}: upgrade Puller here"
+            place, f"unknown keys {names}, expected {', '.join(sorted(known))}: upgrade Puller on this host"
         )
     return fields
 
@@ -71,7 +71,7 @@ def size(fields: Fields, key: str, place: str) -> int:
     value = fields.get(key)
     if type(value) is not int or value < 0:  # True == 1
         raise FormatError(
-            f"{place}.{key}", f"is {excerpt(value)}", expected=f"bytes from 0 to {LARGEST_NUMBER}"
+            f"{place}.{key}", f"is {excerpt(value)}", expected=f"a number of bytes from 0 to {LARGEST_NUMBER}"
         )
     return value
 
@@ -101,10 +101,11 @@ def _check_format(document: Any, where: str, desired: int) -> None:
         raise FormatError(f"{where}: format", f"is {excerpt(value)}", expected=f"the number {desired}")
     if value > desired:
         raise FormatError(
-            f"{where}: format", f"is {value}, this version of Puller reads {desired}: upgrade Puller here"
+            f"{where}: format",
+            f"is {value}, and this version of Puller reads {desired}: upgrade Puller on this host",
         )
     if value != desired:
         raise FormatError(
             f"{where}: format",
-            f"is {value}, this version of Puller reads {desired}: the site was made by another version",
+            f"is {value}, and this version of Puller reads {desired}: the site was made by another version",
         )

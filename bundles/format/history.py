@@ -97,7 +97,7 @@ class History(msgspec.Struct, frozen=True):
         ]
         by_name = {version.version: version for version in versions}
         if len(by_name) < len(versions):
-            raise FormatError(f"{where}: versions", "name a version twice")
+            raise FormatError(f"{where}: versions", "contains a version twice")
         statements = tuple(
             _said(bundle, value, f"{where}: statements[{number}]")
             for number, value in enumerate(fields.array(known, "statements", f"{where}: history"))

@@ -105,7 +105,7 @@ class Index(msgspec.Struct, frozen=True):
         for channel, release in self.channels.items():
             for named in named_by(release):
                 if named.version not in self.releases:
-                    detail = f"names version {named.version}, which is not among the releases"
+                    detail = f"refers to version {named.version}, which is missing in the releases"
                     raise FormatError(f"{where}: channels.{shown(channel)}", detail)
 
     def find(self, channel: str) -> Release | None:

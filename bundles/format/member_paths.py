@@ -78,9 +78,9 @@ def _problem(text: str) -> str | None:
     if size > LONGEST_PATH:
         return f"the name has {size} bytes, at most {LONGEST_PATH} are allowed"
     if not text.isprintable() and (match := re.search(_FORBIDDEN, text)):
-        return f"the name holds the control character U+{ord(match[0]):04X}"
+        return f"the name contains the control character U+{ord(match[0]):04X}"
     if "\\" in text:
-        return "the name holds a backslash"
+        return "the name contains a backslash"
     if text.startswith("/"):
         return "the name is absolute"
     if text[1:2] == ":" and re.match(_DRIVE, text):
@@ -93,7 +93,7 @@ def _problem(text: str) -> str | None:
 
 def _problem_of_component(part: str) -> str | None:
     if part in ("", ".", ".."):
-        return f"the name holds the component {part!r}"
+        return f"the name contains the component {part!r}"
     if (size := len(part.encode())) > LONGEST_COMPONENT:
         return f"a component of the name has {size} bytes, at most {LONGEST_COMPONENT} are allowed"
     return None
@@ -136,7 +136,7 @@ def _claim(spelled: dict[str, str], name: str, kind: str) -> None:
     key = folded(name)
     if other := spelled.get(key):
         theirs = f"the directory {shown(other[:-1])}" if other.endswith("/") else f"the file {shown(other)}"
-        detail = f"the {kind} {shown(name)} and {theirs} cannot stand side by side on every file system"
+        detail = f"the {kind} {shown(name)} and {theirs} cannot exist together on every file system"
         raise FormatError(shown(name), detail, code=ProblemCode.UNPACKABLE_FILE)
     spelled[key] = entry
     if len(spelled) > MOST_ENTRIES:

@@ -38,13 +38,13 @@ def check_metadata(data: bytes, where: str, role: str = "", delegator: Signed | 
         raise SignatureError(where, f"is not metadata: {error}") from None
     signed = document.get("signed") if isinstance(document, dict) else None
     if not isinstance(signed, dict):
-        raise SignatureError(where, "is not metadata: nothing in it is signed")
+        raise SignatureError(where, "is not metadata: 'signed' is missing")
     specification = signed.get("spec_version")
     if not isinstance(specification, str) or specification.partition(".")[0] != SPECIFICATION:
         result = f"follows version {str(specification)[:20]} of TUF, expected {SPECIFICATION}.x"
         if delegator is None or _is_signed(document, role, delegator):
-            raise FormatError(where, f"{result}: upgrade Puller here")
-        detail = f"{result}, and is not signed by the keys that {delegator.type} {delegator.version} demands"
+            raise FormatError(where, f"{result}: upgrade Puller on this host")
+        detail = f"{result}, and is not signed by the keys that {delegator.type} {delegator.version} requires"
         raise SignatureError(where, detail)
     for key, value in _members(document):
         if key in _WHOLE_NUMBERS and type(value) is not int:  # True == 1

@@ -53,13 +53,13 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         provided = [field is not None for field in (self.percent, self.start, self.duration)]
         if provided not in ([True, False, False], [False, True, True]):
-            raise FormatError("percent", "expected either this, or both 'start' and 'duration'")
+            raise FormatError("percent", "expected either 'percent', or both 'start' and 'duration'")
         if self.percent is not None:
             _check_percent(self.percent)
         if self.start is not None and self.duration is not None:
             _check_time(self.start, self.duration)
         if self.halted and self.percent is None:
-            raise FormatError("halted", "is true, and 'percent' does not say how far the rollout came")
+            raise FormatError("halted", "is true, and 'percent' with the reached share is missing")
         if self.before is not None and self.before.rollout is not None:
             raise FormatError("before", "has a rollout of its own", expected="a release for all hosts")
 
@@ -105,8 +105,8 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         if not self.halted:
             return f"reaches this host at {shown_percent(at + 0.01)}, now {reached}{self._expected(at)}"
         if at < self.reached(now):
-            return f"is halted by the publisher at {reached}, before this host took it"
-        return f"is halted by the publisher at {reached}, this host's place is {shown_percent(at)}"
+            return f"was halted by the publisher at {reached}, before this host installed it"
+        return f"was halted by the publisher at {reached}, and this host's place is {shown_percent(at)}"
 
     def reaches(self, at: float) -> datetime | None:
         """Return when a growing rollout reaches a `place`. ``None`` if it does not grow."""
@@ -214,7 +214,7 @@ def _check_percent(percent: float) -> None:
 
 def _check_time(start: datetime, duration: timedelta) -> None:
     if start.utcoffset() != timedelta(0) or start.microsecond or not 2000 <= start.year < 3000:
-        raise FormatError("start", f"is {start}", expected="whole seconds in UTC, in this millennium")
+        raise FormatError("start", f"is {start}", expected="whole seconds in UTC, from year 2000 to 2999")
     if not timedelta(seconds=1) <= duration <= LONGEST_ROLLOUT or duration.microseconds:
         most = LONGEST_ROLLOUT // timedelta(seconds=1)
         raise FormatError(

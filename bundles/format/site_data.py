@@ -72,9 +72,8 @@ def read_custom(custom: Any, where: str) -> datetime:
     """Return the publication time of a document. Raises `FormatError`, also for an unknown format."""
     known = fields.mapping(custom, f"{where}: custom")
     if known.get("format") != FORMAT:
-        detail = (
-            f"is {excerpt(known.get('format'))}, this version of Puller reads {FORMAT}: upgrade Puller here"
-        )
+        result = excerpt(known.get("format"))
+        detail = f"is {result}, and this version of Puller reads {FORMAT}: upgrade Puller on this host"
         raise FormatError(f"{where}: custom.format", detail)
     try:
         return parse_time("published", known.get("published"))

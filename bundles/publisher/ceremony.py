@@ -83,7 +83,7 @@ class Proposal:
                 where, f"the current root, version {current.version}, is not signed by its keys"
             )
         if self.root.version != current.version + 1:
-            detail = f"the next root is version {self.root.version}, expected {current.version + 1}"
+            detail = f"the next root has version {self.root.version}, expected {current.version + 1}"
             raise SignatureError(where, detail)
         for key_id, key in (*current.keys.items(), *self.root.keys.items()):
             # Signers compare ids: a wrong id could make a foreign key look familiar.
@@ -100,7 +100,7 @@ class Proposal:
         if key_id not in {**now.unsigned, **afterwards.unsigned}:
             if key_id in self.signed_by():
                 return False
-            detail = f"the key {shown_id(key_id)} is a root key neither now nor afterwards"
+            detail = f"the key {shown_id(key_id)} is not a key of the current or the next root"
             voters = dict.fromkeys([*_ids(now), *_ids(afterwards)])
             raise PublishError(where, f"{detail}", expected=f"{_any_of(voters)}")
         sign_with(self.following, signer, where)
@@ -109,8 +109,8 @@ class Proposal:
     def merge(self, other: "Proposal", where: str) -> int:
         """Merge signatures, and return the number of new ones. Raises `SignatureError` for another content."""
         if self.following.signed_bytes != other.following.signed_bytes:
-            detail = "is not the change that is pending here; export it again"
-            raise SignatureError(where, detail)
+            detail = "differs from the pending change of this site"
+            raise SignatureError(where, detail, hint="export it again")
         # Only valid signatures are merged, because `signed_by` returns only these.
         before = self.signed_by()
         for key_id in other.signed_by():
@@ -164,7 +164,7 @@ def check_thresholds(root: Root, where: str) -> None:
         if keys < threshold:
             has = counted(keys, "key")
             raise PublishError(
-                where, f"{role} would have {has} and need {threshold}: nobody could sign for it"
+                where, f"{role} would have {has} and require {threshold}, so no signature would be valid"
             )
 
 
@@ -175,7 +175,7 @@ def needed(root: Root, role: str) -> str:
 
 def _differences(old: Root, new: Root) -> Iterator[str]:
     yield f"version {old.version} becomes {new.version}"
-    yield f"expires {minute_text(new.expires)}, until now {minute_text(old.expires)}"
+    yield f"expires {minute_text(new.expires)}, previously {minute_text(old.expires)}"
     for role in ROLES:
         before, after = old.roles[role].keyids, new.roles[role].keyids
         for key_id in after:
@@ -183,11 +183,11 @@ def _differences(old: Root, new: Root) -> Iterator[str]:
                 yield f"{role}: new key {key_id} ({new.keys[key_id].scheme})"
         for key_id in before:
             if key_id not in after:
-                yield f"{role}: the key {key_id} ({old.keys[key_id].scheme}) is taken away"
+                yield f"{role}: the key {key_id} ({old.keys[key_id].scheme}) is removed"
         if needed(old, role) != needed(new, role):
-            yield f"{role}: {needed(new, role)} keys must sign, until now {needed(old, role)}"
+            yield f"{role}: {needed(new, role)} keys must sign, previously {needed(old, role)}"
     if _unnamed(old, new) != _unnamed(new, old):
-        yield "SOMETHING ELSE, which Puller never changes: compare the two roots before you sign"
+        yield "OTHER FIELDS, which Puller never changes: compare the two roots before you sign"
 
 
 def _unnamed(root: Root, other: Root) -> dict[str, Any]:

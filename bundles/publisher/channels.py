@@ -52,13 +52,13 @@ class RolloutRequest:
         if useless is not None:
             raise PublishError(
                 "rollout",
-                "expected a percentage, or a time to grow over and when that starts",
+                "expected a percentage, or a duration with a start",
                 code=ProblemCode.INVALID_COMMAND,
             )
         if self.wave is not None and self.percent is None and self.over is None:
             raise PublishError(
                 "wave",
-                "is for a rollout: expected a percentage, or a time to grow over",
+                "requires a rollout: expected a percentage or a duration",
                 code=ProblemCode.INVALID_COMMAND,
             )
         try:
@@ -116,13 +116,14 @@ def steered(current: Release, request: RolloutRequest, now: datetime, *, resume:
     rollout = _rollout(current)
     reached = rollout.reached(now)
     if rollout.halted and not resume:
-        raise PublishError(str(current), f"is halted at {shown_percent(reached)}; --resume continues it")
+        raise PublishError(str(current), f"is halted at {shown_percent(reached)}; --resume resumes it")
     following = replace(current, rollout=request.go_on(rollout, now))
     if (desired := reached_by(following, now)) < reached:
         raise PublishError(
             str(current),
-            f"has reached {shown_percent(reached)} of the hosts, more than {shown_percent(desired)}: a rollout"
-            " never shrinks; `puller site halt` stops it, and `puller site back` rolls it back",
+            f"has reached {shown_percent(reached)} of the hosts, and a rollout cannot shrink to"
+            f" {shown_percent(desired)}",
+            hint="`puller site halt` stops it, and `puller site back` returns to the previous release",
         )
     return following
 
@@ -160,9 +161,7 @@ def release_before(current: Release, history: History, channel: str) -> Release:
         before = release.rollout.before if release.rollout is not None else None
         is_partial = before is not None and is_under_way(release, text[first].at)
         return for_all(before if is_partial and before is not None else release)
-    raise PublishError(
-        str(current), "is the first version in this channel; to choose another one, use --version"
-    )
+    raise PublishError(str(current), "is the first version of this channel; specify the version to return to")
 
 
 def _version_of(text: Said) -> str:
@@ -173,7 +172,7 @@ def rolled_back(current: Release, release: Release, now: datetime) -> Release:
     """Return ``release`` for all hosts. Raises `PublishError` if that would complete the rollout of ``current``."""
     if release == for_all(current) and is_under_way(current, now):
         reached = shown_percent(reached_by(current, now))
-        raise PublishError(str(current), f"is in a rollout at {reached}; `puller site rollout` extends it")
+        raise PublishError(str(current), f"is in a rollout at {reached}; `puller site rollout` changes it")
     return release
 
 
@@ -196,13 +195,13 @@ def _again(current: Release, request: RolloutRequest, now: datetime) -> Release:
     reached = reached_by(current, now)
     if current.rollout is not None and current.rollout.halted:
         raise PublishError(
-            str(current),
-            f"is halted at {shown_percent(reached)}; `puller site rollout --resume` continues it",
+            str(current), f"is halted at {shown_percent(reached)}; `puller site rollout --resume` resumes it"
         )
     if reached_by(replace(current, rollout=request.begin(None, now)), now) > reached:
         raise PublishError(
             str(current),
-            f"is in a rollout at {shown_percent(reached)} of the hosts; `puller site rollout` extends it",
+            f"is in a rollout at {shown_percent(reached)} of the hosts",
+            hint="`puller site rollout` lets it grow",
         )
     return current
 
@@ -216,14 +215,15 @@ def _before(current: Release | None, release: Release, now: datetime) -> Release
     if current.rollout.before == release:
         raise PublishError(
             str(release),
-            f"is the release of all hosts that {current} has not reached; `puller site back` gives it to all hosts",
+            f"is the release of all hosts that {current} has not reached",
+            hint="`puller site back` gives it to all hosts",
         )
     return current.rollout.before
 
 
 def _rollout(current: Release) -> Rollout:
     if current.rollout is None:
-        raise PublishError(str(current), "has no rollout: it is for all hosts already")
+        raise PublishError(str(current), "is already the release of all hosts, so it has no rollout")
     return current.rollout
 
 
@@ -235,7 +235,7 @@ def _continued(rollout: Rollout, over: timedelta, now: datetime) -> Rollout | No
     duration = _whole_seconds(over * STEPS / (STEPS - steps))
     if duration > _LONGEST_LINE:
         where = shown_percent(rollout.reached(now))
-        raise PublishError("over", f"{over} is too long for a rollout that has reached {where}")
+        raise PublishError("over", f"{over} is too long for a rollout that has already reached {where}")
     start = now.replace(microsecond=0) - _whole_seconds(duration * steps / STEPS)
     return Rollout(start=start, duration=duration, before=rollout.before, wave=rollout.wave)
 
@@ -269,9 +269,7 @@ class Channels:
         def rule(record: Record, edition: Edition) -> Release:
             release = _said(record, source)
             if release.rollout is not None and release.rollout.halted:
-                raise PublishError(
-                    str(release), f"is halted in channel {source!r}; resume it there before you promote it"
-                )
+                raise PublishError(str(release), f"is halted in channel {source!r}, so it is not promoted")
             return published(record.index.find(channel), for_all(release), request, edition.now)
 
         return self._say([bundle], channel, rule)[0]
@@ -409,7 +407,7 @@ def _said(record: Record, channel: str) -> Release:
     if (release := record.index.find(channel)) is not None:
         return release
     others = sorted(record.index.channels)
-    there = f"; it is in {', '.join(others)}" if others else ""
+    there = f", only in {', '.join(others)}" if others else ""
     raise PublishError(
         record.index.bundle, f"is not in channel {channel!r}{there}", code=ProblemCode.NOT_PUBLISHED
     )

@@ -94,10 +94,10 @@ def withdraw_data(site: Site, name: str, passphrase: Passphrase) -> None:
     with site.locked():
         edition = site.edition(passphrase)
         if name not in (names := site.data_names(edition.published)):
-            there = f"there is {first_few(names, 20)}" if names else "there is no site data"
+            there = f"published site data: {first_few(names, 20)}" if names else "no site data is published"
             raise PublishError(
                 str(site.directory),
-                f"publishes no site data {name!r}: {there}",
+                f"site data {name!r} is not published ({there})",
                 code=ProblemCode.NOT_PUBLISHED,
             )
         edition.change({path: None})

@@ -233,7 +233,7 @@ def check_readable(name: str, size: int, largest: int) -> None:
     """Raise `PublishError` for a file that hosts would reject. ``size`` and ``largest`` are bytes."""
     if size > largest:
         raise PublishError(
-            name, f"would have {size} bytes, hosts read at most {largest}: nothing was published"
+            name, f"would have {size} bytes, and hosts read at most {largest}, so nothing was published"
         )
 
 

@@ -110,7 +110,7 @@ class Files:
         try:
             with open_regular(path) as stream:
                 if os.fstat(stream.fileno()).st_size > longest_compressed(digest.length):
-                    raise FormatError("", "is larger than hosts take it")
+                    raise FormatError("", "is larger than the limit of hosts")
                 yield from verified(stream, digest)
         except FormatError as error:
             raise error.under(str(path), SignatureError, code=ProblemCode.CHECKSUM_MISMATCH) from None

@@ -141,7 +141,9 @@ def open_key(path: Path, public: Key, passphrase: Passphrase) -> Signer:
         return open_token(load_uri(path), public, lambda: passphrase(path))
     signer = load_signer(path, passphrase)
     if signer.public_key.keyid != public.keyid:
-        raise KeyFileError(str(path), f"holds the key {signer.public_key.keyid}", expected=f"{public.keyid}")
+        raise KeyFileError(
+            str(path), f"contains the key {signer.public_key.keyid}", expected=f"{public.keyid}"
+        )
     return signer
 
 
@@ -155,7 +157,9 @@ def load_uri(path: Path) -> str:
     try:
         return _read(path).decode("ascii").strip()
     except UnicodeDecodeError:
-        raise KeyFileError(str(path), "is not the URI of a key: it has other characters than ASCII") from None
+        raise KeyFileError(
+            str(path), "is not the URI of a key, because it contains characters outside ASCII"
+        ) from None
 
 
 def load_public_key(path: Path) -> NewKey:
@@ -163,8 +167,8 @@ def load_public_key(path: Path) -> NewKey:
     try:
         return NewKey(SSlibKey.from_crypto(load_pem_public_key(_read(path))))
     except (ValueError, UnsupportedAlgorithm):
-        expected = "expected a public key in PEM form: Ed25519, ECDSA on P-256, P-384 or P-521, or RSA"
-        raise KeyFileError(str(path), f"is not understood, {expected}") from None
+        expected = "a public key in PEM form: Ed25519, ECDSA on P-256, P-384 or P-521, or RSA"
+        raise KeyFileError(str(path), "is not a supported public key", expected=expected) from None
 
 
 def public_pem(key: Key) -> bytes:
@@ -226,7 +230,7 @@ def _pem(key: Ed25519PrivateKey, passphrase: bytes | None) -> bytes:
 
 def _check_passphrase(passphrase: bytes | None) -> None:
     if passphrase == b"":
-        raise KeyFileError("", "the passphrase is empty", expected="one or none at all")
+        raise KeyFileError("", "the passphrase is empty", expected="a passphrase, or an unencrypted key")
     if passphrase is not None and len(passphrase) > _LONGEST_PASSPHRASE:
         raise KeyFileError("", f"the passphrase has more than {_LONGEST_PASSPHRASE} bytes")
 
@@ -237,14 +241,18 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise KeyFileError(str(path), error.strerror or str(error)) from error
     except ValueError:
-        raise KeyFileError(str(path), f"is no key file: it has more than {_LONGEST_KEY_FILE} bytes") from None
+        raise KeyFileError(
+            str(path), f"is not a key file: it has more than {_LONGEST_KEY_FILE} bytes"
+        ) from None
 
 
 def _check_is_private(path: Path) -> None:
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if mode & 0o077:
         raise KeyFileError(
-            str(path), f"is not encrypted, and its mode is {mode:04o}, expected 0600: chmod 600 {path}"
+            str(path),
+            f"is not encrypted, and its mode is {mode:04o}, expected 0600",
+            hint=f"run chmod 600 {path}",
         )
 
 
@@ -285,9 +293,7 @@ class Keyring:
             expected = ", ".join(
                 key_file(self.directory, role, key_id).name for key_id in root.roles[role].keyids
             )
-            detail = (
-                f"holds {len(here)} of the {threshold} keys needed to sign for {role}, expected {expected}"
-            )
+            detail = f"contains {len(here)} of the {threshold} keys required to sign for {role}, expected {expected}"
             raise KeyFileError(str(self.directory), detail)
 
     def sign_as_far_as_possible(self, metadata: Metadata[Any], role: str, root: Root) -> list[TokenError]:
@@ -330,10 +336,10 @@ def sign_with(metadata: Metadata[Any], signer: Signer, where: str) -> None:
         cause = error.__cause__ or error
         if isinstance(cause, KeyFileError):
             raise cause from None
-        raise TokenError(where, f"does not sign: {reason_of(cause)}") from error
+        raise TokenError(where, f"cannot sign: {reason_of(cause)}") from error
     except UnverifiedSignatureError:
         del metadata.signatures[signer.public_key.keyid]
-        detail = f"signs with another key than {signer.public_key.keyid}, which the site knows"
+        detail = f"signs with another key than {signer.public_key.keyid} of the site"
         raise TokenError(where, detail) from None
 
 

@@ -44,9 +44,9 @@ def make_site(
     if directory.name in ("", ".."):
         raise PublishError(
             str(directory),
-            "is no name for a new directory",
+            "is not the name of a new directory",
             code=ProblemCode.INVALID_NAME,
-            expected="one such as 'site'",
+            expected="a name such as 'site'",
         )
     with explained(directory):
         if directory.exists() and any(directory.iterdir()):
@@ -102,12 +102,13 @@ def _settings_text(lifetimes: Mapping[str, str]) -> str:
     rule = PruningRule()
     lines = "".join(f"  {role}: {text}\n" for role, text in {**DEFAULT_LIFETIMES, **lifetimes}.items())
     return f"""\
-# How long what this site signs is good for. Hosts stay on what they have when it has expired.
-# `puller site refresh` signs anew; run it by a timer, well within the lifetime of the timestamp.
+# Lifetimes of signed metadata. If metadata expires, hosts keep their current releases.
+# `puller site refresh` renews metadata. Run it by a timer that is much shorter than the lifetime of the timestamp.
 expiry:
 {lines}
-# Which versions of a bundle stay, beside those that channels name: the latest, and what a channel has named
-# within a time. `puller site prune --noop` says what would go; with `automatic: false` only `puller site prune` prunes.
+# Versions of a bundle to keep, in addition to versions in channels: the latest ones, and versions that a channel
+# named within this time. `puller site prune --noop` lists versions to delete. With `automatic: false`, only
+# `puller site prune` deletes them.
 # prune: {{versions: {rule.versions}, after: {rule.after.days}d, automatic: true}}
 """
 
@@ -182,7 +183,7 @@ def _why_not_renewable(site: Site, role: str, edition: Edition) -> str | None:
     """Return why a role cannot be signed here, as far as that is known without opening its keys."""
     root = edition.published.root
     if role == Root.type and _is_root_pending(site, root):
-        return f"a change of it is pending: puller site root show {site.directory}"
+        return f"a change of the root is pending: puller site root show {site.directory}"
     if not edition.keyring.holds(role, root):
         renew = f"its keys are not in {site.keys}: puller site root renew {site.directory}"
         return renew if role == Root.type else f"not enough of its keys are in {site.keys}"

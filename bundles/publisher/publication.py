@@ -234,8 +234,12 @@ class _Round:
         if not source.is_dir():
             return _archive(source, name, version)
         if version is None:
-            detail = "a directory has no version of its own, expected one such as 1.4.0, or auto"
-            raise PublishError(str(source), detail, code=ProblemCode.INVALID_COMMAND)
+            raise PublishError(
+                str(source),
+                "a directory requires a version",
+                code=ProblemCode.INVALID_COMMAND,
+                expected="a version such as 1.4.0, or auto",
+            )
         name = name or source.resolve().name
         if version == AUTO:
             # Among all published versions, in any channel.
@@ -253,7 +257,7 @@ class _Round:
             return read_description(self._site.archive_file(archive), archive.sha256)
         except StoreError as error:  # meant for hosts: here the file belongs to the site
             raise PublishError(
-                error.where, f"{error.what}; restore it from a copy, or give a --version"
+                error.where, error.what, hint="restore it from a copy, or specify a --version"
             ) from None
 
     def _packed(
@@ -275,7 +279,8 @@ class _Round:
             published = known.artifact.archive.sha256
             raise PublishError(
                 str(release),
-                f"is published with sha256 {published}, this one has {new.archive.sha256}: give it a new version",
+                f"is already published with sha256 {published}, and the new archive has sha256 {new.archive.sha256}",
+                hint="specify a new version",
             )
         return artifact, [new]
 
@@ -296,8 +301,9 @@ class _Round:
             description = bundle.description
             raise PublishError(
                 f"{description.name} {description.version}",
-                f"is lost from the site, and what is packed now has sha256 {new.archive.sha256}, "
-                f"not {archive.sha256}: restore {archive.path} from a copy, or give it a new version",
+                f"is missing in the site, and the new archive has sha256 {new.archive.sha256} "
+                f"instead of {archive.sha256}",
+                hint=f"restore {archive.path} from a copy, or specify a new version",
             )
         return [new]
 
@@ -329,14 +335,14 @@ def _archive(path: Path, name: str | None, version: str | None) -> BuiltBundle:
     description = inspect(path)
     for what, found, wanted in (("name", description.name, name), ("version", description.version, version)):
         if wanted is not None and found != wanted:
-            raise PublishError(str(path), f"{what} is {found!r} in the archive, {wanted!r} was asked for")
+            raise PublishError(str(path), f"{what} is {found!r} in the archive", expected=repr(wanted))
     counted = measure(path)
     return BuiltBundle(path, counted.size, counted.sha256, description)
 
 
 def _claim(named: dict[str, Path], bundle: str, source: Path) -> None:
     if bundle in named:
-        raise PublishError(str(source), f"is bundle {bundle!r}, and so is {named[bundle]}")
+        raise PublishError(str(source), f"contains bundle {bundle!r}, as {named[bundle]} does")
     named[bundle] = source
 
 
@@ -347,5 +353,6 @@ def _raise_all(problems: Sequence[PublishError | FormatError], count: int) -> No
     if problems:
         lines = first_few(list(map(str, problems)), _MOST_TOLD, "\n")
         raise PublishError(
-            "", f"{len(problems)} of {counted(count, 'bundle')} cannot be published, so none is:\n{lines}"
+            "",
+            f"{len(problems)} of {counted(count, 'bundle')} cannot be published, so nothing was published:\n{lines}",
         )

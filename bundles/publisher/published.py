@@ -108,7 +108,9 @@ class Published:
             path = self._file_of(name)
             self.documents[name] = _load(Targets, path, self._read_under)
             if self.documents[name].signed.unrecognized_fields.get(BIN_NAME) != name:
-                raise SignatureError(str(path), f"is another bin than {name}", hint="restore it from a copy")
+                raise SignatureError(
+                    str(path), f"contains another bin than {name}", hint="restore it from a copy"
+                )
         signed: Targets = self.documents[name].signed
         return signed
 
@@ -124,7 +126,8 @@ class Published:
         data = read_stored(path := self._file_of(name))
         digest = self.snapshot.meta[f"{name}.json"].hashes or {}
         if hashlib.sha256(data).hexdigest() != digest.get("sha256"):
-            raise SignatureError(str(path), "is not what this site signed", hint="restore it from a copy")
+            detail = "differs from the content that this site signed"
+            raise SignatureError(str(path), detail, hint="restore it from a copy")
         return datetime.fromisoformat(msgspec.json.decode(data)["signed"]["expires"])
 
     def _file_of(self, name: str) -> Path:
@@ -139,15 +142,18 @@ def _empty_bin(name: str) -> Targets:
 
 def _check_layout(targets: Targets, path: Path) -> None:
     if targets.delegations is None or targets.delegations.succinct_roles is None:
-        detail = "lists what is published itself, as sites of an older version did: make a new site with this version"
-        raise PublishError(str(path), f"{detail}, puller site init, and publish the bundles there")
+        detail = "contains the published files, as in sites of an older version"
+        hint = "create a new site with `puller site init`, and publish the bundles there"
+        raise PublishError(str(path), detail, hint=hint)
 
 
 def _newest_root(directory: Path, root: Root) -> Root:
     while (path := directory / f"{root.version + 1}.root.json").exists():
         following = _load(Root, path, root).signed
         if following.version != root.version + 1:
-            raise SignatureError(str(path), f"is version {following.version}", expected=f"{root.version + 1}")
+            raise SignatureError(
+                str(path), f"has version {following.version}", expected=f"{root.version + 1}"
+            )
         root = following
     return root
 
@@ -167,7 +173,9 @@ def _load(kind: type[_Role], path: Path, root: Root | None = None) -> Metadata[_
     except RepositoryError as error:
         reason = error.__cause__ or error
         raise SignatureError(
-            str(path), f"is not what this site signed ({reason})", hint="restore it from a copy"
+            str(path),
+            f"differs from the content that this site signed ({reason})",
+            hint="restore it from a copy",
         ) from None
     return metadata
 
@@ -262,9 +270,9 @@ def next_version(published: Iterable[str]) -> str:
     except FormatError:
         raise PublishError(
             newest,
-            "has no next version that is short enough",
+            "the next version would be too long",
             code=ProblemCode.INVALID_NAME,
-            expected="one by --version",
+            expected="a version by --version",
         ) from None
 
 

@@ -121,7 +121,7 @@ class RoleKeys:
         def change(root: Root) -> None:
             if key.public.keyid in root.keys:
                 users = [name for name in ROLES if key.public.keyid in root.roles[name].keyids]
-                raise PublishError(shown_id(key.public.keyid), f"is a key of {', '.join(users)} already")
+                raise PublishError(shown_id(key.public.keyid), f"is already a key of {', '.join(users)}")
             root.add_key(key.public, role)
             _set_threshold(root, role, threshold)
 
@@ -271,8 +271,8 @@ class RoleKeys:
         away = [shown_id(key_id) for key_id in key_ids if not find_key_file(self.site.keys, role, key_id)]
         # With several keys, this would remove keys of other people without their consent.
         if away and len(key_ids) > 1:
-            detail = f"others hold {', '.join(away)}; say which key to replace: --key"
-            raise PublishError(role, detail)
+            detail = f"other people hold the keys {', '.join(away)}"
+            raise PublishError(role, detail, hint="select the key to replace with --key")
         return key_ids
 
     def _edition(self) -> Edition:
@@ -325,14 +325,14 @@ def find_key(root: Root, start: str, role: str | None = None) -> tuple[str, str]
     if not results:
         raise PublishError(
             start,
-            f"no key{of_role} has an id that begins so",
+            f"no key id{of_role} starts with this text",
             code=ProblemCode.INVALID_COMMAND,
-            hint="see: puller site keys list",
+            hint="`puller site keys list` prints all keys",
         )
     if len(results) > 1:
         ids = ", ".join(f"{name} {shown_id(key_id)}" for name, key_id in results)
         raise PublishError(
-            start, f"is the start of several key ids{of_role}: {ids}", code=ProblemCode.INVALID_COMMAND
+            start, f"several key ids{of_role} start with this text: {ids}", code=ProblemCode.INVALID_COMMAND
         )
     return results[0]
 
@@ -349,9 +349,9 @@ def _check_still_signable(root: Root, role: str, key_id: str) -> None:
     keys, threshold = len(root.roles[role].keyids), root.roles[role].threshold
     if keys >= threshold:
         return
-    how = "add another key first" if keys == 0 else f"add another key first, or give --threshold {keys}"
-    detail = f"is needed: {role} would have {keys} of the {threshold} keys that must sign; {how}"
-    raise PublishError(shown_id(key_id), f"{detail} (puller site keys add, or puller site rotate)")
+    how = "add another key first" if keys == 0 else f"add another key first, or pass --threshold {keys}"
+    detail = f"cannot be removed, because {role} would have {keys} of the {threshold} keys that must sign"
+    raise PublishError(shown_id(key_id), detail, hint=f"{how} (puller site keys add, or puller site rotate)")
 
 
 def _moved(path: Path, directory: Path) -> Path:

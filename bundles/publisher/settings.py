@@ -205,7 +205,7 @@ def parse_rule(written: Any, where: str) -> WatchRule:
         )
     if "each" in fields and "grow" not in fields:
         raise PublishError(
-            f"{where}: each", "is for 'grow', which is not given", code=ProblemCode.INVALID_VALUE
+            f"{where}: each", "requires 'grow', which is missing", code=ProblemCode.INVALID_VALUE
         )
     rule = WatchRule()
     return WatchRule(
@@ -229,7 +229,7 @@ def parse_rule(written: Any, where: str) -> WatchRule:
 def _percent(text: Any, where: str) -> float:
     if not isinstance(text, str) or not (match := re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,2})?)%", text)):
         raise PublishError(
-            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="a part of the hosts such as 2%"
+            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="a share of the hosts such as 2%"
         )
     if (percent := float(match[1])) > 100:
         raise PublishError(where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected="at most 100%")
@@ -238,7 +238,7 @@ def _percent(text: Any, where: str) -> float:
 
 def _texts(value: Any, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        raise PublishError(where, "expected a list of texts", code=ProblemCode.INVALID_VALUE)
+        raise PublishError(where, "expected a list of text", code=ProblemCode.INVALID_VALUE)
     return tuple(value)
 
 
@@ -271,7 +271,7 @@ _TOO_DEEP = "exceeded maximum nesting depth"  # of libyaml since 0.2.6, at a dep
 def load(data: bytes) -> Any:
     """Return mappings, lists and texts of a YAML document. ``None`` if it is empty. Raises ``ValueError``."""
     if len(data) > LONGEST:
-        raise ValueError(f"is longer than {LONGEST} bytes")
+        raise ValueError(f"has more than {LONGEST} bytes")
     try:
         _check_events(data)
         # Nodes instead of values, because YAML would convert text to numbers or booleans.
@@ -295,7 +295,7 @@ def _check_events(data: bytes) -> None:
         if depth > DEEPEST:
             raise ValueError(f"line {line}: is nested more than {DEEPEST} deep")
         if isinstance(event, AliasEvent):
-            raise ValueError(f"line {line}: aliases are not read here")
+            raise ValueError(f"line {line}: aliases are not supported")
 
 
 def _value(node: Node) -> Any:
@@ -313,7 +313,7 @@ def _yaml_mapping(node: MappingNode) -> dict[str, Any]:
         if not isinstance(key, ScalarNode):
             raise ValueError(f"line {line}: a list or a mapping cannot be a key")
         if key.value in values:
-            raise ValueError(f"line {line}: the key {key.value!r} stands there twice")
+            raise ValueError(f"line {line}: the key {key.value!r} is repeated")
         values[key.value] = _value(value)
     return values
 
@@ -366,7 +366,7 @@ def _destination(written: Mapping[str, Any], where: str) -> str:
     if not isinstance(destination, str) or not destination.isprintable():
         raise PublishError(
             f"{where}: push: destination",
-            "must be a text",
+            "must be text",
             code=ProblemCode.INVALID_VALUE,
             expected="a directory or URL such as www:/srv/www/puller",
         )
@@ -404,6 +404,6 @@ def _switch(text: Any, where: str) -> bool:
 def _count(text: Any, where: str, unit: str) -> int:
     if not isinstance(text, str) or not re.fullmatch(r"[1-9][0-9]{0,5}", text):
         raise PublishError(
-            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected=f"a number of {unit} from 1 on"
+            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected=f"a number of {unit}, at least 1"
         )
     return int(text)

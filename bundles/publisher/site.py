@@ -172,7 +172,7 @@ class Site:
                 str(directory),
                 "is not a site",
                 code=ProblemCode.UNREADABLE_SOURCE,
-                hint="`puller site init` makes one",
+                hint="`puller site init` creates one",
             )
 
     def bundles(self, published: Published | None = None) -> list[str]:
@@ -252,7 +252,9 @@ class Site:
         """Return the verified metadata in force. Raises `PublishError`, `FormatError` and `SignatureError`."""
         if self._unfinished.exists():  # readers without the lock; `locked` completes it
             raise PublishError(
-                str(self.directory), "a change of keys was cut off: puller site refresh ends it"
+                str(self.directory),
+                "a change of keys was interrupted",
+                hint="`puller site refresh` completes it",
             )
         return Published.load(self.metadata, self.anchor)
 
@@ -288,7 +290,9 @@ class Site:
         try:
             info.verify_length_and_hashes(data)
         except LengthOrHashMismatchError as error:
-            raise SignatureError(str(file), f"is not what this site signed: {error}") from None
+            raise SignatureError(
+                str(file), f"differs from the content that this site signed: {error}"
+            ) from None
         return data
 
     def file_of(self, info: TargetFile) -> Path:
@@ -384,7 +388,7 @@ class Site:
             except BlockingIOError:
                 raise PublishError(
                     str(self.directory),
-                    "is being published to by another process",
+                    "is in use by another process that publishes",
                     code=ProblemCode.ANOTHER_RUN,
                 ) from None
             # Before anything is read: an interrupted change leaves files of two editions.

@@ -75,10 +75,10 @@ def _explained(uri: str, scheme: _Scheme, error: Exception) -> TokenError:
     if isinstance(error, UnsupportedLibraryError):
         return TokenError(
             uri,
-            f"needs a library that is not installed ({error}). {how_to_install(scheme.extra)}",
+            f"requires a library that is not installed ({error}). {how_to_install(scheme.extra)}",
             code=ProblemCode.MISSING_DEPENDENCY,
         )
-    return TokenError(uri, f"does not give a key: {reason_of(error)} (its form is {scheme.form})")
+    return TokenError(uri, f"cannot be used as a key: {reason_of(error)} (the format is {scheme.form})")
 
 
 def _in_token(uri: str, pin: Pin) -> _Imported:
@@ -116,7 +116,7 @@ def _same_version(uri: str, version: list[str], imported: _Imported) -> _Importe
     """Require the newest version of a key, because both services only return that version."""
     newest = imported[0].rpartition("/")[2]
     if version not in ([], [newest]):
-        raise TokenError(uri, f"has a newer version, {newest}", hint="a key is added at its newest version")
+        raise TokenError(uri, f"has a newer version, {newest}", hint="add the newest version of the key")
     return imported
 
 

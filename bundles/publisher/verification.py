@@ -64,7 +64,7 @@ def verify_site(site: Site) -> Verification:
     )
     # 5.
     if problems := [*problems, *wrong]:
-        detail = f"{len(problems)} of {count + files} published files are not as they were signed for:"
+        detail = f"{len(problems)} of {count + files} published files differ from their signed metadata:"
         raise SignatureError(str(site.public), "\n".join([detail, *_lines(problems)]))
     documents = (info.length for of_bin in published.bins() for info in of_bin.targets.values())
     size = sum(documents) + sum(report.size for report in of_bundles)
@@ -83,7 +83,7 @@ class _Problem(NamedTuple):
         if isinstance(error, FileNotFoundError):
             return cls("missing", str(path))
         if isinstance(error, OSError):
-            return cls("not readable", str(path), error.strerror or str(error))
+            return cls("unreadable", str(path), error.strerror or str(error))
         return cls("damaged", str(path), error.what if isinstance(error, BundleError) else str(error))
 
 
@@ -135,7 +135,7 @@ def _contradiction(record: Record) -> _Problem | None:
     bundle = record.index.bundle
     for version, artifact in record.index.releases.items():
         if record.find_artifact(version) != artifact:
-            detail = f"{bundle} {version}: the index offers other files than the history has"
+            detail = f"{bundle} {version}: the index and the history list different files"
             return _Problem("contradicted by the history", index_path(bundle), detail)
     return None
 
@@ -172,11 +172,11 @@ def _problem(site: Site, artifact: Artifact, release: Release | None) -> _Proble
         if release is not None:
             description = inspect(path)
             if hashlib.sha256(description.to_bytes()).hexdigest() != artifact.description.sha256:
-                return _Problem(
-                    "of another bundle", str(path), f"has another {DESCRIPTION} than the index says"
-                )
+                return _Problem("of another bundle", str(path), f"{DESCRIPTION} differs from the index")
             if (description.name, description.version) != (release.bundle, release.version):
-                result = f"is {description.name} {description.version}, the index says {release}"
+                result = (
+                    f"contains {description.name} {description.version}, expected {release} from the index"
+                )
                 return _Problem("of another bundle", str(path), result)
     except (OSError, LengthOrHashMismatchError, BundleError) as error:
         return _Problem.of(error, path)

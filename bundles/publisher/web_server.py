@@ -56,7 +56,7 @@ class SiteServer(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if isinstance(error := sys.exc_info()[1], ConnectionError):
-            log.info("%s went away: %s", client_address[0], error)
+            log.info("%s closed the connection: %s", client_address[0], error)
         else:
             super().handle_error(request, client_address)
 

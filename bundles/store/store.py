@@ -95,7 +95,7 @@ class Links:
             if isinstance(error.__cause__, OSError):
                 raise
             set_aside(self.path(link))
-            raise StoreError(error.where, f"{error.what}; set aside") from error
+            raise StoreError(error.where, f"{error.what} (set aside)") from error
 
 
 class Store:

@@ -79,7 +79,7 @@ class ConfinedUploads:
         """Send a document, as in ``Uploads``. Raises the same errors."""
         status, *_ = [*self._connection.call((method, url, data, kind, deadline.left), deadline), b""]
         if not (len(status) == 3 and status.isdigit()):
-            raise TransportError(url, "the process for the network gives no status")
+            raise TransportError(url, "the process for the network returned an invalid status")
         return int(status)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from bundles.errors import SettingsError
 from foundation.masking import mask_location
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_WANTED = "expected a URL such as https://www.example.org/puller, or an absolute directory such as /media/usb/public"
+_EXPECTED = "expected a URL such as https://www.example.org/puller, or an absolute directory such as /media/usb/public"
 
 
 class Location(msgspec.Struct, frozen=True):
@@ -26,14 +26,18 @@ class Location(msgspec.Struct, frozen=True):
     def parse(cls, text: str) -> "Location":
         """Parse a location from the configuration. Raises `SettingsError`."""
         if any(character.isspace() or not character.isprintable() for character in text):
-            raise SettingsError(mask_location(ascii(text)), f"blanks and control characters: {_WANTED}")
+            raise SettingsError(
+                mask_location(ascii(text)), f"contains blanks or control characters, {_EXPECTED}"
+            )
         if text.startswith("/"):
             return cls(text.rstrip("/") or "/")
         fields = _split(text)
         if fields.scheme not in _DEFAULT_PORTS or not fields.hostname:
-            raise SettingsError(mask_location(text), _WANTED)
+            raise SettingsError(mask_location(text), _EXPECTED)
         if fields.query or fields.fragment:
-            raise SettingsError(mask_location(text), "a site has no query or fragment, paths are added to it")
+            raise SettingsError(
+                mask_location(text), "contains a query or fragment, which is invalid for a site"
+            )
         base = f"{fields.scheme}://{fields.netloc.rpartition('@')[2]}{fields.path.rstrip('/')}"
         if fields.username is None:
             return cls(base)
@@ -68,5 +72,5 @@ def _split(url: str) -> SplitResult:
         _ = url_parts.port  # this property rejects non-numeric ports
     except ValueError as error:
         description = str(error).partition(" as ")[0]  # an invalid port may be a part of a password
-        raise SettingsError(mask_location(url), f"{description}: {_WANTED}") from None
+        raise SettingsError(mask_location(url), f"{description}, {_EXPECTED}") from None
     return url_parts

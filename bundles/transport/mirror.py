@@ -75,16 +75,16 @@ class DirectoryMirror:
 
     def _open(self, source: Path, parts: list[str]) -> BinaryIO:
         if not {"", ".", ".."}.isdisjoint(parts):
-            raise TransportError(str(source), "is not a path within a site")
+            raise TransportError(str(source), "is not a path in a site")
         try:
             return _open_below(self._directory, parts)
         except FileNotFoundError:
             if not os.path.isdir(self._directory):
                 # Not `NotFoundError`: an unmounted medium says nothing about the published files.
                 raise TransportError(
-                    self._directory, "no such directory", hint="is the medium mounted?"
+                    self._directory, "the directory is missing", hint="check that the medium is mounted"
                 ) from None
-            raise NotFoundError(str(source), "there is no such file") from None
+            raise NotFoundError(str(source), "the file is missing") from None
         except OSError as error:
             is_link = error.errno == errno.ELOOP
             detail = (

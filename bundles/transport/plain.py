@@ -41,7 +41,7 @@ def make_context(settings: Keys) -> ssl.SSLContext:
     paths = ssl.get_default_verify_paths()
     file, directory = settings.ca_bundle or paths.cafile, None if settings.ca_bundle else paths.capath
     if not (file or directory) or (settings.ca_bundle and os.path.isdir(settings.ca_bundle)):
-        raise ValueError("the authorities are not in one file")
+        raise ValueError("the certificate authorities are not in one file")
     context = accept_alike(ssl.create_default_context(cafile=file, capath=directory))
     if settings.client_cert is not None:
         context.load_cert_chain(settings.client_cert, settings.client_key)
@@ -116,7 +116,7 @@ class Glance:
                 if answer.status != HTTPStatus.NOT_FOUND:
                     return answer.status, b""
                 if len(refusal) == _LARGEST_REFUSAL:
-                    raise ValueError("the body of the answer is too large")
+                    raise ValueError("the body of the response is too large")
             with self._request(timestamp, reading) as answer:
                 if answer.status != HTTPStatus.OK:
                     raise ValueError(f"status {answer.status}")

@@ -61,14 +61,14 @@ class TransportSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         if not 0 <= self.retries <= 100:
             raise ValueError(f"retries is {self.retries}, expected 0 to 100")
         if self.token is not None and self.username is not None:
-            raise ValueError("only one of token and username may be given")
+            raise ValueError("token and username exclude each other")
         if self.client_key is not None and self.client_cert is None:
-            raise ValueError("client_key is given without client_cert")
+            raise ValueError("client_key requires client_cert")
         for name, value in self.headers.items():
             if not (name.isascii() and name.replace("-", "").isalnum() and _is_header_text(value.reveal())):
                 raise ValueError(f"headers: {name!r} or its value is not printable ASCII")
         if self.token is not None and not _is_header_text(self.token.reveal()):
-            raise ValueError("token is empty or holds something other than printable ASCII")
+            raise ValueError("token is empty or contains characters outside printable ASCII")
 
     def without_credentials(self) -> "TransportSettings":
         """Return the settings for a mirror of another operator, without credentials."""
@@ -96,7 +96,7 @@ class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
         return {name: value for name, value in conditions.items() if value}
 
 
-END_UNKNOWN = "the server states no length, so the file may be cut short; give its checksum"
+END_UNKNOWN = "the server sent no length, so the file may be incomplete: specify its checksum"
 """Why a file is rejected if only the end of the connection marks its end."""
 
 
@@ -131,14 +131,16 @@ def deadline_of(url: str, settings: TransportSettings, common: Deadline | None) 
     if common is None:
         return Deadline(settings.total_timeout)
     if common.is_over:
-        raise TransportError(url, f"is not asked for: the {common.seconds:g} s of total_timeout are over")
+        raise TransportError(
+            url, f"is not requested, because the {common.seconds:g} s of total_timeout have passed"
+        )
     return common.within(common.seconds)
 
 
 def too_late(url: str, deadline: Deadline) -> TransportError:
     """Return the error for a download that has exceeded its deadline."""
     seconds = f"{deadline.seconds:.1f}".removesuffix(".0")
-    return TransportError(url, f"took longer than the {seconds} s that it may take")
+    return TransportError(url, f"took longer than the limit of {seconds} s")
 
 
 def goes_through_proxy(settings: TransportSettings) -> bool:
@@ -157,7 +159,7 @@ def require_files(settings: TransportSettings) -> None:
 def require_readable(name: str, path: str) -> None:
     """Raise `SettingsError` if the file of the setting ``name`` is unreadable."""
     if not os.access(path, os.R_OK):
-        raise SettingsError(path, f"the file that {name} names cannot be read")
+        raise SettingsError(path, f"the file of {name} cannot be read")
 
 
 def _is_header_text(text: str) -> bool:

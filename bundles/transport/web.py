@@ -210,7 +210,7 @@ class WebMirror:
             while chunk:
                 received += len(chunk)
                 if received > limit:
-                    raise OversizeError(url_of(response), f"has more than the {limit} bytes that are allowed")
+                    raise OversizeError(url_of(response), f"has more than the permitted {limit} bytes")
                 self._reading.deadline.verify()  # an abandoned attempt stops writing here
                 into.write(chunk)
                 progress.note(name, received)
@@ -268,7 +268,7 @@ class WebMirror:
             if response.status_code not in _REDIRECTS:
                 raise refusal(response)
             url = self._redirect_target(url, response)
-        raise TransportError(url, f"is one redirect more than the {MOST_REDIRECTS} that are followed")
+        raise TransportError(url, f"exceeds the limit of {MOST_REDIRECTS} redirects")
 
     def _get(self, url: str, conditions: Mapping[str, str]) -> requests.Response:
         own = origin_of(url) == self._location.origin
@@ -303,7 +303,7 @@ class WebMirror:
             result = urljoin(url, response.headers.get("Location", ""))
             url_parts, same = urlsplit(result), origin_of(result) == origin_of(url)
         except (ValueError, SettingsError):
-            raise TransportError(url, "redirects to what is no URL") from None
+            raise TransportError(url, "redirects to an invalid URL") from None
         if url_parts.scheme not in ("http", "https") or not url_parts.hostname:
             raise TransportError(url, f"redirects to {result}", expected="http or https")
         if "@" in url_parts.netloc:
@@ -362,9 +362,7 @@ def _check_is_no_web_page(response: requests.Response, start: bytes) -> None:
     # Neither JSON nor gzip starts like this. Captive portals and login pages answer every request with 200.
     if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         name = urlsplit(url_of(response)).path.rpartition("/")[2]
-        detail = (
-            f"is a web page, expected {name}: a captive portal, a login page or a proxy answers for the site"
-        )
+        detail = f"is a web page, expected {name}: a captive portal or a proxy responds instead of the site"
         raise TransportError(url_of(response), detail)
 
 

@@ -51,10 +51,14 @@ _SENTENCES: tuple[tuple[tuple[type[BaseException], ...], bool, str], ...] = (
     ((requests.exceptions.ProxyError, urllib3.ProxyError), True, "the proxy cannot be used: {detail}"),
     ((StalledError,), True, "stalled: {detail}"),
     ((requests.ConnectTimeout, urllib3.ConnectTimeoutError), True, "no connection within {connect:g} s"),
-    ((requests.Timeout, urllib3.TimeoutError, TimeoutError), True, "no answer for {read:g} s"),
-    ((requests.exceptions.ChunkedEncodingError, urllib3.IncompleteRead), True, "broke off: {detail}"),
+    ((requests.Timeout, urllib3.TimeoutError, TimeoutError), True, "no response for {read:g} s"),
+    (
+        (requests.exceptions.ChunkedEncodingError, urllib3.IncompleteRead),
+        True,
+        "the transfer was interrupted: {detail}",
+    ),
     ((requests.ConnectionError, urllib3.ProtocolError), True, "the connection failed: {detail}"),
-    ((requests.RequestException, urllib3.HTTPError, ValueError), False, "cannot be fetched: {detail}"),
+    ((requests.RequestException, urllib3.HTTPError, ValueError), False, "cannot be downloaded: {detail}"),
     ((Exception,), True, "the connection failed: {detail}"),
 )
 
@@ -73,7 +77,7 @@ def _root_cause(error: BaseException) -> BaseException:
 def _clock_hint(detail: str) -> str:
     if "not yet valid" not in detail and "expired" not in detail:
         return ""
-    return f"; this host's clock says {zulu_text(datetime.now(UTC))}"
+    return f", and the clock of this host shows {zulu_text(datetime.now(UTC))}"
 
 
 def refusal(response: requests.Response) -> TransportError:

@@ -97,5 +97,5 @@ def test_thread_start_failure_is_a_local_problem(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(_thread, "start_new_thread", refuse)
-    with pytest.raises(OSError, match="no thread can be started"):
+    with pytest.raises(OSError, match="a thread cannot be started"):
         aside(lambda: 1, Deadline(1))

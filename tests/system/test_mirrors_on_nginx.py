@@ -128,7 +128,9 @@ def test_a_mirror_that_is_down_is_a_notice_of_every_run(
         publisher.publish(version)
         outcome = published.run()
         assert outcome.status == 0
-        assert re.search(f"{down}: failed once since .*, next tried at .*Connection refused", outcome.output)
+        assert re.search(
+            f"{down}: failed once since .*, next attempt at .*Connection refused", outcome.output
+        )
         assert published.report().get("problems", []) == []
         published.assert_enforces(version)
     before = len(nginx.requests())

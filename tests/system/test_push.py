@@ -183,7 +183,7 @@ def test_full_check_queries_unremembered_files(site: Site, dav: tuple[str, Path]
 
 def test_a_wrong_password_is_told_and_not_shown(site: Site, dav: tuple[str, Path]) -> None:
     url = f"http://{dav[0]}/puller".replace("geheim", "verkehrt")
-    with pytest.raises(PublishError, match="status 401: it wants a user and password") as failure:
+    with pytest.raises(PublishError, match="status 401: specify a user and password") as failure:
         push(site, url)
     assert "verkehrt" not in str(failure.value)
 

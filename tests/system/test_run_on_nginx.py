@@ -104,7 +104,9 @@ def test_stale_copy_is_distinguished_from_a_dead_server(
     subprocess.run(["cp", "-a", f"{old}/.", nginx.root], check=True)
     outcome = host.run()
     assert outcome.status == 12
-    assert f"{nginx.url}/metadata/timestamp.json: version 2, older than 3, which this host" in outcome.output
+    assert (
+        f"{nginx.url}/metadata/timestamp.json: version 2, older than the trusted version 3" in outcome.output
+    )
     assert host.enforced == "1.1.0"
 
 

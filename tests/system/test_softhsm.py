@@ -85,13 +85,13 @@ def test_hosts_accept_signatures_of_a_token(run: Command, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pin": "9999"}, ".uri: does not sign: PinIncorrect"),
+        ({"pin": "9999"}, ".uri: cannot sign: PinIncorrect"),
         (
             {"pin": None},
             "PIN: is required, and there is no terminal for a prompt: use --pin-file or $PULLER_PIN",
         ),
-        ({"library": "/missing.so"}, "does not sign: "),
-        ({"library": ""}, "does not sign: PYKCS11LIB environment variable must be set"),
+        ({"library": "/missing.so"}, "cannot sign: "),
+        ({"library": ""}, "cannot sign: PYKCS11LIB environment variable must be set"),
     ],
 )
 def test_a_token_that_does_not_sign_says_why_and_nothing_changes(
@@ -116,7 +116,7 @@ def test_a_pin_from_a_file_needs_no_environment(run: Command, tmp_path: Path) ->
 def test_a_key_that_is_not_in_the_token_is_not_added(run: Command) -> None:
     run("site", "init", "site", "--no-passphrase")
     for uri in ("hsm:9", "hsm:2?label=other", "hsm:x"):
-        assert f"{uri}: does not give a key: " in run(
+        assert f"{uri}: cannot be used as a key: " in run(
             "site", "keys", "add", "site", "targets", "--uri", uri, status=64
         )
 

@@ -110,12 +110,14 @@ class SiteCopy:
     def _anchor(self) -> Anchor:
         for name in _MARKS_OF_A_SITE:
             if (self._directory / name).exists():
-                raise SettingsError(str(self._directory), f"has {name}: it is a publisher's site and no copy")
+                raise SettingsError(
+                    str(self._directory), f"has {name}: it is the site of a publisher and not a copy"
+                )
         self._given = None if self._root is None else Anchor.load(self._root)
         anchor = self._state.anchor(self._given)
         result = _read(self._public / f"metadata/{anchor.version}.root.json")
         if result is not None and result != anchor.data:
-            raise SettingsError(str(self._public), f"is another site than that of {anchor.where}")
+            raise SettingsError(str(self._public), f"contains another site than {anchor.where}")
         return anchor
 
 
@@ -197,8 +199,8 @@ class _Run:
             return
         path = f"metadata/{provided.version}.root.json"
         if (source.metadata().get(path) or _read(self._public / path)) != provided.data:
-            detail = "is not a root of the site that is copied here; another site needs another directory"
-            raise SettingsError(provided.where, detail)
+            detail = "is not a root of the copied site"
+            raise SettingsError(provided.where, detail, hint="use another directory for another site")
 
     # Contents
 
@@ -229,12 +231,12 @@ class _Run:
         """Raise an error for an unknown name, because a misspelled name would silently produce an incomplete copy."""
         for bundle in set(self._selection.bundles) - {index.bundle for index in indexes}:
             raise SettingsError(
-                str(self._mirror), f"publishes no bundle {bundle!r}", code=ProblemCode.NOT_PUBLISHED
+                str(self._mirror), f"bundle {bundle!r} is not published", code=ProblemCode.NOT_PUBLISHED
             )
         for channel in set(self._selection.channels) - {name for index in indexes for name in index.channels}:
             raise SettingsError(
                 str(self._mirror),
-                f"has no channel {channel!r} of the bundles that are copied",
+                f"channel {channel!r} is missing in the copied bundles",
                 code=ProblemCode.NOT_PUBLISHED,
             )
 

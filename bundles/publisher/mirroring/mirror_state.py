@@ -109,7 +109,9 @@ class State:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise StoreError(
-                    str(named.parent), "is being copied to by another process", code=ProblemCode.ANOTHER_RUN
+                    str(named.parent),
+                    "is in use by another process that copies the site",
+                    code=ProblemCode.ANOTHER_RUN,
                 ) from None
             yield
 
@@ -119,7 +121,7 @@ class State:
             return Anchor.load(self._root)
         if given is None:
             raise SettingsError(
-                str(self._root), "there is no trust anchor", hint="the first run needs --root"
+                str(self._root), "the trust anchor is missing", hint="the first run requires --root"
             )
         return given
 
@@ -153,7 +155,7 @@ def _open_own(path: Path) -> int:
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid() or writers(status):
         os.close(descriptor)
-        detail = "belongs to another user, or other users may write there"
+        detail = "belongs to another user, or is writable by other users"
         raise OSError(errno.EPERM, detail, os.fspath(path))
     return descriptor
 
@@ -191,7 +193,7 @@ class Wanted:
         path = f"targets/{archive.path}"
         if not Path(path).name.startswith(f"{archive.sha256}.") or path.startswith(FILES):
             raise FormatError(
-                f"{where}/{path}", f"expected a name that begins with its sha256, {archive.sha256}"
+                f"{where}/{path}", f"expected a name that starts with the sha256 {archive.sha256}"
             )
         info = TargetFile(archive.length, {"sha256": archive.sha256}, archive.path)
         return cls(path, info, archive.length)

@@ -98,7 +98,7 @@ class Source:
             detail = error.what if isinstance(error, SettingsError) else str(error)
             raise SignatureError(where, f"does not lead to root {version}: {detail}") from None
         if root.version != version - 1:
-            raise SignatureError(where, f"is version {root.version}", expected=f"{version - 1}")
+            raise SignatureError(where, f"has version {root.version}", expected=f"{version - 1}")
         return buffer.getvalue()
 
     def documents(self) -> Iterator[tuple[str | None, TargetFile]]:
@@ -111,7 +111,7 @@ class Source:
                 bundle = self._bundle_of(path)
                 if bin_of(path, len(self._bins).bit_length() - 1) == name:  # elsewhere hosts ignore it
                     if "sha256" not in info.hashes:
-                        raise FormatError(str(self.mirror), f"names {path} without its sha256")
+                        raise FormatError(str(self.mirror), f"lists {path} without a sha256")
                     yield bundle, info
 
     def _bundle_of(self, path: str) -> str | None:
@@ -122,7 +122,7 @@ class Source:
         if path not in (index_path(bundle), history_path(bundle)):
             raise FormatError(
                 f"{self.mirror}",
-                f"names {path!r}, which this version of Puller cannot copy: upgrade Puller here",
+                f"lists {path!r}, which this version of Puller cannot copy: upgrade Puller on this host",
             )
         return parse_name(bundle)
 
@@ -136,5 +136,7 @@ class Source:
         with explained(self._store.path):
             data = self._store.read(name)
         if data is None:
-            raise StoreError(str(self._store.path / name), "is gone; the next run fetches it again")
+            raise StoreError(
+                str(self._store.path / name), "is missing", hint="the next run downloads it again"
+            )
         return data

@@ -62,7 +62,7 @@ def tidy(
         # Even without removals, because the waiting time starts now.
         sweep.note()
     except (OSError, BundleError) as error:
-        _log.warning("%s: what is of no use any more could not be removed: %s", site.directory, error)
+        _log.warning("%s: unneeded files cannot be removed: %s", site.directory, error)
 
 
 def plan_pruning(site: Site, rule: PruningRule) -> Pruned:

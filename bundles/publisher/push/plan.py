@@ -109,8 +109,8 @@ def verify_source(source: Source) -> None:
         elif measure(source.file).sha256 != match["sha256"]:
             raise FormatError("", "has another sha256")
     except FormatError as error:
-        detail = f"is not what its name says ({error.what}): `puller site verify` looks at all of them"
-        raise PublishError(str(source.file), detail) from None
+        detail = f"differs from the checksum in its name ({error.what})"
+        raise PublishError(str(source.file), detail, hint="`puller site verify` checks all files") from None
 
 
 def _verify_compressed(path: Path, sha256: str) -> None:

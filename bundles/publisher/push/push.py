@@ -107,7 +107,7 @@ class RecordFile:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PublishError(
-                self._destination, "another process is pushing to it", code=ProblemCode.ANOTHER_RUN
+                self._destination, "is in use by another push", code=ProblemCode.ANOTHER_RUN
             ) from None
         else:
             yield
@@ -262,8 +262,9 @@ class Push:
         """Return the metadata of the site. Raises `PublishError` if it has expired, because hosts would reject it."""
         published = self._site.published()
         if published.timestamp.expires <= self._site.now():
-            detail = f"expired at {minute_text(published.timestamp.expires)}; `puller site refresh` renews it"
-            raise PublishError(str(self._site.metadata / "timestamp.json"), detail)
+            detail = f"expired at {minute_text(published.timestamp.expires)}"
+            hint = "run `puller site refresh`"
+            raise PublishError(str(self._site.metadata / "timestamp.json"), detail, hint=hint)
         return published
 
     def _verify_complete(self, published: Published, local: Mapping[str, int]) -> None:
@@ -272,7 +273,9 @@ class Push:
             if local.get(path) != size:
                 result = "is missing" if path not in local else f"has {local[path]} bytes, expected {size}"
                 again = ", or publish that version again" if path.endswith(".tar.gz") else ""
-                raise PublishError(str(self._site.public / path), f"{result}; restore it from a copy{again}")
+                raise PublishError(
+                    str(self._site.public / path), result, hint=f"restore it from a copy{again}"
+                )
 
     def _led_to(self, published: Published) -> Iterator[tuple[str, int]]:
         """Yield the targets and archives of the site, with their sizes in bytes.
@@ -290,17 +293,19 @@ class Push:
         """Raise `PublishError` if the destination has another site, or an edition that is not older."""
         root = self._destination.read(_FIRST_ROOT, LARGEST_STORED)
         if root is not None and root != self._read_here(_FIRST_ROOT):
-            raise PublishError(str(self._destination), "contains another site, with a different first root")
+            raise PublishError(
+                str(self._destination), "contains another site, because its first root differs"
+            )
         if before is None or before == timestamp or self._replace:
             return
         here, there = Edition(timestamp, self._read_here), Edition(before, self._read_former)
         if there.version == 0:
             raise PublishError(
-                f"{self._destination}/{TIMESTAMP}", "cannot be read", hint="--replace overwrites it"
+                f"{self._destination}/{TIMESTAMP}", "cannot be read", hint="--replace replaces it"
             )
         if here.version <= there.version:
             detail = f"has version {there.version} of the timestamp, and this site has version {here.version}"
-            hint = "this site may be an old copy; --replace pushes it anyway"
+            hint = "check that this site is not an old copy. --replace pushes it anyway"
             raise PublishError(str(self._destination), detail, hint=hint)
 
     def _there(self, record: Record, local: Mapping[str, int], *, is_known: bool) -> dict[str, int]:
@@ -356,17 +361,16 @@ class Push:
         if self._destination.read(TIMESTAMP, LARGEST_STORED) != before:
             raise PublishError(
                 str(self._destination),
-                "another publisher has pushed meanwhile",
+                "was changed by another push at the same time",
                 code=ProblemCode.CHANGED_MEANWHILE,
                 hint="push again",
             )
 
     def _verify_pushed(self, timestamp: bytes) -> None:
         if self._destination.read(TIMESTAMP, LARGEST_STORED) != timestamp:
-            detail = (
-                "differs from the file that was sent: another push, a cache, or a server that stores no files"
-            )
-            raise PublishError(f"{self._destination}/{TIMESTAMP}", detail)
+            detail = "differs from the pushed file"
+            hint = "possible causes are another push, a destination that stores nothing, or a cache"
+            raise PublishError(f"{self._destination}/{TIMESTAMP}", detail, hint=hint)
 
     def _begin(self, record: Record) -> None:
         if record.lists_nothing and not record.begun:
@@ -401,7 +405,7 @@ _SSH_URL = re.compile(
 def open_destination(location: str) -> Destination:
     """Return the destination of a location, without connecting. Raises `PublishError`."""
     if any(not character.isprintable() for character in location):
-        detail = "invalid destination: it contains control characters"
+        detail = "is not a destination, because it contains control characters"
         raise PublishError(mask_location(ascii(location)), detail, code=ProblemCode.INVALID_COMMAND)
     if location.startswith(SCHEME):
         return ObjectStoreDestination.open(location)
@@ -409,7 +413,7 @@ def open_destination(location: str) -> Destination:
         return WebDav(location)
     if "://" in location and not location.startswith("ssh://"):
         scheme = location.partition("://")[0]
-        detail = "unknown kind of destination, expected a directory, ssh://, https:// or s3://"
+        detail = "is an unknown kind of destination, expected a directory, ssh://, https:// or s3://"
         raise PublishError(f"{scheme}://", detail, code=ProblemCode.INVALID_COMMAND)
     if match := _SSH_URL.fullmatch(location) or _SSH.fullmatch(location):
         fields = match.groupdict()

@@ -153,12 +153,12 @@ class Remote:
             process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         except FileNotFoundError:
             raise PublishError(
-                str(self), "ssh is not installed here", code=ProblemCode.MISSING_DEPENDENCY
+                str(self), "ssh is not installed on this machine", code=ProblemCode.MISSING_DEPENDENCY
             ) from None
         with process:
             done = _ended(process, data, waiting)
         if done.returncode == _NOT_FOUND and script is _READ:
-            raise _NotThereError(str(self), "is not there")
+            raise _NotThereError(str(self), "is missing")
         if done.returncode:
             text = " ".join(done.stderr.decode("utf-8", "replace").split())[:_LONGEST_MESSAGE]
             failure = PassingError if done.returncode == _NOT_CONNECTED else PublishError

@@ -151,7 +151,7 @@ class WebDav:
             return answer
         failure = PassingError if answer.status_code in _PASSING else PublishError
         raise failure(
-            f"{self}/{path}", f"{method} is refused with status {answer.status_code}{_hint(answer)}"
+            f"{self}/{path}", f"the server refused {method} with status {answer.status_code}{_hint(answer)}"
         )
 
     def _failure(self, error: Exception, path: str) -> PublishError:
@@ -188,12 +188,12 @@ class _Watched(io.BufferedReader):
 
 def _hint(answer: requests.Response) -> str:
     if answer.is_redirect:
-        return ": it leads elsewhere, name that location"
+        return ": it redirects, so use the new location"
     return {
-        401: ": it wants a user and password, in the URL or in ~/.netrc",
-        403: ": it may not write there",
-        405: ": it takes no WebDAV there",
-        409: ": it makes no directories (nginx: create_full_put_path on)",
-        413: ": the file is too large for it (nginx: client_max_body_size 0)",
-        507: ": its disk is full",
+        401: ": specify a user and password in the URL or in ~/.netrc",
+        403: ": the user cannot write there",
+        405: ": the server does not support WebDAV there",
+        409: ": the server does not create directories (nginx: create_full_put_path on)",
+        413: ": the file is too large for the server (nginx: client_max_body_size 0)",
+        507: ": the disk of the server is full",
     }.get(answer.status_code, "")

@@ -239,17 +239,17 @@ def test_special_files_are_refused_by_name(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "files: there is no 'manifest.yaml' at the root, which is where a run starts"),
+        ({}, "files: 'manifest.yaml' is missing at the top of the bundle, and every bundle requires it"),
         (
             {"x/manifest.yaml": b""},
-            "files: there is no 'manifest.yaml' at the root, only 'x/manifest.yaml', which",
+            "files: 'manifest.yaml' is missing at the top of the bundle, and 'x/manifest.yaml' is",
         ),
-        ({**MANIFEST, "bundle.json": b"{}"}, "'bundle.json': the name 'bundle.json' is kept for"),
-        ({**MANIFEST, "a\\b": b""}, r"'a\\b': the name holds a backslash"),
-        ({**MANIFEST, "a\nb": b""}, r"'a\nb': the name holds the control character U+000A"),
+        ({**MANIFEST, "bundle.json": b"{}"}, "'bundle.json': the name 'bundle.json' is reserved for"),
+        ({**MANIFEST, "a\\b": b""}, r"'a\\b': the name contains a backslash"),
+        ({**MANIFEST, "a\nb": b""}, r"'a\nb': the name contains the control character U+000A"),
         ({**MANIFEST, "\udcff": b""}, r"'\udcff': the name is not UTF-8"),
         ({**MANIFEST, "/".join("d" * 33): b""}, "the name is 33 levels deep, at most 32 are allowed"),
-        ({**MANIFEST, "README": b"", "readme": b""}, "cannot stand side by side on every file system"),
+        ({**MANIFEST, "README": b"", "readme": b""}, "cannot exist together on every file system"),
     ],
 )
 def test_a_tree_that_is_no_bundle_is_refused(
@@ -385,7 +385,7 @@ def test_archive_below_its_own_source_is_refused(tmp_path: Path, write_tree: Wri
     source = write_tree(tmp_path / "source", MANIFEST)
     (tmp_path / "alias").symlink_to("source")
     for output in (source / "web.tar.gz", tmp_path / "alias/web.tar.gz"):
-        with pytest.raises(PublishError, match="which is to be packed"):
+        with pytest.raises(PublishError, match="the directory to pack"):
             pack(source, output)
 
 
@@ -495,7 +495,7 @@ def test_a_library_that_meets_a_file_of_the_bundle_is_refused(
 
 def test_an_archive_within_a_library_is_refused(tmp_path: Path, write_tree: WriteTree, library: Path) -> None:
     source = write_tree(tmp_path / "source", FILES)
-    with pytest.raises(PublishError, match=r"lies inside '.*/common', which is to be packed"):
+    with pytest.raises(PublishError, match=r"is inside '.*/common', the directory to pack"):
         pack_with(source, library / "web.tar.gz", library)
 
 

@@ -168,7 +168,7 @@ def test_an_archive_cut_off_at_any_block_is_refused(tmp_path: Path, built: Built
     tar = gzip.decompress(built.path.read_bytes())
     for size in range(0, len(tar), BLOCK):
         (tmp_path / "web.tar.gz").write_bytes(compress(tar[:size]))
-        assert "cut off here" in assert_refused(tmp_path / "web.tar.gz", tmp_path / "out")
+        assert "truncated here" in assert_refused(tmp_path / "web.tar.gz", tmp_path / "out")
 
 
 @pytest.mark.attack("partial.truncated")
@@ -177,7 +177,7 @@ def test_a_download_cut_off_at_any_byte_is_refused(tmp_path: Path, built: BuiltB
     for size in range(len(data)):
         (tmp_path / "web.tar.gz").write_bytes(data[:size])
         message = assert_refused(tmp_path / "web.tar.gz", tmp_path / "out")
-        assert "cut off here" in message or "is not a bundle" in message
+        assert "truncated here" in message or "is not a bundle" in message
 
 
 @given(data=st.data())
@@ -222,14 +222,14 @@ def test_a_wrong_checksum_is_refused_before_anything_is_parsed(tmp_path: Path) -
     with pytest.raises(SignatureError) as caught:
         unpack(archive, tmp_path / "out", sha256="0" * 64)
     result = hashlib.sha256(page).hexdigest()
-    assert str(caught.value) == f"{archive}: sha256 is {result}, the signed index says {'0' * 64}"
+    assert str(caught.value) == f"{archive}: sha256 is {result}, expected {'0' * 64} from the signed index"
     assert caught.value.code is ProblemCode.CHECKSUM_MISMATCH
 
 
 def test_a_web_page_is_not_a_bundle(tmp_path: Path) -> None:
     (tmp_path / "web.tar.gz").write_bytes(b"<html>captive portal</html>")
     message = assert_refused(tmp_path / "web.tar.gz", tmp_path / "out")
-    assert "is not a bundle: it does not start as `puller bundle build` begins one" in message
+    assert "is not a bundle of `puller bundle build`: its first bytes differ" in message
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_existing_files_stay(tmp_path: Path, built: BuiltBundle) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(StoreError) as caught:
         unpack(built.path, tmp_path / "out")
-    assert str(caught.value) == f"{tmp_path / 'out'}: exists already"
+    assert str(caught.value) == f"{tmp_path / 'out'}: already exists"
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -358,7 +358,7 @@ def test_full_disk_is_noticed_before_writing(
     built = make_bundle({"large": os.urandom(2_000_000)})
     with pytest.raises(StoreError) as caught:
         unpack(built.path, small_disk / "out")
-    assert str(caught.value).startswith(f"{small_disk / 'out'}: needs 2.0 MB, and ")
+    assert str(caught.value).startswith(f"{small_disk / 'out'}: requires 2.0 MB and a reserve of ")
     assert str(caught.value).endswith(f" are free on {small_disk}")
     assert list(small_disk.iterdir()) == []
 
@@ -369,7 +369,7 @@ def test_missing_inodes_are_noticed_before_writing(
     tmp_path: Path, make_bundle: MakeBundle, small_disk: Path
 ) -> None:
     built = make_bundle({f"f{number}": b"" for number in range(100)})
-    with pytest.raises(StoreError, match=r"needs 103 inodes, \d+ are free on "):
+    with pytest.raises(StoreError, match=r"requires 103 inodes, but \d+ are free on "):
         unpack(built.path, small_disk / "out")
     assert list(small_disk.iterdir()) == []
 

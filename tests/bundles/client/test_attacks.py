@@ -50,10 +50,16 @@ def index_file(served: Path) -> Path:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "sha256 is .*, the signed metadata says"),
-        (lambda data: data[:-1], "length is .*, the signed metadata says"),
-        (lambda data: data + b"\0", "has .* bytes, at most .* are allowed, the signed metadata says"),
-        (lambda data: b"", "length is 0, the signed metadata says"),
+        (
+            lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+            "sha256 is .*, expected .* from the signed metadata",
+        ),
+        (lambda data: data[:-1], "length is .*, expected .* from the signed metadata"),
+        (
+            lambda data: data + b"\0",
+            "has .* bytes, at most .* are allowed, the signed metadata has the length",
+        ),
+        (lambda data: b"", "length is 0, expected .* from the signed metadata"),
     ],
     ids=["one bit flipped", "truncated", "one byte more", "empty"],
 )
@@ -73,7 +79,7 @@ def test_a_bundle_that_an_unsigned_index_names_is_not_found(publisher: Publisher
     index = index_file(publisher.served)
     index.write_bytes(index.read_bytes().replace(b"1.0.0", b"6.6.6"))
     with pytest.raises(
-        SignatureError, match=r"index\.json: sha256 is .*, the signed metadata says"
+        SignatureError, match=r"index\.json: sha256 is .*, expected .* from the signed metadata"
     ) as raised:
         host.refresh()
     assert raised.value.code is ProblemCode.CHECKSUM_MISMATCH
@@ -88,7 +94,7 @@ def test_a_site_signed_with_other_keys_is_refused(
     shutil.rmtree(publisher.served)
     shutil.copytree(attacker.served, publisher.served)
     with pytest.raises(
-        SignatureError, match="is signed by 0 of the 1 keys that root 1 demands; is the trust anchor"
+        SignatureError, match="is signed by 0 of the 1 keys that root 1 requires; check that the trust anchor"
     ):
         host.refresh()
 
@@ -161,7 +167,7 @@ def test_an_old_copy_of_the_whole_site_is_refused(publisher: Publisher, host: Ho
     assert host.version() == "1.1.0"
     shutil.rmtree(publisher.served)
     shutil.copytree(old, publisher.served)
-    with pytest.raises(RollbackError, match="version 2, older than 3, which this host has trusted before"):
+    with pytest.raises(RollbackError, match="version 2, older than the trusted version 3"):
         host.refresh()
     publisher.deploy()
     assert host.version() == "1.1.0"
@@ -174,7 +180,7 @@ def test_an_older_timestamp_is_refused(publisher: Publisher, host: Host) -> None
     forge = publisher.forge()
     forge.timestamp.version -= 1
     forge.write("timestamp")
-    with pytest.raises(RollbackError, match=r"timestamp\.json: version 2, older than 3"):
+    with pytest.raises(RollbackError, match=r"timestamp\.json: version 2, older than the trusted version 3"):
         host.refresh()
 
 
@@ -185,7 +191,7 @@ def test_a_timestamp_that_names_an_older_snapshot_is_refused(publisher: Publishe
     forge.snapshot.version -= 1
     forge.timestamp.version += 1
     forge.write("snapshot", "timestamp")
-    with pytest.raises(RollbackError, match="names snapshot version 1, older than 2"):
+    with pytest.raises(RollbackError, match="lists snapshot version 1, older than the trusted version 2"):
         host.refresh()
 
 
@@ -198,7 +204,9 @@ def test_a_snapshot_that_names_older_targets_is_refused(publisher: Publisher, ho
     forge.snapshot.version += 1
     forge.timestamp.version += 1
     forge.write("targets", "snapshot", "timestamp")
-    with pytest.raises(RollbackError, match=r"names targets\.json version 1, older than 2"):
+    with pytest.raises(
+        RollbackError, match=r"lists targets\.json version 1, older than the trusted version 2"
+    ):
         host.refresh()
 
 
@@ -218,7 +226,7 @@ def test_a_snapshot_that_no_longer_names_the_targets_is_refused(publisher: Publi
 def test_an_old_root_in_the_place_of_the_next_is_refused(publisher: Publisher, host: Host) -> None:
     metadata = publisher.served / "metadata"
     shutil.copy(metadata / "1.root.json", metadata / "2.root.json")
-    with pytest.raises(RollbackError, match=r"2\.root\.json: is version 1, expected 2"):
+    with pytest.raises(RollbackError, match=r"2\.root\.json: has version 1, expected 2"):
         host.refresh()
 
 
@@ -257,7 +265,7 @@ def test_expired_metadata_of_each_role_names_the_clock(
     assert host.version() == "1.0.0"
     expired = clock.now + timedelta(hours=2)
     clock.advance(hours=3)
-    output = f"of {role} expired at {iso(expired)}, this host's clock says {iso(clock.now)}"
+    output = f"of {role} expired at {iso(expired)}, and the clock of this host shows {iso(clock.now)}"
     with pytest.raises(ExpiredError, match=output):
         host.refresh()
     assert host.client().indexes().find("web", "stable") is not None
@@ -306,7 +314,7 @@ def test_version_jump_is_recovered_by_new_keys(role: str, publisher: Publisher, 
     host.refresh()
 
     publisher.deploy()
-    with pytest.raises(RollbackError, match="older than 2147483648"):
+    with pytest.raises(RollbackError, match="older than the trusted version 2147483648"):
         host.refresh()
 
     forge = publisher.forge()
@@ -317,9 +325,7 @@ def test_version_jump_is_recovered_by_new_keys(role: str, publisher: Publisher, 
     forge.timestamp.version += 1
     forge.write("snapshot", "timestamp")
     assert host.version() == "1.0.0"
-    assert any(
-        "root 2 replaced keys of the site; its versions are counted anew" in note for note in host.notes
-    )
+    assert any("root 2 replaced keys of the site, so versions can start again" in note for note in host.notes)
     host.refresh()
     assert host.notes == []
 
@@ -362,7 +368,9 @@ def test_metadata_of_another_time_is_refused(publisher: Publisher, host: Host, n
         forge.publish()
     old, new = sorted((publisher.served / "metadata").glob(f"*.{name}"))[-2:]
     shutil.copy(old, new)
-    with pytest.raises(SignatureError, match=rf"{new.name}: (sha256|length) is .*, the signed metadata says"):
+    with pytest.raises(
+        SignatureError, match=rf"{new.name}: (sha256|length) is .*, expected .* from the signed metadata"
+    ):
         host.refresh()
 
 
@@ -376,7 +384,7 @@ def test_stale_targets_without_hashes_are_refused(publisher: Publisher, host: Ho
     forge.write("snapshot", "timestamp")
     metadata = publisher.served / "metadata"
     shutil.copy(metadata / "1.targets.json", metadata / "2.targets.json")
-    with pytest.raises(SignatureError, match=r"2\.targets\.json: is version 1, the snapshot says 2"):
+    with pytest.raises(SignatureError, match=r"2\.targets\.json: has version 1, expected 2"):
         host.refresh()
 
 
@@ -425,7 +433,7 @@ def test_single_key_below_the_threshold_is_refused(publisher: Publisher, host: H
     forge.root.roles["timestamp"].threshold = 2
     forge.write_root()
     forge.write("timestamp", keys=[first])
-    with pytest.raises(SignatureError, match="is signed by 1 of the 2 keys that root 2 demands"):
+    with pytest.raises(SignatureError, match="is signed by 1 of the 2 keys that root 2 requires"):
         host.refresh()
     forge.write("timestamp", keys=[first, second])
     assert host.version() == "1.0.0"
@@ -462,7 +470,7 @@ def test_a_revoked_key_signs_nothing_any_more(publisher: Publisher, host: Host) 
     forge.write_root()
     forge.timestamp.version += 1
     forge.write("timestamp", keys=revoked)
-    with pytest.raises(SignatureError, match="is signed by 0 of the 1 keys that root 2 demands"):
+    with pytest.raises(SignatureError, match="is signed by 0 of the 1 keys that root 2 requires"):
         host.refresh()
 
 
@@ -479,7 +487,7 @@ def test_a_role_that_two_keys_sign_is_not_signed_by_one(publisher: Publisher, ho
         signed.version += 1
     for each in ("targets", "snapshot", "timestamp"):
         forge.write(each, keys=[first] if each == role else None)
-    with pytest.raises(SignatureError, match="is signed by 1 of the 2 keys that root 2 demands"):
+    with pytest.raises(SignatureError, match="is signed by 1 of the 2 keys that root 2 requires"):
         host.refresh()
     forge.keys[role] = [first, second]
     forge.publish()
@@ -494,7 +502,7 @@ def test_a_root_that_two_keys_sign_is_not_signed_by_one(publisher: Publisher, ho
     forge.root.add_key(first.public_key, "root")
     forge.root.roles["root"].threshold = 2
     forge.write_root(keys=[first])
-    with pytest.raises(SignatureError, match="is signed by 1 of the 2 keys needed"):
+    with pytest.raises(SignatureError, match="is signed by 1 of the 2 keys"):
         host.refresh()
     forge.write("root", keys=[first, second])
     assert host.version() == "1.0.0"
@@ -511,7 +519,7 @@ def test_key_of_another_role_publishes_nothing(publisher: Publisher, host: Host,
     del thief.bin().targets["web/index.json"]
     thief.write_bin(BIN, keys=thief.keys[role])
     thief.write("targets", "snapshot", "timestamp", keys=thief.keys[role])
-    with pytest.raises(SignatureError, match="is signed by 0 of the 1 keys that root 1 demands"):
+    with pytest.raises(SignatureError, match="is signed by 0 of the 1 keys that root 1 requires"):
         host.refresh()
     assert host.client().indexes().find("web", "stable") is not None
 
@@ -525,7 +533,7 @@ def test_a_revoked_root_key_signs_no_further_root(publisher: Publisher, host: Ho
     forge.new_key("timestamp")
     forge.write_root(keys=revoked)
     with pytest.raises(
-        SignatureError, match="is signed by 0 of the 1 keys needed, both by root 2 and by itself"
+        SignatureError, match="is signed by 0 of the 1 keys required by root 2 and by the new root"
     ):
         host.refresh()
 
@@ -558,7 +566,7 @@ def test_long_root_chain_is_followed_and_resumed(publisher: Publisher, host: Hos
     forge.timestamp.version += 1
     forge.write("timestamp")
     away = (publisher.served / "metadata/280.root.json").rename(publisher.served / "280.root.json")
-    with pytest.raises(SignatureError, match="of the 1 keys that root 279 demands"):
+    with pytest.raises(SignatureError, match="of the 1 keys that root 279 requires"):
         host.refresh()
     assert (host.state / "root.json").resolve().name == "279.root.json"
     away.rename(publisher.served / "metadata/280.root.json")
@@ -579,7 +587,7 @@ def test_a_gap_in_the_chain_ends_it(publisher: Publisher, host: Host) -> None:
     forge.root.version += 1
     forge.write_root()
     forge.write("timestamp")
-    with pytest.raises(SignatureError, match="of the 1 keys that root 1 demands"):
+    with pytest.raises(SignatureError, match="of the 1 keys that root 1 requires"):
         host.refresh()
 
 
@@ -596,7 +604,7 @@ def test_a_root_is_signed_by_the_old_keys_and_the_new(publisher: Publisher, host
     forge.new_key("root")
     forge.write_root(keys=forge.keys["root"] if missing == "old" else old)
     with pytest.raises(
-        SignatureError, match="is signed by 0 of the 1 keys needed, both by root 1 and by itself"
+        SignatureError, match="is signed by 0 of the 1 keys required by root 1 and by the new root"
     ):
         host.refresh()
 
@@ -664,8 +672,8 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
         (lambda data: b"", "is not metadata"),
         (lambda data: data[: len(data) // 2], "is not metadata"),
         (lambda data: b"\x1f\x8b\x00garbage", "is not metadata: is not UTF-8 text"),
-        (lambda data: b"null", "nothing in it is signed"),
-        (lambda data: b'{"signed": []}', "nothing in it is signed"),
+        (lambda data: b"null", "'signed' is missing"),
+        (lambda data: b'{"signed": []}', "'signed' is missing"),
         (replaced(b'"_type":"timestamp"', b'"_type":"mirrors"'), "unrecognized metadata type"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -702,7 +710,7 @@ def of_a_later_specification(publisher: Publisher, role: str, *, signed: bool) -
 def test_signed_later_specification_asks_for_an_upgrade(publisher: Publisher, host: Host, role: str) -> None:
     of_a_later_specification(publisher, role, signed=True)
     with pytest.raises(
-        FormatError, match=r"follows version 2\.0\.0 of TUF, expected 1\.x: upgrade Puller here"
+        FormatError, match=r"follows version 2\.0\.0 of TUF, expected 1\.x: upgrade Puller on this host"
     ):
         host.refresh()
 
@@ -727,7 +735,7 @@ def test_bad_signatures_of_a_later_specification_are_ignored(
     document = {**json.loads(path.read_bytes()), "signatures": signatures}
     document["signed"]["spec_version"] = "2.0.0"
     path.write_text(json.dumps(document))
-    with pytest.raises(SignatureError, match="is not signed by the keys that root 1 demands"):
+    with pytest.raises(SignatureError, match="is not signed by the keys that root 1 requires"):
         host.refresh()
 
 
@@ -800,7 +808,7 @@ def test_a_clock_far_ahead_is_named_and_does_no_lasting_harm(
     assert host.version() == "1.0.0"
     right = clock.now
     clock.advance(days=50 * 365)
-    with pytest.raises(ExpiredError, match=f"this host's clock says {iso(clock.now)}"):
+    with pytest.raises(ExpiredError, match=f"the clock of this host shows {iso(clock.now)}"):
         host.refresh()
     clock.now = right
     publisher.publish("1.1.0")
@@ -822,4 +830,4 @@ def test_a_clock_that_went_back_is_named_and_updates_go_on(
     clock.advance(**time)
     assert host.version() == "1.1.0"
     (note,) = host.notes
-    assert f"this host's clock says {iso(clock.now)}, metadata was stored at 20" in note
+    assert f"the clock of this host shows {iso(clock.now)}, and metadata was stored at 20" in note

@@ -162,7 +162,7 @@ def test_a_snapshot_that_names_an_older_bin_is_refused(publisher: Publisher, hos
     thief.timestamp.version += 1
     thief.write("snapshot", "timestamp")
     with pytest.raises(
-        RollbackError, match=rf"names {BIN}\.json version 2, older than 3, which this host has trusted"
+        RollbackError, match=rf"lists {BIN}\.json version 2, older than the trusted version 3"
     ):
         host.refresh()
     assert host.client().indexes().find("web", "stable") == Release.of("web", "1.1.0")
@@ -192,7 +192,9 @@ def test_versions_of_unread_bins_are_remembered(publisher: Publisher, host: Host
     thief.timestamp.version += 1
     thief.write("snapshot", "timestamp")
     host.bundles = ["web", "db"]
-    with pytest.raises(RollbackError, match=rf"names {OTHER}\.json version 2, older than 3"):
+    with pytest.raises(
+        RollbackError, match=rf"lists {OTHER}\.json version 2, older than the trusted version 3"
+    ):
         host.refresh()
 
 
@@ -206,7 +208,7 @@ def test_withheld_bin_stops_only_the_update(
     (withheld / f"metadata/3.{BIN}.json").unlink()
     host.mirrors = open_mirrors([str(withheld)])
     for _ in range(2):
-        with pytest.raises(NotFoundError, match=rf"3\.{BIN}\.json: there is no such file"):
+        with pytest.raises(NotFoundError, match=rf"3\.{BIN}\.json: the file is missing"):
             host.refresh()
     assert host.client().indexes().find("web", "stable") == Release.of("web", "1.0.0")
     host.mirrors = open_mirrors([str(withheld), str(publisher.served)])
@@ -235,7 +237,7 @@ def test_bin_with_other_bytes_is_refused(publisher: Publisher, host: Host) -> No
     forge.write_bin(BIN)
     assert forge.snapshot.meta[f"{BIN}.json"] != snapshot  # signed by the targets, missing from the snapshot
     with pytest.raises(
-        SignatureError, match=rf"2\.{BIN}\.json: (sha256|length) is .*, the signed metadata says"
+        SignatureError, match=rf"2\.{BIN}\.json: (sha256|length) is .*, expected .* from the signed metadata"
     ):
         host.refresh()
 
@@ -249,7 +251,7 @@ def test_stale_bin_without_hashes_is_refused(publisher: Publisher, host: Host) -
     forge.write("snapshot", "timestamp")
     metadata = publisher.served / "metadata"
     shutil.copy(metadata / f"2.{BIN}.json", metadata / f"3.{BIN}.json")
-    with pytest.raises(SignatureError, match=rf"3\.{BIN}\.json: is version 2, the snapshot says 3"):
+    with pytest.raises(SignatureError, match=rf"3\.{BIN}\.json: has version 2, expected 3"):
         host.refresh()
 
 
@@ -273,7 +275,9 @@ def test_swapped_bins_are_refused(publisher: Publisher, host: Host) -> None:
     host.refresh()
     passed_off(publisher)
     for _ in range(2):
-        with pytest.raises(SignatureError, match=rf"2\.{BIN}\.json: is signed as '{OTHER}', expected {BIN}"):
+        with pytest.raises(
+            SignatureError, match=rf"2\.{BIN}\.json: is signed as bin '{OTHER}', expected {BIN}"
+        ):
             host.refresh()
     assert host.client().indexes().find("web", "stable") == Release.of("web", "1.0.0")
     assert "web/index.json" in (host.state / f"{BIN}.json").read_text()
@@ -295,7 +299,9 @@ def test_an_index_that_is_served_for_another_bundle_is_refused(publisher: Publis
     publisher.publish("1.0.0", name="db")
     (db,), (web,) = (publisher.served.glob(f"targets/{name}/*.index.json") for name in ("db", "web"))
     shutil.copy(db, web)
-    with pytest.raises(SignatureError, match=r"index\.json: (sha256|length) is .*, the signed metadata says"):
+    with pytest.raises(
+        SignatureError, match=r"index\.json: (sha256|length) is .*, expected .* from the signed metadata"
+    ):
         host.refresh()
 
 
@@ -322,7 +328,7 @@ def test_revoked_key_signs_no_bin_through_older_targets(publisher: Publisher, ho
     forge.write("snapshot", "timestamp")
     for _ in range(2):
         with pytest.raises(
-            SignatureError, match=rf"{BIN}\.json: is signed by 0 of the 1 keys that root 3 demands"
+            SignatureError, match=rf"{BIN}\.json: is signed by 0 of the 1 keys that root 3 requires"
         ):
             host.refresh()
 
@@ -353,7 +359,7 @@ def test_a_bin_that_two_keys_sign_is_not_signed_by_one(publisher: Publisher, hos
     forge.publish()
     assert host.version() == "1.0.0"
     for keys, message in (
-        ([first], "is signed by 1 of the 2 keys that the targets demand"),
+        ([first], "is signed by 1 of the 2 keys that the targets require"),
         ([], "is signed by 0"),
     ):
         for signed in (forge.bin(), forge.snapshot, forge.timestamp):
@@ -387,7 +393,9 @@ def test_a_bin_jumped_far_ahead_is_recovered_from_by_new_keys(publisher: Publish
     host.refresh()
     for version in ("1.1.0", "1.2.0"):
         publisher.publish(version)
-    with pytest.raises(RollbackError, match=f"names {BIN}.json version 4, older than 2147483648"):
+    with pytest.raises(
+        RollbackError, match=f"lists {BIN}.json version 4, older than the trusted version 2147483648"
+    ):
         host.refresh()
     forge = publisher.forge()
     for role in ("targets", "snapshot", "timestamp"):

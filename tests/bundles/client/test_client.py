@@ -114,7 +114,7 @@ def test_the_index_is_known_without_the_site(publisher: Publisher, host: Host) -
 
 
 def test_before_the_first_refresh_there_is_no_index(host: Host) -> None:
-    with pytest.raises(StoreError, match="nothing was trusted yet on this host"):
+    with pytest.raises(StoreError, match="this host has not trusted any metadata yet"):
         host.client().indexes()
 
 
@@ -123,7 +123,7 @@ def test_a_damaged_copy_is_no_index(host: Host, name: str) -> None:
     host.refresh()
     path = host.state / name
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(StoreError, match="damaged; the next refresh brings it back"):
+    with pytest.raises(StoreError, match=r"damaged.*; the next refresh restores it"):
         host.client().indexes()
     assert host.version() == "1.0.0"
     assert host.client().indexes()
@@ -134,7 +134,7 @@ def test_an_index_of_a_later_format_asks_for_an_upgrade(publisher: Publisher, ho
     forge.put_index(b'{"format": 3}')
     forge.publish()
     with pytest.raises(
-        FormatError, match=r"index\.json: format: is 3, this version of Puller reads 2: upgrade"
+        FormatError, match=r"index\.json: format: is 3, and this version of Puller reads 2: upgrade"
     ):
         host.refresh()
 
@@ -143,7 +143,9 @@ def test_a_tuf_repository_of_something_else_is_no_site(publisher: Publisher, hos
     forge = publisher.forge()
     forge.targets.delegations = None
     forge.publish()
-    with pytest.raises(FormatError, match=r"has no index of each bundle: is it a site of this version"):
+    with pytest.raises(
+        FormatError, match=r"contains no indexes of bundles: the site was made by another version"
+    ):
         host.refresh()
 
 
@@ -298,10 +300,10 @@ def test_successful_mirror_stays_first_for_the_run(
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
-        (None, r"there is no trust anchor; expected the root\.json that"),
-        (b"", "is not metadata: .*; expected the root.json"),
+        (None, r"the trust anchor is missing, expected the root\.json that"),
+        (b"", "is not metadata: .*, expected the root.json"),
         (b"<html>", "is not metadata"),
-        (b"{}", "nothing in it is signed"),
+        (b"{}", "'signed' is missing"),
         (b'{"signed": {"spec_version": "1.0.31", "_type": "root"}}', "is not a root: .*; expected"),
         (b" " * 600_000, "has more than 512000 bytes"),
     ],
@@ -328,7 +330,9 @@ def test_metadata_that_is_no_root_is_no_anchor(publisher: Publisher, host: Host)
 def test_an_anchor_that_was_tampered_with_is_refused(publisher: Publisher, host: Host) -> None:
     data = publisher.site.anchor.read_bytes()
     host.anchor = data.replace(b'"threshold":1', b'"threshold":2', 1)
-    with pytest.raises(SettingsError, match="the trust anchor: is not signed by its own keys"):
+    with pytest.raises(
+        SettingsError, match="the trust anchor: is damaged, because it is not signed by its own keys"
+    ):
         host.refresh()
 
 
@@ -336,7 +340,7 @@ def test_the_anchor_of_another_site_is_suspected(
     publisher: Publisher, new_publisher: Callable[..., Publisher], host: Host
 ) -> None:
     host.anchor = new_publisher("other").site.anchor
-    with pytest.raises(SignatureError, match="is the trust anchor that of this site"):
+    with pytest.raises(SignatureError, match="check that the trust anchor belongs to this site"):
         host.refresh()
 
 
@@ -365,7 +369,7 @@ def test_host_moved_to_another_site_starts_over(
     host.anchor, host.mirrors = other.site.anchor, open_mirrors([str(other.served)])
     assert host.version() == "0.1.0"
     (note,) = host.notes
-    assert "was replaced by that of another site; trust starts over" in note
+    assert "belongs to another site, so all metadata is verified anew" in note
     (retained,) = host.state.glob("before-*")
     assert (retained / "timestamp.json").exists()
     assert host.version() == "0.1.0"
@@ -466,7 +470,9 @@ def test_damaged_timestamp_does_not_admit_old_targets(publisher: Publisher, host
     host.refresh()
     (host.state / "timestamp.json").write_bytes(b"garbage")
     host.mirrors = open_mirrors([str(old)])
-    with pytest.raises(RollbackError, match=r"names bin-16\.json version 2, older than 3"):
+    with pytest.raises(
+        RollbackError, match=r"lists bin-16\.json version 2, older than the trusted version 3"
+    ):
         host.refresh()
 
 
@@ -475,7 +481,7 @@ def test_a_damaged_root_is_brought_back_by_the_site(publisher: Publisher, host: 
     host.refresh()
     (host.state / "root_history/2.root.json").write_bytes(b"garbage")
     assert host.version() == "1.0.0"
-    assert "2.root.json: is not the root of that version; kept as" in host.notes[0]
+    assert "2.root.json: is not the root of this version (moved to" in host.notes[0]
     assert (host.state / "root.json").resolve().name == "2.root.json"
 
 
@@ -486,7 +492,7 @@ def test_a_damaged_root_does_not_lead_back_to_an_older_one(publisher: Publisher,
     (publisher.served / "metadata/2.root.json").unlink()
     for _ in range(2):
         with pytest.raises(
-            RollbackError, match="the chain of roots ends at version 1, this host has trusted 2"
+            RollbackError, match="the chain of roots ends at version 1, and this host has trusted 2"
         ):
             host.refresh()
 
@@ -584,7 +590,7 @@ TrustClient(Path({str(host.state)!r}), Path({str(host.anchor)!r}), mirrors, ["we
 
 def test_client_refreshes_before_it_fetches(host: Host) -> None:
     client = TrustClient(host.state, host.anchor, host.mirrors, ["web"])
-    with pytest.raises(RuntimeError, match="comes after refresh"):
+    with pytest.raises(RuntimeError, match="requires refresh"):
         client.fetch(Release.of("web", "1.0.0"), host.downloads / "web")
 
 

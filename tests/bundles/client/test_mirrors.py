@@ -72,7 +72,7 @@ def test_mirror_asked_before_a_newer_answer_is_only_behind(
     host = new_host(frozen, publisher.served)
     host.refresh()
     newest = publisher.served
-    assert host.notes == [f"{frozen}: is behind: its timestamp is version 2, {newest} has 3"]
+    assert host.notes == [f"{frozen}: is behind: its timestamp has version 2, and {newest} has version 3"]
     assert not (host.state / MEMORY).exists()
 
 
@@ -93,7 +93,7 @@ def test_older_mirror_cannot_roll_back_trusted_metadata(
     host = new_host(frozen, publisher.served)
     host.refresh()
     shutil.rmtree(publisher.served)
-    with pytest.raises(RollbackError, match="version 2, older than 3"):
+    with pytest.raises(RollbackError, match="version 2, older than the trusted version 3"):
         host.refresh()
 
 
@@ -114,7 +114,7 @@ def test_mirror_behind_an_unfinished_upload_is_no_attack(
     with suppress(TransportError):
         host.refresh()  # the old mirror may be first
     for _ in range(2):
-        with pytest.raises(NotFoundError, match="there is no such file"):
+        with pytest.raises(NotFoundError, match="the file is missing"):
             host.refresh()
         assert any("older than" in note for note in host.notes)
     host.mirrors = open_mirrors([str(old), str(publisher.served)])
@@ -132,7 +132,7 @@ def test_files_missing_on_the_newest_mirror_come_from_another(
         archive.unlink()
     host = new_host(full, half)
     assert host.fetch()
-    assert any(str(full) in note and "there is no such file" in note for note in host.notes)
+    assert any(str(full) in note and "the file is missing" in note for note in host.notes)
 
 
 # --- broken and hostile mirrors next to a good mirror -------------------------------------------------------
@@ -165,9 +165,9 @@ def problem(sent: str, remembered: str, *cases: str) -> Any:
 @pytest.mark.parametrize(
     ("sent", "remembered"),
     [
-        problem("silence", "no answer for 0.8 s", "mirror.hangs"),
+        problem("silence", "no response for 0.8 s", "mirror.hangs"),
         problem("a trickle", "stalled: less than 1000 bytes a second for 0.8 s", "slow.body"),
-        problem("no end", "bytes that are allowed", "endless.body"),
+        problem("no end", "bytes", "endless.body"),
         problem("403", "metadata/timestamp.json: status 403 Forbidden", "mirror.status-403"),
         problem("404", "metadata/timestamp.json: status 404 Not Found", "mirror.status-404"),
         problem("500", "status 500 Internal Server Error", "mirror.status-5xx"),
@@ -175,7 +175,7 @@ def problem(sent: str, remembered: str, *cases: str) -> Any:
         problem("a captive portal", "is a web page, expected timestamp.json", "mirror.captive-portal"),
         problem("garbage", "is not metadata", "mirror.garbage"),
         problem("another site's", "is signed by 0 of the 1 keys", "mirror.content"),
-        problem("a stale one", "older than 3, which this host has trusted before", "mirror.stale"),
+        problem("a stale one", "older than the trusted version 3", "mirror.stale"),
     ],
 )
 @pytest.mark.parametrize("place", ["first", "last"])
@@ -263,7 +263,7 @@ def test_backoff_of_a_failed_mirror_grows_while_another_works(
         assert asked(good)
         count = "once" if times == 1 else f"{times} times"
         (note,) = host.notes
-        assert note.startswith(f"{bad.origin}: failed {count} since {start}, next tried at ")
+        assert note.startswith(f"{bad.origin}: failed {count} since {start}, next attempt at ")
         assert ": metadata/timestamp.json: status 500 Internal Server Error" in note
         remainder = FIRST_BACKOFF * 2 ** (times - 1)
         clock.advance(seconds=remainder.total_seconds() * 0.75)
@@ -418,7 +418,7 @@ def test_a_damaged_memory_is_set_aside_and_every_mirror_is_asked(
     assert asked(bad)
     output = "\n".join(host.notes)
     assert f"{host.state / MEMORY}: " in output
-    assert "kept as" in output
+    assert "moved to" in output
     assert "failed once" in output
 
 

@@ -136,7 +136,7 @@ def test_a_user_that_is_not_there_is_named() -> None:
     with confined() as network:
         network.user = "nosuchuser"
         connection = network.open(OPERATION, (), "x")
-        with pytest.raises(SettingsError, match=r"network_user: .*there is no user nosuchuser"):
+        with pytest.raises(SettingsError, match=r"network_user: .*unknown user nosuchuser"):
             connection.call(("pid",), Deadline(20))
 
 
@@ -148,7 +148,9 @@ def test_where_no_other_user_can_be_had_the_way_out_is_named(monkeypatch: pytest
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr("os.setgroups", refuse)
-    sentence = r"network_user: .*not become user \d+ \(Operation not permitted\); `network_user: root` leaves"
+    sentence = (
+        r"network_user: .*not become user \d+ \(Operation not permitted\); with `network_user: root` it stays"
+    )
     with confined(at_once=True) as network:
         connection = network.open(OPERATION, (), "x")
         with pytest.raises(SettingsError, match=sentence):
@@ -394,7 +396,7 @@ def test_a_flood_of_log_lines_is_cut_off(
 
 @pytest.mark.attack("worker.sends")
 def test_a_flood_of_files_is_a_failed_transfer(ask: Ask) -> None:
-    with pytest.raises(TransportError, match="says what it may not"):
+    with pytest.raises(TransportError, match="sent an invalid message"):
         ask("begin", 100_000, into=io.BytesIO(), limit=10)
 
 
@@ -434,7 +436,7 @@ def test_malformed_message_is_a_failed_transfer(ask: Ask, session: Connection, d
 @pytest.mark.attack("worker.sends")
 def test_more_than_the_file_may_have_is_not_written(ask: Ask, network: Network) -> None:
     into = io.BytesIO()
-    with pytest.raises(OversizeError, match="more than the 100000 bytes"):
+    with pytest.raises(OversizeError, match="more than the permitted 100000 bytes"):
         ask("flood", into=into, limit=100_000)
     assert len(into.getvalue()) <= 100_000
 
@@ -442,7 +444,7 @@ def test_more_than_the_file_may_have_is_not_written(ask: Ask, network: Network) 
 @pytest.mark.attack("worker.sends")
 def test_a_file_does_not_grow_by_saying_so(ask: Ask) -> None:
     into = io.BytesIO()
-    with pytest.raises(TransportError, match="what it may not: a position behind the end"):
+    with pytest.raises(TransportError, match="sent an invalid message: position behind the end"):
         ask("grow", into=into, limit=1000)
     assert into.getvalue() == b""
 
@@ -488,7 +490,7 @@ def test_endless_worker_is_stopped(session: Connection, ask: Ask, how: str) -> N
 
 @pytest.mark.attack("worker.ends")
 def test_dead_worker_is_a_failed_transfer(ask: Ask) -> None:
-    with pytest.raises(TransportError, match="ended before it answered"):
+    with pytest.raises(TransportError, match="ended before its response"):
         ask("die")
 
 

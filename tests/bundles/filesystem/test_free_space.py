@@ -37,7 +37,7 @@ def test_fitting_file_leaves_the_reserve_free(
         check_free_space(tmp_path / "new", tmp_path, size=size, files=files)
     else:
         with pytest.raises(
-            StoreError, match=r"new: needs .*, and 16\.8 MB are to stay free; .* are free on /"
+            StoreError, match=r"new: requires .* and a reserve of 16\.8 MB, but .* are free on /"
         ):
             check_free_space(tmp_path / "new", tmp_path, size=size, files=files)
 
@@ -45,7 +45,7 @@ def test_fitting_file_leaves_the_reserve_free(
 def test_of_a_small_disk_a_twentieth_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free=500_000, size=10_000_000))
     with pytest.raises(
-        StoreError, match=r"needs 4\.1 kB, and 499\.\d kB are to stay free; 499\.\d kB are free"
+        StoreError, match=r"requires 4\.1 kB and a reserve of 499\.\d kB, but 499\.\d kB are free"
     ):
         check_free_space(tmp_path / "new", tmp_path, size=0, files=1)
 
@@ -55,7 +55,7 @@ def test_inodes_are_counted_where_there_is_a_number_of_them(
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free=10**9, inodes=5))
     check_free_space(tmp_path / "new", tmp_path, size=0, files=5)
-    with pytest.raises(StoreError, match="needs 6 inodes, 5 are free on /"):
+    with pytest.raises(StoreError, match="requires 6 inodes, but 5 are free on /"):
         check_free_space(tmp_path / "new", tmp_path, size=0, files=6)
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free=10**9, inodes=0, files=0))  # as on Btrfs
     check_free_space(tmp_path / "new", tmp_path, size=0, files=6)
@@ -66,7 +66,7 @@ def test_the_disk_is_named_as_people_know_it(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "statvfs", lambda _: disk(free=0))
     with pytest.raises(StoreError) as refused:
         check_free_space(tmp_path / "new", tmp_path / "link", size=10**13, files=1)
-    assert "needs 10.0 TB, and " in str(refused.value)
+    assert "requires 10.0 TB and a reserve of " in str(refused.value)
     mount = str(refused.value).rpartition(" on ")[2]
     assert os.path.ismount(mount)
     assert str(tmp_path.resolve()).startswith(mount)

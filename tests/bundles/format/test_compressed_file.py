@@ -50,12 +50,12 @@ OTHER = b"ServerName example.net\n" * 100
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        (compressed(OTHER), "holds what has the sha256 "),
-        (compressed(DATA + b"x"), "holds more than the 2300 bytes that were signed for"),
-        (compressed(DATA[:-1]), "holds 2299 bytes, 2300 were signed for"),
-        (compressed(DATA)[:-1], "is cut off"),
-        (compressed(DATA)[:20], "is cut off"),
-        (b"", "is cut off"),
+        (compressed(OTHER), "sha256 of the content is "),
+        (compressed(DATA + b"x"), "contains more than the signed length of 2300 bytes"),
+        (compressed(DATA[:-1]), "contains 2299 bytes, expected the signed length of 2300 bytes"),
+        (compressed(DATA)[:-1], "is truncated"),
+        (compressed(DATA)[:20], "is truncated"),
+        (b"", "is truncated"),
         (DATA, "the compressed data is damaged: "),
         (compressed(DATA)[:-5] + b"\0" + compressed(DATA)[-4:], "the compressed data is damaged: "),
         (compressed(DATA) + compressed(DATA), "has bytes after the end of the gzip member"),
@@ -82,7 +82,7 @@ def test_flipped_byte_never_changes_the_output(at: int, change: int) -> None:
 def test_a_bomb_is_left_after_the_length_that_was_signed_for() -> None:
     bomb = gzip.compress(bytes(300_000_000), compresslevel=1)
     tracemalloc.start()
-    with pytest.raises(FormatError, match="holds more than the 2300 bytes"):
+    with pytest.raises(FormatError, match="contains more than the signed length of 2300 bytes"):
         verify(bomb, digest_of(DATA))
     assert tracemalloc.get_traced_memory()[1] < 2_000_000
     tracemalloc.stop()

@@ -104,7 +104,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 def test_names_that_differ_in_case_only_are_refused() -> None:
     document = json.loads(TEXT)
     document["files"]["Manifest.yaml"] = document["files"]["manifest.yaml"]
-    with pytest.raises(FormatError, match="cannot stand side by side"):
+    with pytest.raises(FormatError, match="cannot exist together"):
         BundleDescription.parse(json.dumps(document).encode())
 
 

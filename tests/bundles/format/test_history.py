@@ -70,7 +70,10 @@ def version_with(**fields: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (document_with(format=2), r"^web/history\.json: format: is 2, .* reads 1: upgrade Puller here$"),
+        (
+            document_with(format=2),
+            r"^web/history\.json: format: is 2, .* reads 1: upgrade Puller on this host$",
+        ),
         (b"\xff", "is not a history: is not UTF-8 text"),
         (document_with(bundle="db"), 'bundle: is "db", expected "web"'),
         (
@@ -78,7 +81,7 @@ def version_with(**fields: Any) -> list[Any]:
             "history: unknown keys 'notes', expected bundle, format, statements, versions",
         ),
         (document_with(versions={}), r"history\.versions: is \{\}, expected an array"),
-        (document_with(versions=version_with() * 2), "versions: name a version twice"),
+        (document_with(versions=version_with() * 2), "versions: contains a version twice"),
         (document_with(versions=version_with(published="today")), r"versions\[0\]\.published: is \"today\""),
         (
             document_with(versions=version_with(pruned=None)),

@@ -172,7 +172,7 @@ ARCHIVE = r"releases\.'1\.4\.0'\.archive"
     [
         (
             b'{"format": 3, "new": {}}',
-            r"^web/index\.json: format: is 3, this version of Puller reads 2: upgrade Puller here$",
+            r"^web/index\.json: format: is 3, and this version of Puller reads 2: upgrade Puller on this host$",
         ),
         (b'{"format": 1, "channels": {}}', "format: is 1, .* reads 2: the site was made by another version"),
         (b'{"format": true}', "format: is true, expected the number 2"),
@@ -195,7 +195,7 @@ ARCHIVE = r"releases\.'1\.4\.0'\.archive"
         (document_with({"version": 1}), rf"{STABLE}\.version: is 1, expected a string"),
         (document_with({"version": "../1"}), "version: is '../1', expected"),
         (document_with({"version": "1..2"}), r"version: is '1\.\.2', expected"),
-        (document_with({"version": "9"}), f"{STABLE}: names version 9, which is not among the releases"),
+        (document_with({"version": "9"}), f"{STABLE}: refers to version 9, which is missing in the releases"),
         (document_with({"rollout": 25}), rf"{STABLE}\.rollout: is 25, expected an object"),
         (document_with({"rollout": None}), rf"{STABLE}\.rollout: is null, expected an object"),
         (document_with({"halted": True}), f"{STABLE}: unknown keys 'halted'"),
@@ -205,9 +205,15 @@ ARCHIVE = r"releases\.'1\.4\.0'\.archive"
         (document_of("1.4.0", withdrawn=True), "unknown keys 'withdrawn', expected archive, description"),
         (document_of("1.4.0", "archive", path=None), rf"{ARCHIVE}\.path: is null, expected a string"),
         (document_of("1.4.0", "archive", path="/etc/passwd"), "'/etc/passwd': the name is absolute"),
-        (document_of("1.4.0", "archive", path="web/../../x"), r"the name holds the component '\.\.'"),
-        (document_of("1.4.0", "archive", length=-1), rf"{ARCHIVE}\.length: is -1, expected bytes from 0"),
-        (document_of("1.4.0", "archive", length=True), rf"{ARCHIVE}\.length: is true, expected bytes"),
+        (document_of("1.4.0", "archive", path="web/../../x"), r"the name contains the component '\.\.'"),
+        (
+            document_of("1.4.0", "archive", length=-1),
+            rf"{ARCHIVE}\.length: is -1, expected a number of bytes from 0",
+        ),
+        (
+            document_of("1.4.0", "archive", length=True),
+            rf"{ARCHIVE}\.length: is true, expected a number of bytes",
+        ),
         (document_of("1.4.0", "archive", sha256="A" * 64), "expected 64 hexadecimal digits in lower case"),
         (document_of("1.4.0", "description", sha256="a" * 63), "expected 64 hexadecimal digits"),
         (
@@ -228,10 +234,10 @@ START = "2026-11-20T12:00:00Z"
 @pytest.mark.parametrize(
     ("rollout", "message"),
     [
-        ({}, r"\.percent: expected either this, or both 'start' and 'duration'"),
-        ({"percent": 5, "start": START, "duration": 60}, r"\.percent: expected either this, or both"),
-        ({"percent": 5, "duration": 60}, r"\.percent: expected either this, or both"),
-        ({"start": START}, r"\.percent: expected either this, or both"),
+        ({}, r"\.percent: expected either 'percent', or both 'start' and 'duration'"),
+        ({"percent": 5, "start": START, "duration": 60}, r"\.percent: expected either 'percent', or both"),
+        ({"percent": 5, "duration": 60}, r"\.percent: expected either 'percent', or both"),
+        ({"start": START}, r"\.percent: expected either 'percent', or both"),
         ({"percent": None}, r"\.percent: is null, expected a whole number, or text such as \"12.5\""),
         ({"percent": True}, r"\.percent: is true, expected a whole number"),
         ({"percent": "10"}, r"\.percent: is \"10\", expected a whole number"),
@@ -253,7 +259,7 @@ START = "2026-11-20T12:00:00Z"
         ({"percent": 5, "halted": 1}, r"\.halted: is 1, expected true or false"),
         (
             {"start": START, "duration": 60, "halted": True},
-            r"\.halted: is true, and 'percent' does not say how far",
+            r"\.halted: is true, and 'percent' with the reached share",
         ),
         (
             {"percent": 5, "hosts": ["a"]},
@@ -272,7 +278,9 @@ def test_invalid_rollout_is_refused_with_its_location(rollout: dict[str, Any], m
 
 def test_a_release_before_a_rollout_is_among_the_releases_too() -> None:
     document = document_with({"rollout": {"percent": 5, "before": "1.2.0"}})
-    with pytest.raises(FormatError, match=f"{STABLE}: names version 1.2.0, which is not among the releases"):
+    with pytest.raises(
+        FormatError, match=f"{STABLE}: refers to version 1.2.0, which is missing in the releases"
+    ):
         Index.parse(document, "web")
 
 
@@ -325,11 +333,11 @@ STORIES: list[tuple[dict[str, Any], str | None]] = [
     ({"start": NOW - DAY, "duration": DAY}, None),
     (
         {"percent": 10, "halted": True},
-        "web 1.5.0 is halted by the publisher at 10 %, this host's place is 24.99 %",
+        "web 1.5.0 was halted by the publisher at 10 %, and this host's place is 24.99 %",
     ),
     (
         {"percent": 80, "halted": True},
-        "web 1.5.0 is halted by the publisher at 80 %, before this host took it",
+        "web 1.5.0 was halted by the publisher at 80 %, before this host installed it",
     ),
 ]
 

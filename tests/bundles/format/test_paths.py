@@ -42,25 +42,25 @@ def test_a_plain_relative_name_is_taken_as_it_is(name: str) -> None:
         ("/etc/x", "'/etc/x': the name is absolute"),
         ("/", "'/': the name is absolute"),
         ("//x", "'//x': the name is absolute"),
-        (".", "'.': the name holds the component '.'"),
-        ("./x", "'./x': the name holds the component '.'"),
-        ("..", "'..': the name holds the component '..'"),
-        ("../x", "'../x': the name holds the component '..'"),
-        ("a/../b", "'a/../b': the name holds the component '..'"),
-        ("a/..", "'a/..': the name holds the component '..'"),
-        ("a//b", "'a//b': the name holds the component ''"),
-        ("a/", "'a/': the name holds the component ''"),
-        ("a\\b", r"'a\\b': the name holds a backslash"),
-        ("C:\\x", r"'C:\\x': the name holds a backslash"),
+        (".", "'.': the name contains the component '.'"),
+        ("./x", "'./x': the name contains the component '.'"),
+        ("..", "'..': the name contains the component '..'"),
+        ("../x", "'../x': the name contains the component '..'"),
+        ("a/../b", "'a/../b': the name contains the component '..'"),
+        ("a/..", "'a/..': the name contains the component '..'"),
+        ("a//b", "'a//b': the name contains the component ''"),
+        ("a/", "'a/': the name contains the component ''"),
+        ("a\\b", r"'a\\b': the name contains a backslash"),
+        ("C:\\x", r"'C:\\x': the name contains a backslash"),
         ("C:/x", "'C:/x': the name starts with a drive letter"),
         ("a:b", "'a:b': the name starts with a drive letter"),
-        ("a\0b", r"'a\x00b': the name holds the control character U+0000"),
-        ("a\nb", r"'a\nb': the name holds the control character U+000A"),
-        ("a\x1b[2Jb", r"'a\x1b[2Jb': the name holds the control character U+001B"),
-        ("a\x7f", r"'a\x7f': the name holds the control character U+007F"),
-        ("a\x85", r"'a\x85': the name holds the control character U+0085"),
-        ("a\u2028b", r"'a\u2028b': the name holds the control character U+2028"),
-        ("a\u202egnp.sh", r"'a\u202egnp.sh': the name holds the control character U+202E"),
+        ("a\0b", r"'a\x00b': the name contains the control character U+0000"),
+        ("a\nb", r"'a\nb': the name contains the control character U+000A"),
+        ("a\x1b[2Jb", r"'a\x1b[2Jb': the name contains the control character U+001B"),
+        ("a\x7f", r"'a\x7f': the name contains the control character U+007F"),
+        ("a\x85", r"'a\x85': the name contains the control character U+0085"),
+        ("a\u2028b", r"'a\u2028b': the name contains the control character U+2028"),
+        ("a\u202egnp.sh", r"'a\u202egnp.sh': the name contains the control character U+202E"),
         ("a\udcff", r"'a\udcff': the name is not UTF-8"),
         (b"a\xff", r"'a\\xff': the name is not UTF-8"),
         (b"\xc0\xae\xc0\xae/x", r"'\\xc0\\xae\\xc0\\xae/x': the name is not UTF-8"),
@@ -79,7 +79,7 @@ def test_a_name_that_could_mean_something_else_is_refused(name: str | bytes, mes
 
 
 def test_there_is_no_way_around_parse() -> None:
-    with pytest.raises(FormatError, match="holds the component"):
+    with pytest.raises(FormatError, match="contains the component"):
         MemberPath("../x")
 
 
@@ -127,7 +127,7 @@ def test_directories_follow_from_files() -> None:
 )
 def test_names_equal_on_some_file_system_are_refused(one: str, other: str) -> None:
     for pair in ([one, other], [other, one]):
-        with pytest.raises(FormatError, match="cannot stand side by side"):
+        with pytest.raises(FormatError, match="cannot exist together"):
             directories_of(map(MemberPath, pair))
 
 
@@ -142,7 +142,7 @@ def test_the_message_about_two_names_shows_both() -> None:
     with pytest.raises(FormatError) as caught:
         directories_of([MemberPath("etc/motd"), MemberPath("ETC/x")])
     assert str(caught.value) == (
-        "'ETC': the directory 'ETC' and the directory 'etc' cannot stand side by side on every file system"
+        "'ETC': the directory 'ETC' and the directory 'etc' cannot exist together on every file system"
     )
 
 

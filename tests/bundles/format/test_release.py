@@ -216,8 +216,8 @@ def test_a_halted_rollout_takes_nobody(percent: float, timely: bool) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "percent: expected either this, or both 'start' and 'duration'"),
-        ({"percent": 5, "start": START, "duration": DAY}, "percent: expected either this"),
+        ({}, "percent: expected either 'percent', or both 'start' and 'duration'"),
+        ({"percent": 5, "start": START, "duration": DAY}, "percent: expected either 'percent'"),
         (
             {"percent": 100.01},
             "percent: is 100.01, expected a number from 0 to 100 with at most two decimals",
@@ -239,7 +239,7 @@ def test_a_halted_rollout_takes_nobody(percent: float, timely: bool) -> None:
         ),
         (
             {"start": START.replace(year=9999), "duration": DAY},
-            "start: is 9999-.*, expected .* in this millennium",
+            "start: is 9999-.*, expected .* from year 2000 to 2999",
         ),
         (
             {"start": START, "duration": 0 * DAY},
@@ -247,7 +247,10 @@ def test_a_halted_rollout_takes_nobody(percent: float, timely: bool) -> None:
         ),
         ({"start": START, "duration": timedelta(seconds=1.5)}, "duration: is 1.5, expected"),
         ({"start": START, "duration": LONGEST_ROLLOUT + DAY}, "duration: is 3.155"),
-        ({"start": START, "duration": DAY, "halted": True}, "halted: is true, and 'percent' does not say"),
+        (
+            {"start": START, "duration": DAY, "halted": True},
+            "halted: is true, and 'percent' with the reached",
+        ),
     ],
 )
 def test_invalid_rollouts_are_refused(fields: dict[str, Any], message: str) -> None:

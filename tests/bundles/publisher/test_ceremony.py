@@ -151,7 +151,7 @@ def test_a_key_that_has_no_say_does_not_sign(office: Office) -> None:
     stranger = plain_key().signer
     assert stranger is not None
     with pytest.raises(
-        PublishError, match=r"dave\.pem: the key [0-9a-f]{12} is a root key neither now nor after"
+        PublishError, match=r"dave\.pem: the key [0-9a-f]{12} is not a key of the current or the next root"
     ):
         proposal.sign(stranger, "dave.pem")
 
@@ -180,7 +180,7 @@ def test_new_change_voids_signatures_of_the_pending_one(office: Office, host: Ho
     assert outcome.void == 1
     assert len([text for text in outcome.changes if "new key" in text]) == 2
     with pytest.raises(
-        SignatureError, match=r"before\.json: is not the change that is pending here; export it"
+        SignatureError, match=r"before\.json: differs from the pending change of this site; export it"
     ):
         office.role_keys.take_signatures(before)
     assert office.ceremony("bob", "carol") == ["root", "snapshot", "timestamp"]
@@ -200,13 +200,15 @@ def test_a_root_key_is_replaced_by_the_others(office: Office, publisher: Publish
 
 
 def test_replaced_key_of_another_holder_is_named(office: Office) -> None:
-    with pytest.raises(PublishError, match=r"root: others hold .*; say which key to replace: --key"):
+    with pytest.raises(
+        PublishError, match=r"root: other people hold the keys .*; select the key to replace with --key"
+    ):
         office.role_keys.rotate("root", plain_key)
 
 
 def test_impossible_change_asks_for_no_signature(office: Office, publisher: Publisher) -> None:
     away = NewKey(plain_key().public)
-    with pytest.raises(KeyFileError, match="holds 1 of the 2 keys needed to sign for targets"):
+    with pytest.raises(KeyFileError, match="contains 1 of the 2 keys required to sign for targets"):
         office.role_keys.add("targets", away, threshold=2)
     assert not publisher.site.pending_root.exists()
 
@@ -248,7 +250,7 @@ def test_damaged_change_does_not_block_the_timestamp(publisher: Publisher, clock
     publisher.site.pending_root.write_bytes(b"{")
     clock.advance(days=300)
     renewal = refresh_site(publisher.site, no_passphrase)
-    assert "a change of it is pending" in renewal.due["root"]
+    assert "a change of the root is pending" in renewal.due["root"]
     assert renewal.signed == ["targets", "snapshot", "timestamp"]
     role_keys = RoleKeys(publisher.site, no_passphrase)
     with pytest.raises(FormatError, match=r"pending-root\.json: is not the next root of a site"):
@@ -279,9 +281,9 @@ def test_change_is_described_with_full_key_ids(office: Office) -> None:
     assert changes[1].startswith("expires 20")
     assert changes[2:4] == [
         f"root: new key {dave.public.keyid} (ed25519)",
-        f"root: the key {office.people['alice'].public.keyid} (ed25519) is taken away",
+        f"root: the key {office.people['alice'].public.keyid} (ed25519) is removed",
     ]
-    assert changes[5] == "timestamp: 2 of 2 keys must sign, until now 1 of 1"
+    assert changes[5] == "timestamp: 2 of 2 keys must sign, previously 1 of 1"
     assert json.loads(office.file.read_bytes())["changes"] == changes
 
 
@@ -302,7 +304,7 @@ def test_undescribed_change_is_pointed_out(office: Office) -> None:
     document = proposed(office)
     document["next"]["signed"]["x-other"] = "surprise"
     office.file.write_text(json.dumps(document))
-    assert Proposal.load(office.file).changes()[-1].startswith("SOMETHING ELSE")
+    assert Proposal.load(office.file).changes()[-1].startswith("OTHER FIELDS")
 
 
 def another_id(signed: dict[str, Any]) -> None:
@@ -320,11 +322,11 @@ def root_with_a_key() -> Root:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda signed: signed.update(version=7), "the next root is version 7, expected 6"),
+        (lambda signed: signed.update(version=7), "the next root has version 7, expected 6"),
         (another_id, "lists the key [0-9a-f]{64} under the id '[0-9a-f]{64}'"),
         (
             lambda signed: signed["roles"]["timestamp"].update(threshold=2),
-            "timestamp would have 1 key and need 2",
+            "timestamp would have 1 key and require 2",
         ),
         (lambda signed: signed["roles"]["timestamp"].update(threshold=0), "is not a root"),
         (lambda signed: signed["roles"].pop("timestamp"), "is not a root"),

@@ -95,7 +95,7 @@ def pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed448.Ed448Private
             .public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
             "is not a private key in PEM form",
         ),
-        (b"-" * 100_000, "is no key file: it has more than 65536 bytes"),
+        (b"-" * 100_000, "is not a key file: it has more than 65536 bytes"),
     ],
 )
 def test_foreign_key_files_are_refused(tmp_path: Path, contents: bytes, message: str) -> None:
@@ -116,5 +116,5 @@ def test_a_plain_key_that_is_open_to_others_is_not_used(tmp_path: Path, mode: in
     generate_key(tmp_path, "root", None)
     path = the_only_key(tmp_path)
     path.chmod(mode)
-    with pytest.raises(KeyFileError, match=f"its mode is {mode:04o}, expected 0600: chmod 600"):
+    with pytest.raises(KeyFileError, match=f"its mode is {mode:04o}, expected 0600; run chmod 600"):
         load_signer(path, never)

@@ -117,7 +117,7 @@ def test_pruned_version_is_republished_with_equal_bytes_only(
     announce(publisher.site, publisher.site.record("web").without_files(["1.0.0"], clock()))
     archive.unlink()
     with pytest.raises(
-        PublishError, match=r"web 1\.0\.0: is published with sha256 .*: give it a new version"
+        PublishError, match=r"web 1\.0\.0: is already published with sha256 .*; specify a new version"
     ):
         publisher.publish("1.0.0", text="other files")
     publish_bundle(publisher.site, Path(retained), never)
@@ -135,9 +135,7 @@ def test_the_index_and_the_history_agree(publisher: Publisher) -> None:
     document["releases"]["1.0.0"]["description"]["length"] += 1
     forge.put_index(json.dumps(document).encode())
     forge.publish()
-    with pytest.raises(
-        SignatureError, match=r"web 1\.0\.0: the index offers other files than the history has"
-    ):
+    with pytest.raises(SignatureError, match=r"web 1\.0\.0: the index and the history list different files"):
         verify_site(publisher.site)
 
 
@@ -153,7 +151,7 @@ def test_a_site_of_the_layout_before_is_refused(publisher: Publisher) -> None:
     ]
     for action in actions:
         with pytest.raises(
-            PublishError, match=r"targets\.json: lists what is published itself, .* make a new site"
+            PublishError, match=r"targets\.json: contains the published files, .* create a new site"
         ):
             action()
 
@@ -162,7 +160,7 @@ def test_a_bin_is_found_to_be_another_one(publisher: Publisher) -> None:
     forge = publisher.forge(publisher.site.metadata)
     forge.bin().unrecognized_fields["x-puller-bin"] = "bin-00"
     forge.publish()
-    with pytest.raises(SignatureError, match=r"bin-16\.json: is another bin than bin-16"):
+    with pytest.raises(SignatureError, match=r"bin-16\.json: contains another bin than bin-16"):
         publisher.publish("1.1.0")
 
 

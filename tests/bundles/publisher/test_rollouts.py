@@ -90,7 +90,7 @@ def test_a_rollout_grows_halts_resumes_and_goes_back(
     fleet.run()
     assert fleet.on("1.1.0") == second
     assert fleet.running["new.example.com"] == "1.0.0"
-    assert all("is halted by the publisher at 50 %" in held for held in fleet.held.values())
+    assert all("was halted by the publisher at 50 %" in held for held in fleet.held.values())
 
     channels.steer("web", "stable", RolloutRequest(percent=60), resume=True)
     assert fleet.run()["1.1.0"] == pytest.approx(60, abs=1)
@@ -145,7 +145,7 @@ def test_absent_host_stays_with_a_halted_rollout(
     publish(publisher, "1.1.0", RolloutRequest(percent=100 - 0.01))
     channels.halt("web", "stable")
     assert fleet.run()["1.1.0"] == 0
-    assert any(held.endswith("at 99.99 %, before this host took it") for held in fleet.held.values())
+    assert any(held.endswith("at 99.99 %, before this host installed it") for held in fleet.held.values())
 
 
 def test_hosts_outside_a_second_rollout_keep_their_version(publisher: Publisher, fleet: Fleet) -> None:
@@ -237,7 +237,7 @@ def test_rollback_to_the_rollout_release_does_not_complete_it(
     if halted:
         channels.halt("web", "stable")
     with pytest.raises(
-        PublishError, match=r"web 1\.1\.0: is in a rollout at 10 %; `puller site rollout` extends it"
+        PublishError, match=r"web 1\.1\.0: is in a rollout at 10 %; `puller site rollout` changes it"
     ):
         channels.roll_back("web", "stable", "1.1.0")
     assert channels.roll_back("web", "stable").after == Release.of("web", "1.0.0")
@@ -252,7 +252,7 @@ def test_withdrawn_release_leaves_its_channel_only(
     assert host.version(channel="canary") is None
     assert host.version() == "1.0.0"
     assert verify_site(publisher.site).targets == 3
-    with pytest.raises(PublishError, match=r"web: is not in channel 'canary'; it is in stable$"):
+    with pytest.raises(PublishError, match=r"web: is not in channel 'canary', only in stable$"):
         channels.withdraw("web", "canary")
 
 
@@ -274,7 +274,7 @@ Say = Callable[[Channels], object]
     [
         (
             lambda channels: channels.promote("web", "canary", "stable"),
-            "web: is not in channel 'canary'; it is in stable",
+            "web: is not in channel 'canary', only in stable",
         ),
         (lambda channels: channels.promote("db", "stable", "canary"), "db: is not in channel 'stable'$"),
         (
@@ -283,12 +283,12 @@ Say = Callable[[Channels], object]
         ),
         (
             lambda channels: channels.steer("web", "stable", RolloutRequest(percent=50)),
-            "web 1.0.0: has no rollout: it is for all hosts already",
+            "web 1.0.0: is already the release of all hosts",
         ),
-        (lambda channels: channels.halt("web", "stable"), "web 1.0.0: has no rollout"),
+        (lambda channels: channels.halt("web", "stable"), "web 1.0.0: is already the release of all hosts"),
         (
             lambda channels: channels.roll_back("web", "stable"),
-            "web 1.0.0: is the first version in this channel; give the version",
+            "web 1.0.0: is the first version of this channel; specify the version",
         ),
         (
             lambda channels: channels.roll_back("web", "stable", "0.9"),
@@ -296,7 +296,7 @@ Say = Callable[[Channels], object]
         ),
         (
             lambda channels: channels.withdraw("web", "stabel"),
-            "web: is not in channel 'stabel'; it is in stable",
+            "web: is not in channel 'stabel', only in stable",
         ),
     ],
 )
@@ -339,7 +339,9 @@ def test_a_channel_has_a_proper_name(channels: Channels, channel: str) -> None:
 def test_a_halted_release_is_not_promoted(publisher: Publisher, channels: Channels) -> None:
     publish(publisher, "1.1.0", RolloutRequest(percent=50), channel="canary")
     channels.halt("web", "canary")
-    with pytest.raises(PublishError, match=r"web 1\.1\.0: is halted in channel 'canary'; resume it there"):
+    with pytest.raises(
+        PublishError, match=r"web 1\.1\.0: is halted in channel 'canary', so it is not promoted"
+    ):
         channels.promote("web", "canary", "stable")
 
 

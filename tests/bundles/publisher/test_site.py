@@ -145,7 +145,7 @@ def test_a_site_that_cannot_be_made_leaves_nothing(
 
 
 def test_directory_without_a_site_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(PublishError, match="is not a site; `puller site init` makes one"):
+    with pytest.raises(PublishError, match="is not a site; `puller site init` creates one"):
         Site(tmp_path)
 
 
@@ -169,7 +169,8 @@ def test_publishing_the_same_again_changes_nothing(publisher: Publisher) -> None
 def test_the_same_version_with_other_contents_is_refused(publisher: Publisher, host: Host) -> None:
     before = contents(publisher.site.public)
     with pytest.raises(
-        PublishError, match=r"web 1\.0\.0: is published with sha256 .*, this one has .*new version"
+        PublishError,
+        match=r"web 1\.0\.0: is already published with sha256 .*, and the new archive has .*new version",
     ):
         publisher.publish("1.0.0", text="something else\n")
     with pytest.raises(PublishError):
@@ -215,16 +216,16 @@ def test_a_built_archive_states_its_name_and_version(publisher: Publisher, tmp_p
     build_bundle(publisher.source("text\n"), archive, name="db", version="2.0.0")
     assert publish_bundle(publisher.site, archive, never).release == Release.of("db", "2.0.0")
     assert not publish_bundle(publisher.site, archive, never, name="db", version="2.0.0").changed
-    with pytest.raises(PublishError, match=r"version is '2\.0\.0' in the archive, '2\.1\.0' was asked for"):
+    with pytest.raises(PublishError, match=r"version is '2\.0\.0' in the archive, expected '2\.1\.0'"):
         publish_bundle(publisher.site, archive, never, version="2.1.0")
-    with pytest.raises(PublishError, match="name is 'db' in the archive, 'web' was asked for"):
+    with pytest.raises(PublishError, match="name is 'db' in the archive, expected 'web'"):
         publish_bundle(publisher.site, archive, never, name="web")
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"version": None}, PublishError, "a directory has no version of its own, expected one such as"),
+        ({"version": None}, PublishError, "a directory requires a version, expected a version such as"),
         ({"version": "1 0"}, PublishError, "version: is '1 0'"),
         ({"name": "../web"}, PublishError, "name: is '../web'"),
         ({"channel": "St able"}, FormatError, "channel: is 'St able', expected"),
@@ -241,7 +242,7 @@ def test_unpublishable_bundle_is_refused_before_writing(
 
 
 def test_directory_without_a_bundle_is_refused(publisher: Publisher, tmp_path: Path) -> None:
-    with pytest.raises(PublishError, match=r"there is no 'manifest\.yaml'"):
+    with pytest.raises(PublishError, match=r"'manifest\.yaml' is missing at the top"):
         publish_bundle(publisher.site, tmp_path / "publisher/sources", never, version="1.0.0")
     archive = tmp_path / "x.tar.gz"
     archive.write_bytes(b"not gzip")
@@ -275,7 +276,7 @@ def test_a_site_that_hosts_would_refuse_is_not_published(publisher: Publisher, h
     assert host.version() == "1.0.0"
     before = contents(publisher.site.public)
     with pytest.raises(
-        PublishError, match=rf"{BIN}\.json: would have 400\d+ bytes, hosts read at most 4000000"
+        PublishError, match=rf"{BIN}\.json: would have 400\d+ bytes, and hosts read at most 4000000"
     ):
         publisher.publish("1.0.0", name=neighbour)
     assert contents(publisher.site.public) == before
@@ -287,7 +288,7 @@ def test_an_index_that_hosts_would_refuse_is_not_published(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bundles.publisher.site.LARGEST_INDEX", 200)
-    with pytest.raises(PublishError, match=r"index\.json: would have \d+ bytes, hosts read at most 200"):
+    with pytest.raises(PublishError, match=r"index\.json: would have \d+ bytes, and hosts read at most 200"):
         publisher.publish("1.0.0", name="database")
 
 
@@ -297,7 +298,7 @@ def test_concurrent_publishers_are_refused(publisher: Publisher) -> None:
     with open(publisher.site.directory / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for action in (lambda: publisher.publish("1.1.0"), publisher.refresh):
-            with pytest.raises(PublishError, match="is being published to by another process"):
+            with pytest.raises(PublishError, match="is in use by another process that publishes"):
                 action()
     assert publisher.publish("1.1.0").changed
 
@@ -335,7 +336,7 @@ def test_a_missing_key_is_named(publisher: Publisher) -> None:
     (key,) = publisher.site.directory.glob("keys/targets-*.pem")
     key.unlink()
     with pytest.raises(
-        KeyFileError, match=f"holds 0 of the 1 keys needed to sign for targets, expected {key.name}"
+        KeyFileError, match=f"contains 0 of the 1 keys required to sign for targets, expected {key.name}"
     ):
         publisher.publish("1.1.0")
 
@@ -344,7 +345,7 @@ def test_a_key_under_the_name_of_another_is_refused(publisher: Publisher) -> Non
     (targets,) = publisher.site.directory.glob("keys/targets-*.pem")
     (timestamp,) = publisher.site.directory.glob("keys/timestamp-*.pem")
     shutil.copy(targets, timestamp)
-    with pytest.raises(KeyFileError, match=r"holds the key .*, expected"):
+    with pytest.raises(KeyFileError, match=r"contains the key .*, expected"):
         publisher.refresh()
 
 
@@ -520,7 +521,7 @@ def test_file_missing_in_many_versions_is_reported_once(publisher: Publisher, tm
     with pytest.raises(SignatureError) as caught:
         verify_site(publisher.site)
     first, damaged, missing = caught.value.what.splitlines()
-    assert re.fullmatch(r"51 of \d\d published files are not as they were signed for:", first)
+    assert re.fullmatch(r"51 of \d\d published files differ from their signed metadata:", first)
     assert damaged.startswith(f"1 damaged: {archive} (")
     assert re.fullmatch(r"50 missing: \S+\.gz, \S+\.gz, \S+\.gz and 47 more", missing)
 
@@ -540,14 +541,14 @@ def test_metadata_changed_by_another_hand_are_not_signed(publisher: Publisher, r
     if role == "1.root":
         shutil.copy(path, publisher.site.anchor)
     for action in (publisher.refresh, lambda: publisher.publish("1.1.0")):
-        with pytest.raises(SignatureError, match="is not what this site signed"):
+        with pytest.raises(SignatureError, match="differs from the content that this site signed"):
             action()
 
 
 def test_an_index_that_was_changed_is_not_published_from(publisher: Publisher) -> None:
     for path in publisher.site.public.glob("targets/web/*.index.json"):
         path.write_bytes(path.read_bytes().replace(b"web", b"xyz"))
-    with pytest.raises(SignatureError, match="is not what this site signed"):
+    with pytest.raises(SignatureError, match="differs from the content that this site signed"):
         publisher.publish("1.1.0")
 
 
@@ -649,7 +650,7 @@ def test_a_site_is_made_under_a_name_of_its_own(
     """Otherwise a new directory would replace the current directory."""
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    with pytest.raises(PublishError, match="is no name for a new directory"):
+    with pytest.raises(PublishError, match="is not the name of a new directory"):
         make_site(Path(place), None)
     assert names(tmp_path) == ["empty"]
 

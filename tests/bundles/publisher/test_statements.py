@@ -91,7 +91,7 @@ def test_a_release_is_published(
             HALTED,
             NEW,
             RolloutRequest(percent=10),
-            "web 1.5.0: is halted at 10 %; `puller site rollout --resume` continues it",
+            "web 1.5.0: is halted at 10 %; `puller site rollout --resume` resumes it",
         ),
         (rolling_out(percent=100, halted=True), NEW, AT_ONCE, "web 1.5.0: is halted at 100 %"),
         (
@@ -149,24 +149,24 @@ def test_a_rollout_grows(current: Release, asked: RolloutRequest, resume: bool, 
         (
             NEW,
             RolloutRequest(percent=50),
-            "web 1.5.0: has no rollout: it is for all hosts already",
+            "web 1.5.0: is already the release of all hosts, so it has no rollout",
         ),
-        (HALTED, RolloutRequest(percent=50), "web 1.5.0: is halted at 10 %; --resume continues it"),
+        (HALTED, RolloutRequest(percent=50), "web 1.5.0: is halted at 10 %; --resume resumes it"),
         (HALTED, RolloutRequest(percent=100), "web 1.5.0: is halted at 10 %"),
         (
             TENTH,
             RolloutRequest(percent=9.99),
-            "has reached 10 % of the hosts, more than 9.99 %: a rollout never shrinks",
+            "has reached 10 % of the hosts, and a rollout cannot shrink to 9.99 %",
         ),
         (
             HALF_WAY,
             RolloutRequest(percent=49),
-            "has reached 50 % of the hosts, more than 49 %: a rollout never shrinks",
+            "has reached 50 % of the hosts, and a rollout cannot shrink to 49 %",
         ),
         (
             rolling_out(percent=99.99),
             RolloutRequest(over=DAY),
-            "over: 1 day, .* is too long for .* that has reached 99.99 %",
+            "over: 1 day, .* is too long for .* that has already reached 99.99 %",
         ),
     ],
 )
@@ -184,9 +184,9 @@ def test_a_rollout_that_cannot_grow_says_why(current: Release, asked: RolloutReq
         ({"percent": float("nan")}, "percent: is nan, expected"),
         ({"over": timedelta(0)}, "duration: is 0, expected from 1 to"),
         ({"over": DAY, "start": NOW.replace(tzinfo=None)}, "start: is .*, expected whole seconds in UTC"),
-        ({"percent": 5, "over": DAY}, "rollout: expected a percentage, or a time to grow over"),
-        ({"start": NOW}, "rollout: expected a percentage, or a time to grow over"),
-        ({"percent": 5, "start": NOW}, "rollout: expected a percentage, or a time to grow over"),
+        ({"percent": 5, "over": DAY}, "rollout: expected a percentage, or a duration with a start"),
+        ({"start": NOW}, "rollout: expected a percentage, or a duration with a start"),
+        ({"percent": 5, "start": NOW}, "rollout: expected a percentage, or a duration with a start"),
     ],
 )
 def test_invalid_rollout_requests_are_refused(fields: dict[str, Any], message: str) -> None:
@@ -225,7 +225,9 @@ def test_halted_rollout_keeps_its_share(current: Release, expected: Release) -> 
 
 
 def test_release_without_a_rollout_cannot_be_halted() -> None:
-    with pytest.raises(PublishError, match=r"web 1\.5\.0: has no rollout: it is for all hosts already"):
+    with pytest.raises(
+        PublishError, match=r"web 1\.5\.0: is already the release of all hosts, so it has no rollout"
+    ):
         halted(NEW, NOW)
 
 
@@ -239,7 +241,7 @@ def history(*releases: Release | None, channel: str = "stable") -> History:
 def test_the_rollback_is_the_release_before_the_rollout() -> None:
     assert release_before(HALTED, history(), "stable") == release_before(FINISHED, history(), "stable") == OLD
     for without in (NEW, rolling_out(before=None, percent=10)):
-        with pytest.raises(PublishError, match="is the first version in this channel; to choose another one"):
+        with pytest.raises(PublishError, match="is the first version of this channel; specify the version"):
             release_before(without, history(without), "stable")
 
 

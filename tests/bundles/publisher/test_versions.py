@@ -74,5 +74,5 @@ def test_the_next_version_sorts_after_all_and_can_be_published(published: list[s
 
 @pytest.mark.parametrize("newest", ["9" * 64, "z" * 63])
 def test_a_version_without_a_successor_is_named(newest: str) -> None:
-    with pytest.raises(PublishError, match=f"{newest}: has no next version that is short enough"):
+    with pytest.raises(PublishError, match=f"{newest}: the next version would be too long"):
         next_version([newest])

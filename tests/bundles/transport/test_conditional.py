@@ -57,5 +57,5 @@ def test_invalid_validators_are_not_kept(etag: str) -> None:
 @responses.activate
 def test_the_limit_holds_here_too() -> None:
     responses.get(URL, body="x" * 101)
-    with pytest.raises(TransportError, match="more than the 100 bytes"):
+    with pytest.raises(TransportError, match="more than the permitted 100 bytes"):
         fetch(Validators())

@@ -314,7 +314,7 @@ def test_the_version_is_that_of_the_distribution(puller: Puller) -> None:
         ),
         (
             "x.tar.gz",
-            "is not a bundle: it does not start as `puller bundle build` begins one. Unpack another archive",
+            "is not a bundle of `puller bundle build`: its first bytes differ; unpack another archive",
         ),
     ],
 )

@@ -143,7 +143,7 @@ def test_errors_are_those_of_packing_and_unpacking(tmp_path: Path) -> None:
     run("build", "web")
     archive = tmp_path / "web-0.0.0.tar.gz"
     archive.write_bytes(archive.read_bytes()[:-1])
-    with pytest.raises(UnpackError, match=r"web-0\.0\.0\.tar\.gz: the end: the file is cut off here"):
+    with pytest.raises(UnpackError, match=r"web-0\.0\.0\.tar\.gz: the end: the file is truncated here"):
         run("inspect", str(archive))
     result = CliRunner().invoke(bundle, ["inspect", "nowhere"])
     assert "'nowhere' does not exist" in result.output

@@ -69,7 +69,7 @@ def test_a_library_is_published_with_the_bundle(made: Path) -> None:
     )
     assert run("publish", "site", "web", "--version", "1.1.0").output.endswith("unchanged\n")
     (common / "data.yaml").write_text("data: {a: 1}")
-    with pytest.raises(PublishError, match="give it a new version"):
+    with pytest.raises(PublishError, match="specify a new version"):
         run("publish", "site", "web", "--version", "1.1.0")
 
 
@@ -79,7 +79,7 @@ def test_republishing_states_the_result(made: Path) -> None:
     output = run("publish", "site", "web", "--version", "1.1.0").output
     assert "web 1.1.0 is in channel stable, was 1.0.0, for all hosts (" in output
     (made.parent / "web/more").write_text("other contents")
-    with pytest.raises(PublishError, match="give it a new version"):
+    with pytest.raises(PublishError, match="specify a new version"):
         run("publish", "site", "web", "--version", "1.1.0")
 
 
@@ -142,7 +142,7 @@ def test_contradictory_options_are_a_usage_error(arguments: list[str], message: 
 @pytest.mark.parametrize("command", ["publish", "list", "refresh", "verify", "serve"])
 def test_directory_without_a_site_is_reported(command: str) -> None:
     arguments = ["web", "--version", "1"] if command == "publish" else []
-    with pytest.raises(PublishError, match="web: is not a site; `puller site init` makes one"):
+    with pytest.raises(PublishError, match="web: is not a site; `puller site init` creates one"):
         run(command, "web", *arguments)
 
 
@@ -206,7 +206,7 @@ def test_a_rollout_grows_is_halted_goes_on_and_is_completed(rollout: Path) -> No
         "Roll back:  puller site back site web --channel stable",
     ]
     assert hosts_in_list() == "halted at 50 % of the hosts; other hosts run 1.0.0"
-    with pytest.raises(PublishError, match="is halted at 50 %; --resume continues it"):
+    with pytest.raises(PublishError, match="is halted at 50 %; --resume resumes it"):
         run("rollout", "site", "web", "--percent", "60")
     assert "for 60 % of the hosts" in first_line("rollout", "site", "web", "--percent", "60", "--resume")
     assert "for 60 % of the hosts, growing from" in first_line("rollout", "site", "web", "--over", "2h")

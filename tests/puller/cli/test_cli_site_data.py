@@ -80,7 +80,7 @@ def test_unreadable_site_data_are_refused(
         ((), 64, "expected either FILE or --withdraw NAME"),
         (("x.yaml", "--withdraw", "x"), 64, "expected either FILE or --withdraw NAME"),
         (("--withdraw", "x", "--noop"), 64, "--withdraw takes neither"),
-        (("--withdraw", "x"), 64, "publishes no site data 'x'"),
+        (("--withdraw", "x"), 64, "site data 'x'"),
         (("Bad.yaml",), 13, "site data"),
     ],
 )

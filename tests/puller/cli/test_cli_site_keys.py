@@ -83,7 +83,7 @@ def test_a_replaced_key_is_accounted_for() -> None:
     output = run("rotate", "site", "timestamp", PLAIN)
     assert "site: in force, signed again: root, timestamp\n" in output
     assert f"  - timestamp: new key {key_of('timestamp')} (ed25519)\n" in output
-    assert f"  - timestamp: the key {old} (ed25519) is taken away\n" in output
+    assert f"  - timestamp: the key {old} (ed25519) is removed\n" in output
     assert f"site/keys/retired/timestamp-{old[:12]}.pem: an unused key" in output
     assert "puller site push site www:/srv/www/puller" in output
 
@@ -91,10 +91,10 @@ def test_a_replaced_key_is_accounted_for() -> None:
 @pytest.mark.usefixtures("made")
 def test_keys_and_thresholds_change_by_their_commands() -> None:
     run("keys", "add", "site", "targets", PLAIN)
-    assert "targets: 2 of 2 keys must sign, until now 1 of 2" in run("threshold", "site", "targets", "2")
+    assert "targets: 2 of 2 keys must sign, previously 1 of 2" in run("threshold", "site", "targets", "2")
     assert "site: unchanged" in run("threshold", "site", "targets", "2")
     (first, _) = (key["key"] for key in listed() if key["role"] == "targets")
-    with pytest.raises(PublishError, match="add another key first, or give --threshold 1"):
+    with pytest.raises(PublishError, match="add another key first, or pass --threshold 1"):
         run("keys", "remove", "site", first[:8])
     run("keys", "remove", "site", first[:8], "--threshold", "1")
     assert key_of("targets") != first
@@ -140,7 +140,7 @@ def test_contradictory_options_are_a_usage_error(arguments: list[str], message: 
     ids=" ".join,
 )
 def test_directory_without_a_site_is_reported(arguments: list[str]) -> None:
-    with pytest.raises(PublishError, match=r"\.: is not a site; `puller site init` makes one"):
+    with pytest.raises(PublishError, match=r"\.: is not a site; `puller site init` creates one"):
         run(*arguments)
 
 
@@ -156,7 +156,7 @@ def test_replacing_in_a_role_of_several_keys_requires_a_key_id() -> None:
 def test_unavailable_key_states_the_reason() -> None:
     with pytest.raises(TokenError, match=r"file:x: is not the URI of a signing key, expected one of hsm:2"):
         run("keys", "add", "site", "root", "--uri", "file:x")
-    with pytest.raises(TokenError, match="hsm:2: does not give a key: PYKCS11LIB environment variable"):
+    with pytest.raises(TokenError, match="hsm:2: cannot be used as a key: PYKCS11LIB environment variable"):
         run("keys", "add", "site", "root", "--uri", "hsm:2")
 
 
@@ -294,7 +294,9 @@ def test_pending_change_is_shown_at_the_site_and_in_the_file() -> None:
 def test_a_change_is_discarded() -> None:
     output = run("root", "discard", "site")
     assert "site: the pending change is forgotten\nsite/keys/retired/timestamp-" in output
-    with pytest.raises(PublishError, match="no change of the root is pending; puller site root renew begins"):
+    with pytest.raises(
+        PublishError, match="no change of the root is pending; puller site root renew begins"
+    ):
         run("root", "export", "site", "next.json")
 
 
@@ -317,7 +319,9 @@ def test_a_refresh_says_why_the_root_is_not_signed(made: Path) -> None:
     run("keys", "new", "alice.pem", PLAIN)
     run("keys", "add", "site", "root", "--public", "alice.pub", "--threshold", "2")
     output = run("refresh", "site")
-    assert "site: root expires soon, and a change of it is pending: puller site root show site" in output
+    assert (
+        "site: root expires soon, and a change of the root is pending: puller site root show site" in output
+    )
     (root,) = (path for path in (made / "keys").glob("root-*.pem"))
     run("root", "discard", "site")
     root.rename("elsewhere.pem")

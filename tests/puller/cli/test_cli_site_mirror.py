@@ -67,10 +67,10 @@ def test_failed_verification_has_the_status_of_a_host(execute: Execute, public: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["copy"], "the first run needs --root"),
-        (["site", "--root", ROOT], "a publisher's site and no copy"),
+        (["copy"], "the first run requires --root"),
+        (["site", "--root", ROOT], "the site of a publisher and not a copy"),
         (["copy", "--root", ROOT, "--bundle", "Web/.."], "Web/.."),
-        (["copy", "--root", ROOT, "--bundle", "db"], "publishes no bundle 'db'"),
+        (["copy", "--root", ROOT, "--bundle", "db"], "bundle 'db'"),
     ],
 )
 def test_contradictory_options_are_refused(

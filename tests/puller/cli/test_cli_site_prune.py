@@ -138,7 +138,10 @@ def test_impossible_pruning_is_reported(
     [
         ("[1]", "site/site.yaml: prune: expected a mapping"),
         ("{version: 3}", "site/site.yaml: prune: unknown key 'version'"),
-        ("{versions: 0}", "site/site.yaml: prune: versions: is '0', expected a number of versions from 1 on"),
+        (
+            "{versions: 0}",
+            "site/site.yaml: prune: versions: is '0', expected a number of versions, at least 1",
+        ),
         ("{versions: many}", "prune: versions: is 'many', expected a number"),
         ("{versions: [1]}", "prune: versions: is ['1'], expected a number"),
         ("{after: never}", "prune: after: is 'never', expected a duration"),

@@ -209,7 +209,7 @@ def test_problems_of_several_bundles_are_printed_in_lines(
     assert caught.value.code == 64
     assert capsys.readouterr() == (
         "",
-        "puller: 2 of 3 bundles cannot be published, so none is:\n"
+        "puller: 2 of 3 bundles cannot be published, so nothing was published:\n"
         "puller: bundles/db: 'link': is a symbolic link, expected a regular file or a directory\n"
         "puller: bundles/web: 'link': is a symbolic link, expected a regular file or a directory\n",
     )
@@ -220,7 +220,7 @@ def test_a_file_beside_the_bundles_is_named() -> None:
     write("README.md")
     with pytest.raises(PublishError, match=r"bundles/README\.md: is not a bundle") as caught:
         publish()
-    assert "1 of 4 bundles cannot be published, so none is:" in str(caught.value)
+    assert "1 of 4 bundles cannot be published, so nothing was published:" in str(caught.value)
     with pytest.raises(FormatError, match="is not a bundle"):
         run("publish", "site", "bundles/README.md")
 

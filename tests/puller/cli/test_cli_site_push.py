@@ -58,10 +58,10 @@ def test_push_prints_json(execute: Execute) -> None:
         (["www", "--keep", "soon"], "--keep is 'soon', expected a duration such as '30s', '1h30m' or '7d'"),
         (
             ["ftp://www/srv"],
-            "ftp://: unknown kind of destination, expected a directory, ssh://, https:// or s3://",
+            "ftp://: is an unknown kind of destination, expected a directory, ssh://, https:// or s3://",
         ),
         (["http://me:geheim@[::1/x"], "expected a URL"),
-        (["www\n:/srv"], "invalid destination: it contains control characters"),
+        (["www\n:/srv"], "is not a destination, because it contains control characters"),
     ],
 )
 def test_contradictory_options_are_refused(execute: Execute, arguments: list[str], words: str) -> None:

@@ -238,11 +238,11 @@ def test_prometheus_is_a_judge_whose_silence_is_no_consent(
     ("text", "words"),
     [
         ("{fails: 2%}", "unknown key 'fails'"),
-        ("{failed: 2}", "is '2', expected a part of the hosts such as 2%"),
+        ("{failed: 2}", "is '2', expected a share of the hosts such as 2%"),
         ("{may: stop}", "is 'stop', expected nothing or halt or back"),
         ("{prometheus: {url: 'http://x'}}", "expected both 'url' and 'query'"),
         ("{at_least: 0}", "expected a number of hosts"),
-        ("{each: 1h}", "is for 'grow', which is not given"),
+        ("{each: 1h}", "requires 'grow', which is missing"),
     ],
 )
 def test_invalid_rule_is_refused(execute: Execute, text: str, words: str) -> None:

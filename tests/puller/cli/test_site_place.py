@@ -64,7 +64,7 @@ def test_variable_names_the_default_site(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, execute: Execute
 ) -> None:
     Path("site").rename("elsewhere")
-    assert execute("site", "list") == (64, "puller: site: is not a site; `puller site init` makes one\n")
+    assert execute("site", "list") == (64, "puller: site: is not a site; `puller site init` creates one\n")
     monkeypatch.setenv("PULLER_SITE", str(tmp_path / "elsewhere"))
     status, output = execute("site", "history", "web")
     assert (status, "web     1.0.0" in output) == (0, True)

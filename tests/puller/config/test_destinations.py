@@ -40,7 +40,7 @@ def load(tmp_path: Path, to: str, more: str = "") -> Configuration:
         ("'https://a/{run}'", "where each report would replace the previous report"),
         ("'https://a/{host}/{Run}'", "where braces may contain only {host} and {run}"),
         ("'https://{host}.a/'", "{host} and {run} are valid only in the path"),
-        ("https://a/?token=secret", "a site has no query or fragment"),
+        ("https://a/?token=secret", "contains a query or fragment"),
         ("https://a:port/", "expected a URL such as"),
         ("{url: https://a/, method: GET}", "config.yaml:7: method is 'GET', expected PUT or POST"),
         ("{url: https://a/, client_key: /k}", "has client_key without client_certificate"),

@@ -199,9 +199,7 @@ def test_root_link_with_a_second_name_belongs_to_the_linker(place: Place) -> Non
     os.chown(place.home, 0, 0)
     (place.directory / "link").symlink_to(place.victim)
     os.link(place.directory / "link", place.home / "site", follow_symlinks=False)
-    message = (
-        "the link 'site' in a directory that others may write (mode 1777) leads to a directory of user 0"
-    )
+    message = "the link 'site' in a directory writable by others (mode 1777) leads to a directory of user 0"
     with pytest.raises(ResourceError) as refused, open_safely(str(place.home / "site")):
         pass
     assert message in str(refused.value)
@@ -218,7 +216,9 @@ def test_link_in_a_writable_directory_leads_to_writable_paths(mode: int, place: 
     place.home.chmod(mode)
     (place.home / "mine").symlink_to(place.victim)
     place.joe("mv", "mine", "site", group=50 if mode & 0o020 else JOE)
-    message = f"in a directory that others may write (mode {mode:04o}) leads to a directory of user 0 that they may not"
+    message = (
+        f"in a directory writable by others (mode {mode:04o}) leads to a directory of user 0 that is not"
+    )
     assert_refused_as(place, file("site/new", content="x")(place), message)
     (place.home / "site").unlink()
     (place.home / "as-open").mkdir()

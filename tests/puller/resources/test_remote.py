@@ -24,7 +24,7 @@ def test_empty_source_without_a_checksum_is_refused() -> None:
 
 
 def test_source_of_unknown_end_needs_a_checksum() -> None:
-    with pytest.raises(TransportError, match="states no length, so the file may be cut short"):
+    with pytest.raises(TransportError, match="sent no length, so the file may be incomplete"):
         fetched(of_unknown_end, URL, None)
     assert fetched(of_unknown_end, URL, sha256(DATA).hexdigest()) == DATA
     with pytest.raises(ResourceError, match="expected"):

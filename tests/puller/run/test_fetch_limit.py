@@ -35,8 +35,8 @@ def test_slow_server_delays_a_run_up_to_the_limit(settled: Host, server: MoodySe
     settled.configure(http={"retries": 3, "total_timeout": 4})
     outcome = settled.run()
     assert outcome.status == 14
-    reported = r"took longer than the \S+ s that it may take; \S+ kB of 80\d\.\d kB are here"
-    settled.assert_told(f"{reported}, and the next attempt goes on from there", outcome)
+    reported = r"took longer than the limit of \S+ s; \S+ kB of 80\d\.\d kB are downloaded"
+    settled.assert_told(f"{reported}, and the next attempt resumes there", outcome)
     settled.assert_enforces("1.0.0")
 
     server.mood = lambda: ""
@@ -59,8 +59,8 @@ def test_the_limit_is_for_all_files_together(settled: Host, server: MoodyServer,
         settled.configure(data=documents, http=http)
         outcome = settled.run()
     assert outcome.status == 14
-    assert outcome.output.count("no answer for 0.5 s") < 7
-    settled.assert_told("9.yaml: is not asked for: the 3 s of total_timeout are over", outcome)
+    assert outcome.output.count("no response for 0.5 s") < 7
+    settled.assert_told("9.yaml: is not requested, because the 3 s of total_timeout have passed", outcome)
     settled.assert_enforces("1.1.0")
 
 
@@ -73,7 +73,7 @@ def test_a_slow_mirror_leaves_time_for_the_others(
         settled.configure(site=[server.url, other.url], http={"retries": 0, "total_timeout": 5})
         outcome = settled.run()
     assert outcome.status == 0
-    assert re.search(f"{server.url}/targets/web/.*: took longer than the", outcome.output)
+    assert re.search(f"{server.url}/targets/web/.*: took longer than the limit of", outcome.output)
     settled.assert_enforces("1.1.0")
     assert [part for path, part in server.asked if "web-1.1.0" in path] == [""]
     ((_, expected),) = [each for each in other.asked if "web-1.1.0" in each[0]]

@@ -170,7 +170,7 @@ def test_halted_rollout_moves_no_host(settled: Host, publisher: Publisher) -> No
     publisher.say(lambda channels: channels.halt("web", "stable"))
     outcome = settled.run()
     assert outcome.status == 20
-    assert "is halted by the publisher at" in outcome.output
+    assert "was halted by the publisher at" in outcome.output
     settled.assert_enforces("1.0.0")
 
     publisher.say(lambda channels: channels.steer("web", "stable", resume=True))

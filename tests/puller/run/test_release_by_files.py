@@ -143,14 +143,17 @@ def longer_on_the_wire(path: Path) -> None:
 
 
 LIES: dict[str, tuple[Break, str]] = {
-    "hash": (holding(OTHER[::-1]), "holds what has the sha256 .*, .* was signed for"),
-    "longer": (holding(OTHER + b"x"), "holds more than the 20000 bytes that were signed for"),
-    "shorter": (holding(OTHER[1:]), "holds 19999 bytes, 20000 were signed for"),
-    "bomb": (holding(bytes(50_000_000)), "holds more than the 20000 bytes|bytes that are allowed|says"),
-    "compression": (flipped, "the compressed data is damaged|holds what has the sha256"),
+    "hash": (holding(OTHER[::-1]), "sha256 of the content is .*, expected the signed"),
+    "longer": (holding(OTHER + b"x"), "contains more than the signed length of 20000 bytes"),
+    "shorter": (holding(OTHER[1:]), "contains 19999 bytes, expected the signed length of 20000"),
+    "bomb": (
+        holding(bytes(50_000_000)),
+        "contains more than the signed length of 20000 bytes|bytes are allowed|says",
+    ),
+    "compression": (flipped, "the compressed data is damaged|sha256 of the content is"),
     "not-compressed": (lambda path: path.write_bytes(OTHER), "the compressed data is damaged"),
-    "endless": (longer_on_the_wire, "the signed metadata says|allowed"),
-    "withheld": (Path.unlink, "404|no such file"),
+    "endless": (longer_on_the_wire, "from the signed metadata|allowed"),
+    "withheld": (Path.unlink, "404|the file is missing"),
 }
 
 

@@ -180,7 +180,7 @@ PROBLEMS_WITH_THE_SITE = {
     "HTML instead of metadata": (
         answering(200, b"<!DOCTYPE html><title>Hotel Splendid</title>"),
         14,
-        r"URL/metadata/2\.root\.json: is a web page, expected 2\.root\.json: a captive portal, ",
+        r"URL/metadata/2\.root\.json: is a web page, expected 2\.root\.json: a captive portal or",
     ),
     "something instead of metadata": (answering(200), 14, r"URL/metadata/2\.root\.json: is not metadata: "),
     "the bundle is missing": (
@@ -192,7 +192,7 @@ PROBLEMS_WITH_THE_SITE = {
     "the bundle is too long": (
         too_long,
         10,
-        r"gz: has \d+ bytes, at most \d+ are allowed, the signed metadata says \d+",
+        r"gz: has \d+ bytes, at most \d+ are allowed, the signed metadata has the length \d+",
     ),
     "tampered bundle": (
         flipped("targets/web/*.tar.gz"),
@@ -211,12 +211,12 @@ PROBLEMS_WITH_THE_SITE = {
     "expired": (
         expired,
         11,
-        r"URL: version 4 of timestamp expired at 20\S+Z, this host's clock says 20\S+Z; the publisher signs ",
+        r"URL: version 4 of timestamp expired at 20\S+Z, and the clock of this host shows 20\S+Z; the publisher ",
     ),
     "another site": (
         signed_by_somebody_else,
         10,
-        r"URL/metadata/timestamp\.json: is signed by 0 of the 1 keys that root 1 demands",
+        r"URL/metadata/timestamp\.json: is signed by 0 of the 1 keys that root 1 requires",
     ),
 }
 
@@ -283,9 +283,7 @@ def test_an_old_copy_of_the_site_is_refused(settled: Host, publisher: Publisher,
     shutil.copytree(old, publisher.served, dirs_exist_ok=True)
     outcome = settled.run()
     assert outcome.status == 12
-    settled.assert_told(
-        r"timestamp\.json: version 2, older than 3, which this host has trusted before", outcome
-    )
+    settled.assert_told(r"timestamp\.json: version 2, older than the trusted version 3", outcome)
     settled.assert_enforces("1.1.0")
 
 

@@ -99,7 +99,7 @@ def test_expired_metadata_keep_the_last_good_bundle(
         monkeypatch.setattr(f"{module}.datetime", Later)
     outcome = host.run()
     assert outcome.status == 11
-    host.assert_told(rf"of {role} expired at 20\S+Z, this host's clock says 20", outcome)
+    host.assert_told(rf"of {role} expired at 20\S+Z, and the clock of this host shows 20", outcome)
     host.assert_enforces("1.0.0")
 
 

@@ -49,7 +49,7 @@ def test_a_rollout_grows_is_halted_and_arrives_by_way_of_a_copy(
     follow()
     outcome = host.run()
     assert outcome.status == 20
-    assert "is halted by the publisher at 0 %" in outcome.output
+    assert "was halted by the publisher at 0 %" in outcome.output
     host.assert_enforces("1.0.0")
 
     everywhere = RolloutRequest(percent=100)

@@ -61,14 +61,14 @@ OTHER_SITE = "another site"
         (
             None,
             78,
-            r"host/root\.json: there is no trust anchor; expected the root\.json that `puller site init`",
+            r"host/root\.json: the trust anchor is missing, expected the root\.json that `puller site init`",
         ),
         ("{", 78, r"root\.json: "),
         ("{}", 78, r"root\.json: "),
         (
             OTHER_SITE,
             10,
-            r"is signed by 0 of the 1 keys that root 1 demands; is the trust anchor that of this",
+            r"is signed by 0 of the 1 keys that root 1 requires; check that the trust anchor belongs to this",
         ),
     ],
 )
@@ -145,8 +145,8 @@ DAMAGE: dict[str, tuple[Callable[[Host], object], str]] = {
     "current points to nothing": (link_dangling, r"web/current: points to a damaged bundle: "),
     "the bundle is incomplete": (bundle_emptied, r"web/current: points to a damaged bundle: .*bundle\.json"),
     "pending refreshes": (garbage("owed.json"), r"owed\.json: .* set aside as .*\.unreadable"),
-    "trusted timestamp": (garbage("trust/timestamp.json"), r"trust/timestamp\.json: is damaged; .*kept as "),
-    "trusted snapshot": (garbage("trust/snapshot.json"), r"trust/snapshot\.json: is damaged; .*kept as "),
+    "trusted timestamp": (garbage("trust/timestamp.json"), r"trust/timestamp\.json: is damaged, .*moved to "),
+    "trusted snapshot": (garbage("trust/snapshot.json"), r"trust/snapshot\.json: is damaged, .*moved to "),
     "last report": (garbage("last-run.json"), ""),
     "index": (garbage("trust/indexes/web.json"), ""),
     "what is going on": (garbage("../run/status.json"), ""),
@@ -187,7 +187,7 @@ def test_full_disk_is_reported_and_the_bundle_enforced(
     (settled.machine / "motd").unlink()
     outcome = settled.run()
     assert outcome.status == 14
-    settled.assert_told(f"needs 3\\.0 MB, and .* are to stay free; .* are free on {small_disk}", outcome)
+    settled.assert_told(f"requires 3\\.0 MB and a reserve of .*, but .* are free on {small_disk}", outcome)
     settled.assert_enforces("1.0.0")
 
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)

@@ -218,7 +218,9 @@ def test_a_document_of_a_later_format_is_refused_in_words(host: Host, publisher:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bundles.publisher.data_publication.custom_fields", later)
         publish(publisher, TWO)
-    assert_refused(host, host.run(), 13, "format: is 2, this version of Puller reads 1: upgrade Puller", "w1")
+    assert_refused(
+        host, host.run(), 13, "format: is 2, and this version of Puller reads 1: upgrade Puller", "w1"
+    )
 
 
 def test_metadata_of_the_document_count_for_when_trust_expires(host: Host, publisher: Publisher) -> None:

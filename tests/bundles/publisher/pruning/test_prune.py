@@ -294,7 +294,7 @@ def test_a_failure_to_remove_does_not_undo_a_publication(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", refuse)
         publisher.publish("1.4.0")
-    assert "of no use any more could not be removed: " in caplog.text
+    assert "unneeded files cannot be removed: " in caplog.text
     publisher.refresh()
     assert len([name for name in metadata(publisher) if "snapshot" in name]) <= 3
 

@@ -181,7 +181,10 @@ def test_an_older_edition_is_not_pushed_over_a_newer_one(
     old = Path(shutil.copytree(publisher.site.directory, tmp_path / "old"))
     publisher.publish("1.1.0")
     run(publisher.site, open_www())
-    with pytest.raises(PublishError, match="has version 3 of the timestamp, and this site has version 2"):
+    with pytest.raises(
+        PublishError,
+        match="has version 3 of the timestamp, and this site has version 2; check that this site is not an old copy",
+    ):
         run(Site(old, clock), open_www())
     run(Site(old, clock), open_www(), replace=True)
 
@@ -210,7 +213,7 @@ def test_another_site_is_not_pushed_over(
 
 def test_expired_metadata_are_not_pushed(publisher: Publisher, open_www: Open, clock: Clock) -> None:
     clock.advance(days=8)
-    with pytest.raises(PublishError, match=r"expired at .* `puller site refresh` renews it"):
+    with pytest.raises(PublishError, match=r"expired at .*; run `puller site refresh`"):
         run(publisher.site, open_www())
     publisher.refresh()
     run(publisher.site, open_www())
@@ -219,7 +222,7 @@ def test_expired_metadata_are_not_pushed(publisher: Publisher, open_www: Open, c
 def test_a_damaged_bundle_is_found_before_it_is_sent(publisher: Publisher, open_www: Open, www: Path) -> None:
     (archive,) = publisher.site.public.rglob("*.tar.gz")
     archive.write_bytes(b"x" * archive.stat().st_size)
-    with pytest.raises(PublishError, match=r"web-1\.0\.0\.tar\.gz: is not what its name says"):
+    with pytest.raises(PublishError, match=r"web-1\.0\.0\.tar\.gz: differs from the checksum in its name"):
         run(publisher.site, open_www())
     assert not (www / "metadata/timestamp.json").exists()
 
@@ -272,7 +275,8 @@ def test_a_damaged_file_of_a_bundle_is_found_before_it_is_sent(
     path = next(publisher.site.public.glob("targets/files/*/*.gz"))
     path.write_bytes(damaged(path.read_bytes()))
     with pytest.raises(
-        PublishError, match=rf"{path.name}: is not what its name says \(.*\): `puller site verify`"
+        PublishError,
+        match=rf"{path.name}: differs from the checksum in its name \(.*\); `puller site verify`",
     ):
         run(publisher.site, open_www())
     assert not (www / "metadata/timestamp.json").exists()
@@ -284,7 +288,9 @@ def test_a_destination_that_keeps_nothing_is_noticed(publisher: Publisher, open_
             for source in sources:
                 watch.sent(source.path, source.size)
 
-    with pytest.raises(PublishError, match=r"timestamp\.json: differs from the file that was sent"):
+    with pytest.raises(
+        PublishError, match=r"timestamp\.json: differs from the pushed file; .*stores nothing"
+    ):
         run(publisher.site, Sink(open_www(), 0))
 
 
@@ -306,7 +312,7 @@ def test_concurrent_push_of_another_publisher_is_noticed(
             (www / "metadata/timestamp.json").write_bytes(b"{}")
             super().write(sources, watch)
 
-    with pytest.raises(PublishError, match="another publisher has pushed meanwhile"):
+    with pytest.raises(PublishError, match="was changed by another push at the same time"):
         run(publisher.site, Late(open_www(), 100))
     assert (www / "metadata/timestamp.json").read_bytes() == b"{}"
 
@@ -336,7 +342,7 @@ def test_single_push_to_a_destination_at_a_time(publisher: Publisher, open_www: 
     class Nested(Silent):
         def planned(self, steps: Plan) -> None:
             super().planned(steps)
-            with pytest.raises(PublishError, match="another process is pushing to it"):
+            with pytest.raises(PublishError, match="is in use by another push"):
                 push.run(Silent())
 
     push.run(Nested())
