@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.processes import MEMORY, has_room
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -34,6 +36,10 @@ PYTHONS = {"bookworm": "3.11", "trixie": "3.13"}  # of Debian 12 and 13
 
 
 Completed = subprocess.CompletedProcess[str]
+
+
+SharedTree = Callable[[str, Callable[[Path], None]], Path]
+"""The fixture ``shared_tree``: returns a directory with this name, made by this function once in a run."""
 
 
 def run_checked(*command: str | Path, timeout: float = 900, **options: Any) -> Completed:
@@ -85,7 +91,7 @@ def shared(directory: Path, locks: Path, make: Callable[[Path], None]) -> Iterat
     ):
         fcntl.flock(turn, fcntl.LOCK_EX)
         if not directory.exists():
-            unfinished = directory.with_suffix(".unfinished")
+            unfinished = directory.with_name(f"{directory.name}.unfinished")
             make(unfinished)
             unfinished.rename(directory)
         fcntl.flock(use, fcntl.LOCK_SH)
@@ -97,15 +103,23 @@ def shared(directory: Path, locks: Path, make: Callable[[Path], None]) -> Iterat
             remove_tree(directory)
 
 
+def make_wheel(directory: Path) -> None:
+    """Build the wheel of Puller in a new directory."""
+    wheel = ("wheel", "--no-deps", "--wheel-dir", directory, REPOSITORY)
+    run_checked(sys.executable, "-m", "pip", "--quiet", *wheel)
+
+
 def make_debian(
-    tree: Path, wheels: Path, *additional: str, codename: str = "bookworm", extra: str = ""
+    tree: Path, built: Path, *additional: str, codename: str = "bookworm", extra: str = ""
 ) -> None:
+    """Make a Debian with Puller from the wheel in the directory ``built``, and the libraries of an extra."""
     packages = ",".join((PACKAGES, *additional))
     with sources(codename) as lists:
         run_checked(
             "mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", codename, tree, *lists
         )
-    shutil.copytree(wheels, tree / "wheels")
+    wheels = shutil.copytree(built, tree / "wheels")
+    add_dependencies(wheels, codename, extra)
     shutil.copytree("/etc/apt/apt.conf.d", tree / "etc/apt/apt.conf.d", dirs_exist_ok=True)
     inside = ("chroot", tree, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
     run_checked(*inside, "python3", "-m", "venv", "/opt/puller")
@@ -119,7 +133,7 @@ def make_debian(
         f"puller-agent[{extra}]" if extra else "puller-agent",
     )
     (tree / "usr/local/bin/puller").symlink_to("/opt/puller/bin/puller")
-    shutil.rmtree(tree / "wheels")
+    shutil.rmtree(wheels)
     (tree / "etc/hostname").write_text(f"{HOSTNAME}\n")
     (tree / "etc/hosts").write_text(f"127.0.0.1 localhost {HOSTNAME}\n")
     (tree / "etc/machine-id").write_text("")  # the first boot creates it
@@ -196,12 +210,22 @@ class Machine:
 
 @contextlib.contextmanager
 def copied(tree: Path) -> Iterator[Path]:
-    """Yield a copy of a tree on disk. It has some hundred megabytes, and other tests have their files in memory."""
-    directory = Path(tempfile.mkdtemp(prefix="puller-machine-"))
+    """Yield a writable copy of a tree: an overlay that stores only the changes.
+
+    A full copy of a Debian would write and delete 16,000 files. The changes are in memory if there is room, because
+    dpkg and journald sync often. ``redirect_dir`` allows renames of directories of the tree, as on a disk.
+    """
+    memory = MEMORY if "TMPDIR" not in os.environ and has_room(MEMORY) else None
+    directory = Path(tempfile.mkdtemp(prefix="puller-machine-", dir=memory))
     directory.chmod(0o755)  # users in the machine need access to this parent
-    root = directory / "root"
+    root, changes, work = (directory / name for name in ("root", "changes", "work"))
     try:
-        run_checked("cp", "--archive", "--reflink=auto", tree, root)
+        for path in (root, changes, work):
+            path.mkdir()
+        shutil.copystat(tree, changes)  # becomes the mode of the root directory
+        layers = f"lowerdir={tree},upperdir={changes},workdir={work}"
+        options = f"{layers},redirect_dir=on,xino=on"
+        run_checked("mount", "-t", "overlay", "-o", options, "overlay", root)
         yield root
     finally:
         remove_tree(directory)

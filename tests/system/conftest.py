@@ -6,7 +6,6 @@
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,14 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.machines import (
-    REPOSITORY,
     Completed,
     Machine,
-    add_dependencies,
+    SharedTree,
     copied,
     make_debian,
+    make_wheel,
     powered_on,
-    remove_tree,
     run_checked,
     shared,
     wait_until,
@@ -93,29 +91,46 @@ def execute(puller: str) -> Callable[..., tuple[int, str]]:
 
 
 @pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The built wheel and all its dependencies, for the Python of Debian 12."""
-    directory = tmp_path_factory.mktemp("wheels")
-    run_checked(
-        sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir", directory, REPOSITORY
-    )
-    add_dependencies(directory, "bookworm")
-    yield directory
-    shutil.rmtree(directory)
+def shared_tree(testrun_uid: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedTree]:
+    """Return ``shared_tree(name, make)``: a directory on disk that all workers share and only copy.
+
+    The first worker makes it with ``make(directory)`` while the others wait, and the last worker removes it.
+    """
+    own = tmp_path_factory.getbasetemp()
+    of_all_workers = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    trees: dict[str, Path] = {}
+    with contextlib.ExitStack() as stack:
+
+        def make(name: str, make: Callable[[Path], None]) -> Path:
+            if name not in trees:
+                directory = Path(tempfile.gettempdir(), f"puller-{name}-{testrun_uid}")
+                trees[name] = stack.enter_context(shared(directory, of_all_workers, make))
+            return trees[name]
+
+        yield make
 
 
 @pytest.fixture(scope="session")
-def debian_tree(
-    testrun_uid: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Path]:
-    """A minimal Debian 12 on disk, to be copied, with Puller in /opt/puller under the system's Python."""
-    own = tmp_path_factory.getbasetemp()
-    of_all_workers = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    directory = Path(tempfile.gettempdir(), f"puller-debian-{testrun_uid}")
-    with shared(
-        directory, of_all_workers, lambda tree: make_debian(tree, request.getfixturevalue("wheels"))
-    ) as tree:
-        yield tree
+def make_tree(shared_tree: SharedTree) -> Callable[..., Path]:
+    """Return ``make_tree("nginx-light", …, codename="trixie", extra="fleet")``: a Debian to copy, with Puller.
+
+    Puller is in /opt/puller under the system's Python. ``extra`` is an extra of Puller.
+    """
+
+    def make(*packages: str, codename: str = "bookworm", extra: str = "") -> Path:
+        built = shared_tree("wheel", make_wheel)
+        name = "-".join(("debian", codename, *packages, *extra.split()))
+        return shared_tree(
+            name, lambda tree: make_debian(tree, built, *packages, codename=codename, extra=extra)
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def debian_tree(make_tree: Callable[..., Path]) -> Path:
+    """A minimal Debian 12 on disk, to be copied, with Puller."""
+    return make_tree()
 
 
 @pytest.fixture
@@ -126,22 +141,16 @@ def debian_disk(debian_tree: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def debian_with(wheels: Path) -> Callable[..., contextlib.AbstractContextManager[Path]]:
-    """Return ``debian_with("nginx-light", …)``: a Debian on disk with Puller and these packages, removed after use.
+def debian_with(make_tree: Callable[..., Path]) -> Callable[..., contextlib.AbstractContextManager[Path]]:
+    """Return ``debian_with("nginx-light", …)``: a disk with a Debian, Puller and these packages.
 
-    ``extra`` is an extra of Puller, such as ``fleet``.
+    The disk is removed after use. Options are those of ``make_tree``.
     """
 
     @contextlib.contextmanager
     def make(*packages: str, codename: str = "bookworm", extra: str = "") -> Iterator[Path]:
-        directory = Path(tempfile.mkdtemp(prefix="puller-machine-"))
-        directory.chmod(0o755)
-        try:
-            add_dependencies(wheels, codename, extra)
-            make_debian(directory / "root", wheels, *packages, codename=codename, extra=extra)
-            yield directory / "root"
-        finally:
-            remove_tree(directory)
+        with copied(make_tree(*packages, codename=codename, extra=extra)) as root:
+            yield root
 
     return make
 

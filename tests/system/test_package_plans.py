@@ -27,6 +27,7 @@ from tests.system import test_packages_apt as apt
 from tests.system import test_packages_dnf as dnf
 
 if TYPE_CHECKING:
+    from tests.support.machines import SharedTree
     from tests.system.test_packages_apt import Repository
     from tests.system.test_packages_dnf import Fedora
 
@@ -160,19 +161,18 @@ class Debian(LocalSystem):
 
 
 @pytest.fixture(scope="module", params=["bookworm", "trixie"])
-def of_release(request: pytest.FixtureRequest) -> Iterator[Debian]:
-    directory = Path(tempfile.mkdtemp(prefix="puller-machine-"))
-    try:
-        with machines.sources(request.param) as lists:
-            machines.run_checked(
-                "mmdebstrap", "--quiet", "--variant=apt", request.param, directory / "root", *lists
-            )
-        (directory / "root/etc/dpkg/dpkg.cfg.d/99test").write_text("force-unsafe-io\n")
-        machine = Debian(directory / "root")
+def of_release(request: pytest.FixtureRequest, shared_tree: SharedTree) -> Iterator[Debian]:
+    tree = shared_tree(f"apt-{request.param}", lambda directory: make_release(directory, request.param))
+    with machines.copied(tree) as root:
+        machine = Debian(root)
         machine.make_repository()
         yield machine
-    finally:
-        machines.remove_tree(directory)
+
+
+def make_release(tree: Path, codename: str) -> None:
+    with machines.sources(codename) as lists:
+        machines.run_checked("mmdebstrap", "--quiet", "--variant=apt", codename, tree, *lists)
+    (tree / "etc/dpkg/dpkg.cfg.d/99test").write_text("force-unsafe-io\n")
 
 
 @pytest.fixture
@@ -363,15 +363,12 @@ def make_unstable(tree: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def distribution(generation: int) -> Iterator[Distribution]:
+def distribution(generation: int, shared_tree: SharedTree) -> Iterator[Distribution]:
     with contextlib.ExitStack() as stack:
-        directory = Path(tempfile.mkdtemp(prefix="puller-dnf-"))
-        stack.callback(machines.remove_tree, directory)
-        work = directory / "work"
-        work.mkdir()
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="puller-dnf-")))
         if generation == 5:
-            make_unstable(directory / "tree")
-            machine = Distribution(dnf_5(work, directory / "tree"))
+            root = stack.enter_context(machines.copied(shared_tree("dnf-5", make_unstable)))
+            machine = Distribution(dnf_5(work, root))
         else:
             machine = Distribution(dnf.Fedora(work))
         for name in ("vars", "repositories", "plugins"):
