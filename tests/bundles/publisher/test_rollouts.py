@@ -318,7 +318,7 @@ def test_back_leads_before_a_publication_for_all(
         channels.roll_back("web", "stable")
         publisher.deploy()
         assert host.version() == expected
-    with pytest.raises(PublishError, match="is the first version in this channel"):
+    with pytest.raises(PublishError, match="is the first version of this channel"):
         channels.roll_back("web", "stable")
 
 
