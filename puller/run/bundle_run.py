@@ -47,6 +47,7 @@ from puller.run.judging import (
     have_health_checks,
     health_before,
     is_broken,
+    restarts_of,
 )
 from puller.run.leftovers.declared_resources import whole_paths
 from puller.run.leftovers.leftovers import InForce, Leftovers
@@ -468,7 +469,9 @@ class BundleRun(msgspec.Struct):
         trial = self.trial
         if trial is None or not trial.in_order or self.report.given_up is not None:
             return False
-        self.failure = trial.failure or find_failure_between_runs(concerns, trial.health, LocalSystem())
+        self.failure = trial.failure or find_failure_between_runs(
+            concerns, trial.health, trial.restarts, LocalSystem()
+        )
         if not self.failure:
             return False
         bundle = chosen.bundle
@@ -608,6 +611,9 @@ class BundleRun(msgspec.Struct):
         result = self._result(chosen)
         is_failed = result in (Result.FAILED, Result.BROKEN) and not self._is_partial
         in_order = self._continued(chosen) if result is Result.IN_ORDER else None
+        if in_order is not None:
+            services = restarts_of([declaration for declaration, _ in self.outcomes or ()])
+            in_order = msgspec.structs.replace(in_order, restarts=services)
         self._end_attempt(bundle, failed=is_failed, in_order=in_order)
         trial = self.context.trials.find(bundle)
         self.report.trial = trial.report() if trial is not None else None

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from bundles.digests import sha256
+from foundation.quantities import counted
 from hiera.errors import HieraError
 from puller.checks.kinds import HealthCheck, Service
 from puller.engine.conditions import health_checks_of, why_unmanaged
@@ -27,6 +28,7 @@ from puller.manifest.declaration import Declaration
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.system.protocol import System
+from puller.system.systemd_units import number, show_units
 
 _MAX_FAILURES = 3
 """Failures in a reason. The quarantine keeps the reason, and has to stay small."""
@@ -87,14 +89,35 @@ def find_failure(outcomes: Sequence[Outcome], before: Mapping[str, Health], syst
     return "; ".join(failures[:_MAX_FAILURES] + suffix)
 
 
+def restarts_of(declarations: Iterable[Declaration]) -> dict[str, int]:
+    """Return how often systemd has restarted each service that a version has started. Empty without systemd."""
+    names = [
+        check.service.unit
+        for declaration in declarations
+        if _is_applied(declaration)
+        and (check := _check_of_service(declaration)) is not None
+        and check.service is not None
+    ]
+    shown = show_units(names, ["NRestarts"]) if names else None
+    return {name: number(fields, "NRestarts") for name, fields in zip(names, shown or (), strict=False)}
+
+
 def find_failure_between_runs(
-    declarations: Iterable[Declaration], before: Mapping[str, Health], system: System
+    declarations: Sequence[Declaration],
+    before: Mapping[str, Health],
+    restarts: Mapping[str, int],
+    system: System,
 ) -> str:
     """Return why a version that was in order after its last run is not in order now. Empty if it is.
 
-    The checks are those of managed resources. A service that was started must still run.
+    The checks are those of managed resources. A service that was started must still run, and systemd must not have
+    restarted it since. ``restarts`` are the earlier counts of ``restarts_of``.
     """
-    failures = []
+    failures = [
+        f"service#{name}: systemd has restarted it {counted(times - restarts[name], 'time')} since the last run"
+        for name, times in restarts_of(declarations).items()
+        if times > restarts.get(name, times)
+    ]
     for declaration in declarations:
         if not _is_applied(declaration):
             continue

@@ -53,6 +53,8 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The earliest time at which it can pass. ``None`` before the first attempt in order."""
     runs: int = 1
     """The attempts in order that it needs in all."""
+    restarts: dict[str, int] = {}
+    """How often systemd has restarted each service that the version has started, after the last attempt in order."""
     failure: str = ""
     """A health check that failed between two runs. The next run gives the version up."""
 
@@ -86,7 +88,9 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def restarted(trial: Trial) -> Trial:
     """Return a trial whose time in order begins again."""
-    return msgspec.structs.replace(trial, in_order=0, in_order_since=None, until=None, failure="")
+    return msgspec.structs.replace(
+        trial, in_order=0, in_order_since=None, until=None, restarts={}, failure=""
+    )
 
 
 class _Record(msgspec.Struct, forbid_unknown_fields=True):

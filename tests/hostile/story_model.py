@@ -144,7 +144,9 @@ class Version:
         resources.append({"exec": [{f"check {bundle}": checked}]})
         if self.fate in ("fails", "given up"):
             resources.append({"exec": [{f"fails {bundle}": {"command": "false"}}]})
-        additional = {"given up": {"give_up_after": 2}, "passes late": {"trial": {"runs": 2}}}.get(self.fate, {})
+        additional = {"given up": {"give_up_after": 2}, "passes late": {"trial": {"runs": 2}}}.get(
+            self.fate, {}
+        )
         return json.dumps({"removed": self.removed, **additional, "resources": resources})
 
     def files(self) -> dict[str, bytes]:

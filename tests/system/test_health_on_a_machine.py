@@ -59,10 +59,10 @@ class Stick:
         (disk / "etc/puller/config.yaml").write_text(CONFIGURATION)
         shutil.copy(self.site.anchor, disk / "srv/root.json")
 
-    def publish(self, version: str, greeting: str, extra: str = "") -> None:
+    def publish(self, version: str, greeting: str, extra: str = "", *, unit: str = UNIT) -> None:
         source = self.directory / version
         source.mkdir()
-        (source / "greeter.service").write_text(UNIT)
+        (source / "greeter.service").write_text(unit)
         (source / "manifest.yaml").write_text(MANIFEST.replace("GREETING", greeting).replace("EXTRA", extra))
         publish_bundle(self.site, source, lambda key: b"", name="greeter", version=version)
         shutil.rmtree(self.disk / "srv/site", ignore_errors=True)
@@ -155,3 +155,45 @@ def test_journal_warns_only_where_action_is_required(debian: Machine, tmp_path: 
     assert failed.returncode != 0
     assert "1.1.0 is given up" in journal("err")
     assert "is now enforced" not in journal("warning")
+
+
+ONE_RUN = "trial: {duration: 0s}\n"
+"""The version passes in its first run."""
+
+
+def test_service_that_ends_or_restarts_later_is_rolled_back(debian_disk: Path, tmp_path: Path) -> None:
+    """The run that starts the service cannot know. The next run would start it again, and must not."""
+    from tests.support.machines import powered_on, wait_until
+
+    stick = Stick(tmp_path, debian_disk)
+    restarting = UNIT + "Restart=always\n"
+    with powered_on(debian_disk) as machine:
+
+        def shows(field: str) -> str:
+            return machine.run(
+                "systemctl", "show", "--value", f"--property={field}", "greeter"
+            ).stdout.strip()
+
+        stick.publish("1.0.0", "infinity", ONE_RUN)
+        assert run(machine).returncode == 0
+        for version, unit, is_over, why in (
+            (
+                "1.1.0",
+                UNIT,
+                lambda: shows("ActiveState") == "inactive",
+                "health check keeps running: CRITICAL",
+            ),
+            ("1.2.0", restarting, lambda: shows("NRestarts") == "1", "systemd has restarted it 1 time"),
+        ):
+            # Ten seconds are longer than Puller watches a new process.
+            stick.publish(version, "10", unit=unit)
+            outcome = run(machine)
+            assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+            assert f"greeter {version} is on trial" in outcome.stdout
+            assert enforced(machine) == (version, "active")
+            wait_until(is_over, "the process of the service has ended", 60, machine.say)
+            outcome = run(machine)
+            assert outcome.returncode == 7, outcome.stdout + outcome.stderr
+            assert f"{version} is given up: the trial has failed between two runs: " in outcome.stdout
+            assert why in outcome.stdout
+            assert enforced(machine) == ("1.0.0", "active")

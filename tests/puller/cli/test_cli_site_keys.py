@@ -294,9 +294,7 @@ def test_pending_change_is_shown_at_the_site_and_in_the_file() -> None:
 def test_a_change_is_discarded() -> None:
     output = run("root", "discard", "site")
     assert "site: the pending change is forgotten\nsite/keys/retired/timestamp-" in output
-    with pytest.raises(
-        PublishError, match="no change of the root is pending; puller site root renew begins"
-    ):
+    with pytest.raises(PublishError, match="no change of the root is pending; puller site root renew begins"):
         run("root", "export", "site", "next.json")
 
 
