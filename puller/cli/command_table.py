@@ -39,6 +39,10 @@ _SECTIONS: Mapping[str, Table] = {
     },
     "Author": {
         "bundle": ("puller.cli.author.bundle:bundle", "Create, build and inspect bundles."),
+        "import": (
+            "puller.cli.author.import_draft:import_group",
+            "Create a draft of a bundle from an existing configuration.",
+        ),
         "lint": ("puller.cli.author.lint:lint", "Find errors in a manifest or a bundle."),
         "test": ("puller.cli.author.test:test", "Run the test cases of bundles."),
         "render": (

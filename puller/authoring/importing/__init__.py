@@ -1,0 +1,1 @@
+"""Drafts of bundles from roles of Ansible, from cloud-config, and from a running machine."""

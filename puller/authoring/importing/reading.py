@@ -1,0 +1,187 @@
+"""Source files of an import, read with limits.
+
+* The importer executes nothing from the source, and follows no link that leads outside of it.
+* Each file and the complete tree have a maximum size, so a hostile source ends in an error.
+* YAML is read by the strict loader of Puller, which limits aliases and depth, and keeps line numbers.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from foundation.problems import Location, ProblemCode
+from hiera.errors import HieraError
+from hiera.text import parsing
+from puller.errors import SourceError, file_problem
+
+FILE_LIMIT: Final = 4 << 20
+"""Maximum bytes of a text file."""
+COPY_LIMIT: Final = 64 << 20
+"""Maximum bytes of a file that is copied unchanged."""
+TREE_LIMIT: Final = 256 << 20
+"""Maximum bytes of all files together."""
+FILES_LIMIT: Final = 50_000
+"""Maximum number of files and directories."""
+_DEPTH_LIMIT: Final = 40
+_SKIPPED: Final = frozenset({".git", ".github", ".tox", ".venv", "node_modules", "__pycache__"})
+
+
+class VaultText(msgspec.Struct, frozen=True):
+    """A value that Ansible Vault has encrypted."""
+
+    text: str
+
+
+class UnsafeText(msgspec.Struct, frozen=True):
+    """A text whose braces are literal."""
+
+    text: str
+
+
+def _text_of(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("requires a text")
+    return value
+
+
+_TAGS: Final = {
+    "!vault": lambda value: VaultText(_text_of(value)),
+    "!vault-encrypted": lambda value: VaultText(_text_of(value)),
+    "!unsafe": lambda value: UnsafeText(value) if isinstance(value, str) else value,
+}
+
+
+class Document:
+    """A YAML document with the lines of its parts."""
+
+    def __init__(self, name: str, text: str) -> None:
+        """Parse the text. Raises ``HieraError``."""
+        self.name = name
+        self._text = text
+        self.value: Any = parsing.load_yaml(text, name, tags=_TAGS)
+
+    def line(self, path: tuple[str | int, ...]) -> int:
+        """Return the line of the value at a path, from 1."""
+        return parsing.locate(self._text, path)[0]
+
+    def original(self, path: tuple[str | int, ...]) -> str | None:
+        """Return the source text of the scalar at a path."""
+        return parsing.original(self._text, path)
+
+
+class SourceTree:
+    """The files below the directory of a role, playbook or repository."""
+
+    def __init__(self, root: Path) -> None:
+        """Raise ``SourceError`` if the directory is unreadable."""
+        self.root = Path(os.path.realpath(root))
+        self.rejected: dict[str, str] = {}
+        """Skipped files, with the reason."""
+        self._bytes = 0
+        if not self.root.is_dir():
+            raise SourceError(str(root), "is not a directory")
+
+    def is_file(self, path: str) -> bool:
+        """Return whether a relative path is a regular file inside of the tree."""
+        return self._resolved(path, stat.S_ISREG) is not None
+
+    def is_directory(self, path: str) -> bool:
+        """Return whether a relative path is a directory inside of the tree."""
+        return self._resolved(path, stat.S_ISDIR) is not None
+
+    def files(self, directory: str) -> Iterator[str]:
+        """Yield the regular files below a directory in sorted order, by paths relative to the root."""
+        yield from self._walk(directory.rstrip("/"), 0, [0])
+
+    def _walk(self, directory: str, depth: int, count: list[int]) -> Iterator[str]:
+        resolved = self._resolved(directory or ".", stat.S_ISDIR)
+        if resolved is None:
+            return
+        if depth > _DEPTH_LIMIT:
+            self.rejected[directory] = f"is nested more than {_DEPTH_LIMIT} deep"
+            return
+        for name in sorted(os.listdir(resolved)):
+            count[0] += 1
+            if count[0] > FILES_LIMIT:
+                raise SourceError(
+                    f"{self.root}: has more than {FILES_LIMIT} files", code=ProblemCode.LIMIT_EXCEEDED
+                )
+            path = f"{directory}/{name}" if directory not in ("", ".") else name
+            if name in _SKIPPED:
+                continue
+            if os.path.isdir(self.root / path):
+                if os.path.islink(self.root / path):
+                    self.rejected[path] = "is a link to a directory"
+                else:
+                    yield from self._walk(path, depth + 1, count)
+            elif self.is_file(path):
+                yield path
+            elif path not in self.rejected:
+                self.rejected[path] = "is a link that leads outside, or is not a regular file"
+
+    def text(self, path: str) -> str:
+        """Return a text file. Raises ``SourceError``."""
+        try:
+            return self.content(path, FILE_LIMIT).decode()
+        except UnicodeDecodeError:
+            raise SourceError(f"{path}: is not UTF-8 text") from None
+
+    def content(self, path: str, limit: int = COPY_LIMIT) -> bytes:
+        """Return the bytes of a file. Raises ``SourceError``."""
+        resolved = self._resolved(path, stat.S_ISREG)
+        if resolved is None:
+            raise SourceError(
+                f"{path}: does not exist, is not a regular file, or leads outside of the source"
+            )
+        try:
+            with open(resolved, "rb") as file:
+                data = file.read(limit + 1)
+        except OSError as error:
+            raise SourceError(file_problem(error, where=path)) from error
+        self._bytes += len(data)
+        if len(data) > limit:
+            raise SourceError(f"{path}: has more than {limit} bytes", code=ProblemCode.LIMIT_EXCEEDED)
+        if self._bytes > TREE_LIMIT:
+            raise SourceError(
+                f"{self.root}: has more than {TREE_LIMIT} bytes in all files", code=ProblemCode.LIMIT_EXCEEDED
+            )
+        return data
+
+    def is_executable(self, path: str) -> bool:
+        """Return whether the owner can execute a file."""
+        resolved = self._resolved(path, stat.S_ISREG)
+        return resolved is not None and bool(os.stat(resolved).st_mode & stat.S_IXUSR)
+
+    def document(self, path: str) -> Document:
+        """Return a YAML document. Raises ``SourceError``."""
+        try:
+            return Document(path, self.text(path))
+        except HieraError as error:
+            raise SourceError(str(error), location=Location(path), code=error.problems[0].code) from error
+
+    def find_document(self, path: str) -> Document | None:
+        """Return a YAML document, or ``None`` for a missing or rejected file. Rejected files are recorded."""
+        if not self.is_file(path):
+            return None
+        try:
+            return Document(path, self.text(path))
+        except HieraError as error:
+            problem = error.problems[0]
+            self.rejected[path] = f"line {problem.location.line}: {problem.message}"
+        except SourceError as error:
+            self.rejected[path] = error.message
+        return None
+
+    def _resolved(self, path: str, is_kind: Any) -> str | None:
+        """Return the real path of an object of this kind inside of the tree."""
+        real = os.path.realpath(self.root / path)
+        if real != str(self.root) and not real.startswith(f"{self.root}{os.sep}"):
+            return None
+        try:
+            return real if is_kind(os.stat(real).st_mode) else None
+        except (OSError, ValueError):
+            return None

@@ -1,0 +1,70 @@
+"""The commands of ``puller import``: a first draft of a bundle from an existing configuration.
+
+* The commands read the source with limits, and execute nothing from it.
+* They write only into a new or empty directory, and run lint on the result.
+"""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from puller.authoring.cases.contexts import open_contexts
+from puller.authoring.importing.draft import Draft, refuse_used_directory, write_draft
+from puller.authoring.lint.check import lint_on_each
+from puller.authoring.lint.finding_formats import text_lines
+from puller.cli.completing import files
+from puller.cli.lazy_group import CommandGroup
+from puller.cli.output import say
+from puller.manifest.manifest import open_source
+from puller.state.default_paths import PRIVATE_KEY
+
+_DIRECTORY = click.argument("directory", type=click.Path(path_type=Path), shell_complete=files)
+
+
+@click.group("import", cls=CommandGroup)
+def import_group() -> None:
+    """Create a draft of a bundle from an existing configuration.
+
+    A draft contains everything that has an exact counterpart. The remaining parts are comments at their place, with
+    the reason and a proposal. `IMPORT.md` in the draft lists them.
+    """
+
+
+@import_group.command("ansible")
+@click.argument("source", type=click.Path(exists=True, path_type=Path), shell_complete=files)
+@_DIRECTORY
+def ansible(source: Path, directory: Path) -> int:
+    """Convert a role, a playbook or a repository of Ansible.
+
+    SOURCE is the directory of a role, a playbook, or a directory with playbooks and `roles`. DIRECTORY is new or
+    empty. Each file of tasks becomes a manifest, and the variables become a Hiera tree. Templates and files are
+    copied unchanged. Nothing from SOURCE is executed.
+
+    \b
+      puller import ansible roles/ntp ntp
+      puller import ansible site.yml site
+      puller import ansible ~/infrastructure base
+
+    Exit status: 0 if the draft is written, even with errors of lint. 13 if SOURCE cannot be read.
+    """
+    from puller.authoring.importing.ansible import import_ansible
+
+    return _write(directory, lambda: import_ansible(source, source.resolve().name))
+
+
+def _write(directory: Path, make: Callable[[], Draft]) -> int:
+    """Write a draft, and print its counts and the result of lint."""
+    refuse_used_directory(directory)
+    draft = make()
+    write_draft(draft, directory)
+    say(f"{directory}: {draft.summary()}")
+    with contextlib.ExitStack() as opened:
+        source = opened.enter_context(open_source(str(directory)))
+        contexts = open_contexts(str(directory), PRIVATE_KEY, opened)
+        linted = lint_on_each(source, [(context.inputs, context.before) for context in contexts])
+    for line in text_lines(linted):
+        say(line)
+    say(f"Next: read {directory}/IMPORT.md, then run puller test {directory}")
+    return 0

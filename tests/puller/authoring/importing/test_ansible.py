@@ -1,0 +1,423 @@
+"""`puller import ansible`: short stories of a role, its draft, and the result of lint."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hiera.text.parsing import load_yaml
+from puller.authoring.importing.ansible import import_ansible
+from puller.authoring.importing.draft import Draft, Outcome, write_draft
+from puller.cli.command_table import cli
+from puller.errors import SourceError
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Return a function that writes a role: files by path."""
+
+    def write_role(files: Mapping[str, str], name: str = "web") -> Path:
+        for path, text in files.items():
+            file = tmp_path / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(dedent(text))
+        return tmp_path / name
+
+    return write_role
+
+
+def draft_of(role: Path) -> Draft:
+    return import_ansible(role, role.name)
+
+
+def resources_of(draft: Draft, path: str = "manifest.yaml") -> dict[str, Any]:
+    """Return the properties of all active resources of a manifest, by reference."""
+    manifest = load_yaml(draft.all_files()[path], path)
+    result = {}
+    for group in manifest["resources"]:
+        for kind, entries in group.items():
+            for entry in entries:
+                item = dict(entry) if isinstance(entry, dict) else {entry: None}
+                loop = item.pop("for", None)
+                [(name, properties)] = item.items()
+                result[f"{kind}#{name}"] = {**(properties or {}), **({"for": loop} if loop else {})}
+    return result
+
+
+def outcomes(draft: Draft) -> dict[str, Outcome]:
+    return {remark.subject: remark.outcome for remark in draft.remarks}
+
+
+def test_package_file_and_service_are_mapped(write: Write) -> None:
+    role = write(
+        {
+            "tasks/main.yml": """
+                - name: Packages
+                  apt: {name: [nginx, curl], state: present, update_cache: true}
+                - name: Configuration
+                  ansible.builtin.template: {src: web.conf.j2, dest: /etc/web.conf, mode: 0640}
+                  notify: Restart web
+                - name: Service
+                  service: {name: nginx, state: started, enabled: yes}
+                """,
+            "handlers/main.yml": "- {name: Restart web, service: {name: nginx, state: restarted}}\n",
+            "templates/web.conf.j2": "port = {{ web_port }} on {{ ansible_os_family }}\n",
+            "defaults/main.yml": "web_port: 80\n",
+        }
+    )
+
+    draft = draft_of(role)
+
+    assert resources_of(draft) == {
+        "package#nginx": {"ensure": "present"},
+        "package#curl": {"ensure": "present"},
+        "file#/etc/web.conf": {
+            "template": "templates/web.conf.j2",
+            "interpolate": True,
+            "owner": "root",
+            "group": "root",
+            "mode": "0640",
+        },
+        "service#nginx": {"ensure": "running", "enable": True, "subscribe": ["file#/etc/web.conf"]},
+    }
+    files = draft.all_files()
+    assert files["templates/web.conf.j2"] == (role / "templates/web.conf.j2").read_bytes()
+    assert load_yaml(files["data/common.yaml"], "") == {"web_port": 80}
+    assert load_yaml(files["manifest.yaml"], "")["data"] == {"ansible_os_family": "{{ facts.os.family }}"}
+
+
+def test_draft_passes_lint_and_its_test_cases(write: Write, tmp_path: Path) -> None:
+    role = write(
+        {
+            "tasks/main.yml": """
+                - include_vars: "{{ ansible_os_family }}.yml"
+                - package: {name: "{{ web_packages }}", state: present}
+                - include_tasks: "setup-{{ ansible_facts['os_family'] }}.yml"
+                - template: {src: "a.j2", dest: /etc/a.conf}
+                """,
+            "tasks/setup-Debian.yml": "- command: a2enmod ssl\n  args: {creates: /etc/apache2/ssl}\n",
+            "vars/Debian.yml": "web_packages: [apache2]\n",
+            "vars/RedHat.yml": "web_packages: [httpd]\n",
+            "templates/a.j2": "# {{ ansible_managed }}\n{{ greeting }} {{ derived }} {{ web_packages | join(' ') }}\n",
+            "defaults/main.yml": "greeting: hello\nderived: '{{ greeting }} x'\nupper: '{{ greeting | upper }}'\n",
+            "meta/main.yml": "galaxy_info: {platforms: [{name: Debian}, {name: EL}]}\n",
+        }
+    )
+    target = tmp_path / "draft"
+
+    result = CliRunner().invoke(cli, ["import", "ansible", str(role), str(target)], standalone_mode=False)
+
+    assert result.return_value == 0
+    assert "0 errors, 0 warnings" in result.output
+    assert "5 mapped, 0 with a remark, 0 not mapped" in result.output
+    tested = CliRunner().invoke(cli, ["test", str(target)], standalone_mode=False)
+    assert "3 cases: 3 passed" in tested.output
+    assert (target / "data/os/Debian.yaml").read_text() == "web_packages: [apache2]\n"
+    assert "derived: '%{lookup(\"greeting\")} x'" not in (target / "data/common.yaml").read_text()
+    assert load_yaml((target / "data/common.yaml").read_text(), "")["derived"] == "%{lookup('greeting')} x"
+    assert 'upper: "{{ data.greeting | upper }}"' in (target / "manifest.yaml").read_text()
+    assert "control: {if: \"facts.os.family == 'Debian'\"}" in (target / "manifest.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        (
+            "{service: {name: x, state: started}, when: other.rc == 0}",
+            "depends on other, the result of the task at",
+        ),
+        ("{debug: {msg: x}}", ""),
+        ("{file: {path: /x, state: absent}, delegate_to: db}", "delegate_to: a host changes only itself"),
+        ("{copy: {content: \"{{ lookup('pipe', 'id') }}\", dest: /x}}", "uses lookup('pipe')"),
+        ("{copy: {content: \"{{ hostvars['a'].b }}\", dest: /x}}", "contains other hosts"),
+        ('{copy: {content: "{{ x | no_such }}", dest: /x}}', "the filter no_such"),
+        ("{file: {path: /x, state: directory}, when: ansible_mounts | length > 1}", "reads the fact mounts"),
+        ("{mysql_db: {name: x}}", "use an exec with a guard"),
+        ("{no_such_module: {name: x}}", "no type for the module no_such_module"),
+        ("{copy: {src: missing.conf, dest: /x}}", "is not in files of the role"),
+        ("{copy: {src: ../../../etc/passwd, dest: /x}}", "is outside of the role"),
+        ("{file: {path: /x, state: directory}, tags: never}", "the tag never"),
+    ],
+)
+def test_unmapped_task_stays_as_a_comment(write: Write, task: str, reason: str) -> None:
+    before = "- {name: Query, shell: test -e /x | cat, register: other, ignore_errors: true}\n"
+    role = write({"tasks/main.yml": f"{before}- {task}\n"})
+
+    draft = draft_of(role)
+
+    last = draft.remarks[-1]
+    if not reason:
+        assert last.outcome is Outcome.NO_CHANGE
+        return
+    assert last.outcome is Outcome.UNMAPPED
+    assert reason in ". ".join(last.reasons)
+    text = draft.all_files()["manifest.yaml"].decode()
+    assert "# Not mapped: " in text
+    assert "tasks/main.yml:2" in text
+    assert "tasks/main.yml:2" in draft.report()
+
+
+@pytest.mark.parametrize(
+    ("when", "control"),
+    [
+        ("ansible_os_family == 'Debian'", "facts.os.family == 'Debian'"),
+        ("ansible_facts['distribution'] == 'Ubuntu'", "facts.os.name == 'Ubuntu'"),
+        (
+            "ansible_facts.distribution_major_version | int >= 9",
+            "(facts.os.release.major.split('.')[0]) | int >= 9",
+        ),
+        ("web_ssl | bool", "data.web_ssl | bool"),
+        ("web_port is defined and web_port != 80", "data.web_port is defined and data.web_port != 80"),
+        ("[web_a, web_b or web_c]", "data.web_a and (data.web_b or data.web_c)"),
+        ("'web' in group_names", "'web' in lookup('facts.groups', [])"),
+        ("ansible_default_ipv4.address == '192.0.2.1'", "facts.networking.ip == '192.0.2.1'"),
+    ],
+)
+def test_conditions_become_control(write: Write, when: str, control: str) -> None:
+    quoted = when if when.startswith("[") else f'"{when}"'
+    role = write({"tasks/main.yml": f"- package: {{name: x}}\n  when: {quoted}\n"})
+
+    assert resources_of(draft_of(role))["package#x"]["control"] == {"if": control}
+
+
+@pytest.mark.parametrize(
+    ("loop", "expected"),
+    [
+        ("loop: [a, b]", "item in ['a', 'b']"),
+        ("with_items: '{{ names }}'", "item in data.names"),
+        ("with_items: ['{{ a }}', '{{ b }}']", "item in [data.a, data.b] | flatten"),
+        ("with_dict: '{{ users }}'", "item in data.users | dict2items"),
+        ("loop: '{{ users | dict2items }}'", "item in data.users | dict2items"),
+        ("loop: '{{ names }}'\n  loop_control: {loop_var: name}", "name in data.names"),
+    ],
+)
+def test_loops_become_for(write: Write, loop: str, expected: str) -> None:
+    variable = expected.split()[0]
+    role = write({"tasks/main.yml": f"- group: {{name: 'x{{{{ {variable} }}}}'}}\n  {loop}\n"})
+
+    assert resources_of(draft_of(role))[f"group#x{{{{ {variable} }}}}"]["for"] == expected
+
+
+def test_results_of_queries_become_guards(write: Write) -> None:
+    role = write(
+        {
+            "tasks/main.yml": """
+                - {name: Look, command: app status, register: app, changed_when: false, failed_when: false}
+                - {name: Init, command: app init, when: app.rc != 0}
+                - {stat: {path: /var/lib/app}, register: state}
+                - {name: Seed, command: app seed, when: not state.stat.exists}
+                - {name: Unit, copy: {content: x, dest: /etc/app}, register: unit}
+                - {name: Reload, command: app reload, when: unit is changed}
+                """
+        }
+    )
+
+    resources = resources_of(draft_of(role))
+
+    assert resources["exec#Init"] == {"command": "app init", "unless": "app status"}
+    assert resources["exec#Seed"] == {"command": "app seed", "creates": "/var/lib/app"}
+    assert resources["exec#Reload"] == {
+        "command": "app reload",
+        "refreshonly": True,
+        "subscribe": ["file#/etc/app"],
+    }
+
+
+def test_set_fact_with_absent_variable_becomes_a_default(write: Write) -> None:
+    role = write(
+        {
+            "tasks/main.yml": """
+                - set_fact: {web_user: "{{ __web_user }}"}
+                  when: web_user is not defined
+                - set_fact: {web_home: /srv}
+                - set_fact: {web_home: /opt}
+                  when: ansible_os_family == 'RedHat'
+                """,
+            "vars/main.yml": "__web_user: www-data\n",
+        }
+    )
+
+    manifest = load_yaml(draft_of(role).all_files()["manifest.yaml"], "")
+
+    assert manifest["data"] == {
+        "web_user": "{{ data.__web_user }}",
+        "web_home": "{{ '/opt' if facts.os.family == 'RedHat' else '/srv' }}",
+    }
+
+
+def test_declarations_with_opposite_conditions_are_joined(write: Write) -> None:
+    role = write(
+        {
+            "tasks/main.yml": """
+                - {file: {path: /etc/x, state: touch, mode: "0600"}, when: web_on}
+                - {file: {path: /etc/x, state: absent}, when: not web_on}
+                """
+        }
+    )
+
+    properties = resources_of(draft_of(role))["file#/etc/x"]
+
+    assert properties["ensure"] == "{{ 'absent' if not data.web_on else 'exists' }}"
+    assert properties["control"] == {"if": "(data.web_on) or (not data.web_on)"}
+    assert properties["mode"] == "0600"
+
+
+def test_repository_becomes_a_bundle_with_groups(write: Write) -> None:
+    repository = write(
+        {
+            "site.yml": """
+                - hosts: web
+                  roles: [nginx, missing]
+                - hosts: all
+                  tasks: [{name: Tools, package: {name: curl}}]
+                """,
+            "roles/nginx/tasks/main.yml": "- package: {name: '{{ nginx_package }}'}\n",
+            "roles/nginx/defaults/main.yml": "nginx_package: nginx\n",
+            "group_vars/all.yml": "site: example\n",
+            "group_vars/web.yml": "nginx_package: nginx-full\n",
+            "host_vars/web01.yml": "nginx_package: nginx-light\n",
+            "hosts": "[web]\nweb[01:02]\n[servers:children]\nweb\n",
+        }
+    )
+
+    draft = draft_of(repository)
+    files = draft.all_files()
+
+    assert resources_of(draft) == {
+        "apply#roles/nginx/manifest.yaml": {"control": {"if": "'web' in lookup('facts.groups', [])"}},
+        "apply#play-1.yaml": {},
+    }
+    assert [level["name"] for level in load_yaml(files["hiera.yaml"], "")["hierarchy"]] == [
+        *("host", "groups", "all hosts", "defaults"),
+    ]
+    assert load_yaml(files["data/groups/web.yaml"], "") == {"nginx_package": "nginx-full"}
+    assert load_yaml(files["hosts/web02.yaml"], "") == {"groups": ["servers", "web"]}
+    assert outcomes(draft)["missing"] is Outcome.UNMAPPED
+
+
+def test_vault_values_are_left_out_and_listed(write: Write) -> None:
+    secret = "$ANSIBLE_VAULT;1.1;AES256\n  6162\n"
+    role = write({"tasks/main.yml": "[]\n", "defaults/main.yml": f"password: !vault |\n  {secret}"})
+
+    draft = draft_of(role)
+
+    assert not [path for path, content in draft.all_files().items() if b"ANSIBLE_VAULT" in content]
+    assert "The variable password is encrypted by Vault" in draft.report()
+
+
+def test_unsafe_text_keeps_its_braces(write: Write) -> None:
+    role = write({"tasks/main.yml": "[]\n", "defaults/main.yml": "log: !unsafe '{{ x }} %{HOST}'\n"})
+
+    files = draft_of(role).all_files()
+
+    assert load_yaml(files["data/common.yaml"], "") == {"log": "{{ x }} %{literal('%')}{HOST}"}
+
+
+def test_same_source_gives_the_same_bytes(write: Write) -> None:
+    role = write({"tasks/main.yml": "- {package: {name: [b, a]}}\n", "defaults/main.yml": "b: 1\na: 2\n"})
+
+    assert draft_of(role).all_files() == draft_of(role).all_files()
+
+
+def test_used_directory_is_refused_and_unchanged(write: Write, tmp_path: Path) -> None:
+    role = write({"tasks/main.yml": "[]\n"})
+    target = tmp_path / "draft"
+    target.mkdir()
+    (target / "mine").write_text("mine")
+
+    with pytest.raises(SourceError, match="exists already and is not empty"):
+        CliRunner().invoke(
+            cli, ["import", "ansible", str(role), str(target)], standalone_mode=False, catch_exceptions=False
+        )
+    assert os.listdir(target) == ["mine"]
+
+
+def test_links_that_lead_outside_are_not_followed(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("the secret of the machine")
+    role = write({"tasks/main.yml": "- copy: {src: key, dest: /etc/key}\n", "files/other": "x"})
+    (role / "files/key").symlink_to(tmp_path / "secret")
+    (role / "templates").symlink_to(tmp_path)
+
+    draft = draft_of(role)
+
+    assert not [path for path, content in draft.all_files().items() if b"the secret" in content]
+    assert "files/key is a link that leads outside" in draft.report()
+    assert draft.remarks[0].outcome is Outcome.UNMAPPED
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "a: &a [x, x]\nb: &b [*a, *a]\n" + "".join(f"c{n}: &c{n} [{'*b, ' * 900}]\n" for n in range(900)),
+            "aliases",
+        ),
+        ("[" * 2000, "nested more than 100 deep"),
+        ("- &a [*a]\n", "unknown alias"),
+        ("a: 1\na: 2\n", "duplicate"),
+        ("- !!python/object/apply:os.system [id]\n", "tag"),
+        ("a: [\n", "did not find expected node content"),
+    ],
+    ids=["bomb", "deep", "recursion", "duplicate", "python", "syntax"],
+)
+def test_hostile_yaml_is_reported_and_loses_nothing(write: Write, text: str, reason: str) -> None:
+    role = write({"tasks/main.yml": "- {package: {name: x}}\n", "defaults/main.yml": text})
+
+    draft = draft_of(role)
+
+    assert "package#x" in resources_of(draft)
+    [remark] = [remark for remark in draft.remarks if remark.origin.file == "defaults/main.yml"]
+    assert remark.outcome is Outcome.UNMAPPED
+    assert reason in remark.reasons[0]
+
+
+def test_include_of_itself_ends(write: Write) -> None:
+    role = write({"tasks/main.yml": "- include_tasks: a.yml\n", "tasks/a.yml": "- include_tasks: a.yml\n"})
+
+    draft = draft_of(role)
+
+    assert "the file includes itself" in draft.report()
+
+
+def test_source_without_a_role_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"has no tasks/main\.yml"):
+        import_ansible(tmp_path, "x")
+
+
+def test_written_draft_keeps_executable_files(write: Write, tmp_path: Path) -> None:
+    role = write(
+        {"tasks/main.yml": "- copy: {src: run, dest: /usr/local/bin/run}\n", "files/run": "#!/bin/sh\n"}
+    )
+    (role / "files/run").chmod(0o755)
+
+    write_draft(draft_of(role), tmp_path / "draft")
+
+    assert os.access(tmp_path / "draft/files/run", os.X_OK)
+    assert not os.access(tmp_path / "draft/manifest.yaml", os.X_OK)
+
+
+def test_example_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[4] / "docs/from-ansible.md").read_text()
+    (role,) = re.findall(r"```yaml\n(# roles/greeter/tasks.*?)```", page, re.DOTALL)
+    (draft,) = re.findall(r"```yaml\n# greeter/manifest.yaml of the draft\n(.*?)```", page, re.DOTALL)
+    (session,) = re.findall(r"```console\n\$ (puller import ansible.*?)```", page, re.DOTALL)
+    command, *output = session.splitlines()
+    monkeypatch.chdir(tmp_path)
+    for part in re.split(r"^(?=# roles/)", role, flags=re.MULTILINE)[1:]:
+        file = Path(part.splitlines()[0].removeprefix("# "))
+        file.parent.mkdir(parents=True)
+        file.write_text(part)
+    Path("roles/greeter/templates").mkdir()
+    Path("roles/greeter/templates/greeter.conf.j2").write_text("x\n")
+
+    result = CliRunner().invoke(cli, command.split()[1:], standalone_mode=False)
+
+    assert result.output.splitlines() == output
+    assert Path("greeter/manifest.yaml").read_text() == draft
