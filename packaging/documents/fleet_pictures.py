@@ -20,7 +20,7 @@ from PIL import Image  # noqa: E402  # the path above comes first
 
 from tests.simulators import fleet as simulated  # noqa: E402
 
-PICTURES = {"overview": ("index.html", 1280, 1150), "host": ("hosts/{host}.html", 1280, 950)}
+PICTURES = {"overview": ("index.html", 1280, 1420), "host": ("hosts/{host}.html", 1280, 1120)}
 """Page, width and height in pixels, by the name of the picture."""
 
 COLOURS = 64
@@ -61,7 +61,7 @@ def take_picture(page: Path, picture: Path, width: int, height: int) -> None:
     environment = os.environ | {"TZ": "UTC"}
     command = ["chromium", *options, f"--screenshot={picture}", page.as_uri()]
     subprocess.run(command, check=True, env=environment, stderr=subprocess.DEVNULL)
-    Image.open(picture).convert("RGB").quantize(COLOURS).save(picture, optimize=True)
+    Image.open(picture).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)
 
 
 if __name__ == "__main__":

@@ -219,6 +219,9 @@ HEALTH = Problem(
 )
 
 
+REFUSED = Problem(code=ProblemCode.NETWORK_FAILURE, message="puller.example.com: connection refused")
+
+
 def every_outcome() -> list[Event]:
     """Return one event for each outcome of a resource."""
     content = with_diff([changed("mode", "0600", "0644"), changed("content", "24cdfb0f", "cc471c7d")], DIFF)
@@ -287,7 +290,7 @@ def incident(now: datetime) -> Iterator[SentReport]:
         elif number == 10:
             yield sent(host, at, "1.5.0", expires=(at + timedelta(hours=20)).isoformat(timespec="seconds"))
         elif number == 11:
-            yield sent(host, at, "1.5.0", exit_status=14, problems=["puller.example.com: connection refused"])
+            yield sent(host, at, "1.5.0", exit_status=14, problems=[REFUSED])
         elif number < 15:
             yield sent(host, at, NEXT, good="1.5.0" if number == 14 else NEXT)
         elif facts_of(host)["os"]["family"] != "RedHat":
