@@ -182,6 +182,23 @@ other_machine_options = together(
 )
 """For commands that change nothing here: ``puller.facts.given_facts.chosen_facts`` reads both."""
 
+
+class _KeyFile(click.Path):
+    """The path of a key. It must exist, unless it is the default, which most hosts do not need."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == PRIVATE_KEY else super().convert(value, param, ctx)
+
+
+private_key_option: Decorator = click.option(
+    "--private-key",
+    default=PRIVATE_KEY,
+    show_default=True,
+    type=_KeyFile(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="The key for encrypted values in the bundle's Hiera tree.",
+)
+
 data_options = together(
     click.option(
         "--data",
@@ -198,13 +215,7 @@ data_options = together(
         metavar="KEY=VALUE",
         help="Set a value over all other data, in YAML: web.port=8080.",
     ),
-    click.option(
-        "--private-key",
-        default=PRIVATE_KEY,
-        show_default=True,
-        metavar="FILE",
-        help="The key for encrypted values in the bundle's Hiera tree.",
-    ),
+    private_key_option,
 )
 """With ``fact_options`` for ``puller.run.host.load_inputs``, which resolves a manifest with them."""
 

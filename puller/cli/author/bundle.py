@@ -301,7 +301,7 @@ def libraries_of(directory: Path) -> Mapping[str, Path]:
 
 
 @bundle.command("inspect")
-@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @text_format_option
 def inspect(file: Path, output_format: str) -> None:
     """Check a bundle file and list its contents.

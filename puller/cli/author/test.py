@@ -24,12 +24,11 @@ from puller.authoring.cases.running import (
 )
 from puller.authoring.cases.trial import verify_allowed
 from puller.cli.completing import files
-from puller.cli.options import output_option
+from puller.cli.options import output_option, private_key_option
 from puller.cli.output import warn
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.exit_status import ExitStatus
 from puller.manifest.manifest import open_source
-from puller.state.default_paths import PRIVATE_KEY
 from puller.values.colour import is_wanted
 
 
@@ -62,13 +61,7 @@ from puller.values.colour import is_wanted
     type=click.IntRange(min=1),
     help="The maximum number of processes.  [default: one for each processor]",
 )
-@click.option(
-    "--private-key",
-    default=PRIVATE_KEY,
-    show_default=True,
-    metavar="FILE",
-    help="The key for encrypted values in the bundle's Hiera tree.",
-)
+@private_key_option
 @click.option(
     "--apply",
     is_flag=True,

@@ -30,7 +30,12 @@ from puller.facts.given_facts import chosen_facts, facts_from
 from puller.manifest.bundle_facts import need_bundle_facts
 from puller.manifest.manifest import open_source
 from puller.run.host import own_facts
-from puller.state.default_paths import DEFAULT_CONFIGURATION, UserConfigurationFile, users_facts
+from puller.state.default_paths import (
+    DEFAULT_CONFIGURATION,
+    UserConfigurationFile,
+    users_configuration,
+    users_facts,
+)
 from puller.values.visible import visible_json
 
 _PRIVATE = 0o600
@@ -140,6 +145,8 @@ def _facts(options: Mapping[str, Any]) -> Iterator[Any]:
     bundle, configuration = options["bundle"], options["configuration"]
     if isinstance(configuration, UserConfigurationFile) and not options["facts_directories"]:
         options = {**options, "facts_directories": (users_facts(),)}
+    if configuration not in (DEFAULT_CONFIGURATION, users_configuration()):
+        load_host(configuration)  # a missing file is an error, even if the facts do not depend on it
     if bundle is None:
         yield chosen_facts(options)
         return

@@ -263,13 +263,17 @@ def clear(bundle: str | None, version: str | None, everything: bool, path: str) 
     """
     if everything == (bundle is not None):
         raise UsageError("quarantine clear: expected the name of a bundle, or --all")
-    _, directories = load_host(path)
+    configuration, directories = load_host(path)
     with only_run(directories.run), state_in_use("written"):
-        cleared = Quarantine.load(directories, warn).clear(bundle, version)
+        quarantine = Quarantine.load(directories, warn)
+        if bundle is not None and all(entry.bundle != bundle for entry in quarantine.entries):
+            chosen(configuration, bundle)  # an unknown bundle is an error
+        cleared = quarantine.clear(bundle, version)
     for entry in cleared:
         say(f"{entry.bundle} {entry.version} may be tried again; it was quarantined: {entry.reason}")
     if not cleared:
-        say("nothing of that is quarantined" if bundle else "nothing is quarantined")
+        name = " ".join(filter(None, (bundle, version)))
+        say(f"{name} is not quarantined" if name else "nothing is quarantined")
 
 
 # ``puller rollback``: return to an earlier version of a bundle.
