@@ -14,6 +14,7 @@ from socket import AF_INET6, inet_ntop
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from hiera.errors import ExpressionError
+from hiera.values.plain import described
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -246,10 +247,19 @@ _CONDITIONS: Final[dict[str, Callable[[_Address], bool]]] = {
 def ipaddr(value: Any, query: str | int = "", version: int | None = None) -> Any:
     """Return the address if it is valid, or the requested part: ``network``, ``prefix``, or a number for that host.
 
-    ``version``: 4 or 6, to accept only addresses of this family. Raises ExpressionError for an unknown query.
+    ``version``: 4 or 6, to accept only addresses of this family. Raises ExpressionError for an unknown query, and for
+    null, mappings and fractions.
     """
     if isinstance(value, (list, tuple)):
-        return [answer for item in value if (answer := ipaddr(item, query, version))]
+        return [answer for item in value if (answer := _answered(item, query, version))]
+    if not isinstance(value, (str, int)):
+        raise ExpressionError("", f"ipaddr requires text, a number or a list, not {described(value)}")
+    return _answered(value, query, version)
+
+
+def _answered(value: Any, query: str | int, version: int | None) -> Any:
+    if isinstance(value, (list, tuple)):
+        return ipaddr(value, query, version)
     address = _parsed(value, version)
     return False if address is None else _answer(address, query)
 
@@ -267,15 +277,17 @@ def ipv6(value: Any, query: str | int = "") -> Any:
 def ipwrap(value: Any) -> Any:
     """Return an IPv6 address in brackets, as in URLs, and an IPv4 address in its standard form.
 
-    Other values are returned unchanged.
+    Other texts, booleans and items of a list are returned unchanged. Raises ExpressionError for other values.
     """
     if isinstance(value, (list, tuple)):
         return [ipaddr(item, "wrap") if _is_address(item) else item for item in value]
+    if not isinstance(value, (str, bool)):
+        raise ExpressionError("", f"ipwrap requires text or a list, not {described(value)}")
     return ipaddr(ipaddr(value), "wrap") if _is_address(value) else value
 
 
 def _is_address(value: Any) -> bool:
-    return isinstance(value, str) and ipaddr(value) is not False
+    return isinstance(value, (str, int)) and ipaddr(value) is not False
 
 
 def _parsed(value: Any, version: int | None) -> _Address | None:

@@ -29,8 +29,10 @@ def center(value: Any, width: int = 80) -> str:
 
 
 def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-    """Jinja2's ``indent``, with a limit of the width."""
+    """Jinja2's ``indent``, with a limit of the width. Raises ExpressionError for null."""
     sizes.verify_width(width)
+    if value is None:
+        raise ExpressionError("", "indent requires text, not null")
     text = sizes.text_of(value)
     columns = len(width) if isinstance(width, str) else width
     sizes.verify_length(text, len(text) + columns * (text.count("\n") + 1))

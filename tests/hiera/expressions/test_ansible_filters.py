@@ -149,6 +149,18 @@ def test_too_large_results_are_stopped(expression: str) -> None:
         evaluate(expression, Scope({}))
 
 
+@pytest.mark.parametrize("value", ["none", "{}", "1.5", "{'a': 1}"])
+@pytest.mark.parametrize("name", ["ipaddr", "ipv4", "ipv6('address')", "ipwrap"])
+def test_filters_of_addresses_refuse_other_values(name: str, value: str) -> None:
+    with pytest.raises(ExpressionError, match=r"ip(addr|wrap) requires text"):
+        evaluate(f"{value} | {name}", Scope({}))
+
+
+def test_indent_refuses_null() -> None:
+    with pytest.raises(ExpressionError, match="indent requires text, not null"):
+        evaluate("none | indent", Scope({}))
+
+
 def test_derived_value_of_a_secret_is_secret() -> None:
     scope = Scope({}, {"pw": Secret("s3cret")})
     for expression in ("data.pw | password_hash(salt='x')", "data.pw | comment", "data.pw | hash"):
