@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hiera.text import parsing
+from hiera import parsing
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hiera.text.parsing import load_yaml
+from hiera.parsing import load_yaml
 from tests import security_table
 
 TESTS = Path(__file__).parent

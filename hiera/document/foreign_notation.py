@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 
 Path = tuple[str | int, ...]
 

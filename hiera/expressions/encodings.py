@@ -16,9 +16,9 @@ from uuid import UUID, uuid5
 
 import yaml
 
+from hiera import parsing
 from hiera.errors import DocumentError, ExpressionError
 from hiera.expressions.texts import as_text
-from hiera.text import parsing
 from hiera.values import sizes
 from hiera.values.plain import plain
 

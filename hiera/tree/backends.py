@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from hiera.errors import ConfigError, DocumentError, EnvelopeError, LookupFailure
-from hiera.eyaml.eyaml import Decryptor, is_encrypted, key_reader
+from hiera.eyaml import Decryptor, is_encrypted, key_reader
 from hiera.tree.config.locations import Documents, Kind, Location, join
 from hiera.tree.config.schema import LevelConfig
 from hiera.tree.context.explain import ABSENT, Absent, Step

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from puller.checks.gossfile_matchers import Path, problems
 
 LARGEST = 1 << 20

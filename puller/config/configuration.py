@@ -19,8 +19,8 @@ from bundles.format.site_data import SIGNED, parse_data_name
 from foundation.durations import Duration
 from foundation.masking import mask_location, mask_urls
 from foundation.problems import KeyPath, Location, replaced
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from hiera.values.secrets import Secret
 from puller.config.destinations import DestinationOptions, find_destination_problem
 from puller.config.maintenance_windows import Window, find_problem

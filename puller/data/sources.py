@@ -17,10 +17,10 @@ import msgspec
 
 from bundles.filesystem.atomic import read_limited
 from foundation.problems import DependsOn
+from hiera import parsing
 from hiera.document.document import Chosen, Document
 from hiera.document.layers import Explanation
 from hiera.errors import DocumentError, HieraError, UndefinedError
-from hiera.text import parsing
 from hiera.values.plain import merge_deep, merge_sources, parse_path
 from puller.bundle_paths import FileTree
 from puller.errors import ConfigurationError, UsageError, file_problem

@@ -23,8 +23,8 @@ from bundles.filesystem.atomic import write_file
 from foundation.formatting import json_values, plain
 from foundation.problems import Problem, ProblemCode
 from foundation.timestamps import iso_text
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, UsageError, file_problem

@@ -14,8 +14,8 @@ from contextlib import suppress
 from math import isfinite
 from typing import Any
 
+from hiera import parsing
 from hiera.errors import ExpressionError, HieraError
-from hiera.text import parsing
 from hiera.values.plain import parse_path
 from puller.facts.fact_values import FactError, merged, nested
 

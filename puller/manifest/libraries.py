@@ -22,8 +22,8 @@ from bundles.filesystem.trees import walk
 from bundles.format.identity import DESCRIPTION
 from foundation.problems import Location, Problem, ProblemCode
 from foundation.suggestions import meant
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from puller.bundle_paths import BUNDLE, LIBRARY_NAME, BundleFiles, FileTree
 from puller.data.sources import DATA
 from puller.errors import ManifestError, SourceError, file_problem

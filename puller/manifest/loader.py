@@ -21,11 +21,11 @@ import msgspec
 
 from foundation.formatting import prefixed
 from foundation.problems import KeyPath, Problem, ProblemCode, replaced
+from hiera import parsing
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, depends_of_value, has_expression, resolve_tree
 from hiera.expressions.repeated import Repeated
 from hiera.limits import total
-from hiera.text import parsing
 from hiera.values.secrets import has_secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
@@ -265,7 +265,7 @@ def _lists_of(text: ManifestText, home: Home, family: Family) -> Iterator[_List]
 
 
 def _rendered_list(text: ManifestText, home: Home, family: Family) -> _List:
-    from puller.templates.rendering import render_list
+    from puller.templates.rendering import render_list  # few manifests have such a list
 
     path, mask = text.run["resources_template"], None
     if not isinstance(path, str):

@@ -13,7 +13,7 @@ import msgspec
 
 from foundation.masking import mask_urls
 from foundation.problems import NOWHERE, KeyPath, Location, Problem, ProblemCode
-from hiera.text import parsing
+from hiera import parsing
 from hiera.values.secrets import Secret
 from puller.errors import Fields, ManifestError
 from puller.resources.base import Properties, PropertyError, ResourceType

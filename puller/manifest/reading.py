@@ -15,17 +15,17 @@ from bundles.filesystem.atomic import read_limited
 from foundation.formatting import prefixed
 from foundation.problems import KeyPath, Location, Problem, ProblemCode, problems_of, replaced
 from foundation.suggestions import meant
+from hiera import parsing
 from hiera.document.document import Document, annotations_of
 from hiera.document.foreign_notation import converted
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
-from hiera.text import parsing
 from hiera.values.plain import MISSING
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_tree import open_tree
-from puller.data.sources import DataSource, Origin, Surroundings
+from puller.data.sources import DataSource, Origin, Surroundings, library_data
 from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.children import Family
 from puller.manifest.declaration import Agent, Child, Declaration, Home
@@ -33,8 +33,10 @@ from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.templates.functions import bundle_functions
 from puller.values.convert import explain, parse_value
+from puller.values.export_types import parse_exports
 from puller.values.removal_policy import Removed
 from puller.values.trial_rule import TrialRule
+from puller.version import VersionRange, __version__
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
@@ -192,11 +194,6 @@ class ManifestText(msgspec.Struct, frozen=True):
             )
             self.problems.add((_REQUIRES,), detail)
             return
-        from puller.version import (
-            VersionRange,  # rarely needed
-            __version__,
-        )
-
         try:
             desired = VersionRange.parse(required[_PULLER])
         except ValueError as error:
@@ -229,8 +226,6 @@ class ManifestText(msgspec.Struct, frozen=True):
         """Return the declared exports, and their problems by path below ``exports``."""
         if "exports" not in self.run:
             return {}, {}
-        from puller.values.export_types import parse_exports  # rarely needed
-
         return parse_exports(self.run["exports"])
 
     def refuse_libraries(self) -> None:
@@ -336,8 +331,6 @@ def _checked_data(
 def _of_libraries(files: BundleFiles, inputs: Inputs) -> tuple[DataSource, ...]:
     if not files.libraries:
         return ()
-    from puller.data.sources import library_data  # rarely needed
-
     return library_data(files.libraries.values(), inputs.facts, inputs.environ)
 
 

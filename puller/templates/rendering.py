@@ -73,11 +73,11 @@ def load_engine(name: str, *, left_delimiter: str = "", right_delimiter: str = "
     Raises ValueError for a name outside of ENGINES.
     """
     if name == "jet":
-        from puller.templates.jet.jet_engine import JetEngine
+        from puller.templates.jet.jet_engine import JetEngine  # most runs render no template of it
 
         return JetEngine(left_delimiter, right_delimiter)
     if name == "go":
-        from puller.templates.gotemplate.go_engine import GoEngine
+        from puller.templates.gotemplate.go_engine import GoEngine  # as above
 
         return GoEngine(left_delimiter, right_delimiter)
     if name == "jinja":
@@ -210,8 +210,8 @@ def load(
 
             return JinjaEngine(left, right, root=root, files=files)
         if engine == "jet" and files:
-            from puller.templates.jet.jet_engine import JetEngine
-            from puller.templates.template_tree import PARTIALS
+            from puller.templates.jet.jet_engine import JetEngine  # see load_engine
+            from puller.templates.template_tree import PARTIALS  # only a check needs it
 
             partials = {path: text for path, text in files.items() if PARTIALS in path.split("/")[:-1]}
             return JetEngine(left, right, partials.get)

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from hiera.eyaml.eyaml import encrypt
-from hiera.eyaml.pkcs7 import create_key_pair
+from hiera.envelopes import create_key_pair
+from hiera.eyaml import encrypt
 from puller.cli.command_table import cli
 from puller.engine.ensure import REQUEST
 

@@ -27,7 +27,7 @@ from yaml.events import (
 from yaml.reader import ReaderError
 
 from hiera.errors import DocumentError, LimitError
-from hiera.text.parsing import TOO_DEEP
+from hiera.parsing import TOO_DEEP
 from hiera.tree.ruby import values
 from hiera.tree.ruby.values import Symbol
 

@@ -16,8 +16,8 @@ import msgspec
 from foundation.formatting import did_you_mean, prefixed
 from foundation.problems import KeyPath, Problem, ProblemCode
 from foundation.suggestions import meant
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from puller.authoring.cases.matchers import TAGS, Absent, has_matcher, read_as, shown
 from puller.data.sources import read
 from puller.errors import ConfigurationError, ManifestError

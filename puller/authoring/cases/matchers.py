@@ -204,7 +204,7 @@ TAGS: Final[Mapping[str, Callable[[Any], Matcher]]] = MappingProxyType(
         )
     }
 )
-"""For ``hiera.text.parsing.load``."""
+"""For ``hiera.parsing.load``."""
 
 
 def fits(wanted: Any, found: Any) -> bool:

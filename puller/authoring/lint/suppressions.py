@@ -21,8 +21,8 @@ from bundles.filesystem.atomic import read_limited
 from bundles.filesystem.trees import walk
 from foundation.problems import Location, ProblemCode, replaced
 from foundation.suggestions import Meant, meant
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from puller.authoring.lint.findings import RULES, Finding, Severity, may_be_switched_off
 from puller.authoring.lint.subject import Subject, finding
 from puller.manifest.problems import Problems

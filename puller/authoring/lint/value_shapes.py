@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import msgspec
 
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from puller.authoring.lint.subject import read_text
 from puller.facts import custom, legacy
 from puller.facts.fact_tree import BUILT_IN

@@ -22,8 +22,8 @@ from bundles.confined.current import confined_when_needed
 from bundles.progress import watched_by
 from foundation.formatting import text_of
 from foundation.problems import Problem, ProblemCode
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import Decorator, data_options, fact_options, job_options, together
 from puller.cli.output import show, warn, with_colour_option

@@ -17,8 +17,8 @@ from bundles.filesystem.output import write_output
 from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from puller.cli.author.preview_releases import open_release, open_site
 from puller.cli.fleet.fleet_options import (
     open_reader,

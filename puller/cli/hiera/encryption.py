@@ -14,9 +14,9 @@ import click
 
 from bundles.filesystem.output import OutputTree, open_output_directory
 from foundation.problems import ProblemCode
+from hiera import eyaml
 from hiera.errors import HieraError
-from hiera.eyaml import eyaml
-from hiera.eyaml.eyaml import Decryptor
+from hiera.eyaml import Decryptor
 from puller.errors import UsageError, file_problem
 
 _PRIVATE, _PUBLIC = "private_key.pkcs7.pem", "public_key.pkcs7.pem"
@@ -42,7 +42,7 @@ def create_keys(directory: str) -> None:
             raise UsageError(
                 f"{path}: a key exists already and is not overwritten", code=ProblemCode.UNWRITABLE_OUTPUT
             )
-    from hiera.eyaml.pkcs7 import create_key_pair  # cryptography takes 65 % of an idle run
+    from hiera.envelopes import create_key_pair  # cryptography takes 65 % of an idle run
 
     try:
         with open_output_directory(directory, make=True, mode=0o700):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.filesystem.atomic import read_limited
+from hiera import parsing
 from hiera.document.document import Document, annotations_of
 from hiera.errors import HieraError
-from hiera.text import parsing
 from hiera.tree.context.interpolation import verify_complete
 from hiera.tree.lookup import Tree
 from hiera.tree.ruby.values import printable, revealed, with_decrypted

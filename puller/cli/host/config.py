@@ -7,7 +7,7 @@ import click
 
 from foundation.masking import mask_location
 from foundation.problems import Location, Problem
-from hiera.text import parsing
+from hiera import parsing
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import as_user_option, configuration_option, text_format_option
 from puller.cli.output import say

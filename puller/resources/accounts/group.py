@@ -14,9 +14,15 @@ import msgspec
 from foundation.differences import Difference, changed, presence
 from puller.errors import ResourceError
 from puller.resources.accounts import account_databases
-from puller.resources.accounts.account_agreement import agree_on_group, before_group, contradictions
 from puller.resources.accounts.account_databases import Known, database_paths, find_group
-from puller.resources.accounts.account_properties import GroupProperties, check_group, require_new_name
+from puller.resources.accounts.account_properties import (
+    GroupProperties,
+    agree_on_group,
+    before_group,
+    check_group,
+    contradictions,
+    require_new_name,
+)
 from puller.resources.base import Declared, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
 from puller.values.references import Reference

@@ -16,7 +16,6 @@ from foundation.differences import Difference, DifferenceKind
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.accounts import account_databases, user_change
-from puller.resources.accounts.account_agreement import agree_on_user, before_user
 from puller.resources.accounts.account_databases import (
     Databases,
     Known,
@@ -29,6 +28,8 @@ from puller.resources.accounts.account_databases import (
 from puller.resources.accounts.account_properties import (
     DAYS,
     UserProperties,
+    agree_on_user,
+    before_user,
     check_user,
     day_of,
     hash_of,

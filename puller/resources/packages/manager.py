@@ -6,20 +6,60 @@
 * A failure with a known remedy is repaired and reported once per run, and the command is retried.
 * Callers pass checked names and versions, so none can act as a command-line option.
 * One query returns all packages of a run. Its result, or its failure, is reused until a resource executes a command.
+* A dry run keeps package files in memory, to simulate their installation.
 """
 
+import contextlib
+import os
+import shutil
+import tempfile
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
 from puller.errors import ResourceError, reason
-from puller.resources.packages.kept_files import named_files
 from puller.resources.packages.package_properties import DEFAULTS, Options
 from puller.resources.packages.providers import Order
 from puller.system.commands import Command, Completed
 from puller.system.protocol import System
+
+_MEMORY = "/proc/"
+
+
+class KeptFiles:
+    """The package files of one dry run. They last as long as this object."""
+
+    def keep(self, content: bytes) -> str:
+        """Return the path of a file with this content."""
+        descriptor = os.memfd_create("package", os.MFD_CLOEXEC)
+        weakref.finalize(self, os.close, descriptor)
+        with open(descriptor, "wb", closefd=False) as stream:
+            stream.write(content)
+        return f"{_MEMORY}{os.getpid()}/fd/{descriptor}"
+
+
+@contextlib.contextmanager
+def named_files(files: Sequence[str | None], suffix: str) -> Iterator[list[str | None]]:
+    """Yield the paths of package files, with names that end with ``suffix`` for kept files.
+
+    Package managers read an argument as a file only if it ends with ``.deb`` or ``.rpm``. apt also resolves links, so
+    the names belong to copies. Only this user can read the copies. They are removed at the end.
+    """
+    if not any(file and file.startswith(_MEMORY) for file in files):
+        yield [*files]
+        return
+    with tempfile.TemporaryDirectory(prefix="puller-") as directory:
+
+        def named(file: str | None, number: int) -> str | None:
+            if file is None or not file.startswith(_MEMORY):
+                return file
+            return str(shutil.copyfile(file, f"{directory}/{number}{suffix}"))
+
+        yield [named(file, number) for number, file in enumerate(files)]
+
 
 # Commands that a package manager runs for one resource.
 

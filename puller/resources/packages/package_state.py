@@ -15,8 +15,7 @@ import msgspec
 
 from puller.errors import NeededByAnother, ResourceError
 from puller.resources.base import Context, Part
-from puller.resources.packages.kept_files import KeptFiles
-from puller.resources.packages.manager import Job, Manager, Plan, Record, Request, Wanted
+from puller.resources.packages.manager import Job, KeptFiles, Manager, Plan, Record, Request, Wanted
 from puller.resources.packages.package_properties import GONE, PackageProperties
 
 if TYPE_CHECKING:

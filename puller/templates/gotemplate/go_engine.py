@@ -2,9 +2,9 @@
 
 Rendering takes these steps. The titles in quotes are sections of https://pkg.go.dev/text/template.
 
-1. Cut the text into tokens, trimmed beside ``{{-`` and ``-}}``: ``syntax/lexer.py`` ("Text and spaces").
+1. Cut the text into tokens, trimmed beside ``{{-`` and ``-}}``: ``lexer.py`` ("Text and spaces").
 2. Parse the tokens into a tree for the file and one for each ``define`` and ``block``, and refuse the errors that Go
-   reports before it renders: ``syntax/parser.py`` ("Actions", "Nested template definitions").
+   reports before it renders: ``parser.py`` ("Actions", "Nested template definitions").
 3. Compile the trees to closures. Names become functions, constants get the types of their places, variables get places
    in a frame: this module and ``pipelines.py`` ("Arguments", "Pipelines", "Variables", "Functions").
 4. Give the rendering its functions, environ and budget, and a frame where dot is also ``$``.
@@ -22,10 +22,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from puller.templates.gotemplate.go_functions import complaint_about, find_function
-from puller.templates.gotemplate.pipelines import Expressions, FindFunction
-from puller.templates.gotemplate.rendering_state import Frame, Rendering
-from puller.templates.gotemplate.signature import Evaluate
-from puller.templates.gotemplate.syntax.nodes import (
+from puller.templates.gotemplate.nodes import (
     Action,
     Body,
     Branch,
@@ -36,7 +33,10 @@ from puller.templates.gotemplate.syntax.nodes import (
     Range,
     Text,
 )
-from puller.templates.gotemplate.syntax.parser import parse
+from puller.templates.gotemplate.parser import parse
+from puller.templates.gotemplate.pipelines import Expressions, FindFunction
+from puller.templates.gotemplate.rendering_state import Frame, Rendering
+from puller.templates.gotemplate.signature import Evaluate
 from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.types import MISSING, is_integer, map_keys
 from puller.templates.limits import PIECES_AT_ONCE, Budget, Exceeded, TemplateSource

@@ -12,6 +12,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
 from puller.templates.gotemplate.go_functions import Function
+from puller.templates.gotemplate.nodes import (
+    Boolean,
+    Chain,
+    Command,
+    Dot,
+    Field,
+    Identifier,
+    Nil,
+    Number,
+    Operand,
+    Pipeline,
+    String,
+    Variable,
+)
 from puller.templates.gotemplate.rendering_state import Frame
 from puller.templates.gotemplate.signature import (
     ANY,
@@ -25,20 +39,6 @@ from puller.templates.gotemplate.signature import (
     failure_of,
     run,
     signature_of,
-)
-from puller.templates.gotemplate.syntax.nodes import (
-    Boolean,
-    Chain,
-    Command,
-    Dot,
-    Field,
-    Identifier,
-    Nil,
-    Number,
-    Operand,
-    Pipeline,
-    String,
-    Variable,
 )
 from puller.templates.govalue.strconv import quote
 from puller.templates.govalue.types import MISSING, type_name

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Final
 
+from puller.templates.gotemplate.nodes import Boolean, Nil, Number, String
 from puller.templates.gotemplate.rendering_state import Frame
-from puller.templates.gotemplate.syntax.nodes import Boolean, Nil, Number, String
 from puller.templates.govalue.strconv import Complex
 from puller.templates.govalue.types import (
     MISSING,

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiera import parsing
 from hiera.document.document import Document
 from hiera.errors import DocumentError, HieraError, LimitError, UndefinedError
-from hiera.text import parsing
 from hiera.values.secrets import Secret
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/documents.yaml").read_text(), yaml.CSafeLoader)

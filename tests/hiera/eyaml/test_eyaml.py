@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from foundation.masking import VALUE_MASK
 from foundation.problems import DependsOn, ProblemCode
+from hiera.envelopes import create_key_pair, open_envelope, seal
 from hiera.errors import DocumentError, EnvelopeError, HieraError
-from hiera.eyaml.eyaml import Decryptor, encrypt, is_encrypted, key_reader
-from hiera.eyaml.pkcs7 import create_key_pair, open_envelope, seal
+from hiera.eyaml import Decryptor, encrypt, is_encrypted, key_reader
 from hiera.tree.config.locations import Texts
 from hiera.tree.context.explain import recorder
 from hiera.tree.lookup import Tree

@@ -10,9 +10,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from hiera import parsing
 from hiera.errors import DocumentError, HieraError, LimitError
-from hiera.text import parsing
-from hiera.text.parsing import Places, load_yaml, locate, original
+from hiera.parsing import Places, load_yaml, locate, original
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/yamltext.yaml").read_text(), yaml.CSafeLoader)
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from hiera.envelopes import create_key_pair
 from hiera.errors import HieraError
-from hiera.eyaml.eyaml import encrypt
-from hiera.eyaml.pkcs7 import create_key_pair
+from hiera.eyaml import encrypt
 from puller.cli.hiera.lookup import hiera
 from puller.errors import UsageError
 

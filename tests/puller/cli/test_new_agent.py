@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hiera.text import parsing
+from hiera import parsing
 from tests.support.stories import Execute
 
 NAMES = (

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiera.envelopes import create_key_pair
 from hiera.errors import HieraError, UndefinedError
 from hiera.expressions.expressions import Scope, evaluate
-from hiera.eyaml.eyaml import encrypt
-from hiera.eyaml.pkcs7 import create_key_pair
+from hiera.eyaml import encrypt
 from hiera.tree.config.locations import Texts
 from hiera.tree.context.explain import literal
 from hiera.tree.lookup import Tree

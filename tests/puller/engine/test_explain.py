@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hiera.eyaml.eyaml import encrypt
-from hiera.eyaml.pkcs7 import create_key_pair
+from hiera.envelopes import create_key_pair
+from hiera.eyaml import encrypt
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute, Host, Publisher, WebServer

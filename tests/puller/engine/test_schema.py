@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hiera.text import parsing
+from hiera import parsing
 from puller.engine.ensure import REQUEST
 from puller.engine.manifest_schema import manifest_schema, request_schema
 from puller.resources.registry import find_type, type_names

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.templates.gotemplate.time.clock import (
+from puller.templates.gotemplate.clock import (
     UTC_ZONE,
     LocalZone,
     find_zone,
@@ -16,7 +16,7 @@ from puller.templates.gotemplate.time.clock import (
     parse_duration,
     round_duration,
 )
-from puller.templates.gotemplate.time.times import ZERO_TIME, Time, parse_time
+from puller.templates.gotemplate.times import ZERO_TIME, Time, parse_time
 from puller.templates.template_errors import FunctionError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

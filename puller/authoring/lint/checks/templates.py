@@ -36,7 +36,7 @@ from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.manifest.entries import FOR
 from puller.templates.functions import OF_FILES
-from puller.templates.gotemplate.syntax import nodes as go
+from puller.templates.gotemplate import nodes as go
 from puller.templates.jet import nodes as jet
 from puller.templates.rendering import load, named_engine
 from puller.templates.template_errors import TemplateError

@@ -16,9 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from bundles.filesystem.trees import walk_directories
+from hiera import parsing
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
-from hiera.text import parsing
 from puller.authoring.lint import value_shapes
 from puller.authoring.lint.names.expression_names import constants_of, follow, parse_condition, parse_text
 from puller.authoring.lint.names.hiera_trees import tree_shape

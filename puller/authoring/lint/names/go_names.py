@@ -15,7 +15,7 @@ from puller.authoring.lint.names.known_names import Guards, Judge, Known
 from puller.authoring.lint.names.places import Path
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape
 from puller.templates.gotemplate.go_functions import complaint_about
-from puller.templates.gotemplate.syntax.nodes import (
+from puller.templates.gotemplate.nodes import (
     Action,
     Body,
     Boolean,
@@ -33,7 +33,7 @@ from puller.templates.gotemplate.syntax.nodes import (
     String,
     Variable,
 )
-from puller.templates.gotemplate.syntax.parser import parse
+from puller.templates.gotemplate.parser import parse
 from puller.templates.limits import TemplateSource
 from puller.templates.template_errors import TemplateError
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from bundles.filesystem.trees import walk_directories
 from foundation.problems import Problem
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from hiera.tree.config.load import load_config
 from hiera.tree.config.locations import Files
 from hiera.tree.config.schema import ENVIRONMENT, MODULE, Config, LevelConfig

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from foundation.problems import KeyPath, Location, ProblemCode
-from hiera.text.parsing import Places
+from hiera.parsing import Places
 from puller.authoring.lint.findings import Finding, Severity
 from puller.manifest.problems import Problems
 

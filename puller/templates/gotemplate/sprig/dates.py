@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from puller.templates.gotemplate.time.clock import (
+from puller.templates.gotemplate.clock import (
     DAY,
     HOUR,
     MINUTE,
@@ -18,7 +18,7 @@ from puller.templates.gotemplate.time.clock import (
     parse_duration,
     round_duration,
 )
-from puller.templates.gotemplate.time.times import ZERO_TIME, Time, parse_time, time_at, time_now
+from puller.templates.gotemplate.times import ZERO_TIME, Time, parse_time, time_at, time_now
 from puller.templates.govalue.types import Int64, is_integer, wrap_int64
 from puller.templates.template_errors import FunctionError
 

@@ -26,7 +26,7 @@ CASES = ROOT / "tests" / "cases" / "templates"
 @pytest.mark.parametrize("engine", ENGINES)
 def test_design_example_gives_the_documented_result(bench: Any, engine: str) -> None:
     """One line more than the document's listing, which lacks its blank line."""
-    from hiera.text.parsing import load_yaml
+    from hiera.parsing import load_yaml
 
     example = ROOT / "examples" / "scaffold"
     bench.data = load_yaml((example / "data.yaml").read_text(), "data.yaml")["data"]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Literal
 
-from puller.templates.gotemplate.syntax.lexer import Kind, Lexer, Token, parse_number
-from puller.templates.gotemplate.syntax.nodes import (
+from puller.templates.gotemplate.lexer import Kind, Lexer, Token, parse_number
+from puller.templates.gotemplate.nodes import (
     Action,
     Body,
     Boolean,

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from puller.templates.gotemplate.syntax.nodes import Number
+from puller.templates.gotemplate.nodes import Number
 from puller.templates.govalue.strconv import parse_float, parse_int, unquote_rune
 from puller.templates.govalue.types import INT64_MAX, float_to_int
 from puller.templates.limits import TemplateSource

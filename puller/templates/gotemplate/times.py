@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from puller.templates.gotemplate.signature import Struct, define_type
-from puller.templates.gotemplate.time.clock import (
+from puller.templates.gotemplate.clock import (
     DAY_SECONDS,
     MONTHS,
     SECOND,
@@ -29,6 +28,7 @@ from puller.templates.gotemplate.time.clock import (
     days_in_month,
     days_since_epoch,
 )
+from puller.templates.gotemplate.signature import Struct, define_type
 from puller.templates.govalue.types import Int64
 from puller.templates.template_errors import FunctionError
 

@@ -1,1 +1,0 @@
-"""Encrypted values, as hiera-eyaml writes them."""

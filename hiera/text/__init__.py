@@ -1,1 +1,0 @@
-"""YAML and JSON, read strictly."""

@@ -1,1 +1,0 @@
-"""Tokens, nodes and the parser of Go templates."""

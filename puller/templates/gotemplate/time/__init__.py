@@ -1,1 +1,0 @@
-"""Go's times, durations and layouts."""
