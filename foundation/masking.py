@@ -10,6 +10,7 @@
   that themselves.
 """
 
+import re
 from typing import Protocol
 
 MASK = "***"
@@ -36,15 +37,11 @@ def mask_userinfo(text: str) -> str:
     """Mask the user name and password of every URL in ``text``."""
     if "@" not in text:
         return text
-    import re  # most texts contain no URL
-
     return re.sub(_USERINFO, f"{MASK}@", text)
 
 
 def mask_location(text: str) -> str:
     """Mask a single URL, possibly a broken one: everything before its last ``@``, and its query."""
-    import re
-
     location, mark, _ = re.sub(_UP_TO_LAST_AT, rf"\1{MASK}@", text).partition("?")
     return f"{location}?{MASK}" if mark else location
 
@@ -53,6 +50,4 @@ def mask_urls(text: str) -> str:
     """Mask user name, password and query of every URL in ``text``. The query of a signed URL grants access."""
     if "://" not in text:
         return text
-    import re
-
     return re.sub(_QUERY, rf"\1?{MASK}", mask_userinfo(text))

@@ -113,8 +113,8 @@ class ObjectStore:
             require_library()
         except ValueError as error:
             raise ObjectStoreError(str(location), str(error), Failure.MISSING_LIBRARY) from None
-        import boto3
-        from botocore.config import Config
+        import boto3  # optional
+        from botocore.config import Config  # optional
 
         verify = options.pop("verify", None)
         with _translated(str(location)):
@@ -183,8 +183,8 @@ class ObjectStore:
 
 @contextlib.contextmanager
 def _translated(where: str) -> Iterator[None]:
-    from boto3.exceptions import Boto3Error
-    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    from boto3.exceptions import Boto3Error  # optional
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError  # optional
 
     try:
         yield

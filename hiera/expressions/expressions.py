@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from foundation.problems import DependsOn, ProblemCode
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
+from hiera.expressions.refused import refuse_lookup
 from hiera.limits import total
 from hiera.values.plain import (
     MISSING,
@@ -98,8 +99,6 @@ class Scope:
         if value is not MISSING:
             return value
         if steps and steps[0] not in ROOTS:
-            from hiera.expressions.refused import refuse_lookup
-
             refuse_lookup(path)  # the second argument is a key, no default
         if default is MISSING:
             raise self.missing(steps)

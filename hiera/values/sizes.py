@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -111,8 +112,6 @@ def verify_yaml(value: Any, indent: int) -> None:
             if items > YAML_LIMIT:
                 raise LimitError("", f"would write {items} items as YAML, at most {YAML_LIMIT} are written")
             waiting += item.values() if isinstance(item, dict) else item
-
-    import json  # 2 % of an idle apply, which prints no YAML
 
     verify_printed(value, json.dumps, indent)
 

@@ -310,7 +310,7 @@ class _OfTree(Mapping[Any, Any]):
         self._known: dict[Any, Any] = {}
 
     def __getitem__(self, key: Any) -> Any:
-        from hiera.tree.context.explain import literal
+        from hiera.tree.context.explain import literal  # only manifests with a tree need it
 
         if not isinstance(key, str):
             raise KeyError(key)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foundation.problems import Problem
 from hiera.errors import HieraError, KeyNotFound
+from hiera.tree.ruby.values import printable
 from hiera.values.plain import MISSING
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def open_tree(
     """Return the Hiera tree beside a manifest, or ``None``. Raise ``HieraError`` if it is unusable."""
     if not (directory / TREE).exists():
         return None
-    from hiera.tree.lookup import Tree
+    from hiera.tree.lookup import Tree  # half of an idle run, and few manifests have a tree
 
     tree = Tree(facts, environment=str(directory), private_key=private_key, warn=warn)
     try:
@@ -47,8 +48,7 @@ def ask_tree(
     The value is plain: Ruby's symbols and odd keys become text. Secrets stay secrets. ``outer`` returns the value of a
     whole key outside of the tree for ``%{lookup('…')}``, or ``MISSING``.
     """
-    from hiera.tree.context.explain import SILENT
-    from hiera.tree.ruby.values import printable
+    from hiera.tree.context.explain import SILENT  # only manifests with a tree need it
 
     try:
         value = tree.lookup(name, merge=merge, step=SILENT if step is None else step, outer=outer)

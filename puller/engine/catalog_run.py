@@ -10,6 +10,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.graph.catalog import Catalog
 from puller.reporting.report import Event
 from puller.system.local import LocalSystem
+from puller.system.noop import NoopSystem
 from puller.system.protocol import System
 from puller.system.signals import StopRequests
 
@@ -39,8 +40,6 @@ def apply_catalog(
     """
     system: System = LocalSystem()
     if settings.noop:
-        from puller.system.noop import NoopSystem
-
         system = NoopSystem()
     settings = msgspec.structs.replace(settings, state_directory=state_directory)
     engine = Engine(catalog, system, fetch, pending, settings)

@@ -21,17 +21,21 @@ from hiera.errors import HieraError
 from puller.engine.conditions import health_checks_of, is_left_out, why_unmanaged
 from puller.engine.failures import failures_of
 from puller.engine.final_look import FinalLook
+from puller.engine.health_checks import check_health
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress
 from puller.engine.transactions import Begun, Member, Parts, Transactions
 from puller.errors import MutationInNoop, NeededByAnother, PullerError, ResourceError, StoppedDownload
+from puller.manifest.children import applied_as
 from puller.manifest.declaration import Declaration, Home
+from puller.manifest.declare import evaluate_again
 from puller.manifest.graph.catalog import Catalog
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.resources.base import Context, Resource
 from puller.resources.claims import MADE_FILES
 from puller.resources.registry import choose_provider
+from puller.system.noop import NoopSystem
 from puller.system.protocol import System
 from puller.values.references import Refresh
 
@@ -327,10 +331,6 @@ class Engine:
 
         In a dry run, return the first missing path that an earlier resource of this run would create. Otherwise empty.
         """
-        from puller.manifest.declare import (
-            evaluate_again,  # rarely needed
-        )
-
         requested = evaluate_again(declaration)
         if not declaration.failure or not self._settings.noop:
             return ""
@@ -376,8 +376,6 @@ class Engine:
         if self._settings.noop:
             return self._system
         if self._noop_system is None:
-            from puller.system.noop import NoopSystem  # few real runs have such a resource
-
             self._noop_system = NoopSystem()
         return self._noop_system
 
@@ -505,8 +503,6 @@ class Engine:
     def _check_health(self, declaration: Declaration, event: Event) -> None:
         if not declaration.properties.health_checks:
             return
-        from puller.engine.health_checks import check_health  # imports the start of programs
-
         for check in health_checks_of(declaration):
             result = check_health(check, self._system)
             self._masks.hide(result, declaration)
@@ -543,8 +539,6 @@ def _look(resource: Resource[Any, Any], refresh: Refresh) -> tuple[Any, Sequence
 
 
 def _applied(declaration: Declaration) -> list[str]:
-    from puller.manifest.children import applied_as  # few manifests have children
-
     return applied_as(declaration)
 
 

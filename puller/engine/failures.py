@@ -5,6 +5,7 @@ A run imports this module at its start, because without free descriptors imports
 
 import contextlib
 import errno
+import traceback
 from pathlib import Path
 
 from bundles.filesystem.free_space import free_space
@@ -38,7 +39,5 @@ def _system_failure(error: OSError, declaration: Declaration) -> str:
 
 def _bug(error: Exception, declaration: Declaration) -> str:
     """Return an unexpected error with the end of its traceback. Hide the message of a sensitive resource."""
-    import traceback
-
     text = type(error).__name__ if declaration.properties.sensitive else repr(error)
     return f"internal error: {text}\n{''.join(traceback.format_tb(error.__traceback__, limit=-3))}"

@@ -27,7 +27,7 @@ def bundle_facts(
     # Checked before the import, because most bundles have no facts.
     if not any(map(os.path.lexists, directories)):
         return host
-    from puller.facts import bundled
+    from puller.facts import bundled  # few bundles have facts
 
     facts, problems = bundled.over(host, root, directories)
     refused += problems

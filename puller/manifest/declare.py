@@ -275,7 +275,7 @@ class Draft(msgspec.Struct):
         return False
 
     def _refuse_what_wants_root(self) -> None:
-        from puller.manifest import as_user_rules
+        from puller.manifest import as_user_rules  # only agents of users need it
 
         is_here = self.agent is Agent.OF_THIS_USER
         for error in as_user_rules.problems(self.entry.type_name, self.raw, is_here=is_here):

@@ -13,6 +13,7 @@ import msgspec
 
 from foundation.problems import KeyPath, ProblemCode
 from foundation.suggestions import meant
+from puller.manifest.loops import Loop, parse_clauses
 from puller.manifest.problems import Problems
 from puller.resources.registry import find_type, type_names
 from puller.values.references import LABEL
@@ -144,8 +145,6 @@ def _read_list(type_name: str, body: list[Any], path: KeyPath, problems: Problem
 
 def _read_loop(value: object, reference: str, path: KeyPath, problems: Problems) -> "Loop":
     """Return the loop of the resource with the written ``reference``. Record problems."""
-    from puller.manifest.loops import Loop, parse_clauses  # rarely needed
-
     try:
         return Loop.of(parse_clauses(value), reference)
     except ValueError as error:

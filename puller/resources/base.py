@@ -29,6 +29,8 @@ from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
 from puller.resources.claims import Claim, EditedPlace, Use
+from puller.resources.property_agreement import agree
+from puller.resources.states_of_other_tools import state_meant_by
 from puller.system.local_paths import Spellings
 from puller.system.protocol import System
 from puller.values.references import Reference
@@ -492,7 +494,6 @@ class Resource(ABC, Generic[P, S]):
     @classmethod
     def _state_meant(cls, properties: Any) -> Meant:
         """Return the valid state for an ``ensure`` of another tool, such as ``installed``."""
-        from puller.resources.states_of_other_tools import state_meant_by  # most manifests have no such error
 
         def is_valid(state: str) -> bool:
             changed = msgspec.structs.replace(properties, ensure=state)
@@ -541,8 +542,6 @@ class Resource(ABC, Generic[P, S]):
         The result must not depend on the order or number of declarations, and must satisfy each of them. Paths of the
         same file are already equal.
         """
-        from puller.resources.property_agreement import agree  # few manifests contain duplicate declarations
-
         agreed: Properties = agree(first, second)
         return agreed
 

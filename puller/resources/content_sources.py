@@ -16,6 +16,7 @@ from bundles.deadline import Deadline
 from bundles.errors import TransportError
 from bundles.format.identity import SHA256
 from bundles.progress import transfer
+from bundles.transport.settings import END_UNKNOWN
 from foundation.masking import mask_urls
 from foundation.problems import ProblemCode
 from puller.errors import ChangedMeanwhile, ResourceError, reason
@@ -35,7 +36,7 @@ def sha256(chunks: Iterable[bytes]) -> str:
 
 def verified(chunks: Iterable[bytes], digest: str, path: str) -> Iterator[bytes]:
     """Yield ``chunks`` of the file at ``path``. Raises ``ChangedMeanwhile`` at the end if SHA-256 is not ``digest``."""
-    import hashlib
+    import hashlib  # see above
 
     actual = hashlib.sha256()
     for chunk in chunks:
@@ -73,8 +74,6 @@ class EndUnknownError(TransportError):
     """A file that may be cut short: the server states no length. ``data`` is for callers with a checksum."""
 
     def __init__(self, url: str, data: bytes) -> None:
-        from bundles.transport.settings import END_UNKNOWN
-
         super().__init__(url, END_UNKNOWN)
         self.data = data
 

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from bundles.filesystem.atomic import forget_oldest, write_file
+from puller.version import __version__
 
 # Decoding of JSON that Puller has written.
 
@@ -36,8 +37,6 @@ def decode(data: bytes, kind: type[_Value]) -> _Value:
     except msgspec.ValidationError as error:
         if "`$.format`" not in str(error):
             raise
-        from puller.version import __version__
-
         result = msgspec.json.decode(data, type=_Versioned).format
         raise msgspec.DecodeError(f"has format {result}, which Puller {__version__} cannot read") from None
 

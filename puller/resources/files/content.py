@@ -133,7 +133,7 @@ def _of_download(source: str, properties: FileProperties, context: Context) -> C
     data = fetched(context.fetch, source, properties.checksum)
     if not properties.interpolate:
         return Bytes(data, context.system)
-    from puller.templates.rendering import render_text
+    from puller.templates.rendering import render_text  # as above
 
     text, sensitive = _decoded(data, source, properties.encoding), properties.sensitive
     scope = _scope(properties, context)

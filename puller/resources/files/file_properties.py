@@ -127,7 +127,7 @@ def _check_not_created(properties: FileProperties, provided: Sequence[str]) -> I
 
 def check_validation(properties: FileProperties) -> Iterator[PropertyError]:
     """Yield the errors in the validation properties."""
-    from puller.resources.validation import check_validate
+    from puller.resources.validation import check_validate  # loaded only if a file is validated
 
     yield from check_validate(
         properties.validate, in_place=properties.validate_in_place, provider=properties.provider
@@ -179,7 +179,7 @@ def _check_tree(properties: FileProperties) -> Iterator[PropertyError]:
 
 
 def _check_engine(template: str, engine: str) -> Iterator[PropertyError]:
-    from puller.templates.rendering import ENGINES, choose_engine
+    from puller.templates.rendering import ENGINES, choose_engine  # 4 ms, and most files are no templates
 
     if engine not in ENGINES:
         yield PropertyError("engine", f"is {engine!r}", expected="jinja, jet or go")

@@ -29,6 +29,7 @@ from puller.resources.files.file_properties import (
     check_content,
     check_validation,
 )
+from puller.resources.owned_paths import refuse_owned_below
 from puller.resources.owners import (
     attribute_differences,
     describe_attributes,
@@ -37,6 +38,7 @@ from puller.resources.owners import (
     user_id,
 )
 from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
+from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes, require_one_name, requires_new_file
 from puller.values.file_mode import FileMode
 
@@ -305,8 +307,6 @@ class OneFile(Resource[FileProperties, FileState]):
         if not self._compares_content:
             require_one_name(self.properties.name, status)
         if self._is_renewed(status):
-            from puller.system.mounts import refuse_mounted  # loaded only if a file is replaced
-
             refuse_mounted(self.properties.name, "replaced")
 
     def _is_replaced(self, differences: Sequence[Difference]) -> bool:
@@ -320,8 +320,6 @@ class OneFile(Resource[FileProperties, FileState]):
             self._refuse_what_is_not_given_attributes(actual, differences)
             return
         if actual.found is not None and self._is_replaced(differences):
-            from puller.system.mounts import refuse_mounted  # loaded only if a file is replaced
-
             refuse_mounted(name, "removed" if ensure == "absent" else "replaced")
         if ensure == "absent":
             self._refuse_owned_below(kind, "removed")
@@ -359,8 +357,6 @@ class OneFile(Resource[FileProperties, FileState]):
     def _refuse_owned_below(self, kind: str, verb: str) -> None:
         """Raise if the path is a directory and another resource owns something below it."""
         if kind == "directory":
-            from puller.resources.owned_paths import refuse_owned_below  # only if a directory is removed
-
             name = self.properties.name
             refuse_owned_below(name, self.context, f"{self.type_name}#{name}", verb)
 
