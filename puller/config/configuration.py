@@ -22,6 +22,7 @@ from foundation.problems import KeyPath, Location, replaced
 from hiera import parsing
 from hiera.errors import HieraError
 from hiera.values.secrets import Secret
+from puller.config.as_user import require_own, require_user
 from puller.config.destinations import DestinationOptions, find_destination_problem
 from puller.config.maintenance_windows import Window, find_problem
 from puller.errors import ConfigurationError, file_problem
@@ -190,8 +191,6 @@ def load_configuration(path: Path | str) -> Configuration:
 
 
 def _load_of_user(path: Path) -> Configuration:
-    from puller.config.as_user import require_own, require_user
-
     require_user()
     require_own(path)
     configuration = _load(path, UserConfiguration)

@@ -93,13 +93,13 @@ class Zone(str):
         """Return the rules of the zone. Raise ``LookupError``, ``ValueError`` or ``OSError`` if they are unknown."""
         if self == "UTC":  # works also on machines without a zone database
             return UTC
-        from zoneinfo import ZoneInfo
+        from zoneinfo import ZoneInfo  # few configurations have a time zone
 
         return ZoneInfo(self)
 
 
 def _meant(name: str) -> str:
-    from zoneinfo import available_timezones
+    from zoneinfo import available_timezones  # few configurations have a time zone
 
     return did_you_mean(name, available_timezones()) or " (an example is 'Europe/Berlin')"
 

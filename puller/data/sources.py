@@ -1,13 +1,19 @@
-"""Data from outside of the manifest: files of this host, options of the command line, and defaults of libraries.
+"""Data from outside of the manifest: files of this host, files beside the manifest, options, and defaults of libraries.
 
 Lowest precedence first (``docs/data.md``): the ``data.yaml`` of each library of the bundle, below all data of the
 bundle. Above the bundle's data: site data (``puller.data.site_data``), then ``data.yaml`` and ``data.d/*.yaml`` in name
-order, then ``--data`` files, then ``--set``. Each is a separate document, with optional hierarchy and overrides. Its
-expressions use the data of all sources (``puller.data.bundle_data``). A document of the site must also be valid
-without bundles, over the documents below it: otherwise its last good copy is used.
+order, then ``.hiera`` beside the manifest, then ``--data`` files, then ``--set``. Each is a separate document, with
+optional hierarchy and overrides. Its expressions use the data of all sources (``puller.data.bundle_data``). A document
+of the site must also be valid without bundles, over the documents below it: otherwise its last good copy is used.
+
+CCM reads ``.env`` and ``.hiera`` beside a manifest, or in the current directory. ``.env`` adds variables to
+``environ``. Each line is ``NAME=value``, with optional double quotes. Another user must not choose data for root. A
+file that another user owns or can write is ignored with a warning, and so is a link.
 """
 
 import os
+import re
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -16,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bundles.filesystem.atomic import read_limited
-from foundation.problems import DependsOn
+from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from hiera import parsing
 from hiera.document.document import Chosen, Document
 from hiera.document.layers import Explanation
 from hiera.errors import DocumentError, HieraError, UndefinedError
 from hiera.values.plain import merge_deep, merge_sources, parse_path
 from puller.bundle_paths import FileTree
-from puller.errors import ConfigurationError, UsageError, file_problem
+from puller.errors import ConfigurationError, UsageError, file_problem, reason
 from puller.system.trusted_files import trusted
 
 if TYPE_CHECKING:
@@ -261,3 +267,71 @@ def _read_library(path: str, name: str) -> str:
         raise DocumentError(name, f"cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise DocumentError(name, str(error)) from error
+
+
+_VARIABLE = r"(?:export\s+)?([A-Za-z_]\w*)=(.*)"
+
+
+class FilesBeside(msgspec.Struct, frozen=True):
+    """The contents of the files beside a manifest."""
+
+    environ: Mapping[str, str] = {}
+    document: str | None = None
+    """The text of ``.hiera``."""
+    name: str = ""
+    """The name of ``.hiera`` in messages."""
+    ignored: tuple[Problem, ...] = ()
+    """Why files were ignored."""
+
+
+def read_beside(directory: Path) -> FilesBeside:
+    """Return the files of a directory. A missing file is empty."""
+    ignored: list[Problem] = []
+    environment = _read_trusted(directory / ".env", ignored)
+    document = _read_trusted(directory / ".hiera", ignored)
+    return FilesBeside(parse_env(environment or ""), document, str(directory / ".hiera"), tuple(ignored))
+
+
+def parse_env(text: str) -> dict[str, str]:
+    """Return the variables of a ``.env`` file. Lines without a variable are ignored."""
+    variables = {}
+    for line in text.splitlines():
+        if match := re.fullmatch(_VARIABLE, line.strip()):
+            value = match[2].strip()
+            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+            variables[match[1]] = value[1:-1] if quoted else value
+    return variables
+
+
+def _read_trusted(path: Path, ignored: list[Problem]) -> str | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if why := _distrust(os.fstat(descriptor)):
+                ignored.append(_ignored(path, why))
+                return None
+            content = file.read(SIZE_LIMIT + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        ignored.append(_ignored(path, f"cannot be read: {reason(error)}"))
+        return None
+    if len(content) > SIZE_LIMIT:
+        ignored.append(_ignored(path, f"has more than {SIZE_LIMIT} bytes"))
+        return None
+    return content.decode("utf-8", "surrogateescape")
+
+
+def _distrust(status: os.stat_result) -> str:
+    """Return why a file is not trusted. Empty if only root and the running user can write to it."""
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a regular file"
+    if status.st_uid not in (0, os.geteuid()):
+        return f"belongs to user {status.st_uid}"
+    own_group = status.st_gid == os.getegid()
+    return "is writable by others" if status.st_mode & (0o002 if own_group else 0o022) else ""
+
+
+def _ignored(path: Path, why: str) -> Problem:
+    message = f"{why}, so it is ignored"
+    return Problem(code=ProblemCode.UNTRUSTED_PATH, message=message, location=Location(str(path)))

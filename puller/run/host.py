@@ -11,8 +11,15 @@ import msgspec
 
 from foundation.formatting import text_of
 from hiera.errors import HieraError
-from puller.data.files_beside import FilesBeside, read_beside
-from puller.data.sources import DataSource, Origin, Surroundings, assigned, host_files
+from puller.data.sources import (
+    DataSource,
+    FilesBeside,
+    Origin,
+    Surroundings,
+    assigned,
+    host_files,
+    read_beside,
+)
 from puller.errors import ConfigurationError
 from puller.facts.fact_tree import Facts, gather
 from puller.facts.given_facts import chosen_facts, facts_from

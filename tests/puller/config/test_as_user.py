@@ -13,7 +13,6 @@ import pytest
 
 from puller.cli import find_job
 from puller.cli.command_table import cli
-from puller.config import as_user
 from puller.config.configuration import load_configuration, sample
 from puller.errors import ConfigurationError, UsageError
 from puller.run import jobs
@@ -30,7 +29,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = home / ".config/puller"
     directory.mkdir(parents=True, mode=0o755)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(as_user, "require_user", lambda: None)
+    for module in ("puller.config.configuration", "puller.run.jobs"):
+        monkeypatch.setattr(f"{module}.require_user", lambda: None)
     (directory / "config.yaml").write_text("site: https://www.example.org/p\nbundles: [{name: web}]\n")
     return home
 
