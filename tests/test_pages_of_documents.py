@@ -128,7 +128,7 @@ FIRST_PAGES = {
     "hiera lookup": "hiera5",
     "how do I restart a service when a file changes?": "resources/service",
     "how do I stop all changes on a host": "holding",
-    "lineinfile": "from-ansible",
+    "lineinfile": "resources/line",
     "loop": "resources/common",
     "notify": "from-ansible",
     "prometheus": "monitoring",
@@ -141,6 +141,7 @@ FIRST_PAGES = {
     "service": "resources/service",
     "tags": "from-ansible",
     "vault": "from-ansible",
+    "what happens if the clock of a host is wrong?": "troubleshooting",
     "when": "from-ansible",
 }
 """The page that the search must show first for a query."""
@@ -191,9 +192,9 @@ def test_the_first_result_of_a_query_is_its_page(pages: Path, tmp_path: Path) ->
     assert first == FIRST_PAGES
 
 
-def test_words_of_a_page_that_does_not_exist_fail_the_build(checkout: Path, tmp_path: Path) -> None:
+def test_ranking_of_a_missing_page_fails_the_build(checkout: Path, tmp_path: Path) -> None:
     with open(checkout / "packaging/documents/search.yaml", "a") as ranking:
-        ranking.write("  - gone.md\n")
+        ranking.write("  - gone.html\n")
     done = build(tmp_path / "site", root=checkout)
     assert done.returncode == 1
-    assert "search.yaml: no page gone.md" in done.stderr
+    assert "search.yaml: no page or section gone.html" in done.stderr

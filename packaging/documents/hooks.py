@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
@@ -51,22 +52,30 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
     for name in _ADDED:
         files.append(File.generated(config, name, content=(Path(__file__).parent / name).read_text()))
-    if unknown := {*_SEARCH["words"], *_SEARCH["lower"]} - {file.src_uri for file in files}:
-        raise PluginError(f"search.yaml: no page {', '.join(sorted(unknown))}")
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Map the links of a document, except in code blocks, and rank the page in the search."""
+    """Map the links of a document, except in code blocks."""
     name = page.file.src_uri
-    page.meta["tags"] = _SEARCH["words"].get(name, "").split()
-    if name in _SEARCH["lower"]:
-        page.meta["search"] = {"boost": _LOWER_BOOST}
     pieces, end = [], 0
     for fenced in _FENCED.finditer(markdown):
         pieces += [mapped(markdown[end : fenced.start()], name), fenced[0]]
         end = fenced.end()
     return "".join([*pieces, mapped(markdown[end:], name)])
+
+
+@event_priority(100)
+def on_post_build(config: Any) -> None:
+    """Add the ranking of ``search.yaml`` to the index of the search, before its plugin writes the index."""
+    entries = {entry["location"]: entry for entry in config.plugins["material/search"].search_index.entries}
+    if unknown := {*_SEARCH["words"], *_SEARCH["lower"]} - entries.keys():
+        raise PluginError(f"search.yaml: no page or section {', '.join(sorted(unknown))}")
+    for location, words in _SEARCH["words"].items():
+        entries[location]["tags"] = words.split()
+    for location, entry in entries.items():
+        if location.partition("#")[0] in _SEARCH["lower"]:
+            entry["boost"] = _LOWER_BOOST
 
 
 def mapped(text: str, page: str) -> str:
