@@ -1,5 +1,7 @@
 """The README and the pages of ``docs/`` agree with the program: commands, options, links, statuses."""
 
+import itertools
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -156,6 +158,40 @@ def test_navigation_has_at_most_nine_entries_a_level() -> None:
     text = (ROOT / "packaging/documents/mkdocs.yml").read_text()
     navigation = yaml.safe_load(text[text.index("\nnav:") :])["nav"]
     assert not [group for group in groups(navigation) if len(group) > 9]
+
+
+GUIDED = ("Migrate", "Author", "Publish", "Operate")
+OTHER_KINDS = {
+    "tutorial": ["authoring.md", "composing.md"],
+    "reference": ["from-ccm.md", "lint-names.md", "mirrors.md", "output.md", "limits.md", "run-reports.md"],
+    "explanation": ["sizing.md"],
+    "command that is itself a check": [
+        "testing-bundles.md",
+        "trials.md",
+        "preview.md",
+        "lint.md",
+        "fleet-store.md",
+    ],
+}
+"""Pages of these parts of the navigation that are not guides."""
+
+
+def test_a_guide_has_a_check_that_it_worked() -> None:
+    text = (ROOT / "packaging/documents/mkdocs.yml").read_text()
+    navigation = yaml.safe_load(text[text.index("\nnav:") :])["nav"]
+    parts = [part[name] for part in navigation for name in part if name in GUIDED]
+    names = {name for part in parts for name in re.findall(r"[\w/-]+\.md", json.dumps(part))}
+    guides = {name for name in names if (ROOT / "docs" / name).exists()} - {
+        *itertools.chain(*OTHER_KINDS.values())
+    }
+    assert len(guides) > 30
+    texts = {name: (ROOT / "docs" / name).read_text() for name in guides}
+    assert not [name for name, text in texts.items() if "Check that it worked" not in text]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_starts_with_a_sentence(page: Path) -> None:
+    assert re.match(r"# .+\n\n[A-Z`*\[0-9][^\n]*\w", page.read_text())
 
 
 def test_the_readme_has_at_most_130_lines() -> None:

@@ -1,4 +1,4 @@
-"""The tutorials on booted machines, command by command: the quick start on Debian 12 and 13, and the first fleet."""
+"""The tutorials on booted machines with Debian 12 and 13, command by command."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.machines import copied, powered_on, remove_tree
+from tests.support.machines import add_dependencies, layered, make_debian, powered_on, remove_tree, shared
 from tests.support.tutorials import follow
 
 if TYPE_CHECKING:
@@ -26,29 +25,45 @@ DOCS = Path(__file__).parents[2] / "docs"
 HOSTS = ("web01", "web02", "web03")
 
 
-def test_the_ten_lines_of_the_readme_work(debian: Machine) -> None:
-    section = (DOCS.parent / "README.md").read_text().split("\n## Ten lines\n")[1].split("\n## ")[0]
-    commands = [line.strip() for line in section.splitlines() if line.startswith("    ")]
-    assert len(commands) == 10
-    environment = ("env", "HOME=/root", "PULLER_PASSPHRASE=correct horse battery staple")
-    done = debian.run(*environment, "bash", "-ec", "\n".join(["cd /root", *commands]))
-    assert "web 1.0.0 is enforced" in done.stdout
+@pytest.fixture(scope="module", params=["bookworm", "trixie"])
+def tree(
+    request: pytest.FixtureRequest, wheels: Path, testrun_uid: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """Debian 12 or 13 for all tutorials and workers. Its build takes most of the time of these tests."""
+
+    def make(directory: Path) -> None:
+        add_dependencies(wheels, request.param, "fleet")
+        make_debian(directory, wheels, "nginx-light", codename=request.param, extra="fleet")
+        (directory / "etc/nginx/sites-enabled/default").unlink()
+
+    own = tmp_path_factory.getbasetemp()
+    locks = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    directory = Path(tempfile.gettempdir(), f"puller-{request.param}-{testrun_uid}")
+    with shared(directory, locks, make) as root:
+        yield root
 
 
 ALONE = "--private-network"
 """The service of the quick start needs its port."""
 
 
-def test_the_quick_start_works_on_debian_12(debian_disk: Path) -> None:
-    with powered_on(debian_disk, ALONE) as machine:
-        follow(DOCS / "quick-start.md", {"": [machine]})
+@pytest.fixture
+def machine(tree: Path) -> Iterator[Machine]:
+    with layered(tree) as root, powered_on(root, ALONE) as machine:
+        yield machine
 
 
-def test_the_quick_start_works_on_debian_13(
-    debian_with: Callable[..., AbstractContextManager[Path]],
-) -> None:
-    with debian_with(codename="trixie") as root, powered_on(root, ALONE) as machine:
-        follow(DOCS / "quick-start.md", {"": [machine]})
+def test_the_ten_lines_of_the_readme_work(machine: Machine) -> None:
+    section = (DOCS.parent / "README.md").read_text().split("\n## Ten lines\n")[1].split("\n## ")[0]
+    commands = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    assert len(commands) == 10
+    environment = ("env", "HOME=/root", "PULLER_PASSPHRASE=correct horse battery staple")
+    done = machine.run(*environment, "bash", "-ec", "\n".join(["cd /root", *commands]))
+    assert "web 1.0.0 is enforced" in done.stdout
+
+
+def test_the_quick_start_works_as_shown(machine: Machine) -> None:
+    follow(DOCS / "quick-start.md", {"": [machine]})
 
 
 @contextlib.contextmanager
@@ -72,7 +87,7 @@ def fleet(tree: Path) -> Iterator[tuple[Machine, list[Machine]]]:
         namespace = stack.enter_context(network())
         machines = []
         for name in ("control", *HOSTS):
-            root = stack.enter_context(copied(tree))
+            root = stack.enter_context(layered(tree))
             (root / "etc/hostname").write_text(f"{name}\n")
             addresses = f"127.0.0.1 localhost puller.example.com\n127.0.1.1 {name}.example.com {name}\n"
             (root / "etc/hosts").write_text(addresses)
@@ -87,8 +102,7 @@ def with_shared_directory(text: str) -> str:
     return text.replace("scp -q site/root.json root@$host:/etc/puller/", "cp site/root.json /hosts/$host/")
 
 
-def test_the_first_fleet_works_as_shown(debian_with: Callable[..., AbstractContextManager[Path]]) -> None:
+def test_the_first_fleet_works_as_shown(tree: Path) -> None:
     assert shutil.which("ip"), "ip is not installed (Debian: apt-get install iproute2)"
-    with debian_with("nginx-light", extra="fleet") as tree, fleet(tree) as (control, hosts):
-        control.run("rm", "-f", "/etc/nginx/sites-enabled/default")
+    with fleet(tree) as (control, hosts):
         follow(DOCS / "first-fleet.md", {"control": [control], "web": hosts}, with_shared_directory)
