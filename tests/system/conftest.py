@@ -144,12 +144,12 @@ def debian_disk(debian_tree: Path) -> Iterator[Path]:
 def debian_with(make_tree: Callable[..., Path]) -> Callable[..., contextlib.AbstractContextManager[Path]]:
     """Return ``debian_with("nginx-light", …)``: a disk with a Debian, Puller and these packages.
 
-    The disk is removed after use. Options are those of ``make_tree``.
+    The disk is removed after use.
     """
 
     @contextlib.contextmanager
-    def make(*packages: str, codename: str = "bookworm", extra: str = "") -> Iterator[Path]:
-        with copied(make_tree(*packages, codename=codename, extra=extra)) as root:
+    def make(*packages: str, codename: str = "bookworm") -> Iterator[Path]:
+        with copied(make_tree(*packages, codename=codename)) as root:
             yield root
 
     return make
