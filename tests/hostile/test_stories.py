@@ -116,6 +116,8 @@ class Story(RuleBasedStateMachine):
         self.model = Model()
         self.is_settled = False
         self.events: list[str] = []
+        self.status: list[dict[str, Any]] = []
+        """The bundles in ``puller status`` after the last command."""
 
     def teardown(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -274,7 +276,10 @@ class Story(RuleBasedStateMachine):
                 f"the dry run listed {sorted(foretold)}",
             )
         for _ in range(2):
-            self.run()
+            if outcome.status == 0 and everything(self.machine) == before:
+                break  # nothing changed and nothing is pending, so two more runs would repeat the next one
+            before = everything(self.machine)
+            outcome = self.run()
         before = everything(self.machine)
         self.run("--detailed-exitcodes")
         self.expect(
@@ -287,6 +292,7 @@ class Story(RuleBasedStateMachine):
 
     def observe(self, *, is_dry: bool = False) -> None:
         """Check the conditions that hold after every command, with any outcome."""
+        self.status = self.host.status()["bundles"]
         enforced, on_trial = self.enforced()
         # A dry run enforces nothing, so later changes of a person stay.
         for bundle, version in () if is_dry else enforced.items():
@@ -360,7 +366,7 @@ class Story(RuleBasedStateMachine):
 
     def enforced(self) -> tuple[dict[str, Version], set[str]]:
         """Return the enforced version of each bundle, and the bundles that are on trial."""
-        bundles = [each for each in self.host.status()["bundles"] if each["name"] in self.configured]
+        bundles = [each for each in self.status if each["name"] in self.configured]
         versions = {
             each["name"]: self.published[each["name"], each["enforced"]]
             for each in bundles
@@ -369,9 +375,7 @@ class Story(RuleBasedStateMachine):
         return versions, {each["name"] for each in bundles if each.get("trial")}
 
     def left_behind(self) -> set[str]:
-        leftovers = [
-            each for bundle in self.host.status()["bundles"] for each in bundle.get("left_behind") or ()
-        ]
+        leftovers = [each for bundle in self.status for each in bundle.get("left_behind") or ()]
         paths = [each["reference"].partition("#")[2] for each in leftovers]
         return (
             {os.path.relpath(path, self.machine) for path in paths if path.startswith("/")}
