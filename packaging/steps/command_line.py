@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from steps import debian_package, directory, rpm_package
@@ -60,16 +61,34 @@ def _build(options: argparse.Namespace) -> None:
         raise BuildFailed("only root can make a Debian tree and work in it")
     os.umask(0o022)
     options.output.mkdir(parents=True, exist_ok=True)
+    progress = Progress()
     with tempfile.TemporaryDirectory(prefix="puller-packages-") as scratch:
         os.chmod(scratch, 0o755)  # noqa: S103  the tree is below it
         work = Path(scratch)
+        progress.report(f"checking out {options.commit}")
         source = check_out(Path(__file__).parents[2], options.commit, work / "source")
+        progress.report(f"preparing the tree of Debian {RELEASES[options.release].number}")
         tree = open_tree(options.tree or make_tree(options.release, work / "tree"), options.release)
+        progress.report(f"installing Puller {source.version} and its locked dependencies")
         agent = build_agent(source, tree, work)
         for name in dict.fromkeys(options.formats):
+            progress.report(f"packing {name}")
             for path in (package := FORMATS[name](agent, work / name)), _materials(agent, package):
-                print(path.name)
+                print(path.name, flush=True)
                 _publish(path, options.output)
+    progress.report("complete")
+
+
+class Progress:
+    """Reports of steps on standard error. Standard output has the names of the packages only."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def report(self, step: str) -> None:
+        """Print a step that begins, with the seconds since the start."""
+        seconds = time.monotonic() - self._start
+        print(f"packaging/build: {seconds:3.0f} s: {step}", file=sys.stderr, flush=True)
 
 
 def _materials(agent: Agent, package: Path) -> Path:

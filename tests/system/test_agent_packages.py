@@ -14,15 +14,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 if TYPE_CHECKING:
-    from tests.support.machines import Machine
+    from tests.support.machines import Machine, SharedTree
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 
@@ -60,10 +58,13 @@ class Built(NamedTuple):
 
 
 def build(repository: Path, tree: Path, output: Path, codename: str, *words: str, **variables: str) -> None:
+    """Build the packages, and keep the progress that the command prints beside them."""
     from tests.support.machines import run_checked
 
     options: tuple[str | Path, ...] = ("--release", codename, "--tree", tree, "--output", output)
-    run_checked(sys.executable, repository / "packaging/build", *words, *options, env=os.environ | variables)
+    command = (sys.executable, repository / "packaging/build", *words, *options)
+    done = run_checked(*command, env=os.environ | variables)
+    output.with_name(f"{output.name}.log").write_text(done.stdout)
 
 
 def make_release(directory: Path, codename: str) -> None:
@@ -149,30 +150,19 @@ def install(root: Path, *packages: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def releases(testrun_uid: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Releases]:
-    own = tmp_path_factory.getbasetemp()
-    with ExitStack() as stack:
-        yield Releases(testrun_uid, own.parent if "PYTEST_XDIST_WORKER" in os.environ else own, stack)
+def releases(shared_tree: SharedTree) -> Releases:
+    return Releases(shared_tree)
 
 
 class Releases:
     """Returns the packages of a release. One worker builds them while the others wait."""
 
-    def __init__(self, run: str, locks: Path, stack: ExitStack) -> None:
-        self._run, self._locks, self._stack = run, locks, stack
-        self._known: dict[str, Built] = {}
+    def __init__(self, shared_tree: SharedTree) -> None:
+        self._shared_tree = shared_tree
 
     def __getitem__(self, codename: str) -> Built:
-        from tests.support.machines import shared
-
-        if codename not in self._known:
-            directory = Path(tempfile.gettempdir(), f"puller-packages-{codename}-{self._run}")
-            made = self._stack.enter_context(
-                shared(directory, self._locks, lambda unfinished: make_release(unfinished, codename))
-            )
-            places = (made / name for name in ("bare", "tree", "first", "again", "next"))
-            self._known[codename] = Built(codename, *places)
-        return self._known[codename]
+        made = self._shared_tree(f"packages-{codename}", lambda directory: make_release(directory, codename))
+        return Built(codename, *(made / name for name in ("bare", "tree", "first", "again", "next")))
 
 
 def digests(directory: Path) -> dict[str, str]:
@@ -197,6 +187,17 @@ def test_checksums_and_bills_describe_their_files(releases: Releases) -> None:
     assert output - {f"puller-agent=={version()}"} == set(
         re.findall(r"^[-a-z0-9]+==[^ ]+", locked, re.MULTILINE)
     )
+
+
+def test_build_reports_each_step_with_its_time(releases: Releases) -> None:
+    log = releases["bookworm"].first.with_name("first.log").read_text()
+    steps = re.findall(r"^packaging/build: +\d+ s: (.*)$", log, re.MULTILINE)
+    assert [step.partition(" ")[0] for step in steps] == [
+        *("checking", "preparing", "installing"),
+        *("packing", "packing", "packing", "complete"),
+    ]
+    assert steps[1] == "preparing the tree of Debian 12"
+    assert steps[3:6] == ["packing deb", "packing rpm", "packing directory"]
 
 
 def version() -> str:
