@@ -6,6 +6,7 @@ plain text is a name with the defaults alone. ``for`` beside the name makes a lo
 properties or among the defaults is a name for all resources of the loop or list.
 """
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ DEFAULTS = "defaults"
 FOR = "for"
 _NO_NAMES = (DEFAULTS, FOR)
 """Keywords that are not names of resources when they stand alone."""
+_CLAUSE = re.compile(r"\w+(?: *, *\w+)? in ")
+"""A second clause of ``for`` that YAML reads as a key, because it follows a comma."""
+_BRACKETS = "write several clauses in brackets, such as for: [a in data.a, b in data.b]"
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -121,7 +125,8 @@ def _read_list(type_name: str, body: list[Any], path: KeyPath, problems: Problem
         named = {key: value for key, value in item.items() if key not in beside} if beside else item
         if not isinstance(named, dict) or len(named) != 1 or (has_loop and DEFAULTS in named):
             detail = f"{_described_item(item)}, expected one name with its properties"
-            problems.add(place, detail, type_name, _SHAPE)
+            is_cut = has_loop and any(_CLAUSE.match(str(key)) for key in item)
+            problems.add(place, detail, type_name, _SHAPE, hint=_BRACKETS if is_cut else "")
             continue
         ((name, provided),) = named.items()
         if name == DEFAULTS:

@@ -458,6 +458,10 @@ resources:
             "exec: has for beside a, b, expected one name with its properties",
         ),
         (
+            '{for: x in data.x, y in data.y, "{{ x }}": {}}',
+            "; write several clauses in brackets, such as for: [a in data.a, b in data.b]",
+        ),
+        (
             "{for: x in data.x, defaults: {}}",
             "exec: has for beside defaults, expected one name with its properties",
         ),
