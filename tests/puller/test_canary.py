@@ -454,6 +454,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "bundle inspect": ("HOME/web-3.0.0.tar.gz", "HOME/web-3.0.0.tar.gz --format json"),
     "bundle new": NO_INPUT,
     "import ansible": NO_INPUT,
+    "import cloud-config": NO_INPUT,
     "site init": (f"SITE {KEYS}",),
     "site publish": (
         f"SITE SOURCE --name web --version 3.0.0 {KEYS}",

@@ -214,7 +214,7 @@ class _Importer:
             for role in self._role_directories():
                 self._apply_role(role.rpartition("/")[2], self.top, [])
             if not self.contexts:
-                raise SourceError(f"{self.tree.root}: has no tasks/main.yml, no playbook and no roles")
+                raise SourceError(f"{self.tree.root}: lacks tasks/main.yml, playbooks and roles")
             return
         for name in playbooks:
             document = self.tree.find_document(name)
@@ -623,7 +623,7 @@ class _Importer:
             )
         if not module:
             return Remark(
-                origin, str(entry.get("name") or "task"), Outcome.UNMAPPED, ("the task has no module",)
+                origin, str(entry.get("name") or "task"), Outcome.UNMAPPED, ("the task lacks a module",)
             )
         short = module.rpartition(".")[2]
         free, arguments = _arguments(short, value)
@@ -815,7 +815,7 @@ class _Importer:
                     result.append((path, tests))
             if result:
                 return result
-        raise Untranslatable(f"no file matches {file}")
+        raise Untranslatable(f"missing files: {file}")
 
     def _include_role(
         self, task: Task, context: RoleContext, manifest: ManifestDraft, mapper: TaskMapper
@@ -871,7 +871,7 @@ class _Importer:
             inline[variable] = as_expression(item, own)
             own = msgspec.structs.replace(names, inline={**names.inline, **inline})
         if base is None and any(re.search(rf"\b{re.escape(name)}\b", str(text)) for text in (value, *others)):
-            raise Untranslatable(f"{name} depends on its own earlier value, which has no default")
+            raise Untranslatable(f"{name} depends on its own earlier value, which lacks a default")
         control = all_of([translate_condition(part, own) for part in others])
         expression = as_expression(value, own)
         is_default = len(others) < len(parts)
@@ -958,11 +958,11 @@ class _Importer:
             if level is not None:
                 levels.append(level)
         if not levels:
-            raise Untranslatable(f"no file of variables matches {', '.join(candidates) or 'the task'}")
+            raise Untranslatable(f"missing file of variables: {', '.join(candidates) or 'the task'}")
         return levels
 
     def _level(self, candidate: str, directory: str, task: Task) -> Level | None:
-        """Return the level of a file name with facts in it, or ``None`` if no file matches."""
+        """Return the level of a file name with facts in it, or ``None`` for missing files."""
         text = re.sub(r"^(\.\./)?vars/", "", re.sub(r"{{\s*role_path\s*}}/", "", _separated(candidate)))
         if not has_expression(text) and task.when:
             return self._conditional_level(text, directory, task)
@@ -1181,9 +1181,7 @@ class _Importer:
                 if known is None:
                     if name in self.common.files["common.yaml"]:
                         continue
-                    self.draft.check(
-                        f"{path} reads the fact {'.'.join(keys) or name}, which has no counterpart."
-                    )
+                    self.draft.check(f"{path} reads the fact {'.'.join(keys) or name}, which Puller lacks.")
                     continue
                 expression = f"{{{{ {_optional(facts['.'.join(known)])} }}}}"
                 place = [name, *known] if name == "ansible_facts" else [name, *known[1:]]

@@ -349,7 +349,7 @@ def _fact(tokens: Sequence[Token], index: int, names: Names) -> tuple[str, int]:
         if path in names.facts:
             expression = names.facts[path]
             return (expression if _is_simple(expression) else f"({expression})"), end
-    raise Untranslatable(f"reads the fact {paths[0][0]}, which has no counterpart in Puller")
+    raise Untranslatable(f"reads the fact {paths[0][0]}, which Puller lacks")
 
 
 def _lookup(tokens: Sequence[Token], index: int, names: Names) -> tuple[str, int]:
@@ -388,7 +388,7 @@ def _verify(expression: str) -> None:
     try:
         tree, environment = tree_of(expression)
     except HieraError as error:
-        raise Untranslatable(f"is no valid expression of Puller ({error})") from None
+        raise Untranslatable(f"is an invalid expression of Puller ({error})") from None
     for node in (tree, *tree.find_all(nodes.Node)):
         if isinstance(node, nodes.Filter) and node.name not in environment.filters:
             raise Untranslatable(f"uses the filter {node.name}, which Puller lacks")

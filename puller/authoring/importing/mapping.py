@@ -43,7 +43,7 @@ from puller.authoring.importing.tasks import (
 _FLOW_WIDTH: Final = 90
 """Maximum characters of a list inside of a ``for``. A longer list becomes data of the manifest."""
 KEYWORDS: Final[Mapping[str, str]] = {
-    "async": "asynchronous tasks have no counterpart",
+    "async": "asynchronous tasks are unsupported",
     "delegate_facts": "",
     "ignore_errors": "a failure is not ignored. Other resources continue anyway",
     "ignore_unreachable": "",
@@ -108,7 +108,7 @@ class TaskMapper:
         """Add the resources of a task, or its comment."""
         row = table()["modules"].get(task.module)
         if row is None:
-            self.propose(task, [f"Puller has no type for the module {task.module}"])
+            self.propose(task, [f"Puller lacks a type for the module {task.module}"])
             return
         if "none" in row:
             self.note(task, Outcome.NO_CHANGE, [str(row["none"])])
@@ -259,7 +259,7 @@ class TaskMapper:
                 f"{_grouped(as_expression(value[0], names))} | subelements({as_expression(value[1], names)})"
             )
         if kind not in ("loop", "items", "list", "flattened"):
-            raise Untranslatable(f"the loop with_{kind} has no counterpart")
+            raise Untranslatable(f"the loop with_{kind} is unsupported")
         if isinstance(value, list):
             if kind in ("items", "flattened") and any(
                 isinstance(item, str) and has_expression(item) for item in value
@@ -281,7 +281,7 @@ class TaskMapper:
                 f"{{{{ {value} }}}}" if re.fullmatch(r"[a-z_]\w*", value) else [value], names
             )
         if not isinstance(value, str):
-            raise Untranslatable("the loop has no list")
+            raise Untranslatable("the loop lacks a list")
         return as_expression(value, names)
 
     def _files(self, value: Any) -> list[str]:
@@ -300,7 +300,7 @@ class TaskMapper:
                 if "/" not in inner and any(fnmatchcase(inner, pattern) for pattern in patterns):
                     files.append(f"{folder}/{inner}")
         if not files:
-            raise Untranslatable("the loop with_fileglob matches no file of the role")
+            raise Untranslatable("the files of with_fileglob are missing in the role")
         return files
 
     # Conditions.
@@ -411,7 +411,7 @@ def _obstacles(task: Task) -> list[str]:
         obstacles.append("the tag never: the task runs only on request")
     if "rescue" in task.keywords:
         obstacles.append(
-            "part of rescue: a bundle has no error handlers. Rollbacks and health_checks replace it"
+            "part of rescue: bundles lack error handlers. Rollbacks and health_checks replace it"
         )
     return obstacles
 
@@ -522,7 +522,7 @@ def _add_handler(
         if topics & context.unmapped_notifications:
             mapper.propose(handler, ["only tasks that are not mapped notify this handler"])
         else:
-            mapper.note(handler, Outcome.NO_CHANGE, ["no task notifies this handler"])
+            mapper.note(handler, Outcome.NO_CHANGE, ["tasks never notify this handler"])
         return
     if handler.module in _SERVICES:
         _add_service_handler(handler, references, context, manifest, mapper)

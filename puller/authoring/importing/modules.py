@@ -145,7 +145,7 @@ def apt_repository(work: Work, _: list[Resource]) -> list[Resource]:
     match = re.match(r"deb\s+(\[[^\]]*\]\s+)?(\S+|{{.*?}})\s+(.*)", line)
     if match is None or line.startswith("ppa:"):
         raise Untranslatable(
-            f"the line {line!r} is no line of sources.list. Use `url`, `suites` and `components`"
+            f"the line {line!r} is an invalid line of sources.list. Use `url`, `suites` and `components`"
         )
     options, url = match[1] or "", match[2]
     words = re.findall(r"(?:{{.*?}}|[^\s{}])+", match[3])
@@ -226,7 +226,7 @@ def yum_repository(work: Work, _: list[Resource]) -> list[Resource]:
         return [Resource("repository", name, {"ensure": "absent"})]
     url = work.text("baseurl")
     if url is None:
-        raise Untranslatable("the repository has no baseurl. Lists of mirrors are not supported")
+        raise Untranslatable("the repository lacks a baseurl. Lists of mirrors are not supported")
     key = (work.text("gpgkey") or "").removeprefix("file://")
     priority = work.value("priority")
     properties = {"url": url, "key": key or None, "enabled": work.boolean("enabled"), "priority": priority}
@@ -260,7 +260,7 @@ def file(work: Work, _: list[Resource]) -> list[Resource]:
     if state in ("link", "hard"):
         target = work.required("src")
         if state == "hard":
-            raise Untranslatable("hard links have no type. Use a link")
+            raise Untranslatable("hard links are unsupported. Use a link")
         attributes = _attributes(work, is_required=False)
         attributes.pop("mode", None)
         return [
@@ -467,7 +467,7 @@ def blockinfile(work: Work, _: list[Resource]) -> list[Resource]:
     marker = work.text("marker", default="# {mark} ANSIBLE MANAGED BLOCK")
     begin, end = work.raw("marker_begin"), work.raw("marker_end")
     if begin not in (None, "BEGIN") or end not in (None, "END"):
-        raise Untranslatable("marker_begin and marker_end have no counterpart")
+        raise Untranslatable("marker_begin and marker_end are unsupported")
     work.ignore("append_newline", "prepend_newline", "encoding")
     create, after, before = work.boolean("create"), work.text("insertafter"), work.text("insertbefore")
     properties: dict[str, Any] = {"path": path, "marker": marker}
@@ -488,7 +488,7 @@ def replace(work: Work, _: list[Resource]) -> list[Resource]:
     pattern, text = work.required("regexp"), work.text("replace", default="") or ""
     work.ignore("encoding", "backup")
     if work.raw("after", "before") is not None:
-        raise Untranslatable("after and before have no counterpart")
+        raise Untranslatable("after and before are unsupported")
     if not (pattern.startswith("^") and pattern.endswith("$") and not pattern.endswith("\\$")):
         raise Untranslatable(
             "the pattern can match parts of lines. Use a line with a pattern for the complete line"
@@ -510,7 +510,7 @@ def ini_file(work: Work, _: list[Resource]) -> list[Resource]:
     if key is None:
         raise Untranslatable("a complete section is not a setting")
     if work.raw("values", "allow_no_value", "section_has_values") is not None:
-        raise Untranslatable("several values of one key have no counterpart. Use lines")
+        raise Untranslatable("several values of one key are unsupported. Use lines")
     properties: dict[str, Any] = {"path": path, "format": "ini", "section": section or None, "key": key}
     if state == "absent":
         properties["ensure"] = "absent"
@@ -554,7 +554,7 @@ def get_url(work: Work, _: list[Resource]) -> list[Resource]:
             work.remark("only a SHA-256 checksum is supported. Add it as `checksum`")
     else:
         work.context.draft.check(
-            "Files from URLs have no checksum in the source. Add `checksum` to verify them."
+            "Files from URLs lack a checksum in the source. Add `checksum` to verify them."
         )
     return [Resource("file", _absolute(_target(destination, url)), {**properties, **_attributes(work)})]
 
@@ -578,7 +578,7 @@ def unarchive(work: Work, _: list[Resource]) -> list[Resource]:
     )
     for name in ("extra_opts", "exclude", "include"):
         if work.raw(name):
-            raise Untranslatable(f"{name} has no counterpart. An archive is extracted as a whole")
+            raise Untranslatable(f"{name} is unsupported. An archive is extracted as a whole")
     base = os.path.basename(source)
     source = _with_scheme(source, work)
     if not source.startswith(("https://", "http://")) or not base.endswith(
@@ -588,7 +588,7 @@ def unarchive(work: Work, _: list[Resource]) -> list[Resource]:
     attributes = _attributes(work)
     attributes.pop("mode", None)
     properties = {"url": source, "extract_parent": destination, "creates": creates, **attributes}
-    work.context.draft.check("Archives have no checksum in the source. Add `checksum` and `creates`.")
+    work.context.draft.check("Archives lack a checksum in the source. Add `checksum` and `creates`.")
     return [Resource("archive", f"/var/cache/{base}", properties)]
 
 
@@ -633,7 +633,7 @@ def service(work: Work, resources: list[Resource]) -> list[Resource]:
             if masked is False:
                 work.remark("Puller unmasks the service and starts it")
             else:
-                raise Untranslatable("the task has no state")
+                raise Untranslatable("the task lacks a state")
         elif state is None:
             if properties["enable"] is False:
                 properties["ensure"] = "stopped"
@@ -641,7 +641,7 @@ def service(work: Work, resources: list[Resource]) -> list[Resource]:
             else:
                 work.remark("the source only enables the service. The draft also starts it")
         if not re.fullmatch(r"(?:{{.*}}|[\w.:+~@\\-])+", resource.name):
-            raise Untranslatable(f"{resource.name!r} is no name of a service")
+            raise Untranslatable(f"{resource.name!r} is an invalid name of a service")
     return [_unit(resource) for resource in resources]
 
 
@@ -676,7 +676,7 @@ def mount(work: Work, resources: list[Resource]) -> list[Resource]:
     """Return the mount. Swap has no mount point. Raises ``Untranslatable``."""
     for resource in resources:
         if not resource.name.startswith(("/", "{{")) or resource.properties.get("type") == "swap":
-            raise Untranslatable("swap is no mount. Use an exec with a guard that reads `swapon --show`")
+            raise Untranslatable("swap is not a mount. Use an exec with a guard that reads `swapon --show`")
     return resources
 
 
@@ -750,7 +750,7 @@ def authorized_key(work: Work, _: list[Resource]) -> list[Resource]:
     options = work.text("key_options")
     work.ignore("manage_dir", "validate_certs", "comment", "follow")
     if work.raw("path") is not None:
-        raise Untranslatable("a path of the keys has no counterpart. Declare the complete file")
+        raise Untranslatable("a path of the keys is unsupported. Declare the complete file")
     if state != "present":
         raise Untranslatable("single keys are not removed. Use `exclusive_keys`")
     if not isinstance(key, (str, list)) or (isinstance(key, str) and key.startswith("http")):
@@ -907,7 +907,7 @@ def from_command(row: Mapping[str, Any], work: Work) -> list[Resource]:
         elif isinstance(value, list):
             variants = [item.get("name") if isinstance(item, dict) else item for item in value]
         if any(not isinstance(item, (str, int, float)) for item in variants):
-            raise Untranslatable(f"the argument {each} is no list of names")
+            raise Untranslatable(f"the argument {each} is not a list of names")
     properties = {"provider": row["provider"]} if "provider" in row else {}
     resources = []
     for variant in variants:

@@ -54,6 +54,30 @@ def ansible(source: Path, directory: Path) -> int:
     return _write(directory, lambda: import_ansible(source, source.resolve().name))
 
 
+@import_group.command("cloud-config")
+@click.argument(
+    "source",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    shell_complete=files,
+)
+@_DIRECTORY
+def cloud_config(source: Path, directory: Path) -> int:
+    """Convert a file of cloud-config.
+
+    FILE starts with the line `#cloud-config`. DIRECTORY is new or empty. Passwords are left out and listed. Commands
+    of `runcmd` run once, like in cloud-init.
+
+    \b
+      puller import cloud-config user-data.yaml base
+
+    Exit status: 0 if the draft is written, even with errors of lint. 13 if FILE cannot be read.
+    """
+    from puller.authoring.importing.cloud_config import import_cloud_config
+
+    return _write(directory, lambda: import_cloud_config(source, source.name))
+
+
 def _write(directory: Path, make: Callable[[], Draft]) -> int:
     """Write a draft, and print its counts and the result of lint."""
     refuse_used_directory(directory)

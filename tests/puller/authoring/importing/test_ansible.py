@@ -140,7 +140,7 @@ def test_draft_passes_lint_and_its_test_cases(write: Write, tmp_path: Path) -> N
         ('{copy: {content: "{{ x | no_such }}", dest: /x}}', "the filter no_such"),
         ("{file: {path: /x, state: directory}, when: ansible_mounts | length > 1}", "reads the fact mounts"),
         ("{mysql_db: {name: x}}", "use an exec with a guard"),
-        ("{no_such_module: {name: x}}", "no type for the module no_such_module"),
+        ("{no_such_module: {name: x}}", "lacks a type for the module no_such_module"),
         ("{copy: {src: missing.conf, dest: /x}}", "is not in files of the role"),
         ("{copy: {src: ../../../etc/passwd, dest: /x}}", "is outside of the role"),
         ("{file: {path: /x, state: directory}, tags: never}", "the tag never"),
@@ -387,7 +387,7 @@ def test_include_of_itself_ends(write: Write) -> None:
 
 
 def test_source_without_a_role_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"has no tasks/main\.yml"):
+    with pytest.raises(SourceError, match=r"lacks tasks/main\.yml"):
         import_ansible(tmp_path, "x")
 
 

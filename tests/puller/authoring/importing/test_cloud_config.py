@@ -1,0 +1,187 @@
+"""`puller import cloud-config`: the keys of a file, and their resources."""
+
+import base64
+import gzip
+import re
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hiera.text.parsing import load_yaml
+from puller.authoring.importing.cloud_config import import_cloud_config
+from puller.authoring.importing.draft import Draft, Outcome
+from puller.cli.command_table import cli
+from puller.errors import SourceError
+
+
+def draft_of(tmp_path: Path, text: str) -> Draft:
+    file = tmp_path / "user-data"
+    file.write_text(f"#cloud-config\n{dedent(text)}")
+    return import_cloud_config(file, "user-data")
+
+
+def resources_of(draft: Draft) -> dict[str, Any]:
+    manifest = load_yaml(draft.all_files()["manifest.yaml"], "manifest.yaml")
+    result = {}
+    for group in manifest["resources"]:
+        for kind, entries in group.items():
+            for entry in entries:
+                [(name, properties)] = (entry if isinstance(entry, dict) else {entry: None}).items()
+                result[f"{kind}#{name}"] = properties or {}
+    return result
+
+
+OWNED = {"owner": "root", "group": "root"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("packages: [nginx, [curl, '7.88']]", {"package#nginx": {}, "package#curl": {"ensure": "7.88"}}),
+        ("groups: [ops, {dev: [ann]}]", {"group#ops": {}, "group#dev": {"members": ["ann"]}}),
+        (
+            "users: [{name: ann, groups: 'sudo, adm', shell: /bin/bash, ssh_authorized_keys: [ssh-ed25519 A]}]",
+            {
+                "user#ann": {
+                    "shell": "/bin/bash",
+                    "groups": ["sudo", "adm"],
+                    "locked": True,
+                    "authorized_keys": ["ssh-ed25519 A"],
+                }
+            },
+        ),
+        (
+            "users: [{name: ann, sudo: 'ALL=(ALL) ALL', lock_passwd: false}]",
+            {
+                "user#ann": {},
+                "file#/etc/sudoers.d/90-cloud-init-users": {
+                    "content": "ann ALL=(ALL) ALL\n",
+                    **OWNED,
+                    "mode": "0440",
+                    "validate": "visudo -cf {}",
+                },
+            },
+        ),
+        (
+            "write_files: [{path: /etc/x, content: \"{{ x }}\\n\", owner: 'www:web', permissions: '0600'}]",
+            {"file#/etc/x": {"content": "{{ '{{' }} x }}\n", "owner": "www", "group": "web", "mode": "0600"}},
+        ),
+        (
+            "timezone: Europe/Madrid",
+            {"link#/etc/localtime": {"target": "/usr/share/zoneinfo/Europe/Madrid", "force": True}},
+        ),
+        (
+            "mounts: [[vdb, /srv, ext4, 'noatime', '0', '2']]",
+            {"mount#/srv": {"device": "/dev/vdb", "type": "ext4", "options": ["noatime"], "pass": 2}},
+        ),
+        (
+            "runcmd: ['echo hi', [ls, 'a b']]",
+            {
+                "file#/var/lib/cloud-config-import": {"ensure": "directory", **OWNED, "mode": "0755"},
+                "exec#runcmd 1": {
+                    "command": "echo hi && touch /var/lib/cloud-config-import/runcmd-1",
+                    "provider": "shell",
+                    "creates": "/var/lib/cloud-config-import/runcmd-1",
+                },
+                "exec#runcmd 2": {
+                    "command": "ls 'a b' && touch /var/lib/cloud-config-import/runcmd-2",
+                    "provider": "shell",
+                    "creates": "/var/lib/cloud-config-import/runcmd-2",
+                },
+            },
+        ),
+        (
+            "apt: {sources: {x.list: {source: 'deb https://x.example $RELEASE main', key: KEY}}}",
+            {
+                "repository#x": {
+                    "url": "https://x.example",
+                    "suites": ["{{ facts.os.distro.codename }}"],
+                    "components": ["main"],
+                    "key": "KEY",
+                }
+            },
+        ),
+    ],
+)
+def test_keys_become_resources(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
+    assert resources_of(draft_of(tmp_path, text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("bootcmd: [echo]", "a unit of systemd"),
+        ("users: [default]", "the default user depends on the image"),
+        ("write_files: [{path: x, content: a}]", "is not absolute"),
+        ("write_files: [{path: /x, content: a, append: true}]", "Use a block"),
+        ("write_files: [{path: /x, content: '-----BEGIN PRIVATE KEY-----'}]", "contains a private key"),
+        ("write_files: [{path: /x, content: '!', encoding: gzip}]", "invalid gzip data"),
+        ("mounts: [[vdb, none, swap]]", "swap is not a mount"),
+        ("users: {a: 1}", "not a list"),
+        ("users: [[1]]", "another form"),
+        ("no_such_key: 1", "the key no_such_key is unsupported"),
+    ],
+)
+def test_other_keys_stay_as_comments(tmp_path: Path, text: str, reason: str) -> None:
+    draft = draft_of(tmp_path, text)
+
+    [remark] = draft.remarks
+    assert remark.outcome is Outcome.UNMAPPED
+    assert reason in remark.reasons[0]
+    assert "Not mapped" in draft.all_files()["manifest.yaml"].decode()
+
+
+def test_passwords_are_left_out_and_listed(tmp_path: Path) -> None:
+    draft = draft_of(tmp_path, "users: [{name: ann, hashed_passwd: '$6$topsecret'}]\npassword: topsecret\n")
+
+    assert not [path for path, content in draft.all_files().items() if b"topsecret" in content]
+    assert "The password of ann is left out" in draft.report()
+
+
+def test_encoded_and_long_files_are_copied(tmp_path: Path) -> None:
+    data = bytes(range(256))
+    encoded = base64.b64encode(gzip.compress(data)).decode()
+    lines = "".join(f"line {number}\n" for number in range(30))
+    text = f"""
+        write_files:
+          - {{path: /opt/data, content: {encoded}, encoding: gz+b64}}
+          - {{path: /opt/text, content: {lines!r}}}
+        """
+
+    files = draft_of(tmp_path, text.replace("'", '"')).all_files()
+
+    assert files["files/opt/data"] == data
+    assert files["files/opt/text"].decode() == lines
+
+
+@pytest.mark.parametrize(
+    "text", ["", "#!/bin/sh\n", "Content-Type: multipart/mixed\n", "#include\nhttp://x\n"]
+)
+def test_other_kinds_of_user_data_are_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "user-data"
+    file.write_text(text)
+
+    with pytest.raises(SourceError, match="expected #cloud-config"):
+        import_cloud_config(file, "user-data")
+
+
+@pytest.mark.parametrize("text", ["a: [\n", "a: 1\na: 2\n", "- a\n", "a: &a [*a]\n"])
+def test_invalid_yaml_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SourceError, match="user-data"):
+        draft_of(tmp_path, text)
+
+
+def test_example_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[4] / "docs/bootstrap.md").read_text()
+    (source,) = re.findall(r"```yaml\n(#cloud-config\n# user-data of the draft\n.*?)```", page, re.DOTALL)
+    (session,) = re.findall(r"```console\n\$ (puller import cloud-config.*?)```", page, re.DOTALL)
+    command, *output = session.splitlines()
+    monkeypatch.chdir(tmp_path)
+    Path("user-data.yaml").write_text(source)
+
+    result = CliRunner().invoke(cli, command.split()[1:], standalone_mode=False)
+
+    assert result.output.splitlines() == output
