@@ -39,7 +39,7 @@ from puller.templates.functions import OF_FILES
 from puller.values.convert import QUOTE
 
 if TYPE_CHECKING:
-    from hiera.expressions.repeated import Repeated
+    from puller.manifest.loops import Repeated
     from puller.manifest.masking import Mask
 
 

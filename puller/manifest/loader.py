@@ -24,7 +24,6 @@ from foundation.problems import KeyPath, Problem, ProblemCode, replaced
 from hiera import parsing
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, depends_of_value, has_expression, resolve_tree
-from hiera.expressions.repeated import Repeated
 from hiera.limits import total
 from hiera.values.secrets import has_secret
 from puller.bundle_paths import BundleFiles
@@ -37,7 +36,7 @@ from puller.manifest.declare import declare, declare_unlooped
 from puller.manifest.entries import FOR, Entry, read_entries
 from puller.manifest.graph.contradictions import Key, find_contradictions, objects_of, spellings_of
 from puller.manifest.graph.links import link, order
-from puller.manifest.loops import Item, Loop, LoopScopes
+from puller.manifest.loops import Item, Loop, LoopScopes, Repeated
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.masking import Mask, Masks
 from puller.manifest.problems import Problems

@@ -4,12 +4,13 @@
   names of earlier clauses. It may end with ``if CONDITION``, which can also use the names of its own clause.
 * A loop is evaluated once, when the manifest is read. If it cannot be evaluated on this machine, one failed resource
   represents all its items.
+* The texts of an entry are resolved for each item. Their constant parts are resolved once.
 * The names of a loop must not hide other names.
 * All values of a secret list or mapping are secret.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -19,8 +20,19 @@ import msgspec
 
 from foundation.formatting import prefixed
 from hiera.errors import HieraError
-from hiera.expressions.expressions import Scope, evaluate, has_expression, parse
+from hiera.expressions.expressions import (
+    Constant,
+    Expression,
+    Lookup,
+    Name,
+    Scope,
+    evaluate,
+    has_expression,
+    joined,
+    parse,
+)
 from hiera.limits import total
+from hiera.values.plain import parse_path
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.errors import ResourceError
@@ -344,3 +356,52 @@ def _words(text: str) -> Iterator[tuple[str, int, int]]:
 
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and value.isidentifier() and value.isascii()
+
+
+class Repeated:
+    """A text with expressions. Its results and errors are the same as from ``resolve``."""
+
+    __slots__ = ("_pieces", "_single")
+
+    def __init__(self, text: str, scope: Scope, names: Container[str]) -> None:
+        """``names`` have other values each time. All other names have the values in ``scope``."""
+        pieces = parse(text)
+        self._single = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], Expression) else None
+        self._pieces: list[str | Secret | Expression] = []
+        for piece in (_resolve_constant(piece, scope, names) for piece in pieces):
+            if isinstance(piece, str) and self._pieces and isinstance(self._pieces[-1], str):
+                self._pieces[-1] += piece
+            else:
+                self._pieces.append(piece)
+
+    def value(self, scope: Scope) -> Any:
+        """Return the value in a scope."""
+        if self._single is not None:
+            return self._single.value(scope)
+        return joined(
+            [piece.text(scope) if isinstance(piece, Expression) else piece for piece in self._pieces]
+        )
+
+
+def _resolve_constant(
+    piece: str | Expression, scope: Scope, names: Container[str]
+) -> str | Secret | Expression:
+    """Return the text of a constant expression. A failing or changing expression is returned unchanged."""
+    try:
+        if isinstance(piece, Expression) and _is_same(piece, names):
+            return piece.text(scope)
+    except HieraError:
+        pass
+    return piece
+
+
+def _is_same(expression: Expression, names: Container[str]) -> bool:
+    """Return whether the expression is obviously independent of ``names``."""
+    match expression:
+        case Constant():
+            return True
+        case Name(steps=(root, *_)):
+            return root not in names
+        case Lookup(path=path):
+            return parse_path(path)[0] not in names
+    return False

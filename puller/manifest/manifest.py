@@ -76,7 +76,7 @@ class Inputs(msgspec.Struct, frozen=True):
     """
     watch: Callable[[str, KeyPath, Scope, Scope, BundleFiles], Scope] | None = None
     """Makes the scope for a resource from the scope of its manifest. The arguments include the text and its place
-    (``recording``).
+    (``puller.engine.explanation``).
     """
 
 

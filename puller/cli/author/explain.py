@@ -25,12 +25,11 @@ from puller.cli.options import (
 )
 from puller.cli.output import warn
 from puller.config.configuration import load_configuration
-from puller.engine.explanation import explain_everywhere, explain_resource, why
+from puller.engine.explanation import Recorder, explain_everywhere, explain_resource, why
 from puller.errors import UsageError, file_problem
 from puller.exit_status import ExitStatus
 from puller.manifest.graph.host_catalog import HostCatalog, load_together
 from puller.manifest.manifest import Manifest, open_source
-from puller.manifest.recording import Recorder
 from puller.reporting.history import load_all_events
 from puller.resources.registry import find_type
 from puller.run.bundle_run import read_manifest

@@ -28,11 +28,10 @@ from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_function import look_up
 from puller.data.sources import DataSource, Origin, Surroundings, assigned, merged
-from puller.engine.explanation import explain_key
+from puller.engine.explanation import Uses, explain_key
 from puller.errors import ConfigurationError, ManifestError, UsageError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
-from puller.manifest.recording import Uses
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher

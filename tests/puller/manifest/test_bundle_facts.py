@@ -11,13 +11,12 @@ import pytest
 from puller.bundle_paths import BundleFiles
 from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
-from puller.engine.explanation import explain_resource
+from puller.engine.explanation import Recorder, explain_resource
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.facts.fact_tree import Facts, gather
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
-from puller.manifest.recording import Recorder
 from puller.reporting.report import Event
 from puller.system.signals import StopRequests
 from puller.templates.rendering import render_file

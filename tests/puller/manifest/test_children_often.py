@@ -9,11 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from puller.engine.explanation import explain_resource
+from puller.engine.explanation import Recorder, explain_resource
 from puller.errors import ManifestError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
-from puller.manifest.recording import Recorder
 from puller.reporting.report import Event
 
 Load = Callable[..., Manifest]
