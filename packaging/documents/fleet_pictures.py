@@ -61,7 +61,9 @@ def take_picture(page: Path, picture: Path, width: int, height: int) -> None:
     environment = os.environ | {"TZ": "UTC"}
     command = ["chromium", *options, f"--screenshot={picture}", page.as_uri()]
     subprocess.run(command, check=True, env=environment, stderr=subprocess.DEVNULL)
-    Image.open(picture).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)
+    Image.open(picture).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(
+        picture, optimize=True
+    )
 
 
 if __name__ == "__main__":

@@ -144,9 +144,11 @@ class Version:
         resources.append({"exec": [{f"check {bundle}": checked}]})
         if self.fate in ("fails", "given up"):
             resources.append({"exec": [{f"fails {bundle}": {"command": "false"}}]})
-        additional = {"given up": {"give_up_after": 2}, "passes late": {"trial": {"runs": 2}}}.get(
-            self.fate, {}
-        )
+        additional: dict[str, Any] = {}
+        if self.fate == "given up":
+            additional = {"give_up_after": 2}
+        elif self.fate == "passes late":
+            additional = {"trial": {"runs": 2}}
         return json.dumps({"removed": self.removed, **additional, "resources": resources})
 
     def files(self) -> dict[str, bytes]:

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from foundation.problems import Location, ProblemCode
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from puller.errors import SourceError, file_problem
 
 FILE_LIMIT: Final = 4 << 20

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hiera.text import parsing
+from hiera import parsing
 from puller.authoring.importing.draft import Draft, Origin, Resource
 from puller.authoring.importing.expressions import (
     Names,
