@@ -47,7 +47,7 @@ _SECTIONS: Mapping[str, Table] = {
         "test": ("puller.cli.author.test:test", "Run the test cases of bundles."),
         "render": (
             "puller.cli.author.render:render",
-            "Print a manifest or template with its values for this host.",
+            "Print a manifest or template with its values for a machine.",
         ),
         "preview": (
             "puller.cli.author.preview:preview",

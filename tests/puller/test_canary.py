@@ -375,6 +375,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "version": NO_INPUT,
     "schema manifest": NO_INPUT,
     "schema report": NO_INPUT,
+    "schema repository": NO_INPUT,
     "schema request": NO_INPUT,
     "schema result": NO_INPUT,
     "render": (

@@ -37,7 +37,7 @@ def text_lines(linted: Linted, *, verbose: bool = False, colours: bool = False) 
     for finding in shown:
         line = _in_colour(finding) if colours else visible(str(finding))
         count = linted.counts.get(finding, linted.machines)
-        yield line if count == linted.machines else f"{line} (in {count} of {linted.machines} test cases)"
+        yield line if count == linted.machines else f"{line} (on {count} of {linted.machines} machines)"
     if shown:
         yield EXPLANATIONS
     yield summary(linted)

@@ -64,7 +64,8 @@ def lint(
     value for these facts are skipped, because other machines may have a value.
 
     By default, lint checks SOURCE for the machines of its test cases (`puller test`), with the bundles that precede it
-    there. Without test cases, or with options for facts and data, it uses these options and the facts of this machine.
+    there. Without test cases, it uses the machines of `puller.yaml` in a parent directory (docs/repository.md). Without
+    both, or with options for facts and data, it uses these options and the facts of this machine.
 
     With --with, lint also reads the bundles that precede SOURCE in the configuration of its hosts. SOURCE may refer to
     their resources and must not contradict them.
@@ -93,7 +94,7 @@ def lint(
         for line in _lines(linted, output_format, verbose, documents):
             click.echo(line)  # the formats have escaped invisible characters
         if not before and not contexts and any(finding.is_undeclared for finding in linted.findings):
-            hint = "(resources of a bundle that comes before it on its hosts are known by --with BUNDLE)"
+            hint = "(to read the bundles that precede it on its hosts, use --with BUNDLE or a puller.yaml)"
             click.echo(hint, err=output_format != "text")
         inputs.warn()
     return ExitStatus.NO if linted.has_errors else ExitStatus.OK

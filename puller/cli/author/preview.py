@@ -180,7 +180,8 @@ def preview(
     """Show the changes of a new release on each machine.
 
     SOURCE is a bundle. Its changes are shown for each machine in --facts or --fleet. By default, these are the machines
-    of its test cases. Machines with equal changes are grouped.
+    of its test cases, or those of `puller.yaml` in a parent directory (docs/repository.md). Machines with equal changes
+    are grouped.
 
     The current release comes from a channel of the site, or from --from. With --from NAME=VERSION and --to
     NAME=VERSION, SOURCE is a site, and the preview compares two of its releases. A site is a directory, or a URL with

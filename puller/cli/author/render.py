@@ -7,7 +7,7 @@ nearest parent directory with a manifest or a ``library.yaml``.
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ import click
 import msgspec
 
 from bundles.filesystem.output import write_output
+from bundles.first_few import first_few
 from foundation.masking import HIDDEN, mask_urls
+from foundation.suggestions import meant
 from hiera.expressions.expressions import Scope
-from puller.authoring.cases.contexts import bundles_before
+from puller.authoring.cases.contexts import BundleContext, bundles_before, open_contexts
 from puller.bundle_paths import BundleFiles
 from puller.cli.completing import files
 from puller.cli.options import (
@@ -25,6 +27,7 @@ from puller.cli.options import (
     data_options,
     fact_options,
     format_option,
+    has_context,
     other_machine_options,
     output_option,
     together,
@@ -232,46 +235,79 @@ def _printable(text: str) -> str:
 @fact_options
 @other_machine_options
 @data_options
+@click.option("--machine", metavar="NAME", help="The test case, or the machine of puller.yaml.")
 @click.option("--source", "as_text", is_flag=True, help="Print the text that `resources_template` renders.")
 def render(
-    source: str, output_format: str, *, before: tuple[str, ...], as_text: bool, **options: Any
+    source: str,
+    output_format: str,
+    *,
+    before: tuple[str, ...],
+    machine: str | None,
+    as_text: bool,
+    **options: Any,
 ) -> None:
-    """Print a manifest or template with its values for this host.
+    """Print a manifest or template with its values for a machine.
 
     For a manifest, `render` prints the data and the resources of SOURCE in the order in which a run applies them.
+
+    A bundle is rendered for the first machine of its test cases (`puller test`), or of `puller.yaml` in a parent
+    directory (docs/repository.md). --machine selects another one. Without both, or with options for facts and data,
+    `render` uses these options and the facts of this machine.
 
     With --engine, SOURCE is a template that is rendered like the `template` of a file, or a directory of templates that
     is rendered like a scaffold. Files that end in .j2, .jet or .tmpl need no --engine.
 
     With --source, `render` prints the text of `resources_template` with line numbers, even if it is invalid.
 
-    `render` also reads the bundles that precede SOURCE on its hosts. By default, these are the bundles in `with` of its
-    test cases.
-
-    This command reads only the facts of the machine. Sensitive values are masked.
+    The bundles that precede SOURCE on its machine are read, too. Sensitive values are masked.
 
     \b
       puller render web
+      puller render web --machine debian
       puller render web --facts host.yaml --fact role=db --format json
       puller render web --with base
       puller render web --source
       puller render web/templates/app.conf.j2 --data values.yaml
       puller render web/templates/app --engine jet --data values.yaml -o /tmp/app
     """
+    if machine is not None and (before or has_context(options)):
+        raise UsageError("--machine excludes --with and the options for facts and data")
     if (desired := find_template_options(source, options)) is not None:
+        if machine is not None:
+            raise UsageError("--machine is for a bundle, and SOURCE is a template")
         render_templates(source, desired, load_inputs(options), output_format)
         return
     with contextlib.ExitStack() as opened:
-        before = before or bundles_before(source)
+        context = None
+        if not before and not has_context(options):
+            context = _choose(open_contexts(source, options["private_key"], opened), machine)
+        before = before or (() if context else bundles_before(source))
         *others, result = (opened.enter_context(open_source(item)) for item in (*before, source))
-        inputs = load_inputs(options)
+        host = load_inputs(options)
+        inputs = host.for_manifest() if context is None else context.inputs
         if as_text:
-            _show_texts(result, inputs.for_manifest(), output_format)
+            _show_texts(result, inputs, output_format)
             return
-        manifest = load_together((*others, result), inputs.for_manifest()).manifests[-1]
+        preceding = others if context is None else context.before
+        manifest = load_together((*preceding, result), inputs).manifests[-1]
         resources = [_resource(manifest.declarations[index]) for index in manifest.order]
         show({"data": _plain(manifest.scope.data), "resources": resources}, output_format)
-        inputs.warn()
+        host.warn()
+
+
+def _choose(contexts: Sequence[BundleContext], machine: str | None) -> BundleContext | None:
+    """Return the context of a name, by default the first one. Raises ``UsageError`` for an unknown name."""
+    if machine is not None:
+        known = {context.name: context for context in contexts}
+        if machine not in known:
+            raise UsageError(f"--machine: unknown machine {machine!r}", **meant(machine, known))
+        return known[machine]
+    if not contexts:
+        return None
+    first, *others = contexts
+    more = f" (--machine: {first_few([context.name for context in others], 5)})" if others else ""
+    warn(f"machine {first.name}{more}")
+    return first
 
 
 def _show_texts(source: ManifestSource, inputs: Inputs, output_format: str) -> None:

@@ -2,6 +2,7 @@
 
 import click
 
+from puller.authoring.cases.repository import repository_schema
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.output import show
 from puller.engine.manifest_schema import manifest_schema, request_schema
@@ -25,6 +26,12 @@ def schema() -> None:
 def manifest() -> None:
     """Print the schema of a manifest."""
     show(manifest_schema(), "json")
+
+
+@schema.command()
+def repository() -> None:
+    """Print the schema of `puller.yaml` in a repository of bundles."""
+    show(repository_schema(), "json")
 
 
 @schema.command()
