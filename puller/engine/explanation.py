@@ -210,26 +210,49 @@ def _of_document(source: DataSource, data: BundleData, key: Key) -> dict[str, An
 
 
 def _derivation(source: DataSource, data: BundleData, key: Key) -> dict[str, Any]:
-    """Return the expressions of a source for a key, and the facts and data in them, with their sources."""
+    """Return the expressions of a source for a key, and all facts and data that its value derives from.
+
+    If an input is derived too, its own inputs follow.
+    """
     if source.chosen is None:
         return {}
 
-    uses, texts = Uses(), list[str]()
+    uses = Uses()
     names = ({"facts": data.here.facts, "data": data.all, "environ": data.here.environ}).items()
     recorded = {name: Recording(values, (name,), uses) for name, values in names}
     scope = Scope(recorded["facts"], recorded["data"], recorded["environ"])
-    for layer in source.chosen.layers:
-        written = _dug(key, layer.values.get(key.root, ABSENT), data)
-        for text in _expressions(written):
-            texts.append(text)
-            with suppress(HieraError):  # the value of the source has the error
-                resolve(text, scope)
+    texts = list(_written(source, data, key))
     if not texts:
         return {}
+    followed: set[tuple[Any, ...]] = set()
+    pending = texts
+    while pending:
+        for text in pending:
+            with suppress(HieraError):  # the value of the source has the error
+                resolve(text, scope)
+        paths = [path for path in uses.values if path[0] == "data" and len(path) > 1 and path not in followed]
+        followed.update(paths)
+        pending = [text for path in paths for text in _written_for(path, data)]
     return {
         "expressions": texts,
         "inputs": [use_of(path, value, data) for path, value in uses.values.items()],
     }
+
+
+def _written(source: DataSource, data: BundleData, key: Key) -> Iterator[str]:
+    """Yield the expressions of a source for a key."""
+    for layer in source.chosen.layers if source.chosen else ():
+        yield from _expressions(_dug(key, layer.values.get(key.root, ABSENT), data))
+
+
+def _written_for(path: tuple[Any, ...], data: BundleData) -> Iterator[str]:
+    """Yield the expressions of all sources that a used value consists of."""
+    key = Key(path_text(path[1:]), path[1], path[2:])
+    for source in (*reversed(data.above), *reversed(data.below)):
+        if key.root in source.data:
+            yield from _written(source, data, key)
+            if not source.shows_below(key.root):
+                return
 
 
 def _expressions(value: Any) -> Iterator[str]:

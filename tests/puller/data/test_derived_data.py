@@ -267,6 +267,29 @@ def test_explain_shows_expression_inputs_and_sources(
     assert 'data.version: "2.0"' in execute(*arguments)[1]
 
 
+CHAIN = """
+data:
+  version: "1.0"
+  site: {host: "files-{{ data.version }}.example.com", other: "{{ data.secret_part }}"}
+  # @sensitive
+  token: "hunter2-{{ data.secret_part }}"
+  secret_part: "{{ data.version }}"
+  url: "https://{{ data.site.host }}/?{{ data.token }}"
+resources: []
+"""
+
+
+def test_explain_follows_the_inputs_of_inputs(bundle: Bundle, tmp_path: Path, execute: Execute) -> None:
+    bundle(CHAIN)
+    (tmp_path / "over.yaml").write_text("data: {version: '2.0'}\n")
+    arguments = ("explain", "url", str(tmp_path), "--data", str(tmp_path / "over.yaml"))
+    output = execute(*arguments, "--format", "json")[1]
+    inputs = {used["name"]: used for used in json.loads(output)[0]["sources"][-1]["inputs"]}
+    assert inputs.keys() == {"data.site.host", "data.token", "data.version"}
+    assert inputs["data.version"]["from"] == [f"{tmp_path}/over.yaml:1 (data)"]
+    assert "hunter2" not in output
+
+
 @pytest.mark.parametrize("way", ["set", "data", "case"])
 def test_each_way_of_giving_data_reaches_derived_values(
     bundle: Bundle, tmp_path: Path, execute: Execute, way: str
