@@ -290,4 +290,4 @@ def _text(data: bytes) -> str | None:
 
 
 def _no_fetch(url: str) -> bytes:
-    raise ResourceError(f"{url} is not fetched while a bundle is only looked at")
+    raise ResourceError(f"{url} is not downloaded while a bundle is only inspected")

@@ -85,13 +85,13 @@ def read_document(data: bytes, directory: str, arrived: datetime) -> Document:
     if not is_host_name(sent.host):
         raise ValueError(f"has the host {sent.host[:80]!r}, {WANTED}")
     if sent.host != directory:
-        raise ValueError(f"is of the host {sent.host!r}, and a host can speak for itself only")
+        raise ValueError(f"belongs to the host {sent.host!r}, and hosts can only send their own reports")
     if report.host != sent.host:
-        raise ValueError(f"has a report of the host {report.host[:80]!r}")
+        raise ValueError(f"contains a report of the host {report.host[:80]!r}")
     if not 0 < len(report.run) <= _LONGEST_RUN or not report.run.isascii() or not report.run.isprintable():
-        raise ValueError("has no identity of a run")
+        raise ValueError("has an invalid identity of the run")
     if report.noop:
-        raise ValueError("is of a dry run, which says nothing of the host")
+        raise ValueError("belongs to a dry run, which does not describe the state of the host")
     finished = _time(report.finished, "finished")
     _verify_numbers(sent)
     if _is_deep(sent.facts):
@@ -118,15 +118,15 @@ def plain(text: str) -> str:
 def _packed(data: bytes) -> bytes:
     packed = gzip.compress(data, mtime=0)
     if len(packed) > LARGEST:  # readers of the store apply this limit, too
-        raise ValueError(f"has more than {LARGEST} bytes when it is compressed")
+        raise ValueError(f"has more than {LARGEST} compressed bytes")
     return packed
 
 
 def _verify_numbers(sent: SentReport) -> None:
     if not 0 <= sent.report.exit_status < 256:
-        raise ValueError("has an exit status that is none")
+        raise ValueError("has an invalid exit status")
     if any(not 0 <= count < _LARGEST_NUMBER for item in sent.restless for count in (item.runs, item.changes)):
-        raise ValueError("has a number of runs that cannot be")
+        raise ValueError("has an invalid number of runs")
 
 
 def _is_deep(facts: Mapping[str, Any]) -> bool:
@@ -147,10 +147,10 @@ def _why_not(text: bytes, error: Exception) -> str:
     try:
         result = msgspec.json.decode(text, type=Format).format
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return f"is no document of a report: {error}"
+        return f"is not a report: {error}"
     if result != _FORMAT:
-        return f"has format {result}, and this version of Puller knows format {_FORMAT}"
-    return f"is no document of a report: {error}"
+        return f"has format {result}, and this version of Puller reads format {_FORMAT}"
+    return f"is not a report: {error}"
 
 
 def _time(text: str, name: str) -> datetime:
@@ -165,7 +165,7 @@ def _time(text: str, name: str) -> datetime:
     if result.tzinfo is None:
         raise ValueError(f"has {name}: {text[:40]!r}, expected a time in UTC")
     if not 2000 <= result.year < 9000:
-        raise ValueError(f"has {name}: {text[:40]!r}, expected a time of this millennium")
+        raise ValueError(f"has {name}: {text[:40]!r}, expected a time between 2000 and 9000")
     return result.astimezone(UTC)
 
 

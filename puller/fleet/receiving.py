@@ -74,7 +74,7 @@ class Name(msgspec.Struct, frozen=True):
             raise RefusedDocument(f"the name of the host is {self.host[:100]!r}, {WANTED}")
         if not _RUN.fullmatch(self.run):
             raise RefusedDocument(
-                f"the run is {self.run[:100]!r}, expected one such as 20261123T081500.000000Z"
+                f"the run is {self.run[:100]!r}, expected a run such as 20261123T081500.000000Z"
             )
 
 
@@ -92,7 +92,9 @@ class Intake(msgspec.Struct, frozen=True):
         inside = _name_in(data)
         if name is not None and name != inside:
             detail = f"of host {inside.host[:100]!r} and run {inside.run[:100]!r}"
-            raise RefusedDocument(f"the document is {detail}, sent for {name.host!r} and {name.run!r}")
+            raise RefusedDocument(
+                f"the document is {detail}, but was sent for {name.host!r} and {name.run!r}"
+            )
         inside.verify()
         return self._write(inside, data)
 
@@ -129,9 +131,11 @@ def _name_in(data: bytes) -> Name:
     try:
         sent = decode(unpack(data), SentReport)
     except ValueError as error:
-        raise RefusedDocument(f"is no report: {error}") from None
+        raise RefusedDocument(f"is not a report: {error}") from None
     if sent.report.host != sent.host:
-        raise RefusedDocument(f"is of host {sent.host[:100]!r}, and its report of {sent.report.host[:100]!r}")
+        raise RefusedDocument(
+            f"belongs to host {sent.host[:100]!r}, and its report to {sent.report.host[:100]!r}"
+        )
     return Name(sent.host, sent.report.run)
 
 
@@ -205,7 +209,7 @@ class ReportServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log clients that disconnect early without a traceback, because they are common."""
         if isinstance(error := sys.exc_info()[1], OSError):
-            log.info("%s went away: %s", client_address[0], error)
+            log.info("%s closed the connection: %s", client_address[0], error)
         else:
             super().handle_error(request, client_address)
 
@@ -269,7 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._receive()
 
     def do_GET(self) -> None:
-        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, "it takes reports, and shows none")
+        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, "this server only receives reports")
 
     do_HEAD = do_DELETE = do_GET  # noqa: N815  the names are the base class's
 
@@ -284,7 +288,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
             return
         if len(length) > 18 or int(length) > LARGEST_BODY:
-            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LARGEST_BODY} bytes are taken")
+            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LARGEST_BODY} bytes are accepted")
             return
         data = self.rfile.read(int(length))
         if len(data) < int(length):
@@ -299,7 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
         except OSError as error:
             log.error("%s", file_problem(error))
-            self._answer(HTTPStatus.INSUFFICIENT_STORAGE, "it cannot be kept here now")
+            self._answer(HTTPStatus.INSUFFICIENT_STORAGE, "the server cannot store the report")
         else:
             self._answer(HTTPStatus.CREATED if is_new else HTTPStatus.NO_CONTENT)
 

@@ -405,19 +405,19 @@ def condition_of(sent: SentReport) -> tuple[Condition, str]:
             return Condition.HELD, _short(bundle.held)
     if report.only:
         return Condition.HELD, _short(
-            f"the last run was limited to {', '.join(report.only)}, and says nothing of the rest"
+            f"the last run was limited to {', '.join(report.only)}, so other resources were not checked"
         )
     if report.paused:
         return Condition.PAUSED, _short(report.paused)
     for standing in sent.bundles:
         if standing.pin and standing.published and standing.pin != standing.published:
             return Condition.HELD, _short(
-                f"{standing.name} is pinned to {standing.pin}, published is {standing.published}"
+                f"{standing.name} is pinned to {standing.pin}, and {standing.published} is published"
             )
     if not sent.bundles:
-        return Condition.FAILED, "no bundle is enforced, as far as its report says"
+        return Condition.FAILED, "its report contains no enforced bundle"
     if unenforced := [standing.name for standing in sent.bundles if not standing.enforced]:
-        return Condition.FAILED, _short(f"nothing of {', '.join(unenforced)} is enforced")
+        return Condition.FAILED, _short(f"no version of {', '.join(unenforced)} is enforced")
     waiting = {
         bundle.name: bundle.held for bundle in report.bundles if bundle.held_because is HeldBecause.ROLLOUT
     }
@@ -425,7 +425,7 @@ def condition_of(sent: SentReport) -> tuple[Condition, str]:
         is_other = standing.published and standing.enforced != standing.published
         if is_other and standing.name not in waiting:
             return Condition.HELD, _short(
-                f"{standing.name} {standing.enforced} is enforced, published is {standing.published}"
+                f"{standing.name} {standing.enforced} is enforced, and {standing.published} is published"
             )
     if report.exit_status == ExitStatus.HELD and not waiting:
         return Condition.HELD, _short("; ".join(bundle.held for bundle in report.bundles if bundle.held))
@@ -458,7 +458,7 @@ def _given_up(sent: SentReport) -> str:
             return f"{bundle.name} {bundle.given_up.version}: {bundle.given_up.outcome}"
     for standing in sent.bundles:
         if standing.published and standing.published in standing.quarantined:
-            return f"{standing.name} {standing.published} is in quarantine"
+            return f"{standing.name} {standing.published} is quarantined"
     return ""
 
 

@@ -108,8 +108,8 @@ def _reasons(
 ) -> Iterable[tuple[str, bool]]:
     """Yield sentences, each with whether hosts reported the problem."""
     for what, limit, words in (
-        ((Became.FAILED, Became.GAVE_UP), rule.failed, "failed or gave it up"),
-        ((Became.SILENT,), rule.silent, "were not heard of since they got it"),
+        ((Became.FAILED, Became.GAVE_UP), rule.failed, "failed or rolled back"),
+        ((Became.SILENT,), rule.silent, "have been silent since they received it"),
     ):
         bad = [outcome for outcome in outcomes if outcome.became in what]
         part = 100 * len(bad) / len(outcomes) if outcomes else 0.0
@@ -178,7 +178,8 @@ def blindness(reader: "Reader", release: Release, channel: str) -> str:
         return ""
     hours = reader.silent_after / timedelta(hours=1)
     return (
-        f"no host of channel {channel} was heard of for more than {hours:g} h: nobody knows what became of it"
+        f"no host of channel {channel} sent a report for more than {hours:g} h, "
+        "so the result of the release is unknown"
     )
 
 
@@ -253,14 +254,14 @@ def tell_command(command: Sequence[str], sentence: str, seconds: float = _SECOND
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        return f"{command[0]}: cannot be called: {error}"
+        return f"{command[0]}: cannot be started: {error}"
     with called:
         try:
             _, errors = called.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(called.pid, signal.SIGKILL)
-            return f"{command[0]}: has not ended within {seconds:g} s"
+            return f"{command[0]}: exceeded the limit of {seconds:g} s"
     if called.returncode:
         last = errors.strip().splitlines()[-1:]
         return f"{command[0]}: ended with status {called.returncode}{''.join(f': {line}' for line in last)}"
@@ -274,7 +275,7 @@ def tell_url(url: str, message: Mapping[str, object], seconds: float = _SECONDS)
         status = aside(lambda: _post(url, shown, seconds), Deadline(seconds))
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         return f"the URL of watch: tell cannot be reached: {type(error).__name__}"
-    return "" if 200 <= status < 300 else f"the URL of watch: tell answers with status {status}"
+    return "" if 200 <= status < 300 else f"the URL of watch: tell returned status {status}"
 
 
 def _visible(value: object) -> object:
@@ -316,20 +317,20 @@ def doubt_of(url: str, query: str, seconds: float = _PROMETHEUS_SECONDS) -> Doub
     try:
         status, data = aside(lambda: _fetch(url, query, seconds), Deadline(seconds))
         if status != 200:
-            return Doubt(f"Prometheus answers with status {status} to {query}")
+            return Doubt(f"Prometheus returned status {status} for {query}")
         if len(data) > _MOST_BYTES:
-            return Doubt(f"Prometheus answers with more than {_MOST_BYTES} bytes to {query}")
+            return Doubt(f"Prometheus returned more than {_MOST_BYTES} bytes for {query}")
         values = _values(json.loads(data))
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        return Doubt(f"Prometheus cannot be asked: {type(error).__name__}")
+        return Doubt(f"Prometheus cannot be reached: {type(error).__name__}")
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        return Doubt(f"the answer of Prometheus is not understood, to {query}")
+        return Doubt(f"Prometheus returned an invalid response for {query}")
     if not values:
-        return Doubt(f"the query of Prometheus gives nothing: {query}")
+        return Doubt(f"the query of Prometheus has no result: {query}")
     if not (wrong := sum(not value for value in values)):
         return None
     return Doubt(
-        f"the query of Prometheus does not hold for {wrong} of {len(values)} series: {query}", is_told=True
+        f"the query of Prometheus is false for {wrong} of {len(values)} series: {query}", is_told=True
     )
 
 

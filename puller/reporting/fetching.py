@@ -164,8 +164,8 @@ def _record_of(transfer: Transfer) -> Record:
 
 
 def _amount(transfer: Transfer) -> str:
-    size = "what is not here yet" if transfer.size is None else size_text(transfer.size)
-    return f"{size}, of which {size_text(transfer.held)} are here" if transfer.held > 0 else size
+    size = "missing files" if transfer.size is None else size_text(transfer.size)
+    return f"{size}, {size_text(transfer.held)} already downloaded" if transfer.held > 0 else size
 
 
 def _result(transfer: Transfer) -> str:

@@ -85,7 +85,7 @@ class _Finding(msgspec.Struct, frozen=True):
 
 _OF_STATUS = {
     ExitStatus.SIGNATURE: (
-        "signatures of the site are wrong",
+        "signatures of the site are invalid",
         "report it to the publisher (`puller site verify`)",
     ),
     ExitStatus.ROLLBACK: (
@@ -140,9 +140,9 @@ def _find(records: Records) -> _Finding:
         return _Finding(Sync.OUT_OF_SYNC, records.damaged[0], _RUN)
     report = records.report
     if report is None:
-        return _Finding(Sync.UNKNOWN, records.unreadable or "no run has ended yet", _RUN)
+        return _Finding(Sync.UNKNOWN, records.unreadable or "no run has finished yet", _RUN)
     if records.cut_short:
-        return _Finding(Sync.UNKNOWN, "the last run was cut short", _RUN)
+        return _Finding(Sync.UNKNOWN, "the last run was interrupted", _RUN)
     if records.not_applying:
         todo = "`puller enable` to apply again" if records.is_disabled else ""
         return _Finding(Sync.HELD, records.not_applying, todo)
@@ -152,7 +152,7 @@ def _find(records: Records) -> _Finding:
     if records.restless and finding == _Finding(Sync.IN_SYNC):
         return _Finding(
             Sync.IN_SYNC,
-            f"{records.restless[0]} changes in run after run",
+            f"{records.restless[0]} changes in every run",
             f"`puller explain {records.restless[0]}`",
         )
     return finding

@@ -125,7 +125,7 @@ def _read(path: Path) -> bytes:
     except zlib.error as error:
         raise ValueError(f"is damaged: {error}") from None
     if not inflate.eof or inflate.unused_data:
-        raise ValueError("is cut off, or more than was written")
+        raise ValueError("is truncated or has further data")
     return data
 
 
@@ -137,9 +137,9 @@ def _complete(bundle: BundleReport, directory: Path) -> BundleReport:
     try:
         events = _joined(bundle.events, _listed(path, in_order), in_order.others_at)
     except FileNotFoundError:
-        raise ValueError(f"{path}: is missing, so what was in order is not known") from None
+        raise ValueError(f"{path}: is missing, so the resources in sync are unknown") from None
     except ValueError as error:
-        raise ValueError(f"{path}: {error}, so what was in order is not known") from None
+        raise ValueError(f"{path}: {error}, so the resources in sync are unknown") from None
     return msgspec.structs.replace(bundle, given_up=given_up, events=events, in_order=None)
 
 
@@ -149,16 +149,16 @@ def _listed(path: Path, in_order: InOrder) -> list[Event]:
         raise ValueError(f"sha256 is {result}")
     events = decode(data, _List[Event]).resources
     if len(events) != in_order.resources:
-        raise ValueError(f"has {len(events)} resources, the report says {in_order.resources}")
+        raise ValueError(f"has {len(events)} resources, expected {in_order.resources} from the report")
     return events
 
 
 def _joined(reported: list[Event], quiet: list[Event], positions: list[int]) -> list[Event]:
     """Return all events in the order of the run: ``reported`` at ``positions``, ``quiet`` between them."""
     if len(reported) != len(positions):
-        raise ValueError(f"is told to be beside {len(positions)} resources, and there are {len(reported)}")
+        raise ValueError(f"has positions of {len(positions)} other resources, expected {len(reported)}")
     remainder, all_events = iter(quiet), dict(zip(positions, reported, strict=True))
     count = len(reported) + len(quiet)
     if len(all_events) != len(reported) or any(not 0 <= position < count for position in positions):
-        raise ValueError("is told to be beside resources in places that there are not")
+        raise ValueError("has invalid positions of other resources")
     return [all_events[place] if place in all_events else next(remainder) for place in range(count)]

@@ -204,7 +204,7 @@ def sentence(event: Event, *, arrow: str = "") -> str:
 
 def _what(event: Event) -> str:
     if event.unmet_requirements and event.reversal:
-        return "stays until these succeed"
+        return "kept until the required resources succeed"
     if event.unmet_requirements:
         return "skipped due to unmet requirements"
     if event.state is State.SKIPPED:

@@ -102,9 +102,9 @@ def judge(records: Records, now: datetime, oldest: timedelta) -> Verdict:
         Finding(Health.WARNING, sentence) for sentence in (*records.notes, *records.restless, *records.unsent)
     ]
     if records.cut_short:
-        findings.append(Finding(Health.WARNING, "the last run was cut short"))
+        findings.append(Finding(Health.WARNING, "the last run was interrupted"))
     if report is None:
-        why = records.unreadable or "no run has ended on this host yet"
+        why = records.unreadable or "no run has finished on this host yet"
         return Verdict([*findings, Finding(Health.UNKNOWN, why)])
     finished = parse_moment(report.finished)
     findings += [
@@ -121,10 +121,11 @@ def _of_time(
     last = max(finished, running_since or finished)
     if last > now + _CLOCKS_DIFFER:
         yield Finding(
-            Health.WARNING, f"the last run ended {minute_text(last)}, and it is {minute_text(now)} now"
+            Health.WARNING,
+            f"the last run ended {minute_text(last)}, after the current time {minute_text(now)}",
         )
     elif now - last > oldest:
-        detail = "a run is at work" if last == running_since else "no run has ended"
+        detail = "a run is in progress" if last == running_since else "no run has finished"
         yield Finding(Health.CRITICAL, f"{detail} since {minute_text(last)}")
 
 
@@ -138,7 +139,7 @@ def _of_report(report: Report) -> Iterator[Finding]:
     if report.only:
         yield Finding(
             Health.WARNING,
-            f"the last run was limited to {', '.join(report.only)}, and says nothing of the rest",
+            f"the last run was limited to {', '.join(report.only)}, so other resources were not checked",
         )
     # Problems that need attention, although nothing failed.
     at_least = Health.WARNING if health is Health.OK else health
@@ -148,7 +149,7 @@ def _of_report(report: Report) -> Iterator[Finding]:
 def _of_bundles(records: Records) -> Iterator[Finding]:
     for name, version in records.enforced.items():
         if version is None:
-            yield Finding(Health.CRITICAL, f"{name}: nothing is enforced")
+            yield Finding(Health.CRITICAL, f"{name}: no version is enforced")
         else:
             yield Finding(Health.OK, f"{name} {version} is enforced")
     yield from (Finding(Health.OK, sentence) for sentence in records.held)

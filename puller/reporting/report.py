@@ -172,7 +172,9 @@ def told_failures(events: Iterable[Event], most: int = _MOST_FAILURES) -> list[s
 
 def partial_sentence(applied: int, declared: int) -> str:
     """Return the sentence about a run that was limited by ``--only``."""
-    return f"this was a partial run, of {applied} of {counted(declared, 'resource')}: it says nothing of the others"
+    return (
+        f"this was a partial run of {applied} of {counted(declared, 'resource')}. The others were not checked"
+    )
 
 
 def _named(event: Event) -> str:
@@ -235,7 +237,7 @@ class Summary(msgspec.Struct, kw_only=True):
         counts = [counted(self.resources, "resource"), f"{self.stable} stable", f"{self.changed} changed"]
         others = {name: getattr(self, name) for name in ("refreshed", "would_change", "failed", "skipped")}
         counts += [f"{count} {name.replace('_', ' ')}" for name, count in others.items() if count]
-        counts += [f"{self.reversals} taken back"] if self.reversals else []
+        counts += [f"{self.reversals} reverted"] if self.reversals else []
         counts += [f"{count} health {name}" for name, count in sorted(self.health_checks.items())]
         return f"{', '.join(counts)} in {self.duration:.2f} s"
 

@@ -44,7 +44,7 @@ class _Known(msgspec.Struct, frozen=True, tag_field="format", tag=2):
 
 def restless_file(directories: Directories) -> StateFile[_Known]:
     """Return the file that stores the restless resources of a host."""
-    loss = "what changes in run after run is found anew"
+    loss = "the detection of restless resources starts again"
     return StateFile(directories.restless, _Known, loss)
 
 
@@ -77,7 +77,9 @@ def key_of(resource: RestlessResource) -> Key:
 def sentence(resource: RestlessResource) -> str:
     """Return the sentence about a resource, with its old and new values."""
     times = f"changed in {resource.changes} of the last {resource.runs} runs of {resource.bundle}"
-    return f"{resource.reference} is restless: {times}: {people(resource.differences) or 'by itself'}"
+    return (
+        f"{resource.reference} is restless: {times}: {people(resource.differences) or 'without a difference'}"
+    )
 
 
 def sentences(resources: Sequence[RestlessResource], most: int = MOST_SAID) -> list[str]:

@@ -67,7 +67,7 @@ def began(run: str) -> datetime:
     """Return when the run of this identity began. Raises ``ValueError`` for an invalid identity."""
     moment = parse_moment(run)  # in any form of the standard
     if identity(moment) != run:
-        raise ValueError(f"{run!r} is no identity of a run")
+        raise ValueError(f"{run!r} is not the identity of a run")
     return moment
 
 

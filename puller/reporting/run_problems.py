@@ -153,10 +153,10 @@ def described(error: Exception) -> tuple[Problem, ...]:
     if isinstance(error, OSError):
         return (Problem(code=ProblemCode.SYSTEM_ERROR, message=file_problem(error)),)
     if isinstance(error, MemoryError):
-        return (Problem(code=ProblemCode.SYSTEM_ERROR, message="there is not enough memory for it"),)
+        return (Problem(code=ProblemCode.SYSTEM_ERROR, message="the memory is exhausted"),)
     if status_of(error) is not None:
         return problems_of(error)
-    message = f"{type(error).__name__}: {error}: this is a bug in Puller; please report it with its traceback"
+    message = f"{type(error).__name__}: {error}: this is a bug in Puller. Please report it with its traceback"
     return (Problem(code=ProblemCode.INTERNAL_ERROR, message=mask_urls(message)),)
 
 

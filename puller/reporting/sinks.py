@@ -258,7 +258,7 @@ class Entries:
             self._is_told = True
             why = os.strerror(error.errno or 0)
             print(
-                f"puller: the journal takes no entries with fields: {why}; they come as lines",
+                f"puller: the journal rejects entries with fields ({why}), so they are written as lines",
                 file=sys.stderr,
             )
 

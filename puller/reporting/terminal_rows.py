@@ -306,7 +306,7 @@ def _name(event: Event) -> str:
 def why_skipped(event: Event) -> str:
     """Return why a resource was skipped."""
     if event.unmet_requirements:
-        verb = "stays until these succeed:" if event.reversal else "needs"
+        verb = "kept until these succeed:" if event.reversal else "requires"
         return f"{verb} {', '.join(event.unmet_requirements)}"
     return event.skip_reason if event.reached else f"not reached: {event.skip_reason}"
 

@@ -117,7 +117,7 @@ def test_lint_warns_of_secrets_on_command_lines(tmp_path: Path, execute: "Execut
     )
     status, output = execute("lint", str(tmp_path))
     assert status == 0
-    detail = "is made of a secret, which the process list shows while the command runs"
+    detail = "contains a secret, which the process list shows while the command runs"
     assert f"manifest.yaml:6:13: warning: exec#a: command {detail}" in output
     assert f"file#/x: health_checks {detail}" in output
     assert "exec#b" not in output

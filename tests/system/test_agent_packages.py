@@ -492,7 +492,7 @@ def test_agent_bundle_upgrades_to_a_broken_version_and_back(releases: Releases, 
         assert "broken on purpose" in json.dumps(bundle)
         assert host.agent() == NEXT
         assert versions(root) == f"1 {NEXT} -\n"
-        assert "problems" not in host.run(20), "the broken bundle is in quarantine"
+        assert "problems" not in host.run(20), "the broken bundle is quarantined"
 
         # Installed by hand, without the bundle: the previous version runs, reports it, and repairs the package.
         shutil.copy(broken, root / "root")
@@ -505,7 +505,7 @@ def test_agent_bundle_upgrades_to_a_broken_version_and_back(releases: Releases, 
         assert [problem["message"] for problem in report["problems"]] == [f"the agent: {sentence}"]
         assert report["puller"] == NEXT
         assert host.agent() == NEXT
-        assert "problems" not in host.run(20), "the broken bundle is in quarantine"
+        assert "problems" not in host.run(20), "the broken bundle is quarantined"
 
         # A version that starts, but whose runs do not complete.
         shutil.copy(dying, root / "root")

@@ -184,7 +184,7 @@ def test_broken_release_of_a_wave_is_halted_and_fixed(publisher: Publisher, host
 
     # The rollout stops, and the broken host reports the reason.
     output = publisher.puller("site", "watch", str(publisher.site), "--store", str(publisher.store), ok=(4,))
-    assert f"1 of 2 hosts failed or gave it up (limit 2%): {broken}" in output
+    assert f"1 of 2 hosts failed or rolled back (limit 2%): {broken}" in output
     publisher.deploy()
     hosts[later].run(status=20)
     assert "health check web" in (publisher.pages / f"hosts/{broken}.html").read_text()

@@ -33,7 +33,7 @@ from puller.values.references import Reference
 def machine_facts(system: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a system, overridden by ``given``. Raises ``ValueError`` for an unknown system."""
     if system is not None and system not in known_systems():
-        raise ValueError(f"is {system!r}, which is no known system{did_you_mean(system, known_systems())}")
+        raise ValueError(f"is the unknown system {system!r}{did_you_mean(system, known_systems())}")
     facts: dict[str, Any] = merged({} if system is None else facts_of(system), given)
     return facts
 
@@ -109,11 +109,13 @@ def find_cases(directory: Path, shown: str) -> list[CaseFile]:
     for path in files:
         if path.suffix != ".yaml":
             raise ConfigurationError(
-                f"{path}: is no case", code=ProblemCode.UNREADABLE_SOURCE, expected="the ending .yaml"
+                f"{path}: is not a case",
+                code=ProblemCode.UNREADABLE_SOURCE,
+                expected="a name that ends in .yaml",
             )
         if not path.is_file():
             raise ConfigurationError(
-                f"{path}: is no case", code=ProblemCode.UNREADABLE_SOURCE, expected="a regular file"
+                f"{path}: is not a case", code=ProblemCode.UNREADABLE_SOURCE, expected="a regular file"
             )
     return [_case_file(path, tests, Path(shown, TESTS)) for path in files]
 
@@ -139,7 +141,7 @@ def load_case(file: CaseFile) -> LoadedCase:
         raise ManifestError(error.problems) from None
     problems = Problems.of_text(file.shown, text)
     if not isinstance(value, dict):
-        problems.add((), "is no case", expected="a mapping with keys such as os and expect")
+        problems.add((), "is not a case", expected="a mapping with keys such as os and expect")
         problems.raise_any()
     for path, problem in _wrong(value):
         problems.note(problems.placed(problem, path))
@@ -175,10 +177,10 @@ def _wrong(value: dict[str, Any]) -> Iterator[tuple[KeyPath, Problem]]:
         yield mismatch.path, mismatch.problem()
     for key in ("facts", "data"):
         if has_matcher(value.get(key)):
-            yield (key,), _invalid(f"{key} has a tag in it, which is for what is expected")
+            yield (key,), _invalid(f"{key} contains a tag, which is valid in expect only")
     texts = value.get("fails", [])
     if "fails" in value and not all([texts, *texts] if isinstance(texts, list) else [texts]):
-        yield ("fails",), _invalid("fails is empty, expected a text of the message that must come")
+        yield ("fails",), _invalid("fails is empty, expected part of the error message")
 
 
 def _invalid(message: str) -> Problem:
@@ -201,7 +203,7 @@ def _expected(written: str, wanted: Any, problems: Problems) -> Any:
         return ABSENT if isinstance(wanted, Absent) else wanted
     if not isinstance(wanted, dict):
         what = f"expected properties, or the word {ABSENT} or {UNMANAGED}"
-        problems.add(place, f"{written}: is no expectation, {what}")
+        problems.add(place, f"{written}: is not a valid expectation, {what}")
         return wanted
     return {name: _read(kind, name, value, (*place, name), problems) for name, value in wanted.items()}
 
@@ -226,7 +228,7 @@ def _read(kind: ResourceType, name: str, wanted: Any, place: KeyPath, problems: 
 def _why(kind: ResourceType, name: str, wanted: Any, error: Exception) -> list[Problem]:
     """Return the problems of an invalid value of a property."""
     if has_matcher(wanted):
-        return [_invalid(f"{name}: {shown(wanted)} has a value that it cannot have: {error}")]
+        return [_invalid(f"{name}: {shown(wanted)} contains an invalid value: {error}")]
     found = explain(kind.properties_type, {name: wanted}, "property")
     return [one.problem() for one in found if one.path[:1] == (name,)] or [_invalid(f"{name}: {error}")]
 

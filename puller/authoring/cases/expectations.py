@@ -68,10 +68,10 @@ def judge_refusal(loaded: LoadedCase, problems: Iterable[Problem]) -> Iterator[F
     """Yield all differences from the case for a bundle whose manifest is refused with ``problems``."""
     texts = _texts(loaded)
     if texts and loaded.case.expect:
-        message = "the manifest is refused, so that there is nothing that could be expected of its resources"
+        message = "the manifest is rejected, so its resources cannot be compared"
         yield Failure(where=loaded.places.where(("expect",)), message=message)
     yield from _compare(
-        loaded, [(str(problem), f"the manifest is refused: {problem}", "") for problem in problems]
+        loaded, [(str(problem), f"the manifest is rejected: {problem}", "") for problem in problems]
     )
 
 
@@ -126,10 +126,10 @@ class _Judging:
             what = f"is not managed on this machine: {found.unmanaged}"
             yield self._failure((reference,), f"{reference}: {what}", found)
         elif found.failure and found.is_late:
-            what = f"is not known before its turn comes: {found.failure}"
+            what = f"is unknown before it is applied: {found.failure}"
             yield self._failure((reference,), f"{reference}: {what}", found)
         elif found.failure and _texts(self.loaded):
-            what = f"nothing can be compared of what fails: {found.failure}"
+            what = f"fails, so it cannot be compared: {found.failure}"
             yield self._failure((reference,), f"{reference}: {what}", found)
         elif not found.failure:  # a failed resource is reported once, by failures()
             yield from self._properties(reference, wanted, found)
@@ -137,14 +137,14 @@ class _Judging:
     def _presence(self, reference: str, wanted: str, found: ResolvedResource | None) -> Iterator[Failure]:
         if wanted == ABSENT and found is not None and not found.unmanaged:
             is_absent = found.properties.get("ensure") == ABSENT
-            hint = ", with ensure absent: to expect that, write {ensure: absent}" if is_absent else ""
+            hint = " with ensure: absent. To expect it, write {ensure: absent}" if is_absent else ""
             message = f"{reference}: expected {ABSENT}, found a declaration{hint}"
             yield self._failure((reference,), message, found)
         elif wanted == UNMANAGED and found is None:
-            message = f"{reference}: expected {UNMANAGED}, and it is not declared on this machine"
+            message = f"{reference}: expected {UNMANAGED}, but it is not declared on this machine"
             yield self._failure((reference,), f"{message}{_nearest(reference, self.by_name)}")
         elif wanted == UNMANAGED and found is not None and not found.unmanaged:
-            message = f"{reference}: expected {UNMANAGED}, found that it is managed on this machine"
+            message = f"{reference}: expected {UNMANAGED}, but it is managed on this machine"
             yield self._failure((reference,), message, found)
 
     def _properties(
@@ -193,7 +193,7 @@ def _check_property(name: str, wanted: Any, found: ResolvedResource) -> None:
 
 
 def _hidden(path: str = "") -> _Mismatch:
-    what = "is hidden, and cannot be compared; !secret expects that there is a hidden value"
+    what = "is hidden and cannot be compared. Use !secret to expect a hidden value"
     return _Mismatch(f"{path}{what}")
 
 
@@ -224,9 +224,9 @@ def _check_content(wanted: Any, found: ResolvedResource) -> None:
     elif len(found.contents) == 1:
         _check_text(wanted, next(iter(found.contents.values())), "")
     elif found.contents:
-        raise _Mismatch(f"{len(found.contents)} files come from it: expected a mapping of their paths")
+        raise _Mismatch(f"creates {len(found.contents)} files, expected a mapping of their paths")
     elif not fits(wanted, None):
-        raise _Mismatch("nothing that it holds comes from the bundle")
+        raise _Mismatch("has no content from the bundle")
 
 
 def _content_at(path: str, found: ResolvedResource) -> ResolvedContent | None:
@@ -238,17 +238,19 @@ def _check_text(wanted: Any, content: ResolvedContent | None, path: str) -> None
     if content is None:
         if not fits(wanted, None):
             raise _Mismatch(
-                f"{path}expected {shown(wanted)}, found no such file", shown(wanted), "no such file"
+                f"{path}expected {shown(wanted)}, but the file is missing",
+                shown(wanted),
+                "the file is missing",
             )
     elif content.is_secret:
         if not isinstance(wanted, IsSecret | Something):
             raise _hidden(path)
     elif content.text is None:
         if not isinstance(wanted, Something):
-            what = f"{path}{content.size} bytes that are no text, or too long, cannot be compared"
+            what = f"{path}{content.size} bytes cannot be compared, because they are not text or too long"
             raise _Mismatch(what, shown(wanted), f"{content.size} bytes")
     elif has_tag(wanted, IsSecret):
-        raise _Mismatch(f"{path}expected !secret, found that no secret went into it")
+        raise _Mismatch(f"{path}expected !secret, but it does not depend on a secret")
     elif not fits(wanted, content.text):
         raise _different(wanted, content.text, path)
 
@@ -259,8 +261,8 @@ def _different(wanted: Any, text: str, path: str) -> _Mismatch:
     lines = difflib.unified_diff(
         wanted.splitlines(), text.splitlines(), "expected", "found", lineterm="", n=2
     )
-    diff = bounded_diff(list(lines)) or "they differ in how lines end"
-    return _Mismatch(f"{path}is not as expected", shown(wanted), shown(text), diff)
+    diff = bounded_diff(list(lines)) or "the line endings differ"
+    return _Mismatch(f"{path}differs from the expected text", shown(wanted), shown(text), diff)
 
 
 def bounded_diff(lines: list[str]) -> str:
@@ -275,7 +277,7 @@ def bounded_diff(lines: list[str]) -> str:
 FORMAT: Final = 1
 _SIZE_LIMIT: Final = 64 * 1024 * 1024  # bytes
 _HEAD: Final = """\
-# Written by `puller test --update`, and compared with what the bundle comes to by `puller test`: not edited by hand.
+# Written by `puller test --update`. `puller test` compares it with the resources of the bundle. Do not edit it.
 format: {format}
 """
 
@@ -330,7 +332,7 @@ def compare(before: str, now: str, name: str) -> str:
     if before == now:
         return ""
     lines = difflib.unified_diff(before.splitlines(), now.splitlines(), name, "now", lineterm="", n=3)
-    return bounded_diff(list(lines)) or "they differ in how lines end"
+    return bounded_diff(list(lines)) or "the line endings differ"
 
 
 def is_of_this_format(text: str) -> bool:

@@ -152,35 +152,35 @@ class IsSecret(Matcher, frozen=True):
 def _text_or_texts(value: Any) -> Any:
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) and text for text in texts):
-        raise ValueError("wants a text, or a list of texts")
+        raise ValueError("requires text, or a list of text")
     return value
 
 
 def _expression(value: Any) -> Any:
     if not isinstance(value, str) or not value:
-        raise ValueError("wants a regular expression")
+        raise ValueError("requires a regular expression")
     try:
         re.compile(value, re.MULTILINE)
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a valid regular expression: {error}") from None
     return value
 
 
 def _items(value: Any) -> Any:
     if not isinstance(value, list) or not value:
-        raise ValueError("wants a list")
+        raise ValueError("requires a list")
     return value
 
 
 def _value(value: Any) -> Any:
     if value is None:
-        raise ValueError("wants a value")
+        raise ValueError("requires a value")
     return value
 
 
 def _nothing(value: Any) -> Any:
     if value is not None:
-        raise ValueError("stands alone, without a value")
+        raise ValueError("accepts no value")
     return value
 
 

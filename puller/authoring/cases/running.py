@@ -189,15 +189,15 @@ def _compared(
     try:
         before = read_snapshot(path)
     except FileNotFoundError:
-        yield Failure(where=where, message=f"{shown}: is not there; {advice}")
+        yield Failure(where=where, message=f"{shown}: the snapshot is missing; {advice}")
         return
     except (OSError, ValueError) as error:
         said = file_problem(error, "cannot be read", where=path) if isinstance(error, OSError) else str(error)
         raise ConfigurationError(said) from error
     if not is_of_this_format(before):
-        yield Failure(where=where, message=f"{shown}: is of another format than this version's; {advice}")
+        yield Failure(where=where, message=f"{shown}: has the format of another version of Puller; {advice}")
     elif diff := compare(before, now, shown):
-        message = f"{shown}: is not what the bundle comes to; if that is as it must be, {advice}"
+        message = f"{shown}: differs from the result of the bundle; if the result is correct, {advice}"
         yield Failure(where=where, message=message, diff=diff)
 
 
@@ -312,7 +312,7 @@ def update_snapshots(suite: Suite, results: Sequence[Result]) -> list[str]:
                 path.unlink()
                 done.append(f"{_shown(suite, path)}: removed")
     if suite.cases and all(result.snapshot is None and result.passed for result in results) and not done:
-        done.append("no snapshot is written: no case says `snapshot: true`")
+        done.append("no snapshot is written, because no case has `snapshot: true`")
     return done
 
 
@@ -334,7 +334,10 @@ def _stale(suite: Suite, results: Sequence[Result]) -> list[Path]:
 def notes_on_snapshots(suite: Suite) -> list[str]:
     """Return sentences about snapshots whose case is missing."""
     stale = stale_snapshots(suite.bundle.directory, suite.all_names)
-    return [f"{_shown(suite, path)}: belongs to no case; `puller test --update` removes it" for path in stale]
+    return [
+        f"{_shown(suite, path)}: does not belong to any case; `puller test --update` removes it"
+        for path in stale
+    ]
 
 
 def _shown(suite: Suite, path: Path) -> str:

@@ -67,7 +67,7 @@ def _of_second(event: Event) -> str:
         "; ".join((*event.errors, *lines(event.differences, is_predicted=event.is_predicted)))
         or "is refreshed again"
     )
-    return f"{event.reference}: is not stable when it is applied a second time: {why}"
+    return f"{event.reference}: changes again when it is applied a second time: {why}"
 
 
 _TOOLS: Final = ("setpriv", "unshare", "mount", "pivot_root")  # all of util-linux
@@ -93,27 +93,29 @@ def run_trial(trial: Trial, *, limit: float = _LIMIT) -> TrialOutcome:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return TrialOutcome(error=f"was not done after {limit:.0f} seconds, and was ended")
+        return TrialOutcome(error=f"exceeded the limit of {limit:.0f} seconds and was stopped")
     if done.returncode:
         said = from_a_word(done.stderr.decode("utf-8", "replace").strip(), _SAID)
-        return TrialOutcome(error=f"has ended without an answer, with status {done.returncode}: {said}")
+        return TrialOutcome(error=f"ended without a result, with status {done.returncode}: {said}")
     return msgspec.json.decode(done.stdout, type=TrialOutcome)
 
 
 def verify_allowed() -> None:
     """Raise ``UsageError`` if no trial is possible here, with any tree."""
     if os.geteuid() != 0:
-        raise UsageError("--apply mounts a private root, which only root may do")
+        raise UsageError("--apply requires root, because it mounts a private root")
     if missing := [tool for tool in _TOOLS if not shutil.which(tool, path=_PATH)]:
         raise UsageError(
-            f"--apply needs {', '.join(missing)} (Debian: the packages util-linux and mount)",
+            f"--apply requires {', '.join(missing)} (Debian: the packages util-linux and mount)",
             code=ProblemCode.MISSING_DEPENDENCY,
         )
 
 
 def _verify_tree(tree: str) -> None:
     if not os.path.isdir(tree):
-        raise UsageError(f"{tree}: no directory", expected="the tree of an installed system for --apply")
+        raise UsageError(
+            f"{tree}: is not a directory", expected="the tree of an installed system for --apply"
+        )
     if not any(
         os.path.lexists(os.path.join(tree, file)) for file in ("etc/os-release", "usr/lib/os-release")
     ):

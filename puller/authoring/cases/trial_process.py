@@ -163,7 +163,7 @@ def _enter_user_namespace() -> None:
         _, status = os.waitpid(child, 0)
     if status:
         raise SourceError(
-            "uid_map: a private root cannot be made here: the kernel refuses its accounts",
+            "uid_map: cannot create a private root on this machine: the kernel refuses its accounts",
             code=ProblemCode.SYSTEM_ERROR,
         )
 
@@ -203,7 +203,8 @@ def _run(*command: str) -> None:
     if done.returncode:
         said = " ".join(done.stderr.split())
         raise SourceError(
-            f"{' '.join(command)}: a private root cannot be made here: {said}", code=ProblemCode.SYSTEM_ERROR
+            f"{' '.join(command)}: cannot create a private root on this machine: {said}",
+            code=ProblemCode.SYSTEM_ERROR,
         )
 
 
@@ -216,7 +217,7 @@ def _libc_call(name: str, *arguments: int | bytes) -> None:
             ": user.max_user_namespaces is too low" if name == "unshare" and number == errno.ENOSPC else ""
         )
         raise SourceError(
-            f"{name}: a private root cannot be made here: {os.strerror(number)}{limit}",
+            f"{name}: cannot create a private root on this machine: {os.strerror(number)}{limit}",
             code=ProblemCode.SYSTEM_ERROR,
         )
 
@@ -302,7 +303,7 @@ def _apply(catalog: HostCatalog) -> list[Event]:
 
 
 def _no_fetch(url: str) -> bytes:
-    raise ResourceError(f"{url} is not fetched: a trial has no network")
+    raise ResourceError(f"{url} is not downloaded, because a trial has no network")
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def severity_of(code: Code) -> Severity:
 
 def summary_of(code: Code) -> str:
     """Return the meaning of a code in one sentence."""
-    return RULES[code].summary if code in RULES else "A host would refuse the manifest."
+    return RULES[code].summary if code in RULES else "A host would reject the manifest."
 
 
 def may_be_switched_off(name: str) -> bool:

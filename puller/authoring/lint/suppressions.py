@@ -102,7 +102,9 @@ def _rules_of(remainder: str, place: Location, problems: list[Finding]) -> Itera
     written = _DISABLE.match(remainder)
     if written is None:
         problems.append(
-            _wrong(place, f"{remainder.strip()!r} is no suppression, expected disable=RULE[,RULE] - reason")
+            _wrong(
+                place, f"{remainder.strip()!r} is not a suppression, expected disable=RULE[,RULE] - reason"
+            )
         )
         return
     yield from _checked(re.split(r"\s*,\s*", written["names"]), place, problems)

@@ -213,7 +213,7 @@ def _skips(
             yield name, Change(reference=name, kind=Kind.SKIPPED, because=because)
     for name, because in before.items():
         if name in after and name not in now and not after[name].failure and not after[name].unmanaged:
-            why = f"was skipped, as {', '.join(because)} failed"
+            why = f"was skipped, because {', '.join(because)} failed"
             if reported := _told(Kind.MANAGED, None, after[name], why=why):
                 yield name, reported
 
@@ -363,7 +363,7 @@ def _matters(old: ResolvedResource) -> bool:
 
 def _removed(old: ResolvedResource) -> Change:
     is_taken = old.properties.get("removed") == ABSENT
-    why = "what Puller has made of it is taken away" if is_taken else "is left as it is"
+    why = "its changes are reverted" if is_taken else "it stays unchanged"
     return Change(reference=old.reference, kind=Kind.REMOVED, why=why)
 
 

@@ -50,7 +50,7 @@ class FactFiles:
         for path in self._files():
             for machine in _machines_of(path):
                 if (first := seen.setdefault(machine.name, path)) is not path:
-                    raise UsageError(f"{path}: is the machine {machine.name}, which {first} is, too")
+                    raise UsageError(f"{path}: describes the machine {machine.name}, as {first} does")
                 yield machine
 
     def _files(self) -> Iterator[Path]:
@@ -69,7 +69,7 @@ class Several:
         for fleet in self._fleets:
             for machine in fleet:
                 if machine.name in visited:
-                    raise UsageError(f"the machine {machine.name} is given twice")
+                    raise UsageError(f"the machine {machine.name} is repeated")
                 visited.add(machine.name)
                 yield machine
 
@@ -83,7 +83,7 @@ def _files_in(directory: Path) -> Sequence[Path]:
         ) from error
     if not paths:
         raise UsageError(
-            f"{directory}: holds no facts",
+            f"{directory}: contains no facts",
             code=ProblemCode.UNREADABLE_SOURCE,
             expected="files such as web01.json or web01.yaml",
         )
@@ -93,13 +93,13 @@ def _files_in(directory: Path) -> Sequence[Path]:
 def _machines_of(path: Path) -> Iterator[Machine]:
     facts = _read(path)
     if not facts:
-        raise UsageError(f"{path}: holds no facts", code=ProblemCode.UNREADABLE_SOURCE)
+        raise UsageError(f"{path}: contains no facts", code=ProblemCode.UNREADABLE_SOURCE)
     if _is_of_several(facts):
         if broken := next((name for name, of in facts.items() if not isinstance(of, Mapping)), None):
             raise UsageError(f"{path}: {broken}: is {facts[broken]!r}", expected="the facts of a machine")
         names = [_name_of(of, name) for name, of in facts.items()]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise UsageError(f"{path}: holds the machine {twice} twice")
+            raise UsageError(f"{path}: contains the machine {twice} twice")
         yield from (Machine(name, described(of)) for name, of in zip(names, facts.values(), strict=True))
     else:
         yield Machine(_name_of(facts, path.stem), described(facts))

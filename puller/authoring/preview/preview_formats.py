@@ -81,9 +81,9 @@ def unchanged_line(preview: Preview) -> str:
     if not preview.unchanged:
         return ""
     pieces = (
-        ("nothing changes", [name for name in preview.unchanged if name not in preview.incomplete]),
+        ("no changes", [name for name in preview.unchanged if name not in preview.incomplete]),
         (
-            "nothing changes as far as is known: facts are missing",
+            "no known changes, but facts are missing",
             [name for name in preview.unchanged if name in preview.incomplete],
         ),
     )
@@ -110,9 +110,9 @@ def _as_before(change: Change) -> str:
 def note_lines(preview: Preview) -> list[str]:
     """Return all notes, one line each. A note may name many programs."""
     missing = [
-        f"the bundle asks for the fact {one_line(fact)}, which the store does not have of "
+        f"the bundle requires the fact {one_line(fact)}, which is missing in the store for "
         f"{of_machines(len(names), preview.total)} ({machines(names)}): "
-        f"add it to `reports: facts` of their configuration"
+        f"add it to `reports: facts` in their configuration"
         for fact, names in preview.missing.items()
     ]
     return [one_line(note, 1000) for note in (*missing, *preview.notes)]

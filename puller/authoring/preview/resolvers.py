@@ -174,10 +174,10 @@ def empty_documents(data_files: Iterable[Path]) -> Iterator[str]:
     for path in data_files:
         text = read(path)
         if not text.strip():
-            raise ConfigurationError(f"{path}: is empty, and hosts refuse an empty document")
+            raise ConfigurationError(f"{path}: is empty, and hosts reject an empty document")
         with contextlib.suppress(HieraError):  # an invalid document fails on every machine
             if Document.parse(text, str(path)).is_empty:
-                yield f"{path} has no data: hosts refuse such a document of the site, and keep the last good copy"
+                yield f"{path} has no data, so hosts reject the document and keep the last good copy"
 
 
 def unknown_facts(source: ManifestSource) -> str:
@@ -188,10 +188,10 @@ def unknown_facts(source: ManifestSource) -> str:
     results = [os.path.relpath(path, root) for place in _places(source) for path in _programs(place / FACTS)]
     if not results:
         return ""
-    return f"{source.name}: {', '.join(results)}: not run for other machines; {_GIVEN}"
+    return f"{source.name}: {', '.join(results)}: not run for other machines. {_GIVEN}"
 
 
-_GIVEN = "what asks for these facts fails where the facts of a machine do not have them"
+_GIVEN = "Resources that use these facts fail if the facts of a machine lack them"
 _DOCUMENTS = (".json", ".yaml", ".yml", ".txt")
 
 

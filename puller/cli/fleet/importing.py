@@ -92,7 +92,7 @@ def import_reports(
         for refused in imported.told:
             warn(f"{refused.path}: {refused.why}")
         if imported.untold:
-            warn(f"and {imported.untold} more that are no reports")
+            warn(f"and {imported.untold} more that are not reports")
         say(_sentence(imported, seconds))
     return ExitStatus.FAILED if imported.refused else ExitStatus.OK
 
@@ -126,7 +126,7 @@ def _sentence(imported: "Imported", seconds: float) -> str:
     if imported.unchanged:
         pieces.append(f"{imported.unchanged} were imported before")
     if imported.refused:
-        pieces.append(f"{counted(imported.refused, 'file is no report', 'files are no reports')}")
+        pieces.append(f"{counted(imported.refused, 'file is not a report', 'files are not reports')}")
     if imported.removed:
         pieces.append(f"{counted(imported.removed, 'file')} removed")
     return "; ".join(pieces)

@@ -133,7 +133,9 @@ def _print_fleet(reader: "Reader", refused: int, files: Any) -> None:
             )
         _print_more(len(fleet.restless))
     if refused:
-        say(f"\n{counted(refused, 'file that arrived is no report', 'files that arrived are no reports')}:")
+        say(
+            f"\n{counted(refused, 'file that arrived is not a report', 'files that arrived are not reports')}:"
+        )
         for path, why in files.items():
             say(f"  {path}: {_short(why)}")
 

@@ -194,9 +194,9 @@ class Store:
         is_url = "://" in location
         if not is_url and not make and not Path(location).exists():
             raise MissingSourceError(
-                f"{location}: there is no store",
+                f"{location}: the store is missing",
                 code=ProblemCode.UNUSABLE_STORE,
-                hint="`puller fleet import` makes one",
+                hint="`puller fleet import` creates it",
             )
         try:
             url = (
@@ -213,7 +213,7 @@ class Store:
             ) from None
         except sqlalchemy.exc.ArgumentError as error:
             raise UsageError(
-                f"the store's URL is not understood: {error}", code=ProblemCode.UNUSABLE_STORE
+                f"the URL of the store is invalid: {error}", code=ProblemCode.UNUSABLE_STORE
             ) from None
         if make and url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
             _create_private(str(url.database))
@@ -269,9 +269,9 @@ class Store:
         if not there:
             if not make:
                 raise MissingSourceError(
-                    f"{self.name}: there is no store",
+                    f"{self.name}: the store is missing",
                     code=ProblemCode.UNUSABLE_STORE,
-                    hint="`puller fleet import` makes one",
+                    hint="`puller fleet import` creates it",
                 )
             try:
                 with _explained(self.name, IntegrityError, OperationalError, ProgrammingError):
@@ -282,11 +282,11 @@ class Store:
             result = connection.execute(select(settings.c.value).where(settings.c.name == "format")).scalar()
         if result is None:
             raise SourceError(
-                f"{self.name}: is a database of something else, and no store", code=ProblemCode.UNUSABLE_STORE
+                f"{self.name}: is another database, not a store", code=ProblemCode.UNUSABLE_STORE
             )
         if result != str(FORMAT):
             raise SourceError(
-                f"{self.name}: is a store of format {result}, and this version of Puller knows {FORMAT}",
+                f"{self.name}: is a store of format {result}, and this version of Puller reads {FORMAT}",
                 code=ProblemCode.UNUSABLE_STORE,
             )
 

@@ -103,7 +103,7 @@ class DirectorySource:
             try:
                 of_host = os.open(host, _DIRECTORY, dir_fd=self._directory)
             except NotADirectoryError:
-                yield Refused(host, "is no directory of a host")
+                yield Refused(host, "is not the directory of a host")
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -116,7 +116,7 @@ class DirectorySource:
 
     def _of_host(self, host: str, of_host: int) -> Iterator[Found | Refused]:
         if not is_host_name(host):
-            yield Refused(host, f"is no name of a host, {WANTED}")
+            yield Refused(host, f"is not the name of a host, {WANTED}")
             return
         try:
             with os.scandir(of_host) as entries:
@@ -128,10 +128,10 @@ class DirectorySource:
                     path = f"{host}/{entry.name}"
                     if not entry.name.endswith(SUFFIXES):
                         yield Refused(
-                            path, f"has another name than a document, expected {' or '.join(SUFFIXES)}"
+                            path, f"is not the name of a document, expected {' or '.join(SUFFIXES)}"
                         )
                     elif not entry.is_file(follow_symlinks=False):
-                        yield Refused(path, "is no regular file")
+                        yield Refused(path, "is not a regular file")
                     else:
                         with contextlib.suppress(FileNotFoundError):
                             status = entry.stat(follow_symlinks=False)
@@ -149,7 +149,7 @@ class DirectorySource:
             with os.fdopen(file, "rb") as opened:
                 status = os.fstat(file)
                 if not stat.S_ISREG(status.st_mode):
-                    raise ValueError("is no regular file")
+                    raise ValueError("is not a regular file")
                 data = opened.read(MOST_BYTES + 1)
         except FileNotFoundError:
             raise Gone from None
@@ -216,11 +216,11 @@ class ObjectSource:
         path = entry.path
         host, _, name = path.partition("/")
         if not name or "/" in name:
-            return Refused(path, "is no document of a host: expected HOST/RUN.json.gz")
+            return Refused(path, "is not a document of a host, expected HOST/RUN.json.gz")
         if not is_host_name(host):
-            return Refused(path, f"is of no name of a host, {WANTED}")
+            return Refused(path, f"does not start with the name of a host, {WANTED}")
         if not name.endswith(SUFFIXES):
-            return Refused(path, f"has another name than a document, expected {' or '.join(SUFFIXES)}")
+            return Refused(path, f"is not the name of a document, expected {' or '.join(SUFFIXES)}")
         self._arrived[path] = entry.modified
         return Found(path, host, entry.size, int(entry.modified.timestamp() * 1e9))
 

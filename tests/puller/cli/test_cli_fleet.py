@@ -96,11 +96,11 @@ def test_invalid_report_files_are_reported_once_by_status(place: Path, execute: 
     (place / _HOST / "bad.json").write_text("{")
     status, output = execute("fleet", "import", "reports")
     assert status == 4
-    assert f"{_HOST}/bad.json: is no document of a report" in output
+    assert f"{_HOST}/bad.json: is not a report" in output
     assert "1 new report " in output
     status, output = execute("fleet", "import", "reports", "--format", "json")
     assert (status, json.loads(output)["refused"], json.loads(output)["newly_refused"]) == (4, 1, [])
-    assert "1 file that arrived is no report" in execute("fleet", "status")[1]
+    assert "1 file that arrived is not a report" in execute("fleet", "status")[1]
 
 
 def test_facts_are_written_and_hosts_are_forgotten(place: Path, execute: Execute) -> None:
@@ -123,7 +123,7 @@ def test_invalid_store_or_directory_is_reported(place: Path, execute: Execute) -
     for words in (["status"], ["facts", "--to", "x"], ["forget", "a"]):
         status, output = execute("fleet", *words)
         assert status not in (0, 1), output
-        assert "fleet.db: there is no store" in output
+        assert "fleet.db: the store is missing" in output
     assert not Path("fleet.db").exists()
     status, output = execute("fleet", "import", "absent")
     assert status not in (0, 1, 4)

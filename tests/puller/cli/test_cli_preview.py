@@ -59,7 +59,7 @@ def fleet(tmp_path: Path) -> Path:
 
 def test_a_copy_changes_nothing(execute: Execute, old: Path, new: Path, fleet: Path) -> None:
     status, output = execute("preview", str(new), "--from", str(old), "--facts", str(fleet))
-    assert (status, output) == (0, "4 of 4 machines (web01, web02, web03 and 1 more): nothing changes\n")
+    assert (status, output) == (0, "4 of 4 machines (web01, web02, web03 and 1 more): no changes\n")
 
 
 def test_machines_with_equal_changes_are_told_together(
@@ -116,7 +116,7 @@ def test_a_bundle_that_is_refused_fails_with_its_words(
     again, output = execute("preview", str(new), "--from", str(new), "--facts", str(fleet))
     assert again == 4, "nothing could be compared"
     assert "fails as before" in output
-    assert "nothing changes" not in output, "nobody knows"
+    assert "no changes" not in output, "nobody knows"
     words = ("preview", str(new), "--from", str(old), "--facts", str(fleet), "--format", "json")
     (change,) = json.loads(execute(*words)[1])["groups"][0]["changes"]
     (problem,) = change["problems"]
@@ -154,7 +154,7 @@ def test_json_names_all_machines_and_changes(execute: Execute, old: Path, new: P
     assert group["machines"] == ["web01", "web02", "web03", "web04"]
     changes = {change["reference"]: change for change in group["changes"]}
     assert changes["file#/etc/old"]["kind"] == "removed"
-    assert changes["file#/etc/old"]["why"] == "is left as it is"
+    assert changes["file#/etc/old"]["why"] == "it stays unchanged"
     assert changes["file#/etc/who"]["differences"] == [
         {"property": "mode", "current": "0644", "desired": "0600", "kind": "changed"}
     ]
@@ -216,13 +216,13 @@ def test_directory_is_compared_with_its_channel(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "holds no facts, expected files such as web01.json"),
+        ({}, "contains no facts, expected files such as web01.json"),
         ({"a.json": "{"}, "a.json"),
         ({"a.json": "[]"}, "expected a mapping"),
         ({"a.yaml": "web01: {os: {}}\ndb01: none\n"}, "db01: is 'none', expected the facts of a machine"),
         (
             {"a.json": '{"networking": {"fqdn": "x"}}', "b.json": '{"networking": {"fqdn": "x"}}'},
-            "is the machine x, which",
+            "describes the machine x, as",
         ),
     ],
 )
@@ -240,14 +240,14 @@ def test_facts_that_cannot_be_read_are_named(
 def test_a_file_may_hold_several_machines(execute: Execute, old: Path, tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text("a: {name: a, role: x, os: {}}\nb: {name: b, role: x, os: {}}\n")
     status, output = execute("preview", str(old), "--from", str(old), "--facts", str(tmp_path / "all.yaml"))
-    assert (status, output) == (0, "2 of 2 machines (a, b): nothing changes\n")
+    assert (status, output) == (0, "2 of 2 machines (a, b): no changes\n")
 
 
 def test_unknown_machine_is_taken_from_the_file(execute: Execute, old: Path, tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text("a: {name: a, role: x, os: {}}\nb: {}\n")
     status, output = execute("preview", str(old), "--from", str(old), "--facts", str(tmp_path / "all.yaml"))
     assert status == 0
-    assert "2 of 2 machines (a, b): nothing changes\n" in output
+    assert "2 of 2 machines (a, b): no changes\n" in output
     assert "1 of 2 machines (b): file#/etc/who fails as before: " in output
 
 
@@ -472,7 +472,7 @@ def test_an_empty_data_document_is_refused_as_by_a_run(
     options = ("--from", str(old), "--facts", str(fleet), "--data", str(data))
     status, output = execute("preview", str(new), *options)
     assert status == 78
-    assert f"{data}: is empty, and hosts refuse an empty document" in output
+    assert f"{data}: is empty, and hosts reject an empty document" in output
 
 
 @pytest.mark.parametrize("text", ["{}", "null", "# nothing\n", "data: {}\n"])
@@ -484,7 +484,7 @@ def test_a_data_document_without_data_is_named(
     options = ("--from", str(old), "--facts", str(fleet), "--data", str(data))
     status, output = execute("preview", str(new), *options)
     assert status == 0
-    assert f"{data} has no data: hosts refuse such a document" in output
+    assert f"{data} has no data, so hosts reject the document" in output
 
 
 def test_a_bundle_is_read_with_those_before_it(

@@ -114,12 +114,12 @@ def test_a_release_that_is_in_order_goes_on(execute: Execute, reported: Callable
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (FAILED, "5 of 45 hosts failed or gave it up (limit 2%)"),
+        (FAILED, "5 of 45 hosts failed or rolled back (limit 2%)"),
         (
             {"given_up": ("1.5.0", "its check failed"), "quarantined": ["1.5.0"], "published": "1.5.0"},
             "gave it up",
         ),
-        ({"silent": True}, "5 of 45 hosts were not heard of since they got it (limit 5%)"),
+        ({"silent": True}, "5 of 45 hosts have been silent since they received it (limit 5%)"),
     ],
 )
 def test_release_without_good_reports_is_halted_once(
@@ -337,7 +337,7 @@ def test_reports_that_stop_altogether_halt_it(execute: Execute, began: datetime,
     execute("fleet", "import", "reports")
     status, output = execute("site", "watch", "site")
     assert (status, halted()) == ((0, False) if hours == 1 else (4, True)), output
-    assert ("nobody knows what became of it" in output) is (hours == 3)
+    assert ("the result of the release is unknown" in output) is (hours == 3)
 
 
 def test_a_store_without_hosts_is_no_consent(execute: Execute) -> None:

@@ -91,19 +91,19 @@ def test_a_file_that_would_be_passed_over_is_an_error(execute: Execute, name: st
     write(f"web/tests/{name}", BAD)
     status, output = execute("test", "web")
     assert status == 78
-    assert f"{name}: is no case, expected the ending .yaml" in output
+    assert f"{name}: is not a case, expected a name that ends in .yaml" in output
 
 
 def test_a_pipe_in_the_place_of_a_case_is_an_error(execute: Execute) -> None:
     write("web/tests/web01.yaml", GOOD)
     os.mkfifo("web/tests/web02.yaml")
-    assert "web02.yaml: is no case, expected a regular file" in execute("test", "web")[1]
+    assert "web02.yaml: is not a case, expected a regular file" in execute("test", "web")[1]
 
 
 def test_an_update_without_snapshots_says_how_to_have_some(execute: Execute) -> None:
     write("web/tests/web01.yaml", GOOD)
     status, output = execute("test", "web", "--update")
-    assert (status, "no snapshot is written: no case says `snapshot: true`" in output) == (0, True)
+    assert (status, "no snapshot is written, because no case has `snapshot: true`" in output) == (0, True)
 
 
 def test_directory_without_a_bundle_is_reported(execute: Execute) -> None:
@@ -151,7 +151,7 @@ def test_junit_goes_to_a_file_beside_text_output(execute: Execute) -> None:
     assert [(suite.get("name"), suite.get("tests")) for suite in root] == [("web", "2"), ("shop", "1")]
     failed = root.find("testsuite/testcase[@name='web01']/failure")
     assert failed is not None
-    assert "content: is not as expected" in str(failed.get("message"))
+    assert "content: differs from the expected text" in str(failed.get("message"))
     assert "+\\x01 <workers> = 2" in str(failed.text)
     passed = root.find("testsuite/testcase[@name='web02']")
     assert passed is not None
@@ -169,7 +169,7 @@ def test_a_snapshot_pins_everything_until_it_is_written_anew(execute: Execute) -
     write("web/tests/web01.yaml", "os: debian-12\nsnapshot: true\n")
     status, output = execute("test", "web")
     assert status == 1
-    assert "tests/snapshots/web01.yaml: is not there; `puller test --update` writes it" in output
+    assert "tests/snapshots/web01.yaml: the snapshot is missing; `puller test --update` writes it" in output
     status, output = execute("test", "web", "--update")
     assert (status, "web/tests/snapshots/web01.yaml: written" in output) == (0, True)
     assert execute("test", "web")[0] == 0
@@ -217,7 +217,7 @@ def test_a_snapshot_of_a_case_that_is_gone_is_told_and_removed(execute: Execute)
     execute("test", "web", "--update")
     Path("web/tests/web02.yaml").unlink()
     status, output = execute("test", "web")
-    assert (status, "web/tests/snapshots/web02.yaml: belongs to no case" in output) == (0, True)
+    assert (status, "web/tests/snapshots/web02.yaml: does not belong to any case" in output) == (0, True)
     execute("test", "web", "--update", "--only", "nothing")
     assert Path("web/tests/snapshots/web02.yaml").exists()
     assert "web/tests/snapshots/web02.yaml: removed" in execute("test", "web", "--update")[1]
@@ -287,7 +287,7 @@ def test_a_snapshot_of_another_format_is_told(execute: Execute) -> None:
     path = Path("web/tests/snapshots/web01.yaml")
     path.write_text(path.read_text().replace("format: 1", "format: 2"))
     status, output = execute("test", "web")
-    assert (status, "is of another format than this version's" in output) == (1, True)
+    assert (status, "has the format of another version of Puller" in output) == (1, True)
 
 
 def test_many_cases_are_spread_over_processes_and_told_in_order(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_no_output_says_a_secret(execute: Execute) -> None:
     for arguments in ([], ["--format", "json"], ["--format", "junit"]):
         status, output = execute("test", "web", *arguments)
         assert status == 1
-        assert "is hidden, and cannot be compared" in output
+        assert "is hidden and cannot be compared" in output
         assert "s3cr3t" not in output
 
 

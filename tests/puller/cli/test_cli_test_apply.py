@@ -66,7 +66,7 @@ def test_a_case_without_a_tree_fails_and_says_so(web: Path, capsys: pytest.Captu
     assert (status, "names no tree to be applied to, and there is no --tree" in output) == (1, True)
     (web / "tests" / "one.yaml").write_text(f"tree: ../nowhere\n{CASE}")
     status, output = run(capsys, "web", "--apply")
-    assert (status, "nowhere: no directory, expected the tree" in output) == (1, True)
+    assert (status, "nowhere: is not a directory, expected the tree" in output) == (1, True)
 
 
 @pytest.mark.root
@@ -83,7 +83,7 @@ def test_only_root_may_apply(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     status, output = run(capsys, "web", "--apply", "--tree", "tree")
 
-    assert (status, output) == (64, "puller: --apply mounts a private root, which only root may do\n")
+    assert (status, output) == (64, "puller: --apply requires root, because it mounts a private root\n")
 
 
 def test_a_tree_without_applying_is_refused(web: Path, capsys: pytest.CaptureFixture[str]) -> None:

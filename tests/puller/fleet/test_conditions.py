@@ -37,16 +37,16 @@ def test_host_with_the_published_version_is_in_sync() -> None:
             "web 1.5.0: its health checks failed",
         ),
         ({"exit_status": 8}, "gave-up", "exit status 8"),
-        ({"published": "1.5.0", "quarantined": ["1.5.0"]}, "gave-up", "web 1.5.0 is in quarantine"),
-        ({"held": "not understood", "held_because": HeldBecause.REJECTED}, "held", "not understood"),
+        ({"published": "1.5.0", "quarantined": ["1.5.0"]}, "gave-up", "web 1.5.0 is quarantined"),
+        ({"held": "not understood", "held_because": HeldBecause.REJECTED}, "held", "invalid response"),
         ({"held": "not fetched", "held_because": HeldBecause.UNAVAILABLE}, "held", "not fetched"),
         ({"held": "given up", "held_because": HeldBecause.QUARANTINE}, "held", "given up"),
-        ({"pin": "1.0.0", "published": "1.5.0"}, "held", "web is pinned to 1.0.0, published is 1.5.0"),
+        ({"pin": "1.0.0", "published": "1.5.0"}, "held", "web is pinned to 1.0.0, and 1.5.0 is published"),
         ({"exit_status": 20, "held": "by the operator"}, "waiting", "by the operator"),
         ({"exit_status": 20, "paused": "disabled: repair"}, "paused", "disabled: repair"),
         ({"published": "1.5.0", "held": "not reached"}, "waiting", "not reached"),
         ({"exit_status": 20}, "held", ""),
-        ({"published": "1.5.0"}, "held", "web 1.0.0 is enforced, published is 1.5.0"),
+        ({"published": "1.5.0"}, "held", "web 1.0.0 is enforced, and 1.5.0 is published"),
         ({"problems": ["a fact is broken"]}, "in-order", ""),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_host_on_which_nothing_is_enforced_is_not_in_order() -> None:
 def test_single_unenforced_bundle_is_enough() -> None:
     document = sent(_HOST, _AT)
     document.bundles.append(msgspec.structs.replace(document.bundles[0], name="db", enforced=""))
-    assert condition_of(document) == (Condition.FAILED, "nothing of db is enforced")
+    assert condition_of(document) == (Condition.FAILED, "no version of db is enforced")
 
 
 def test_a_partial_run_says_nothing_of_the_rest() -> None:

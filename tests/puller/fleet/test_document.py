@@ -39,12 +39,12 @@ def test_a_document_as_it_is_sent_is_read_packed_and_not() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "is no document"),
-        (b"{", "is no document"),
-        (b"\xff\xfe", "is no document"),
-        (b"[]", "is no document"),
-        (b'{"format": 4}', "has format 4, and this version of Puller knows format 3"),
-        (b'{"format": 3}', "is no document"),
+        (b"", "is not a report"),
+        (b"{", "is not a report"),
+        (b"\xff\xfe", "is not a report"),
+        (b"[]", "is not a report"),
+        (b'{"format": 4}', "has format 4, and this version of Puller reads format 3"),
+        (b'{"format": 3}', "is not a report"),
         (b"\x1f\x8b", "is cut off"),
         (b"\x1f\x8bgarbage!", "is not a compressed report"),
         (pack(sent(_HOST, _AT))[:-5], "is cut off"),
@@ -52,29 +52,29 @@ def test_a_document_as_it_is_sent_is_read_packed_and_not() -> None:
         (gzip.compress(b" " * 50_000_000), "more than 1048576 bytes after decompression"),
         (b"\x1f\x8b" + b"x" * 300_000, "has more than 262144 bytes"),
         (b" " * 100_000_000, "has more than 1048576 bytes"),
-        (b'{"format":3,"facts":{"a":' + b"[" * 100_000, "is no document"),
+        (b'{"format":3,"facts":{"a":' + b"[" * 100_000, "is not a report"),
         (_changed(document={"host": "../etc"}), "has the host"),
-        (_changed(document={"host": "db.example.com"}), "a host can speak for itself only"),
-        (_changed(host="db.example.com"), "has a report of the host"),
-        (_changed(run=""), "has no identity of a run"),
-        (_changed(run="a" * 65), "has no identity of a run"),
-        (_changed(run="a\nb"), "has no identity of a run"),
-        (_changed(run="a\0b"), "has no identity of a run"),
-        (_changed(noop=True), "is of a dry run"),
+        (_changed(document={"host": "db.example.com"}), "hosts can only send their own reports"),
+        (_changed(host="db.example.com"), "contains a report of the host"),
+        (_changed(run=""), "has an invalid identity of the run"),
+        (_changed(run="a" * 65), "has an invalid identity of the run"),
+        (_changed(run="a\nb"), "has an invalid identity of the run"),
+        (_changed(run="a\0b"), "has an invalid identity of the run"),
+        (_changed(noop=True), "belongs to a dry run"),
         (_changed(finished="yesterday"), "expected a time"),
         (_changed(finished="2026-02-30T00:00:00Z"), "expected a time"),
         (_changed(finished="2026-05-04T03:02:01"), "expected a time in UTC"),
-        (_changed(finished="0001-01-01T00:00:00+23:59"), "expected a time of this millennium"),
-        (_changed(finished="9999-12-31T23:59:59-23:59"), "expected a time of this millennium"),
-        (_changed(exit_status=2**63 - 1), "has an exit status"),
-        (_changed(exit_status=-1), "has an exit status"),
+        (_changed(finished="0001-01-01T00:00:00+23:59"), "expected a time between 2000 and 9000"),
+        (_changed(finished="9999-12-31T23:59:59-23:59"), "expected a time between 2000 and 9000"),
+        (_changed(exit_status=2**63 - 1), "has an invalid exit status"),
+        (_changed(exit_status=-1), "has an invalid exit status"),
         (
             _changed(document={"restless": [{"bundle": "a", "reference": "b", "runs": 2**40, "changes": 1}]}),
-            "has a number of runs",
+            "has an invalid number of runs",
         ),
         (_changed(document={"facts": {"a": json.loads("[" * 200 + "]" * 200)}}), "nested more than 100 deep"),
-        (json_of(sent(_HOST, _AT)).replace(b'"kvm"', b"1" * 5000), "is no document"),
-        (json_of(sent(_HOST, _AT)).replace(b'"kvm"', b'"\\ud800"'), "is no document"),
+        (json_of(sent(_HOST, _AT)).replace(b'"kvm"', b"1" * 5000), "is not a report"),
+        (json_of(sent(_HOST, _AT)).replace(b'"kvm"', b'"\\ud800"'), "is not a report"),
     ],
 )
 def test_invalid_document_is_refused_with_the_reason(data: bytes, why: str) -> None:
@@ -113,5 +113,5 @@ def test_text_is_limited_to_storable_characters() -> None:
 
 def test_unstorable_documents_are_refused() -> None:
     noise = random.Random(1).randbytes(400_000).hex()
-    with pytest.raises(ValueError, match="when it is compressed"):
+    with pytest.raises(ValueError, match="compressed bytes"):
         read_document(json_of(sent(_HOST, _AT, facts={"a": noise})), _HOST, _AT)

@@ -83,7 +83,7 @@ def test_the_fleet_for_programs(store: str, place: Path, execute: Execute) -> No
     assert [item["hosts"] for item in output["failures"]] == [["bad0", "bad1"]]
     assert (output["hosts"], output["silent"], output["refused"]) == (6, ["gone"], 1)
     _, text = execute("fleet", "status", "--store", store)
-    assert f"1 file that arrived is no report:\n  {place}/ok0/x.json: is no document" in text
+    assert f"1 file that arrived is not a report:\n  {place}/ok0/x.json: is not a report" in text
 
 
 def test_host_text_cannot_control_terminal_or_lines(
@@ -144,8 +144,8 @@ def test_preview_names_facts_that_hosts_have_not_sent(store: str, tmp_path: Path
     words = ("preview", str(tmp_path / "new"), "--from", str(tmp_path / "old"), "--fleet", store)
     status, output = execute(*words)
     assert status == 0, output
-    assert "6 of 6 machines (bad0, bad1, gone and 3 more): nothing changes as far as is known" in output
-    assert "asks for the fact networking, which the store does not have of 6 of 6 machines (bad0" in output
+    assert "6 of 6 machines (bad0, bad1, gone and 3 more): no known changes" in output
+    assert "requires the fact networking, which is missing in the store for 6 of 6 machines (bad0" in output
     result = json.loads(execute(*words, "--format", "json")[1])
     assert result["missing_facts"]["networking"] == ["bad0", "bad1", "gone", "ok0", "ok1", "ok2"]
     assert "networking" in execute(*words, "--format", "markdown")[1]
@@ -159,7 +159,7 @@ def test_hosts_are_forgotten(store: str, execute: Execute) -> None:
 
 def test_a_store_that_is_not_there_is_said(tmp_path: Path, execute: Execute) -> None:
     status, output = execute("fleet", "status", "--store", str(tmp_path / "none.db"))
-    assert (status, "there is no store; `puller fleet import` makes one" in output) == (64, True)
+    assert (status, "the store is missing; `puller fleet import` creates it" in output) == (64, True)
 
 
 # Object stores
@@ -196,7 +196,7 @@ def test_object_store_reports_are_imported_once_and_removed(
         bucket.put_object(Bucket="fleet", Key=key, Body=b" " * (2 * 1024 * 1024 if "large" in key else 1))
     options = ("s3://fleet/reports", "--store", str(tmp_path / "fleet.db"))
     status, output = execute("fleet", "import", *options)
-    assert (status, "5 new reports" in output, "3 files are no reports" in output) == (4, True, True), output
+    assert (status, "5 new reports" in output, "3 files are not reports" in output) == (4, True, True), output
     assert "h0/large.json: has 2097152 bytes" in output
     assert "0 new reports" in execute("fleet", "import", *options)[1]
     status, output = execute("fleet", "import", *options, "--remove")

@@ -69,8 +69,8 @@ NEXT = "next run 2026-11-27 02:14 UTC"
             records(report={"only": ["file#/x"]}),
             f"unknown: the last run was partial; {NEXT}; to do: `puller run`",
         ),
-        (records(cut_short=True), f"unknown: the last run was cut short; {NEXT}; to do: `puller run`"),
-        (Records(report=None), "unknown: no run has ended yet; to do: `puller run`"),
+        (records(cut_short=True), f"unknown: the last run was interrupted; {NEXT}; to do: `puller run`"),
+        (Records(report=None), "unknown: no run has finished yet; to do: `puller run`"),
         (
             Records(report=None, running_since="2026-11-27T01:04:00+00:00"),
             "a run is in progress since 2026-11-27 01:04 UTC; nothing to do",
@@ -132,7 +132,7 @@ def test_status_begins_with_the_line(host: Host, publisher: Publisher) -> None:
     def first() -> str:
         return host.puller("status").output.splitlines()[0]
 
-    assert first().startswith("unknown: no run has ended yet; ")
+    assert first().startswith("unknown: no run has finished yet; ")
     publisher.publish("1.0.0")
     assert host.run().status == 0
     assert first().startswith("in sync; ")
@@ -158,7 +158,7 @@ def test_stopped_service_is_out_of_sync_with_its_journal() -> None:
 
 def test_restless_resource_is_something_to_do() -> None:
     assert str(headline(records(restless=["service#hello"]))) == (
-        f"in sync, but service#hello changes in run after run; {NEXT}; to do: `puller explain service#hello`"
+        f"in sync, but service#hello changes in every run; {NEXT}; to do: `puller explain service#hello`"
     )
 
 

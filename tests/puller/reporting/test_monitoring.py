@@ -45,26 +45,26 @@ def test_exit_status_maps_to_a_monitoring_state(status: ExitStatus) -> None:
 @pytest.mark.parametrize(
     ("records", "health", "said"),
     [
-        (Records(None), "UNKNOWN", "no run has ended on this host yet"),
-        (Records(report(minutes=121)), "CRITICAL", "no run has ended since 2026-11-22 09:59 UTC"),
+        (Records(None), "UNKNOWN", "no run has finished on this host yet"),
+        (Records(report(minutes=121)), "CRITICAL", "no run has finished since 2026-11-22 09:59 UTC"),
         (Records(report(minutes=119)), "OK", ""),
         (Records(report(minutes=600), running_since=NOW - timedelta(minutes=20)), "OK", ""),
         (
             Records(report(minutes=600), running_since=NOW - timedelta(minutes=300)),
             "CRITICAL",
-            "a run is at work since 2026-11-22 07:00 UTC",
+            "a run is in progress since 2026-11-22 07:00 UTC",
         ),
         (
             Records(report(minutes=-60)),
             "WARNING",
-            "the last run ended 2026-11-22 13:00 UTC, and it is 2026-11-22 12:00 UTC now",
+            "the last run ended 2026-11-22 13:00 UTC, after the current time 2026-11-22 12:00 UTC",
         ),
-        (Records(report(), cut_short=True), "WARNING", "the last run was cut short"),
+        (Records(report(), cut_short=True), "WARNING", "the last run was interrupted"),
         (Records(report(), damaged=["web: is damaged"]), "CRITICAL", "web: is damaged"),
         (Records(report(), notes=["PINS ARE LOST"]), "WARNING", "PINS ARE LOST"),
         (Records(report(), unsent=["3 reports wait to be sent"]), "WARNING", "3 reports wait to be sent"),
         (Records(None, unreadable="is not a report"), "UNKNOWN", "PULLER UNKNOWN - is not a report"),
-        (Records(report(), enforced={"web": None}), "CRITICAL", "web: nothing is enforced"),
+        (Records(report(), enforced={"web": None}), "CRITICAL", "web: no version is enforced"),
         (Records(report(problems=[failure("a mirror\nis away")])), "WARNING", "a mirror is away"),
         (Records(report(20), held=["disabled by ann: TICKET-7"]), "OK", "disabled by ann: TICKET-7"),
         (
@@ -89,7 +89,7 @@ def test_most_serious_state_is_first_in_the_line() -> None:
     records = Records(report(6, bundles=[bundle]), enforced={"web": "1.0.0"}, cut_short=True)
     assert str(judge(records, NOW, OLDEST)) == (
         "PULLER CRITICAL - the last run ended with exit status 6; exec#a ¦ b: exit code 1, expected 0; "
-        "the last run was cut short; web 1.0.0 is enforced | age=720s;;7200 exit_status=6 failed=1 changed=3"
+        "the last run was interrupted; web 1.0.0 is enforced | age=720s;;7200 exit_status=6 failed=1 changed=3"
     )
 
 
@@ -101,7 +101,7 @@ def check(host: Host, *options: str) -> tuple[int, str]:
 
 def test_a_host_through_its_days(host: Host, publisher: Publisher, web: WebServer) -> None:
     status, output = check(host)
-    assert (status, output) == (3, "PULLER UNKNOWN - no run has ended on this host yet\n")
+    assert (status, output) == (3, "PULLER UNKNOWN - no run has finished on this host yet\n")
     publisher.publish("1.0.0")
     assert host.run().status == 0
     status, output = check(host)
@@ -132,7 +132,7 @@ def test_a_run_that_was_killed_is_told(settled: Host) -> None:
         gone.wait()
     file.write_text(json.dumps(json.loads(file.read_text()) | {"process": gone.pid}))
     status, output = check(settled)
-    assert (status, "the last run was cut short" in output) == (1, True)
+    assert (status, "the last run was interrupted" in output) == (1, True)
     assert "did not finish" in settled.puller("status").output
 
 

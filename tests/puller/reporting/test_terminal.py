@@ -99,7 +99,7 @@ def test_outcome_of_changed_resource(differences: list[Difference], outcome: Out
         ),
         (
             event(State.SKIPPED, unmet_requirements=["service#app"], skip_reason="unmet requirements"),
-            ["  - skipped  file#/etc/motd               needs service#app"],
+            ["  - skipped  file#/etc/motd               requires service#app"],
         ),
         (
             event(State.FAILED, problems=[failure("no such user")], differences=[MODE], is_planned=True),

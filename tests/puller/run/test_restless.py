@@ -177,7 +177,7 @@ def test_a_damaged_record_is_told_and_found_anew(machine: Machine, harm: Callabl
     harm(machine.known)
     assert machine.host.puller("status", "--check").status == 1
     output = machine.fought_over()
-    assert "what changes in run after run is found anew" in output
+    assert "the detection of restless resources starts again" in output
     assert "is restless" in output
     assert machine.names() == {"motd"}
 

@@ -25,7 +25,7 @@ from puller.manifest.entries import Entry
 from puller.system.commands import split_words
 
 _Mistake = tuple[ProblemCode, Severity, str]
-_BY_SHELL: Final = "; provider: shell has a shell run it"
+_BY_SHELL: Final = ". A shell runs commands with provider: shell"
 _OPERATOR: Final = re.compile(r"(\d*[<>]{1,2}(&\d|&-)?|&>{1,2}|\|{1,2}|&{1,2}|;)")
 _REDIRECTION: Final = re.compile(r"(\d*>{1,2}|<)(/|&\d|\.)|&>/")
 _BUILT_IN: Final = frozenset(
@@ -118,11 +118,11 @@ def _mistakes(written: str, *, is_shell: bool, has_cwd: bool) -> Iterator[_Mista
     raw = _raw_words(text)
     program = words[0].rpartition("/")[2] if words else ""
     if words and words[0] in _BUILT_IN:
-        detail = f"{words[0]} is a word of the shell, and no program that can be started{_BY_SHELL}"
+        detail = f"{words[0]} is a word of the shell, not a program{_BY_SHELL}"
         yield ProblemCode.SHELL_OPERATOR, Severity.ERROR, detail
         return
     if words and not has_cwd and _is_relative(written, words[0]):
-        detail = f"{words[0]} is looked for below /, as it is relative and no cwd is given: name it by its whole path"
+        detail = f"{words[0]} is relative to /, because cwd is missing: write the absolute path"
         yield ProblemCode.RELATIVE_PROGRAM, Severity.WARNING, detail
     yield from _of_words(raw, program)
 
@@ -139,12 +139,14 @@ def _of_words(raw: list[str], program: str) -> Iterator[_Mistake]:
         if _OPERATOR.fullmatch(word) or _REDIRECTION.match(word):
             if word == ";" and program == "find":
                 continue
-            detail = f"{word} goes to {program} as an argument, since no shell runs the command{_BY_SHELL}"
+            detail = f"{word} is an argument of {program}, because no shell runs the command{_BY_SHELL}"
             yield ProblemCode.SHELL_OPERATOR, Severity.ERROR, detail
             return
     for word in raw:
         if program not in _LITERAL and (match := _EXPANDED.search(word)):
-            detail = f"{match[0]} in {word} stays as it is, since no shell runs the command: quote it, or say"
+            detail = (
+                f"{match[0]} in {word} is not expanded, because no shell runs the command: quote it, or write"
+            )
             yield ProblemCode.SHELL_SYNTAX, Severity.WARNING, f"{detail} provider: shell"
             return
 
@@ -172,8 +174,8 @@ def _secret(subject: Subject) -> Iterator[Finding]:
         for name in sorted(declaration.secret & declaration.type.command_lines):
             if name == "health_checks" and not _has_commands(declaration.properties.health_checks):
                 continue
-            detail = f"{name} is made of a secret, which the process list shows while the command runs"
-            advice = "hand it over in the environment, or in a file"
+            detail = f"{name} contains a secret, which the process list shows while the command runs"
+            advice = "pass it in the environment or in a file"
             code = ProblemCode.SECRET_ON_COMMAND_LINE
             problem = Problem(code=code, message=detail, property=name, hint=advice)
             yield of_resource(declaration, problem, subject)

@@ -210,7 +210,7 @@ def _problem(item: NamedFile, bundle: Bundle) -> tuple[str, tuple[str, ...]]:
         return f"{item.key} {error}", ()
     if not os.path.lexists(real):
         known = (os.path.relpath(path, item.manifest.files.directory) for path in _paths(bundle))
-        return f"{item.key} {item.written} is not in the bundle", nearest(item.written.rstrip("/"), known)
+        return f"{item.key} {item.written} is missing in the bundle", nearest(item.written.rstrip("/"), known)
     return _wrong_kind(item, real), ()
 
 
@@ -223,21 +223,21 @@ def _given(subject: Subject) -> Iterator[Finding]:
                 continue
             if problem := _why_missing(written, declaration.home.files):
                 if name in declaration.secret or declaration.properties.sensitive:
-                    problem = "is made of a secret, and leads to no file of the bundle"
-                message = f"{name} {problem}, for the facts at hand"
+                    problem = "contains a secret, and the file is missing in the bundle"
+                message = f"{name} {problem}, with the available facts"
                 missing = Problem(code=_MISSING, message=message, property=name, name=written)
                 yield of_resource(declaration, missing, subject, rule=ProblemCode.RESOURCE_FAILS)
 
 
 def _why_missing(written: str, files: BundleFiles) -> str:
     try:
-        return "" if os.path.lexists(files.find(written)) else f"{written} is not in the bundle"
+        return "" if os.path.lexists(files.find(written)) else f"{written} is missing in the bundle"
     except HieraError as error:
         return str(error)
 
 
 def _none_fits(item: NamedFile) -> str:
-    return f"{item.key} {item.written} can lead to no file of the bundle, whatever its expressions give"
+    return f"{item.key} {item.written} matches no file of the bundle, for any values of its expressions"
 
 
 def _paths(bundle: Bundle) -> set[str]:
@@ -252,7 +252,7 @@ def _wrong_kind(item: NamedFile, real: str) -> str:
     if is_scaffold or (entry is not None and entry.type_name == "file" and ensure == "directory"):
         if not os.path.isdir(real):
             return f"{item.key} {item.written} is a file, expected a directory"
-        return "" if _has_files(real) else f"{item.key} {item.written} holds no files"
+        return "" if _has_files(real) else f"{item.key} {item.written} contains no files"
     if not os.path.isfile(real):
         return f"{item.key} {item.written} is not a regular file"
     return ""
@@ -276,7 +276,7 @@ def _unused(bundle: Bundle, named: list[NamedFile]) -> Iterator[Finding]:
     written = _written(bundle, {os.path.basename(path) for path in remaining})
     for path in remaining:
         if os.path.basename(path) not in written:
-            place, message = Location(bundle.name_of(path)), "nothing in the bundle uses this file"
+            place, message = Location(bundle.name_of(path)), "the bundle does not use this file"
             yield Finding.of(ProblemCode.UNUSED_FILE, Severity.WARNING, place, message)
 
 

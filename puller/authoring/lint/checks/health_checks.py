@@ -70,7 +70,7 @@ def _of_goss(
         yield part.finding(ProblemCode.MISSING_FILE, Severity.ERROR, error.problems[0].message, name=path)
         return
     if (text := read_text(file)) is None:
-        detail = f"goss: {path} is no text file of the bundle"
+        detail = f"goss: {path} is not a text file of the bundle"
         part = manifest.yaml.part(place)
         yield part.finding(ProblemCode.MISSING_FILE, Severity.ERROR, detail, name=path)
         return
@@ -90,7 +90,7 @@ def _trouble(item: Mapping[str, Any]) -> str:
         return ""
     tries = item.get("tries", 1)
     each = "" if tries == 1 else f" in each of {tries} tries" if isinstance(tries, int) else " in each try"
-    return f"{waiting} may wait for the 60s that a check has by default{each}: say a timeout, such as 10s"
+    return f"{waiting} may wait for the default limit of 60s{each}: set a timeout, such as 10s"
 
 
 def _programs(text: str) -> list[str]:

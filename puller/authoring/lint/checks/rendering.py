@@ -28,6 +28,6 @@ def check(subject: Subject) -> Iterator[Finding]:
             is_of_host = problem.depends_on is DependsOn.FACTS
             yield failure(declaration, problem, subject, is_of_host=is_of_host)
     if failing.left_out:
-        detail = f"the files of {failing.left_out} resources are not rendered here, as there are many: puller test does"
+        detail = f"the files of {failing.left_out} resources are not rendered, because of their number. Use puller test"
         place = Location(subject.manifest_name)
         yield Finding.of(ProblemCode.RESOURCE_FAILS, Severity.UNCHECKED, place, detail)

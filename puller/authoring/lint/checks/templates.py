@@ -151,7 +151,7 @@ def _outside_of_try(value: Any) -> Iterator[Any]:
 
 MISSING: Final = ProblemCode.MISSING_FILE
 _SHARES: Final = (
-    "; Jet finds no other templates here, and files of a scaffold share text with render(path, value)"
+    ". Jet cannot load other templates, and files of a scaffold share text with render(path, value)"
 )
 
 
@@ -209,14 +209,14 @@ def _problem(called: Called, files: BundleFiles, tree: str) -> tuple[str, tuple[
     if called.function == RENDER:
         path = os.path.join(tree, os.path.normpath(f"./{called.path}"))
         is_missing = bool(tree) and not files.is_prefixed(called.path) and not os.path.isfile(path)
-        return (f"{called.path} is rendered, and not in the scaffold" if is_missing else ""), ()
+        return (f"{called.path} is rendered, but missing in the scaffold" if is_missing else ""), ()
     try:
         path = files.find(called.path)
     except HieraError as error:
         return str(error), ()
     if os.path.isfile(path):
         return "", ()
-    message = f"{called.path} is {_DONE[called.function]}, and not in the bundle"
+    message = f"{called.path} is {_DONE[called.function]}, but missing in the bundle"
     return message, _near(called.path, path)
 
 
@@ -317,9 +317,7 @@ def _check(use: TemplateUse, text: str, bundle: Bundle, waiting: list[TemplateUs
 def _foreign(name: str, text: str) -> Iterator[Finding]:
     """Yield expressions in the notation of another tool, which would be printed literally."""
     for line, column, expression in find_foreign_in_template(text):
-        detail = (
-            f"{expression} is ordinary text here; an expression stands between the delimiters of the engine"
-        )
+        detail = f"{expression} is ordinary text. Write expressions between the delimiters of the engine"
         yield Finding.of(
             ProblemCode.FOREIGN_EXPRESSION, Severity.WARNING, Location(name, line, column), detail
         )
@@ -353,7 +351,7 @@ def _meant(use: TemplateUse, written: str) -> tuple[str | None, str]:
                 path = use.files.at(os.path.dirname(use.path)).find(written)  # beside the including template
         except HieraError as error:
             return None, str(error)
-    return (path, "") if os.path.isfile(path) else (None, f"{written} is included, and not in the bundle")
+    return (path, "") if os.path.isfile(path) else (None, f"{written} is included, but missing in the bundle")
 
 
 def check(subject: Subject) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ def _overrides(manifest: ManifestFile) -> Iterator[Finding]:
         if any(pattern.fullmatch(str(section)) for pattern in patterns):
             continue
         constants = [entry for entry in order if isinstance(entry, str) and "{{" not in entry]
-        detail = f"no entry of the hierarchy's order can come to {section!r}, so it counts on no host"
+        detail = f"no entry of hierarchy.order produces {section!r}, so no host uses it"
         name = str(section)
         yield manifest.yaml.part(("overrides", section)).finding(
             ProblemCode.UNREACHABLE_OVERRIDE,
@@ -99,7 +99,7 @@ def _unused(bundle: Bundle, manifest: ManifestFile) -> Iterator[Finding]:
     for place, key in _keys(manifest, data):
         if not words.issuperset(_WORD.findall(key)):
             similar = () if key in data else nearest(key, filter(_is_text, data))
-            code, message = ProblemCode.UNUSED_DATA, f"nothing in the bundle uses data.{key}"
+            code, message = ProblemCode.UNUSED_DATA, f"the bundle does not use data.{key}"
             part = manifest.yaml.part(place)
             yield part.finding(code, Severity.WARNING, message, name=key, suggestions=similar)
 
@@ -148,7 +148,7 @@ def _unreachable_files(subject: Subject) -> Iterator[Finding]:
         unused = [file for file in files if not any(pattern.fullmatch(file) for pattern in patterns)]
         for file in unused:
             if not _is_named(file, bundle):
-                detail = "no level of the Hiera tree can lead to this file"
+                detail = "no level of the Hiera tree refers to this file"
                 yield Finding.of(
                     ProblemCode.UNUSED_FILE, Severity.WARNING, Location(bundle.name_of(file)), detail
                 )

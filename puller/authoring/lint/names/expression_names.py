@@ -75,7 +75,7 @@ def parse_condition(source: str, *, is_check: bool = False) -> Parsed:
         if text.startswith("{{") and not is_check:
             pieces = expressions.parse(text)
             if len(pieces) != 1 or isinstance(pieces[0], str):
-                message = f"{_shown(text)!r} is text, where one expression is wanted"
+                message = f"{_shown(text)!r} is text, expected an expression"
                 return Parsed(problem=Problem(code=ProblemCode.EXPRESSION_SYNTAX, message=message))
             return _parsed(pieces)
         return _parsed([Expression(text)], is_check=is_check)

@@ -27,7 +27,7 @@ UNKNOWN_FUNCTION: Final = ProblemCode.UNKNOWN_FUNCTION
 ROOTS: Final = ("facts", "data", "environ")
 CAPITALS: Final = frozenset(name.capitalize() for name in ROOTS)
 _METHODS: Final = ("get", "items", "keys", "values")
-_DECLARE: Final = "what only the site or a host gives is declared in data, as null"
+_DECLARE: Final = "declare data of the site or a host as null in data"
 _SHOWN: Final = 60  # characters of a name in a sentence
 
 
@@ -129,9 +129,7 @@ class Judge:
             self._doubt(shape, missing, line, offset)
             return ANY
         if missing[0] in ("facts", "Facts") and missing[1] in self.printed:
-            detail = (
-                f"{'.'.join(missing)} is not what a program of the bundle prints here, and may be elsewhere"
-            )
+            detail = f"{'.'.join(missing)} is missing in the output of a program here, and may exist on other machines"
             self._unchecked(detail, missing, line, offset, missing[1])
             return ANY
         if missing[0] in ("facts", "Facts") and len(missing) == 2:
@@ -194,13 +192,13 @@ class Judge:
         value = _at(self.facts, path[1:])
         if value is not MISSING:
             return of_value(value, "\0")
-        detail = f"{'.'.join(path)} is what a program of the bundle prints"
+        detail = f"{'.'.join(path)} is output of a program of the bundle"
         self._unchecked(detail, path, line, offset, path[1])
         return ANY
 
     def _own_fact(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
         """Note an unknown top-level fact: a host's own, or a misspelt one."""
-        detail = f"{'.'.join(missing)} is no fact of Puller, and may be one of a host's own"
+        detail = f"{'.'.join(missing)} is not a built-in fact, and may be a custom fact of a host"
         if near := nearest(missing[1], shape.keys, 1, similarity=VERY_SIMILAR):
             code, severity = ProblemCode.MISSPELT_FACT, Severity.WARNING
             self._note(code, severity, detail, missing, line, offset, suggestions=near)
@@ -217,7 +215,7 @@ class Judge:
     def _doubt(self, shape: Shape, missing: Path, line: int, offset: int) -> None:
         """Note a guarded missing name that is very similar to an existing name."""
         if near := nearest(missing[-1], shape.keys, 1, similarity=ALMOST_EQUAL):
-            detail = f"{'.'.join(missing)} is nowhere, and may be missing"
+            detail = f"{'.'.join(missing)} is not declared, and may be missing"
             self._unchecked(detail, missing, line, offset, suggestions=near)
 
     def _unchecked(
@@ -247,9 +245,9 @@ def _missing(shape: Shape, missing: Path) -> tuple[str, dict[str, Any]]:
     where = ".".join(missing[:-1])
     key = missing[-1]
     if shape.is_scalar:
-        return f"{where} is a single value: it has no {key[:_SHOWN]!r}", {}
+        return f"{where} is a single value without {key[:_SHOWN]!r}", {}
     if shape.items is not None and not shape.keys:
-        return f"{where} is a list: it has no {key[:_SHOWN]!r}", {}
+        return f"{where} is a list without {key[:_SHOWN]!r}", {}
     names = meant(key, shape.keys)
     is_declared = "suggestions" in names or missing[0] not in ("data", "Data")
     return f"{where} has no {key[:_SHOWN]!r} on any host", {**names, "hint": "" if is_declared else _DECLARE}

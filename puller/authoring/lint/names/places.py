@@ -70,7 +70,7 @@ class _RenderedPart(TextPart):
         if severity is not Severity.ERROR:
             return super().finding(code, severity, self.mask(message), *more, **fields)
         result = super().finding(
-            code, Severity.WARNING, f"{self.mask(message)}, for the facts at hand", *more, **fields
+            code, Severity.WARNING, f"{self.mask(message)}, with the available facts", *more, **fields
         )
         return msgspec.structs.replace(result, switched_by=ProblemCode.RESOURCE_FAILS)
 

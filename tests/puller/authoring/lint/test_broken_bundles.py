@@ -69,7 +69,7 @@ BROKEN: dict[str, Broken] = {
     ),
     "an include that is missing": (
         {"manifest.yaml": FILE.replace("PROPERTIES", "template: app.j2"), "app.j2": "\n{% include 'no.j2' %}\n"},
-        "web/app.j2:2: error: no.j2 is included, and not in the bundle",
+        "web/app.j2:2: error: no.j2 is included, but missing in the bundle",
     ),
     "a reference to a type that there is not": (
         {"manifest.yaml": FILE.replace("PROPERTIES", "content: a, require: [packages#nginx]")},
@@ -85,15 +85,15 @@ BROKEN: dict[str, Broken] = {
     ),
     "a missing source of which only a part is an expression": (
         {"manifest.yaml": FILE.replace("PROPERTIES", 'source: "files/{{ facts.os.family }}.conf"')},
-        "can lead to no file of the bundle",
+        "matches no file of the bundle",
     ),
     "a missing template": (
         {"manifest.yaml": FILE.replace("PROPERTIES", "template: templates/app.j2")},
-        "template templates/app.j2 is not in the bundle",
+        "template templates/app.j2 is missing in the bundle",
     ),
     "a missing directory of a scaffold": (
         {"manifest.yaml": SCAFFOLD.replace("ENGINE", "jet")},
-        "source templates/app is not in the bundle",
+        "source templates/app is missing in the bundle",
     ),
     "a directory of a scaffold that is a file": (
         {"manifest.yaml": SCAFFOLD.replace("ENGINE", "jet"), "templates/app": "x\n"},
@@ -115,7 +115,7 @@ BROKEN: dict[str, Broken] = {
         {
             "manifest.yaml": OVERRIDES.replace("ORDER", "[common]").replace("SECTION", "'comon'"),
         },
-        "no entry of the hierarchy's order can come to 'comon', so it counts on no host (did you mean 'common'?)",
+        "no entry of hierarchy.order produces 'comon', so no host uses it (did you mean 'common'?)",
     ),
     "an override that no expression of the order can reach": (
         {
@@ -123,15 +123,15 @@ BROKEN: dict[str, Broken] = {
                 "SECTION", "'hots:web01'"
             ),
         },
-        "can come to 'hots:web01'",
+        "produces 'hots:web01'",
     ),
     "a redirection without a shell": (
         {"manifest.yaml": EXEC.replace("COMMAND", "echo hi > /tmp/x")},
-        "web/manifest.yaml:3:9: error: > goes to echo as an argument, since no shell runs the command; provider: shell",
+        "web/manifest.yaml:3:9: error: > is an argument of echo, because no shell runs the command. A shell",
     ),
     "a pipe without a shell": (
         {"manifest.yaml": EXEC.replace("COMMAND", "'a: {command: cat /etc/motd | wc}'").replace("'", "")},
-        "| goes to cat as an argument",
+        "| is an argument of cat",
     ),
     "a built-in of the shell": ({"manifest.yaml": EXEC.replace("COMMAND", "cd /srv")}, "cd is a word of the shell"),
     "a key of a repository that is missing": (
@@ -139,7 +139,7 @@ BROKEN: dict[str, Broken] = {
             "manifest.yaml": "resources:\n  - repository:\n      - web: {url: 'https://example.com', suites: [a], "
             "components: [main], key: keys/web.asc}\n"
         },
-        "key keys/web.asc is not in the bundle",
+        "key keys/web.asc is missing in the bundle",
     ),
 }  # fmt: skip
 
@@ -207,7 +207,7 @@ SUSPICIOUS = {
     "a variable without a shell": (EXEC.replace("COMMAND", "echo $HOME"), "[shell-syntax]"),
     "a redirection within a word": (
         EXEC.replace("COMMAND", "echo hi>/tmp/x"),
-        "> in hi>/tmp/x stays as it is",
+        "> in hi>/tmp/x is not expanded",
     ),
     "a word that ends a command": (EXEC.replace("COMMAND", "ls; ls"), "[shell-syntax]"),
     "a key of data that nothing uses": (
@@ -216,7 +216,7 @@ SUSPICIOUS = {
     ),
     "a key of an override that nothing uses": (
         OVERRIDES.replace("ORDER", "[default]").replace("{SECTION: {a: 2}}", "{default: {a: 2, aa: 3}}"),
-        ": warning: nothing in the bundle uses data.aa",
+        ": warning: the bundle does not use data.aa",
     ),
 }
 
@@ -238,7 +238,7 @@ def test_a_file_that_nothing_uses_is_a_warning(
     write({"manifest.yaml": manifest, "files/app.conf": "a\n", "files/old.conf": "b\n", "README.md": "c\n"})
     _, output = execute("lint", "web")
     assert output.splitlines()[:-2] == [
-        "web/files/old.conf: warning: nothing in the bundle uses this file [unused-file]"
+        "web/files/old.conf: warning: the bundle does not use this file [unused-file]"
     ]
 
 

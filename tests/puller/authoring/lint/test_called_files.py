@@ -22,27 +22,27 @@ Case = tuple[dict[str, str], str]
 MISSING: dict[str, Case] = {
     "a file that an expression reads": (
         {"manifest.yaml": CONTENT.replace("CONTENT", "{{ read_file('f/motd') }}"), "f/modt": "x\n"},
-        "web/manifest.yaml:3:49: error: f/motd is read, and not in the bundle (did you mean 'f/modt'?) [missing-file]",
+        "web/manifest.yaml:3:49: error: f/motd is read, but missing in the bundle (did you mean 'f/modt'?)",
     ),
     "a template that an expression renders": (
         {"manifest.yaml": CONTENT.replace("CONTENT", "{{ template('no.j2') }}")},
-        "web/manifest.yaml:3:48: error: no.j2 is rendered, and not in the bundle [missing-file]",
+        "web/manifest.yaml:3:48: error: no.j2 is rendered, but missing in the bundle [missing-file]",
     ),
     "a file that a condition reads": (
         {"manifest.yaml": "resources:\n  - exec: [{'true': {control: {if: \"file('no') == 'a'\"}}}]\n"},
-        "error: no is read, and not in the bundle [missing-file]",
+        "error: no is read, but missing in the bundle [missing-file]",
     ),
     "a file that a template of Jinja2 reads in a branch": (
         {"manifest.yaml": JINJA, "a.j2": "a\n{% if false %}{{ file('no.txt') }}{% endif %}\n"},
-        "web/a.j2:2:24: error: no.txt is read, and not in the bundle [missing-file]",
+        "web/a.j2:2:24: error: no.txt is read, but missing in the bundle [missing-file]",
     ),
     "a file that a template of Go reads": (
         {"manifest.yaml": GO, "a.tmpl": 'a\n{{ readFile "no.txt" }}\n'},
-        "web/a.tmpl:2:14: error: no.txt is read, and not in the bundle [missing-file]",
+        "web/a.tmpl:2:14: error: no.txt is read, but missing in the bundle [missing-file]",
     ),
     "a file that is piped to a function of Go": (
         {"manifest.yaml": GO, "a.tmpl": '{{ "no.txt" | readFile }}\n'},
-        "web/a.tmpl:1:5: error: no.txt is read, and not in the bundle [missing-file]",
+        "web/a.tmpl:1:5: error: no.txt is read, but missing in the bundle [missing-file]",
     ),
     "a template of Go that is not defined": (
         {"manifest.yaml": GO, "a.tmpl": '{{ define "head" }}x{{ end }}{{ template "haed" . }}\n'},
@@ -50,15 +50,15 @@ MISSING: dict[str, Case] = {
     ),
     "a file that a template of Jet reads": (
         {"manifest.yaml": JET, "a.jet": 'a\n[[ readFile("no.txt") ]]\n'},
-        "web/a.jet:2:14: error: no.txt is read, and not in the bundle [missing-file]",
+        "web/a.jet:2:14: error: no.txt is read, but missing in the bundle [missing-file]",
     ),
     "an include of Jet, which finds no other templates": (
         {"manifest.yaml": JET, "a.jet": '[[ include "b.jet" ]]\n', "b.jet": "x\n"},
-        "web/a.jet:1:13: error: unknown template b.jet; Jet finds no other templates here",
+        "web/a.jet:1:13: error: unknown template b.jet. Jet cannot load other templates",
     ),
     "a partial that the scaffold does not have": (
         {"manifest.yaml": SCAFFOLD.replace("ENGINE", "go"), "t/a": 'a\n{{ render "_partials/no" . }}\n'},
-        "web/t/a:2:12: error: _partials/no is rendered, and not in the scaffold [missing-file]",
+        "web/t/a:2:12: error: _partials/no is rendered, but missing in the scaffold [missing-file]",
     ),
     "a file outside of the bundle": (
         {"manifest.yaml": JINJA, "a.j2": "{{ file('../secret') }}\n"},
@@ -149,7 +149,7 @@ def test_a_file_of_hiera_that_no_level_can_lead_to_is_a_warning(execute: Execute
     data = {f"data/{name}": "a: 1\n" for name in names}
     write({"manifest.yaml": CONTENT.replace("CONTENT", "{{ data.a }}"), "hiera.yaml": LEVELS, **data}, root)
     status, output = execute("lint", "web")
-    detail = "warning: no level of the Hiera tree can lead to this file [unused-file]"
+    detail = "warning: no level of the Hiera tree refers to this file [unused-file]"
     results = [line for line in output.splitlines() if "unused-file" in line]
     assert (status, results) == (0, [f"web/data/comon.yaml: {detail}", f"web/data/node/x.yaml: {detail}"])
 

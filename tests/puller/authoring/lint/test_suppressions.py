@@ -64,8 +64,8 @@ def test_an_error_stays_and_the_comment_is_told(tmp_path: Path) -> None:
     ("comment", "said"),
     [
         ("disable=unused-date", "unknown rule 'unused-date' (did you mean 'unused-data'?)"),
-        ("disable", "'disable' is no suppression, expected disable=RULE[,RULE] - reason"),
-        ("disable=", "'disable=' is no suppression, expected disable=RULE[,RULE] - reason"),
+        ("disable", "'disable' is not a suppression, expected disable=RULE[,RULE] - reason"),
+        ("disable=", "'disable=' is not a suppression, expected disable=RULE[,RULE] - reason"),
         ("disable=suppression", "suppression cannot be switched off: only warnings can"),
     ],
 )

@@ -58,7 +58,7 @@ def test_added_and_removed_resources_are_shown() -> None:
 
 @pytest.mark.parametrize(
     ("removed", "why"),
-    [({"removed": "absent"}, "what Puller has made of it is taken away"), ({}, "is left as it is")],
+    [({"removed": "absent"}, "its changes are reverted"), ({}, "it stays unchanged")],
 )
 def test_removed_resource_states_its_fate(removed: dict[str, str], why: str) -> None:
     (change,) = changes([file("/a", properties=removed)], [])

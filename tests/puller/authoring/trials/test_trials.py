@@ -144,7 +144,7 @@ def test_change_in_the_second_run_is_a_failure(bundle: Path, tree: Path) -> None
     commanded(bundle, "cat /etc/hosts")
 
     (failure,) = run_trial(trial_of(bundle, tree)).failures
-    assert failure.startswith("exec#cat /etc/hosts: is not stable when it is applied a second time")
+    assert failure.startswith("exec#cat /etc/hosts: changes again when it is applied a second time")
 
 
 def test_failed_apply_is_not_repeated(bundle: Path, tree: Path) -> None:
@@ -266,7 +266,8 @@ def test_a_machine_that_allows_no_user_namespace_is_told_to(bundle: Path, tree: 
     )
 
     assert msgspec.json.decode(done.stdout, type=TrialOutcome).failures == [
-        "unshare: a private root cannot be made here: No space left on device: user.max_user_namespaces is too low"
+        "unshare: cannot create a private root on this machine: No space left on device: "
+        "user.max_user_namespaces is too low"
     ]
 
 
@@ -315,7 +316,7 @@ def test_a_trial_that_takes_too_long_is_ended(bundle: Path, tree: Path) -> None:
     commanded(bundle, "sleep 600")
 
     assert run_trial(trial_of(bundle, tree), limit=3).failures == [
-        "was not done after 3 seconds, and was ended"
+        "exceeded the limit of 3 seconds and was stopped"
     ]
 
 
@@ -375,7 +376,7 @@ def test_nothing_outlasts_the_process_that_makes_a_trial(
     [
         (
             "/no/such/tree",
-            "/no/such/tree: no directory, expected the tree of an installed system for --apply",
+            "/no/such/tree: is not a directory, expected the tree of an installed system for --apply",
         ),
         (
             "/proc/self/fd",

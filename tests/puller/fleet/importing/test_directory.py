@@ -54,22 +54,22 @@ def test_special_file_is_refused_and_never_opened(source: DirectorySource, place
         finally:
             os.chdir(here)
         refused = _refused(source)
-    assert refused.pop("outside.json") == "is no directory of a host"
-    assert set(refused.values()) == {"is no regular file"}
+    assert refused.pop("outside.json") == "is not the directory of a host"
+    assert set(refused.values()) == {"is not a regular file"}
     assert len(refused) == 5
 
 
 @pytest.mark.root
 def test_a_device_is_refused(source: DirectorySource, place: Path) -> None:
     os.mknod(place / _HOST / "device.json", 0o020666, os.makedev(1, 5))
-    assert _refused(source) == {f"{_HOST}/device.json": "is no regular file"}
+    assert _refused(source) == {f"{_HOST}/device.json": "is not a regular file"}
 
 
 def test_host_directory_through_a_link_is_ignored(source: DirectorySource, place: Path) -> None:
     (place / _HOST / "a.json").write_text("{}")
     (place / "web2.example.com").symlink_to(place / _HOST)
     results = list(source.listed())
-    assert Refused("web2.example.com", "is no directory of a host") in results
+    assert Refused("web2.example.com", "is not the directory of a host") in results
     assert len(results) == 2
 
 
@@ -99,11 +99,11 @@ def test_replaced_file_is_not_followed_and_does_not_block(source: DirectorySourc
         source.read(result)
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(ValueError, match="is no regular file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         source.read(result)
     file.unlink()
     file.mkdir()
-    with pytest.raises(ValueError, match=r"is no regular file|cannot be read"):
+    with pytest.raises(ValueError, match=r"is not a regular file|cannot be read"):
         source.read(result)
 
 

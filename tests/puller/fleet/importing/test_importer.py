@@ -87,7 +87,7 @@ def test_directory_in_place_of_an_imported_file_is_reported(store: Store, place:
     _import(store, place)
     file.unlink()
     file.mkdir()
-    assert [item.why for item in _import(store, place).told] == ["is no regular file"]
+    assert [item.why for item in _import(store, place).told] == ["is not a regular file"]
     assert _import(store, place).told == []
     assert refused_files(store)[0] == 1
 

@@ -59,12 +59,12 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "a wrong type": (lambda now: of_report(now, exit_status="0"), "Expected `int`"),
     "a newer format": (
         lambda now: json.dumps({**document(now), "format": 4}).encode(),
-        "has format 4, and this version of Puller knows format 3",
+        "has format 4, and this version of Puller reads format 3",
     ),
-    "an exit status of 70 bits": (lambda now: of_report(now, exit_status=2**70), "exit status that is none"),
-    "an exit status of 40 bits": (lambda now: of_report(now, exit_status=2**40), "exit status that is none"),
-    "a number of 70 bits": (lambda now: restless(now, 2**70), "number of runs that cannot be"),
-    "a number of 40 bits": (lambda now: restless(now, 2**40), "number of runs that cannot be"),
+    "an exit status of 70 bits": (lambda now: of_report(now, exit_status=2**70), "an invalid exit status"),
+    "an exit status of 40 bits": (lambda now: of_report(now, exit_status=2**40), "an invalid exit status"),
+    "a number of 70 bits": (lambda now: restless(now, 2**70), "has an invalid number of runs"),
+    "a number of 40 bits": (lambda now: restless(now, 2**40), "has an invalid number of runs"),
     "half a character": (lambda now: with_text(now, '"\\ud800"'), "surrogate"),
     "an endless number": (lambda now: with_text(now, "1e400"), "out of range"),
     "deep facts": (lambda now: with_text(now, "[" * 200 + "]" * 200), "nested more than 100 deep"),
@@ -72,30 +72,33 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "too much": (lambda now: json.dumps(document(now, x="x" * 1_100_000)).encode(), "are read"),
     "too much when compressed": (
         lambda now: json.dumps(document(now, x=random.Random(1).randbytes(400_000).hex())).encode(),
-        "when it is compressed",
+        "compressed bytes",
     ),
     "a bomb": (lambda now: gzip.compress(b" " * 500_000_000, 1)[:200_000], "after decompression"),
     "half of a document": (lambda now: gzip.compress(json.dumps(document(now)).encode())[:-20], "cut off"),
     "more behind it": (lambda now: gzip.compress(json.dumps(document(now)).encode()) + b"x", "behind it"),
     "another host": (
         lambda now: json.dumps({**document(now), "host": GOOD}).encode(),
-        "a host can speak for itself only",
+        "hosts can only send their own reports",
     ),
-    "a report of another host": (lambda now: of_report(now, host=GOOD), "has a report of the host"),
+    "a report of another host": (lambda now: of_report(now, host=GOOD), "contains a report of the host"),
     "a path for a host": (
         lambda now: json.dumps({**document(now), "host": "../good"}).encode(),
         "has the host '../good'",
     ),
     "a long host": (lambda now: json.dumps({**document(now), "host": "a" * 10_000}).encode(), "has the host"),
-    "no run": (lambda now: of_report(now, run=""), "no identity of a run"),
-    "a run with a command of the terminal": (lambda now: of_report(now, run="\x1b[2J"), "no identity"),
+    "no run": (lambda now: of_report(now, run=""), "invalid identity of the run"),
+    "a run with a command of the terminal": (lambda now: of_report(now, run="\x1b[2J"), "invalid identity"),
     "a dry run": (lambda now: of_report(now, noop=True), "dry run"),
     "no time": (lambda now: of_report(now, finished="soon"), "expected a time"),
     "a time of no zone": (
         lambda now: of_report(now, finished="2026-01-01T00:00:00"),
         "expected a time in UTC",
     ),
-    "the year one": (lambda now: of_report(now, finished="0001-01-01T00:00:00+23:59"), "this millennium"),
+    "the year one": (
+        lambda now: of_report(now, finished="0001-01-01T00:00:00+23:59"),
+        "between 2000 and 9000",
+    ),
 }
 
 
@@ -210,14 +213,14 @@ def test_nothing_is_reached_through_links_or_opened_that_blocks(
     assert {
         item.path.split("/")[-1]: item.why.split(",")[0] for item in done.told if "x" * 9 not in item.path
     } == {
-        "link.json.gz": "is no regular file",
-        "pipe.json.gz": "is no regular file",
-        "directory.json.gz": "is no regular file",
-        "page.html": "has another name than a document",
-        "linked.example.com": "is no directory of a host",
-        "file": "is no directory of a host",
-        "name with space": "is no name of a host",
-        "\ufffd\ufffd": "is no name of a host",
+        "link.json.gz": "is not a regular file",
+        "pipe.json.gz": "is not a regular file",
+        "directory.json.gz": "is not a regular file",
+        "page.html": "is not the name of a document",
+        "linked.example.com": "is not the directory of a host",
+        "file": "is not the directory of a host",
+        "name with space": "is not the name of a host",
+        "\ufffd\ufffd": "is not the name of a host",
     }
     assert done.refused == 9
     assert list(Reader(store, now).hosts) == [GOOD]

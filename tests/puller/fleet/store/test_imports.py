@@ -118,7 +118,7 @@ def test_a_partial_run_does_not_put_a_failed_host_in_order(
     row = Reader(store, now).hosts[HOST]
     assert (row.state, row.why) == (
         "held",
-        "the last run was limited to file#/b, and says nothing of the rest",
+        "the last run was limited to file#/b, so other resources were not checked",
     )
 
 
@@ -243,7 +243,7 @@ def test_report_refused_by_an_older_puller_is_read_again(
         older.setattr(importer, "__version__", "0.1")
 
         def refusing(*_: object) -> None:
-            raise ValueError("has format 1, and this version of Puller knows format 0")
+            raise ValueError("has format 1, and this version of Puller reads format 0")
 
         older.setattr(importer, "read_document", refusing)
         assert imported(store, place).refused == 1
@@ -317,7 +317,7 @@ def test_combined_reads_are_consistent(location: str, store: Store, arrive: Impo
 def test_a_store_of_a_newer_format_is_refused(store: Store, location: str) -> None:
     with store.writing() as connection:
         store.set(connection, "format", "4")
-    with pytest.raises(SourceError, match="is a store of format 4, and this version of Puller knows 3"):
+    with pytest.raises(SourceError, match="is a store of format 4, and this version of Puller reads 3"):
         Store.open(location, make=True)
 
 
@@ -329,9 +329,9 @@ def test_foreign_database_is_refused_and_kept(tmp_path: Path) -> None:
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("CREATE TABLE settings (name TEXT, value TEXT)"))
     engine.dispose()
-    with pytest.raises(SourceError, match="is a database of something else"):
+    with pytest.raises(SourceError, match="is another database"):
         Store.open(str(tmp_path / "other.db"), make=True)
-    with pytest.raises(SourceError, match="there is no store"):
+    with pytest.raises(SourceError, match="the store is missing"):
         Store.open(str(tmp_path / "none.db"))
     assert not (tmp_path / "none.db").exists()
     with pytest.raises(PullerError, match="cannot be used"):

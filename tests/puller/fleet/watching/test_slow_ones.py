@@ -52,11 +52,11 @@ DEEP = b"[" * 200_000
     [
         ([b"H"] * 200, 0.1, "DeadlineError"),
         ([HEAD, *[b" "] * 200], 0.1, "DeadlineError"),
-        ([HEAD, b"{"], 0.0, "cannot be asked"),
+        ([HEAD, b"{"], 0.0, "cannot be reached"),
         ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"], 0.0, ""),
-        ([b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nno gzip"], 0.0, "cannot be asked"),
-        ([b"HTTP/1.1 200 OK\r\n\r\n" + DEEP], 0.0, "not understood"),
-        ([b"SSH-2.0-OpenSSH\r\n"], 0.0, "cannot be asked"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nno gzip"], 0.0, "cannot be reached"),
+        ([b"HTTP/1.1 200 OK\r\n\r\n" + DEEP], 0.0, "invalid response"),
+        ([b"SSH-2.0-OpenSSH\r\n"], 0.0, "cannot be reached"),
     ],
 )
 def test_slow_or_invalid_prometheus_is_distrusted_in_time(
@@ -84,7 +84,7 @@ def test_hanging_command_is_killed_with_its_children(tmp_path: Path) -> None:
     try:
         script = f"exec 3>{pipe}; echo started >&3; sleep 300 & wait"
         began = time.monotonic()
-        assert "has not ended within 2 s" in tell_command(["sh", "-c", script], "halted", 2.0)
+        assert "exceeded the limit of 2 s" in tell_command(["sh", "-c", script], "halted", 2.0)
         assert time.monotonic() - began < 60
         os.set_blocking(reading, True)
         assert os.read(reading, 100) == b"started\n"

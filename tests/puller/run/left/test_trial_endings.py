@@ -343,7 +343,7 @@ def test_reversals_are_counted_beside_resources(story: Story) -> None:
     story.run()
     story.publish("2")
     output = story.run()
-    assert "web 2.0.0: 1 resource, 1 stable, 0 changed, 2 taken back in" in output
+    assert "web 2.0.0: 1 resource, 1 stable, 0 changed, 2 reverted in" in output
     assert str(story.host.state) not in json.dumps(story.host.report()["bundles"])
     assert {
         event["reversal"] for event in story.host.report()["bundles"][0]["events"] if "reversal" in event

@@ -67,8 +67,8 @@ def listed(web: Path, text: str, data: str = "data: {name: app}\n") -> None:
 
 
 WRONG = {
-    f"- file: [{{/a: {{source: 'files/{{{{ data.name }}}}.cnf', {IDS}}}}}]\n": "source files/app.cnf is not in",
-    "- exec: [echo {{ data.name }} > /tmp/x]\n": "> goes to echo as an argument",
+    f"- file: [{{/a: {{source: 'files/{{{{ data.name }}}}.cnf', {IDS}}}}}]\n": "source files/app.cnf is missing in",
+    "- exec: [echo {{ data.name }} > /tmp/x]\n": "> is an argument of echo",
     "- exec: [{'true': {health_checks: [{command: \"sh -c 'a\"}]}}]\n": "single quote that is not closed",
     f"- file: [{{/a: {{control: {{if: facts.os.famly == 'x'}}, {IDS}}}}}]\n": "facts.os has no 'famly'",
 }
@@ -112,6 +112,6 @@ def test_a_secret_in_a_rendered_list_is_not_shown(execute: Execute, web: Path) -
     listed(web, text, data)
     status, output = execute("lint", "web")
     assert "single quote that is not closed" in output
-    assert "is not in the bundle, for the facts at hand" in output
+    assert "is missing in the bundle, with the available facts" in output
     assert "hunter2" not in output
     assert status in (0, 1)

@@ -20,9 +20,9 @@ def linted(execute: Execute, directory: Path, resource: str) -> str:
 
 
 WAITING = {
-    "command: curl -fsS http://localhost/": "curl may wait for the 60s that a check has by default: say a",
-    "command: /usr/bin/wget -qO- http://localhost/, tries: 3": "wget may wait for the 60s",
-    "command: curl localhost, tries: 3": "curl may wait for the 60s that a check has by default in each of 3 tries",
+    "command: curl -fsS http://localhost/": "curl may wait for the default limit of 60s: set a",
+    "command: /usr/bin/wget -qO- http://localhost/, tries: 3": "wget may wait for the default limit of 60s",
+    "command: curl localhost, tries: 3": "curl may wait for the default limit of 60s in each of 3 tries",
     "command: ssh web02 true": "ssh may wait",
     "command: sh -c 'until test -e /run/app; do sleep 1; done'": "until may wait",
     "command: \"bash -c 'curl -s http://{{ facts.networking.ip }}/ | grep -q ok'\"": "curl may wait",
@@ -77,7 +77,7 @@ def test_a_relative_program_without_a_directory_is_warned_of(
     execute: Execute, tmp_path: Path, resource: str
 ) -> None:
     output = linted(execute, tmp_path, resource)
-    assert "is looked for below /, as it is relative and no cwd is given" in output
+    assert "is relative to /, because cwd is missing" in output
     assert "[relative-program]" in output
 
 

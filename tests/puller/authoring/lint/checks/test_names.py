@@ -24,7 +24,7 @@ WRONG = {
     "{{ lookup('data.prt') }}": "data has no 'prt' on any host (did you mean 'port'?)",
     "{{ hiera('prt') }}": "data has no 'prt' on any host (did you mean 'port'?)",
     "{{ hiera('tls.crt') }}": "data.tls has no 'crt' on any host (did you mean 'cert'?)",
-    "{{ data.port.number }}": "data.port is a single value: it has no 'number'",
+    "{{ data.port.number }}": "data.port is a single value without 'number'",
     "{{ dta.port }}": "unknown name 'dta' (did you mean 'data'?)",
     "{{ facts.os.famly }}": "facts.os has no 'famly' on any host (did you mean 'family'?)",
     "{{ facts.networking.interfaces.eth0.ipp }}": "(did you mean 'ip'?)",
@@ -161,7 +161,7 @@ def test_a_custom_fact_is_unchecked_and_said_once_for_a_file(find_names: Lint) -
     manifest = content("{{ facts.rack }} {{ facts.rack.row }}")
     assert find_names(manifest=manifest) == []
     (result,) = find_names(manifest=manifest, unchecked=True)
-    assert "unchecked: facts.rack is no fact of Puller, and may be one of a host's own" in result
+    assert "unchecked: facts.rack is not a built-in fact, and may be a custom fact of a host" in result
     assert find_names(manifest=manifest, facts={"rack": {"row": 1}}, unchecked=True) == []
 
 
@@ -171,7 +171,7 @@ def test_facts_of_the_bundle_are_known(find_names: Lint) -> None:
     assert "facts.site has no 'rck' on any host (did you mean 'rack'?)" in result
     assert find_names({**files, "manifest.yaml": content("{{ facts.run.x }}")}) == []
     (result,) = find_names({**files, "manifest.yaml": content("{{ facts.run.x }}")}, unchecked=True)
-    assert "facts.run is what a program of the bundle prints" in result
+    assert "facts.run is output of a program of the bundle" in result
     printed = {"run": {"x": 1}}
     assert (
         find_names({**files, "manifest.yaml": content("{{ facts.run.x }}")}, facts=printed, unchecked=True)
@@ -180,14 +180,14 @@ def test_facts_of_the_bundle_are_known(find_names: Lint) -> None:
     (result,) = find_names(
         {**files, "manifest.yaml": content("{{ facts.run.y }}")}, facts=printed, unchecked=True
     )
-    assert "facts.run.y is not what a program of the bundle prints here, and may be elsewhere" in result
+    assert "facts.run.y is missing in the output of a program here, and may exist on other machines" in result
 
 
 def test_guarded_misspelt_name_is_unchecked(find_names: Lint) -> None:
     manifest = content("{{ data.workerss | default(1) }}", "data: {workers: 4}")
     assert find_names(manifest=manifest) == []
     (result,) = find_names(manifest=manifest, unchecked=True)
-    assert "data.workerss is nowhere, and may be missing (did you mean 'workers'?)" in result
+    assert "data.workerss is not declared, and may be missing (did you mean 'workers'?)" in result
 
 
 # -- children -------------------------------------------------------------------------------------
