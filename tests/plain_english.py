@@ -73,14 +73,7 @@ _ACCIDENTS: Final = 2
 OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
     "messages": frozenset(
         {
-            "bundles",
-            "hiera",
-            "puller/authoring",
             "puller/cli",
-            "puller/fleet",
-            "puller/reporting",
-            "puller/resources",
-            "puller/system",
         }
     ),
     "docstrings": frozenset(

@@ -242,7 +242,7 @@ class _Inflated:
         self._compressed = stream.read(len(GZIP_HEADER))
         if self._compressed != GZIP_HEADER:
             detail = "is not a bundle of `puller bundle build`: its first bytes differ"
-            raise FormatError("", f"{detail}; unpack another archive, or use puller apply --plain-archive")
+            raise FormatError("", detail, hint="unpack another archive, or use puller apply --plain-archive")
         self._inflate = zlib.decompressobj(wbits=31)
         self._ready = b""
         self._at = 0

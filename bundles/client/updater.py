@@ -259,7 +259,7 @@ def _of_signatures(text: str, workflow: Workflow) -> str:
             f"is signed by {holding} of the {needed} keys required by root {root.version} and by the new root"
         )
     # At version 1 no root has followed the anchor, which may belong to another site.
-    hint = "; check that the trust anchor belongs to this site" if root.version == 1 else ""
+    hint = ": check that the trust anchor belongs to this site" if root.version == 1 else ""
     return f"is signed by {holding} of the {needed} keys that root {root.version} requires{hint}"
 
 

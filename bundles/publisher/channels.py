@@ -116,7 +116,7 @@ def steered(current: Release, request: RolloutRequest, now: datetime, *, resume:
     rollout = _rollout(current)
     reached = rollout.reached(now)
     if rollout.halted and not resume:
-        raise PublishError(str(current), f"is halted at {shown_percent(reached)}; --resume resumes it")
+        raise PublishError(str(current), f"is halted at {shown_percent(reached)}", hint="--resume resumes it")
     following = replace(current, rollout=request.go_on(rollout, now))
     if (desired := reached_by(following, now)) < reached:
         raise PublishError(
@@ -161,7 +161,9 @@ def release_before(current: Release, history: History, channel: str) -> Release:
         before = release.rollout.before if release.rollout is not None else None
         is_partial = before is not None and is_under_way(release, text[first].at)
         return for_all(before if is_partial and before is not None else release)
-    raise PublishError(str(current), "is the first version of this channel; specify the version to return to")
+    raise PublishError(
+        str(current), "is the first version of this channel", hint="specify the version to return to"
+    )
 
 
 def _version_of(text: Said) -> str:
@@ -172,7 +174,9 @@ def rolled_back(current: Release, release: Release, now: datetime) -> Release:
     """Return ``release`` for all hosts. Raises `PublishError` if that would complete the rollout of ``current``."""
     if release == for_all(current) and is_under_way(current, now):
         reached = shown_percent(reached_by(current, now))
-        raise PublishError(str(current), f"is in a rollout at {reached}; `puller site rollout` changes it")
+        raise PublishError(
+            str(current), f"is in a rollout at {reached}", hint="`puller site rollout` changes it"
+        )
     return release
 
 
@@ -195,7 +199,9 @@ def _again(current: Release, request: RolloutRequest, now: datetime) -> Release:
     reached = reached_by(current, now)
     if current.rollout is not None and current.rollout.halted:
         raise PublishError(
-            str(current), f"is halted at {shown_percent(reached)}; `puller site rollout --resume` resumes it"
+            str(current),
+            f"is halted at {shown_percent(reached)}",
+            hint="`puller site rollout --resume` resumes it",
         )
     if reached_by(replace(current, rollout=request.begin(None, now)), now) > reached:
         raise PublishError(

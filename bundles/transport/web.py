@@ -373,7 +373,7 @@ def _pause_asked_for(state: "RetryCallState") -> float:
 
 def _log_retry(state: "RetryCallState") -> None:
     if state.outcome and state.next_action:
-        log.info("%s; trying again in %.1f s", state.outcome.exception(), state.next_action.sleep)
+        log.info("%s, next attempt in %.1f s", state.outcome.exception(), state.next_action.sleep)
 
 
 def without_secrets(text: str, location: Location, settings: TransportSettings) -> str:

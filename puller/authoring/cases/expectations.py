@@ -226,7 +226,7 @@ def _check_content(wanted: Any, found: ResolvedResource) -> None:
     elif found.contents:
         raise _Mismatch(f"creates {len(found.contents)} files, expected a mapping of their paths")
     elif not fits(wanted, None):
-        raise _Mismatch("has no content from the bundle")
+        raise _Mismatch("contains no file of the bundle")
 
 
 def _content_at(path: str, found: ResolvedResource) -> ResolvedContent | None:

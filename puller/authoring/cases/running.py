@@ -145,7 +145,7 @@ def _tried(bundle: BundleWithCases, file: CaseFile, loaded: LoadedCase, settings
     """Apply the bundle twice, and return all failures. Raises ``UsageError`` without a tree."""
     tree = os.path.join(bundle.directory, loaded.case.tree) if loaded.case.tree else settings.tree
     if not tree:
-        raise UsageError("names no tree to be applied to, and there is no --tree")
+        raise UsageError("requires a tree: set tree in the case, or pass --tree")
     case = loaded.case
     with _before(bundle, loaded) as before:
         sources = (*before, ManifestSource(bundle.manifest, bundle.manifest.name))
@@ -222,7 +222,7 @@ class Suite(msgspec.Struct, frozen=True):
         return (
             ""
             if self.all_names
-            else f"{shown}: has no cases, expected files such as {shown}/{TESTS}/web01.yaml"
+            else f"{shown}: contains no cases, expected files such as {shown}/{TESTS}/web01.yaml"
         )
 
 

@@ -120,7 +120,7 @@ def _verify_tree(tree: str) -> None:
         os.path.lexists(os.path.join(tree, file)) for file in ("etc/os-release", "usr/lib/os-release")
     ):
         raise UsageError(
-            f"{tree}: has no etc/os-release", expected="the tree of an installed system for --apply"
+            f"{tree}: etc/os-release is missing", expected="the tree of an installed system for --apply"
         )
     if os.path.samefile(tree, "/"):
         raise UsageError(

@@ -94,7 +94,7 @@ def test_a_site_signed_with_other_keys_is_refused(
     shutil.rmtree(publisher.served)
     shutil.copytree(attacker.served, publisher.served)
     with pytest.raises(
-        SignatureError, match="is signed by 0 of the 1 keys that root 1 requires; check that the trust anchor"
+        SignatureError, match="is signed by 0 of the 1 keys that root 1 requires: check that the trust anchor"
     ):
         host.refresh()
 

@@ -72,8 +72,8 @@ def test_paths_are_relative_to_the_bundle(execute: Execute, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["web"], "web: has no cases, expected files such as web/tests/web01.yaml"),
-        (["shop", "web"], "web: has no cases, expected files such as web/tests/web01.yaml"),
+        (["web"], "web: contains no cases, expected files such as web/tests/web01.yaml"),
+        (["shop", "web"], "web: contains no cases, expected files such as web/tests/web01.yaml"),
         (["shop", "--only", "wbe*"], "no case has a name like wbe*"),
     ],
 )
@@ -387,7 +387,7 @@ def test_a_bundle_whose_tests_fail_is_not_published(execute: Execute, site: str)
 
 def test_required_tests_block_a_bundle_without_tests(execute: Execute, site: str) -> None:
     status, output = execute("site", "publish", site, "web", "--version", "1.0.0", "--test")
-    assert (status, "web: has no cases" in output) == (13, True)
+    assert (status, "web: contains no cases" in output) == (13, True)
     assert not published(execute)
 
 

@@ -63,7 +63,7 @@ def test_inapplicable_declaration_is_found(web: Path, capsys: pytest.CaptureFixt
 @pytest.mark.root
 def test_a_case_without_a_tree_fails_and_says_so(web: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, output = run(capsys, "web", "--apply")
-    assert (status, "names no tree to be applied to, and there is no --tree" in output) == (1, True)
+    assert (status, "requires a tree: set tree in the case, or pass --tree" in output) == (1, True)
     (web / "tests" / "one.yaml").write_text(f"tree: ../nowhere\n{CASE}")
     status, output = run(capsys, "web", "--apply")
     assert (status, "nowhere: is not a directory, expected the tree" in output) == (1, True)

@@ -68,7 +68,7 @@ OTHER_SITE = "another site"
         (
             OTHER_SITE,
             10,
-            r"is signed by 0 of the 1 keys that root 1 requires; check that the trust anchor belongs to this",
+            r"is signed by 0 of the 1 keys that root 1 requires: check that the trust anchor belongs to this",
         ),
     ],
 )

@@ -174,7 +174,7 @@ class JinjaValues:
         for keyword in node.kwargs if expected else ():
             if keyword.key not in expected:
                 message, names = (
-                    f"{node.name} has no argument {keyword.key!r}",
+                    f"unknown argument {keyword.key!r} of {node.name}",
                     meant(str(keyword.key), expected),
                 )
                 self.judge.refuse(UNKNOWN_NAME, str(keyword.key), message, line=node.lineno, **names)
@@ -221,7 +221,7 @@ class JinjaValues:
         for keyword in node.kwargs if desired and name in names else ():
             if keyword.key not in (desired or ()):
                 message, similar = (
-                    f"{name} has no argument {keyword.key!r}",
+                    f"unknown argument {keyword.key!r} of {name}",
                     meant(keyword.key, desired or ()),
                 )
                 self.judge.refuse(UNKNOWN_NAME, keyword.key, message, line=node.lineno, **similar)

@@ -133,8 +133,8 @@ def test_what_the_bundle_comes_to_is_expected(judge: Judge, expect: str) -> None
         ("file#/etc/app: {owner: !not root}", 'owner: expected !not "root", found "root"'),
         ("file#/etc/app: {alias: !any }", "alias: expected !any, found nothing"),
         ("file#/etc/app: {alias: !not x}", 'alias: expected !not "x", found nothing'),
-        ("file#/etc/app: {content: x}", "content: has no content from the bundle"),
-        ("file#/etc/app/theirs: {content: x}", "content: has no content from the bundle"),
+        ("file#/etc/app: {content: x}", "content: contains no file of the bundle"),
+        ("file#/etc/app/theirs: {content: x}", "content: contains no file of the bundle"),
         (
             "file#/etc/app/binary: {content: x}",
             "3 bytes cannot be compared, because they are not text or too long",

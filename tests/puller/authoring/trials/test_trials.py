@@ -380,7 +380,7 @@ def test_nothing_outlasts_the_process_that_makes_a_trial(
         ),
         (
             "/proc/self/fd",
-            "/proc/self/fd: has no etc/os-release, expected the tree of an installed system for --apply",
+            "/proc/self/fd: etc/os-release is missing, expected the tree of an installed system for --apply",
         ),
         ("/", "/: is the root of this machine, expected the tree of another system for --apply"),
     ],
