@@ -44,18 +44,18 @@ from puller.values.references import Reference
 
 SESSION_VARIABLE = "PULLER_SESSION"
 """The environment variable that names the directory."""
-_MARK = "session.json"
-_ENDING = ".event"
+_SESSION_FILE = "session.json"
+_EVENT_SUFFIX = ".event"
 
 
-class Start(msgspec.Struct, frozen=True):
+class SessionStart(msgspec.Struct, frozen=True):
     """The start of a session. ``started`` is UTC in ISO 8601."""
 
     started: str
     format: Literal[3] = 3
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class RecordedEvent(msgspec.Struct, frozen=True):
     """An event with its sequence number."""
 
     sequence: int
@@ -66,7 +66,7 @@ class Recorded(msgspec.Struct, frozen=True):
 class Session:
     """The events in one directory."""
 
-    def __init__(self, directory: Path, start: Start) -> None:
+    def __init__(self, directory: Path, start: SessionStart) -> None:
         self.directory = directory
         self.start = start
 
@@ -79,8 +79,8 @@ class Session:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if any(directory.iterdir()):
                 raise UsageError(f"{directory}: is not empty, and a session requires an empty directory")
-        start = Start(iso_text(datetime.now(UTC), "microseconds"))
-        write_file(directory / _MARK, msgspec.json.encode(start), mode=0o600)
+        start = SessionStart(iso_text(datetime.now(UTC), "microseconds"))
+        write_file(directory / _SESSION_FILE, msgspec.json.encode(start), mode=0o600)
         return cls(directory.absolute(), start)
 
     @classmethod
@@ -90,7 +90,7 @@ class Session:
             if os.stat(directory).st_uid != os.geteuid():
                 # The events decide what runs, so only the user may write them.
                 raise UsageError(f"{directory}: belongs to another user")
-            return cls(directory, decode((directory / _MARK).read_bytes(), Start))
+            return cls(directory, decode((directory / _SESSION_FILE).read_bytes(), SessionStart))
         except FileNotFoundError:
             raise UsageError(
                 f"{directory}: is not a session", hint="create one with: puller session new"
@@ -100,25 +100,25 @@ class Session:
                 file_problem(error, "cannot be read", where=directory), code=ProblemCode.UNREADABLE_SOURCE
             ) from error
         except msgspec.DecodeError as error:
-            raise UsageError(f"{directory / _MARK}: is not a session ({error})") from error
+            raise UsageError(f"{directory / _SESSION_FILE}: is not a session ({error})") from error
 
-    def record(self, event: Event) -> Recorded:
+    def record(self, event: Event) -> RecordedEvent:
         """Add an event after all others, also with concurrent writers. Raise ``OSError``."""
         temporary = self.directory / f".{os.urandom(8).hex()}.new"
         sequence = max((number for number, _ in self._files()), default=0)
         try:
             while True:
                 sequence += 1
-                recorded = Recorded(sequence, iso_text(datetime.now(UTC), "microseconds"), event)
+                recorded = RecordedEvent(sequence, iso_text(datetime.now(UTC), "microseconds"), event)
                 write_file(temporary, msgspec.json.encode(recorded), mode=0o600)
                 # A link never replaces a file, so each number is used once.
                 with contextlib.suppress(FileExistsError):
-                    os.link(temporary, self.directory / f"{sequence:08d}{_ENDING}")
+                    os.link(temporary, self.directory / f"{sequence:08d}{_EVENT_SUFFIX}")
                     return recorded
         finally:
             temporary.unlink(missing_ok=True)
 
-    def events(self) -> list[Recorded]:
+    def events(self) -> list[RecordedEvent]:
         """Return all events in order. Raise ``UsageError`` if one is invalid."""
         return [_load_event(path) for _, path in sorted(self._files())]
 
@@ -126,22 +126,22 @@ class Session:
         """Remove the session, and its directory if it is then empty. Raise ``OSError``."""
         for _, path in self._files():
             path.unlink()
-        (self.directory / _MARK).unlink()
+        (self.directory / _SESSION_FILE).unlink()
         with contextlib.suppress(OSError):
             self.directory.rmdir()
 
     def _files(self) -> Iterator[tuple[int, Path]]:
         for path in self.directory.iterdir():
-            if path.suffix == _ENDING and (path.stem.isascii() and path.stem.isdecimal()):
+            if path.suffix == _EVENT_SUFFIX and (path.stem.isascii() and path.stem.isdecimal()):
                 yield int(path.stem), path
 
 
-def latest(events: Sequence[Recorded], reference: Reference) -> Recorded | None:
+def latest(events: Sequence[RecordedEvent], reference: Reference) -> RecordedEvent | None:
     """Return the last event of a resource, by its name or alias."""
     return next((event for event in reversed(events) if _is_named(event.event, reference)), None)
 
 
-def change_since(events: Sequence[Recorded], reference: Reference, since: int) -> Recorded | None:
+def change_since(events: Sequence[RecordedEvent], reference: Reference, since: int) -> RecordedEvent | None:
     """Return a change of a resource after the event with number ``since``."""
     return next(
         (e for e in events if e.sequence > since and e.event.changed and _is_named(e.event, reference)), None
@@ -152,9 +152,9 @@ def _is_named(event: Event, reference: Reference) -> bool:
     return reference in (event.reference, f"{event.type}#{event.alias}" if event.alias else "")
 
 
-def _load_event(path: Path) -> Recorded:
+def _load_event(path: Path) -> RecordedEvent:
     try:
-        return decode(path.read_bytes(), Recorded)
+        return decode(path.read_bytes(), RecordedEvent)
     except msgspec.DecodeError as error:
         raise UsageError(f"{path}: is not an event of a session ({error})") from error
 
@@ -253,8 +253,8 @@ def _link(
 
 
 def _news(
-    events: Sequence[Recorded], reference: Reference, since: int, session: Session
-) -> Iterator[Recorded]:
+    events: Sequence[RecordedEvent], reference: Reference, since: int, session: Session
+) -> Iterator[RecordedEvent]:
     """Yield the change of a resource after ``since``, and its last event unless that is an earlier change."""
     last = _find(events, reference, session)
     change = change_since(events, reference, since)
@@ -264,13 +264,13 @@ def _news(
         yield last
 
 
-def _find(events: Sequence[Recorded], reference: Reference, session: Session) -> Recorded:
+def _find(events: Sequence[RecordedEvent], reference: Reference, session: Session) -> RecordedEvent:
     if (recorded := latest(events, reference)) is None:
         raise UsageError(f"{reference}: has no event in the session {session.directory}")
     return recorded
 
 
-def _last_success(events: Sequence[Recorded], reference: Reference) -> int:
+def _last_success(events: Sequence[RecordedEvent], reference: Reference) -> int:
     """Return the number of the last change of this resource, which has processed earlier events. 0 without a change."""
     return next(
         (e.sequence for e in reversed(events) if e.event.changed and e.event.reference == reference), 0

@@ -35,8 +35,7 @@ from puller.resources.content_sources import fetch_url
 from puller.run.host import CommandInputs, Host, load_inputs_of_host
 from puller.run.template_cache import cached_templates
 from puller.state.default_paths import PRIVATE_KEY, users_facts, users_private_key
-from puller.state.directories import Directories
-from puller.state.lock import only_run
+from puller.state.directories import Directories, only_run
 from puller.system.signals import Stopped, StopRequests
 from puller.system.trusted_files import require_trusted_directory
 from puller.values.visible import visible

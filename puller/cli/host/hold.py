@@ -43,8 +43,7 @@ from puller.run.policy.holds import enable as end_hold
 from puller.run.policy.quarantine import Quarantine
 from puller.run.policy.rollback import roll_back
 from puller.run.trials import Trials
-from puller.state.directories import Directories
-from puller.state.lock import only_run
+from puller.state.directories import Directories, only_run
 
 
 @click.command()

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from puller.errors import BusyError, ConfigurationError
-from puller.state.lock import only_run
+from puller.state.directories import only_run
 
-HOLD = "import sys, time, pathlib; from puller.state.lock import only_run\nwith only_run(pathlib.Path(sys.argv[1])):\n"
+HOLD = """\
+import sys, time, pathlib
+from puller.state.directories import only_run
+with only_run(pathlib.Path(sys.argv[1])):
+"""
 
 
 def hold(directory: Path, then: str) -> "subprocess.Popen[str]":
