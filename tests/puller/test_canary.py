@@ -456,6 +456,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "bundle new": NO_INPUT,
     "import ansible": NO_INPUT,
     "import cloud-config": NO_INPUT,
+    "import machine": NO_INPUT,
     "site init": (f"SITE {KEYS}",),
     "site publish": (
         f"SITE SOURCE --name web --version 3.0.0 {KEYS}",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from jinja2 import Environment, TemplateError, meta
 
 from puller.authoring.importing.draft import (
     Draft,
@@ -79,6 +80,26 @@ _PROPER_NAMES: Final = {
         "Amazon",
     )
 }
+_TEMPLATE_NAMES: Final = frozenset(
+    {
+        "facts",
+        "data",
+        "environ",
+        "lookup",
+        "query",
+        "q",
+        "range",
+        "dict",
+        "undef",
+        "omit",
+        "now",
+        "item",
+        "loop",
+    }
+    | {"hostvars", "groups", "group_names", "inventory_hostname", "cycler", "joiner", "namespace", "lipsum"}
+    | {"role_name", "role_path", "playbook_dir", "template_path", "template_host", "template_uid", "vars"}
+)
+"""Names of templates that are not variables of the role."""
 _MANAGED: Final = "Managed by Puller"
 _ALWAYS_PRESENT: Final = (
     "facts.os.name",
@@ -1051,6 +1072,7 @@ class _Importer:
         self._facts_as_data()
         self._facts_of_templates()
         self._divide()
+        self._declare_missing()
         for system in list(self.tests) or ["debian-12"]:
             text = document_text(
                 {"os": system}, ["The defaults of the source. Add expected resources under `expect`."]
@@ -1058,11 +1080,12 @@ class _Importer:
             self.draft.files[f"tests/{system}.yaml"] = text.encode()
         for path, reason in sorted(self.tree.rejected.items()):
             self.draft.check(f"{path} {reason}.")
+        labels: dict[str, str] = {}
         for manifest in self.draft.manifests.values():
-            merge_alternatives(manifest.resources)
+            labels |= merge_alternatives(manifest.resources)
             unique_names(manifest.resources)
         separate_manifests(self.draft)
-        _repair_references(self.draft)
+        _repair_references(self.draft, labels)
         return self.draft
 
     def _levels(self) -> list[Level]:
@@ -1187,8 +1210,76 @@ class _Importer:
                 place = [name, *known] if name == "ansible_facts" else [name, *known[1:]]
                 _set_path(data, place, expression)
 
+    def _declare_missing(self) -> None:
+        """Declare variables without a value as null, unless an expression accepts a missing variable."""
+        known = set(self.top.data) | {key for values in self.top.overrides.values() for key in values}
+        known |= {key for level in self._levels() for values in level.files.values() for key in values}
+        texts = [manifest.text() for manifest in self.draft.manifests.values()]
+        loops = {
+            word
+            for manifest in self.draft.manifests.values()
+            for entry in manifest.resources
+            for word in re.findall(r"\w+", entry.loop.partition(" in ")[0])
+        }
+        passed = {
+            str(key)
+            for manifest in self.draft.manifests.values()
+            for entry in manifest.resources
+            if entry.type == "apply"
+            for key in entry.properties.get("data", {})
+        }
+        used = {
+            name for text in texts for name in re.findall(r"\bdata\.([A-Za-z_]\w*)", _without_comments(text))
+        }
+        used |= {
+            name
+            for level in self._levels()
+            for values in level.files.values()
+            for text in _texts_of(values)
+            for name in re.findall(r"%{(?:alias|lookup)\('(\w+)", text)
+        }
+        for path, content in self.draft.files.items():
+            if "templates/" in path and (text := content.decode(errors="replace")):
+                texts.append(text)
+                used |= _names_of_template(text)
+        everything = "\n".join(texts)
+        for name in sorted(used - known - loops - passed - _TEMPLATE_NAMES):
+            if name.startswith("ansible_") or name in self.names.constants:
+                continue
+            guarded = (
+                rf"\b{name}\b(?:\.\w+|\[[^\]]*\])*\s*(?:\|\s*(?:d|default)\b|is\s+(?:not\s+)?(?:un)?defined)"
+            )
+            if re.search(guarded, everything):
+                continue
+            self.top.data[name] = None
+            self.draft.check(f"The source sets no value for the variable {name}. Set it in the data.")
+
     def _note(self, origin: Origin, subject: str, outcome: Outcome, reason: str, kind: str = "") -> None:
         self.draft.remarks.append(Remark(origin, subject, outcome, (reason,) if reason else (), kind))
+
+
+def _without_comments(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """Yield the texts in a value, as the Hiera tree has them."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts_of(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts_of(item)
+    elif isinstance(value, str):
+        yield re.sub(r"{{\s*(\w+)", r"%{lookup('\1", value) if "{{" in value else value
+
+
+def _names_of_template(text: str) -> set[str]:
+    """Return the names that a template uses and does not set."""
+    try:
+        return meta.find_undeclared_variables(Environment().parse(text))  # noqa: S701  it renders nothing
+    except (TemplateError, RecursionError):
+        return set()
 
 
 def _optional(expression: str) -> str:
@@ -1424,26 +1515,24 @@ def _walk_group(name: str, group: Any, parents: tuple[str, ...], groups: dict[st
         _walk_group(str(child), inner or {}, names, groups)
 
 
-def _repair_references(draft: Draft) -> None:
-    """Remove references to resources that were renamed or are proposals."""
-    known = {
-        resource.reference
+def _repair_references(draft: Draft, labels: Mapping[str, str]) -> None:
+    """Remove references to proposals, and replace labels of joined resources."""
+    active = [
+        resource
         for manifest in draft.manifests.values()
         for resource in manifest.resources
         if not resource.disabled
-    }
-    known |= {
-        f"{resource.type}#{resource.name}"
-        for manifest in draft.manifests.values()
-        for resource in manifest.resources
-        if not resource.disabled
-    }
+    ]
+    known = {name for item in active for name in (item.reference, f"{item.type}#{item.name}")}
     for manifest in draft.manifests.values():
         for resource in manifest.resources:
             for key in ("subscribe", "reload"):
-                if key in resource.properties:
-                    resource.properties[key] = [
-                        reference for reference in resource.properties[key] if reference in known
-                    ]
-                    if not resource.properties[key]:
-                        del resource.properties[key]
+                references = [
+                    f"label#{labels.get(reference.removeprefix('label#'), '')}"
+                    if reference.removeprefix("label#") in labels
+                    else reference
+                    for reference in resource.properties.pop(key, [])
+                ]
+                kept = [reference for reference in dict.fromkeys(references) if reference in known]
+                if kept:
+                    resource.properties[key] = kept

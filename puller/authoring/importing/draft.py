@@ -395,20 +395,17 @@ def _is_same(first: Resource, second: Resource) -> bool:
     return first.properties == second.properties and first.loop == second.loop
 
 
-def merge_alternatives(resources: list[Resource]) -> None:
+def merge_alternatives(resources: list[Resource]) -> dict[str, str]:
     """Join declarations of one resource with different conditions. Puller accepts one declaration of each resource.
 
-    As in the source, a later declaration overrides an earlier one where both apply.
+    As in the source, a later declaration overrides an earlier one where both apply. Returns new labels by old labels.
     """
-    first: dict[tuple[str, str], Resource] = {}
+    first: dict[tuple[str, ...], Resource] = {}
+    labels: dict[str, str] = {}
     for resource in list(resources):
-        if (
-            resource.disabled
-            or resource.loop
-            or resource.type in ("exec", "apply", "line", "block", "setting")
-        ):
+        if resource.disabled or resource.type in ("exec", "apply", "line", "block", "setting"):
             continue
-        other = first.setdefault(resource.identity, resource)
+        other = first.setdefault((*resource.identity, resource.loop), resource)
         if other is resource:
             continue
         conditions = [_condition_of(item) for item in (other, resource)]
@@ -427,9 +424,12 @@ def merge_alternatives(resources: list[Resource]) -> None:
                 "if": " or ".join(f"({condition})" for condition in dict.fromkeys(conditions))
             }
         other.properties = joined
+        if resource.label and other.label:
+            labels[resource.label] = other.label
         other.label = other.label or resource.label
         other.comments += resource.comments
         resources[:] = [item for item in resources if item is not resource]
+    return labels
 
 
 def _condition_of(resource: Resource) -> str:

@@ -270,9 +270,8 @@ class TaskMapper:
             expression = as_expression(value, names)
             if len(expression) <= _FLOW_WIDTH:
                 return expression
-            key = unique_name(
-                f"{slug(task.name or task.module).replace('-', '_')}_items", set(self.manifest.data)
-            )
+            words = slug(task.name or task.module).replace("-", "_")
+            key = unique_name(f"items_of_{words}", set(self.manifest.data))
             self.manifest.data[key] = translate_value(value, names)
             return f"data.{key}"
         if isinstance(value, str) and not has_expression(value) and kind in ("items", "flattened"):

@@ -86,7 +86,7 @@ def package(work: Work, resources: list[Resource]) -> list[Resource]:
         if not resource.name and not source:
             work.remark("the task only refreshes the package lists, which Puller does itself")
             continue
-        path = source or resource.name
+        path = _with_scheme(source or resource.name, work)
         if re.match(r"(https?://|/)\S+\.(deb|rpm)$", path) or "://" in path:
             resource.name = slug(
                 os.path.basename(path).partition("_")[0].removesuffix(".rpm").removesuffix(".deb")
@@ -142,7 +142,7 @@ def apt_repository(work: Work, _: list[Resource]) -> list[Resource]:
         "update_cache_retry_max_delay",
         "codename",
     )
-    match = re.match(r"deb\s+(\[[^\]]*\]\s+)?(\S+|{{.*?}})\s+(.*)", line)
+    match = re.match(r"deb\s+(\[[^\]]*\]\s+)?((?:{{.*?}}|[^\s{])+)\s+(.*)", line)
     if match is None or line.startswith("ppa:"):
         raise Untranslatable(
             f"the line {line!r} is an invalid line of sources.list. Use `url`, `suites` and `components`"
@@ -166,7 +166,7 @@ def _repository_name(text: str) -> str:
 
 def _with_key(work: Work, name: str, properties: dict[str, Any]) -> list[Resource]:
     resource = Resource("repository", name, properties)
-    key = str(properties.get("key", ""))
+    key = _with_scheme(str(properties.get("key", "")), work)
     if not key.startswith(("/", "{{", "-----")) and not str(properties.get("url", "")).startswith("file:"):
         properties["key"] = f"files/{name}.gpg"
         raise Unfinished(

@@ -78,6 +78,33 @@ def cloud_config(source: Path, directory: Path) -> int:
     return _write(directory, lambda: import_cloud_config(source, source.name))
 
 
+@import_group.command("machine")
+@_DIRECTORY
+@click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default="/",
+    show_default=True,
+    help="The root directory of the machine, such as a mounted image.",
+)
+def machine(directory: Path, root: Path) -> int:
+    """Describe the changes of this machine since its installation.
+
+    The draft contains requested packages, changed configuration files, units, accounts, cron jobs and kernel
+    parameters. Secrets are left out and listed. The command only reads files, and supports Debian and its derivatives.
+    Run it as root, since some files are readable only by root.
+
+    \b
+      puller import machine base
+      puller import machine base --root /mnt/image
+
+    Exit status: 0 if the draft is written, even with errors of lint. 13 if the machine cannot be read.
+    """
+    from puller.authoring.importing.machine import import_machine
+
+    return _write(directory, lambda: import_machine(root))
+
+
 def _write(directory: Path, make: Callable[[], Draft]) -> int:
     """Write a draft, and print its counts and the result of lint."""
     refuse_used_directory(directory)

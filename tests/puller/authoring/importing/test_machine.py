@@ -1,0 +1,199 @@
+"""`puller import machine`: the files of a machine, and the draft."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hiera.text.parsing import load_yaml
+from puller.authoring.importing.draft import Draft, Outcome
+from puller.authoring.importing.machine import import_machine
+from puller.cli.command_table import cli
+from puller.errors import SourceError
+
+STATUS = """\
+Package: base-files
+Essential: yes
+Status: install ok installed
+Priority: required
+
+Package: nginx
+Status: install ok installed
+Priority: optional
+Conffiles:
+ /etc/nginx/nginx.conf {original}
+ /etc/nginx/same.conf {original}
+ /etc/nginx/gone.conf {original}
+ /etc/nginx/key.conf {original}
+ /etc/nginx/old.conf {original} obsolete
+
+Package: libc-helper
+Status: install ok installed
+Priority: optional
+
+Package: kept
+Status: hold ok installed
+Priority: optional
+
+Package: removed
+Status: deinstall ok config-files
+Priority: optional
+"""
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8Bz0Zb3cGQh1Wc6w7o9f4x1bQ2m5sN0aY7dKpR3vTe ann"
+PASSWD = "root:x:0:0::/root:/bin/bash\nann:x:1001:1001:Ann,,,:/home/ann:/bin/zsh\nbob:x:1002:1002::/home/bob:/bin/sh\n"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """Return the root of a small machine."""
+    files = {
+        "var/lib/dpkg/status": STATUS.format(original=hashlib.md5(b"original\n").hexdigest()),
+        "var/lib/dpkg/info/nginx.list": "/.\n/etc\n/etc/cron.d\n/etc/cron.d/nginx\n/etc/systemd/system\n",
+        "var/lib/apt/extended_states": "Package: libc-helper\nArchitecture: amd64\nAuto-Installed: 1\n",
+        "etc/passwd": PASSWD,
+        "etc/group": "root:x:0:\nsudo:x:27:ann\nann:x:1001:\nbob:x:1002:\n",
+        "etc/shadow": "root:*:1::::::\nann:$6$topsecret:1::::::\nbob:!:1::::::\n",
+        "home/ann/.ssh/authorized_keys": f"# mine\n{KEY}\n",
+        "etc/nginx/nginx.conf": "changed {{ x }}\n",
+        "etc/nginx/same.conf": "original\n",
+        "etc/nginx/key.conf": "password = topsecret\n",
+        "etc/cron.d/nginx": "of the package\n",
+        "etc/cron.d/own": "0 1 * * * root true\n",
+        "etc/sysctl.d/90-own.conf": "# comment\nnet.ipv4.ip_forward = 1\nnet.ipv4.conf.*.rp_filter = 1\n",
+        "etc/systemd/system/app.service": "[Service]\nExecStart=/bin/true\n",
+        "usr/lib/systemd/system/nginx.service": "[Service]\n",
+        "var/lib/systemd/deb-systemd-helper-enabled/nginx.service.dsh-also": (
+            "/etc/systemd/system/multi-user.target.wants/nginx.service\n"
+        ),
+        "var/spool/cron/crontabs/ann": "MAILTO=ann\n*/5 * * * * date +\\%F\n",
+    }
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+        (tmp_path / path).chmod(0o644)
+    wants = tmp_path / "etc/systemd/system/multi-user.target.wants"
+    wants.mkdir()
+    (wants / "app.service").symlink_to("/etc/systemd/system/app.service")
+    (tmp_path / "etc/systemd/system/rpcbind.service").symlink_to("/dev/null")
+    return tmp_path
+
+
+def resources_of(draft: Draft) -> dict[str, Any]:
+    manifest = load_yaml(draft.all_files()["manifest.yaml"], "manifest.yaml")
+    result = {}
+    for group in manifest["resources"]:
+        for kind, entries in group.items():
+            for entry in entries:
+                [(name, properties)] = (entry if isinstance(entry, dict) else {entry: None}).items()
+                result[f"{kind}#{name}"] = properties or {}
+    return result
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ("package#nginx", {}),
+        ("package#kept", {"held": True}),
+        ("group#ann", {"gid": 1001}),
+        (
+            "user#ann",
+            {
+                "uid": 1001,
+                "group": "ann",
+                "groups": ["sudo"],
+                "home": "/home/ann",
+                "shell": "/bin/zsh",
+                "comment": "Ann",
+                "authorized_keys": [KEY],
+            },
+        ),
+        ("file#/etc/nginx/gone.conf", {"ensure": "absent"}),
+        ("sysctl#net.ipv4.ip_forward", {"value": "1", "path": "/etc/sysctl.d/90-own.conf"}),
+        (
+            "cron#ann-2",
+            {
+                "schedule": "*/5 * * * *",
+                "command": "date +\\%F",
+                "user": "ann",
+                "environment": {"MAILTO": "ann"},
+            },
+        ),
+        ("service#rpcbind", {"ensure": "stopped", "enable": "masked"}),
+        ("service#nginx", {"ensure": "stopped", "enable": False}),
+        ("service#app", {"enable": True, "subscribe": ["file#/etc/systemd/system/app.service"]}),
+    ],
+)
+def test_changes_of_a_machine_become_resources(
+    machine: Path, reference: str, expected: dict[str, Any]
+) -> None:
+    assert resources_of(import_machine(machine))[reference] == expected
+
+
+def test_changed_files_are_copied_with_their_attributes(machine: Path) -> None:
+    draft = import_machine(machine)
+
+    properties = resources_of(draft)["file#/etc/nginx/nginx.conf"]
+    assert properties["source"] == "files/etc/nginx/nginx.conf"
+    assert properties["mode"] == "0644"
+    assert draft.files["files/etc/nginx/nginx.conf"] == b"changed {{ x }}\n"
+    assert draft.files["files/etc/cron.d/own"] == b"0 1 * * * root true\n"
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        *("package#base-files", "package#libc-helper", "package#removed", "user#root"),
+        *("file#/etc/nginx/same.conf", "file#/etc/cron.d/nginx", "file#/etc/nginx/old.conf"),
+    ],
+)
+def test_state_of_a_new_installation_is_omitted(machine: Path, reference: str) -> None:
+    assert reference not in resources_of(import_machine(machine))
+
+
+def test_secrets_of_a_machine_are_left_out_and_listed(machine: Path) -> None:
+    (machine / "etc/cron.daily").mkdir()
+    (machine / "etc/cron.daily/private").write_text("topsecret")
+    (machine / "etc/cron.daily/private").chmod(0o600)
+
+    draft = import_machine(machine)
+
+    assert not [path for path, content in draft.all_files().items() if b"topsecret" in content]
+    report = draft.report()
+    assert "The password of ann is left out" in report
+    assert "`/etc/nginx/key.conf`" in report
+    assert "`/etc/cron.daily/private`" in report
+
+
+def test_links_of_users_are_not_followed(machine: Path) -> None:
+    (machine / "home/bob").mkdir()
+    (machine / "home/bob/.ssh").symlink_to(machine / "home/ann/.ssh")
+    (machine / "etc/cron.d/link").symlink_to(machine / "etc/shadow")
+
+    resources = resources_of(import_machine(machine))
+
+    assert "authorized_keys" not in resources["user#bob"]
+    assert "file#/etc/cron.d/link" not in resources
+
+
+def test_pattern_of_a_parameter_is_listed(machine: Path) -> None:
+    remarks = {remark.subject: remark for remark in import_machine(machine).remarks}
+
+    assert remarks["net.ipv4.conf.*.rp_filter"].outcome is Outcome.UNMAPPED
+
+
+def test_machine_without_dpkg_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="Only machines with dpkg are supported"):
+        import_machine(tmp_path)
+
+
+def test_draft_of_a_machine_passes_lint(machine: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    target = tmp_path_factory.mktemp("draft")
+
+    result = CliRunner().invoke(
+        cli, ["import", "machine", str(target), "--root", str(machine)], standalone_mode=False
+    )
+
+    assert result.return_value == 0
+    assert " 0 errors, 0 warnings" in result.output
