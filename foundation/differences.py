@@ -124,6 +124,32 @@ def with_diff(differences: Collection[Difference], diff: str) -> list[Difference
     return placed
 
 
+def without_diffs(differences: Collection[Difference]) -> list[Difference]:
+    """Return the differences without their diffs."""
+    return [msgspec.structs.replace(item, diff="") if item.diff else item for item in differences]
+
+
+def with_short_diffs(differences: Collection[Difference], most: int) -> list[Difference]:
+    """Return the differences with diffs of at most ``most`` characters in all, cut between two lines.
+
+    A line states how many lines are left out.
+    """
+    results = []
+    for item in differences:
+        kept, text = "", item.diff
+        if len(text) > most:
+            lines = text.splitlines(keepends=True)
+            for index, line in enumerate(lines):
+                if len(kept) + len(line) > most:
+                    kept += f"... {len(lines) - index} more lines\n"
+                    break
+                kept += line
+            item = msgspec.structs.replace(item, diff=kept)
+        most = max(0, most - len(item.diff))
+        results.append(item)
+    return results
+
+
 def with_causes(differences: Collection[Difference], causes: Collection[str]) -> list[Difference]:
     """Return the differences, with the resources that caused them added to refreshes."""
     return [

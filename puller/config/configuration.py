@@ -105,6 +105,8 @@ class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """How long to keep reports of runs with changes, failures or rejections."""
     most: int = 1000
     most_bytes: int = 100_000_000
+    diffs: bool = True
+    """Whether reports have diffs of changed files. Secrets are masked."""
     textfile: str | None = None
     to: tuple[str | DestinationOptions, ...] = ()
     """The destinations that each report is sent to after the run."""

@@ -96,7 +96,7 @@ def _smaller_and_smaller(sent: SentReport) -> Iterator[SentReport]:
     yield sent
     # 1.
     remaining = ["differences of contents"]
-    sent = _with_report(sent, _each_event(sent.report, _without_diffs))
+    sent = _with_report(sent, sent.report.without_diffs())
     yield _saying(sent, remaining)
     # 2.
     remaining.append("the ends of long texts and lists")
@@ -146,11 +146,6 @@ def _with_report(sent: SentReport, report: Report) -> SentReport:
     return msgspec.structs.replace(sent, report=report)
 
 
-def _without_diffs(event: Event) -> Event:
-    differences = [msgspec.structs.replace(difference, diff="") for difference in event.differences]
-    return msgspec.structs.replace(event, differences=differences)
-
-
 def _each_bundle(report: Report, change: Callable[[BundleReport], BundleReport]) -> Report:
     """Apply ``change`` to each bundle of a report, including the bundles that were given up."""
 
@@ -159,13 +154,6 @@ def _each_bundle(report: Report, change: Callable[[BundleReport], BundleReport])
         return msgspec.structs.replace(changed, given_up=bundle.given_up and both(bundle.given_up))
 
     return msgspec.structs.replace(report, bundles=[both(bundle) for bundle in report.bundles])
-
-
-def _each_event(report: Report, change: Callable[[Event], Event]) -> Report:
-    return _each_bundle(
-        report,
-        lambda bundle: msgspec.structs.replace(bundle, events=[change(event) for event in bundle.events]),
-    )
 
 
 def _events(report: Report) -> Iterator[Event]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from bundles.errors import BundleError
-from foundation.differences import Difference, unknown, with_causes, with_diff
+from foundation.differences import Difference, unknown, with_causes, with_diff, with_short_diffs
 from foundation.formatting import people
 from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
@@ -38,6 +38,9 @@ from puller.resources.registry import choose_provider
 from puller.system.noop import NoopSystem
 from puller.system.protocol import System
 from puller.values.references import Refresh
+
+_LONGEST_KEPT_DIFF = 16 * 1024
+"""Maximum length of the diff of one resource with a limit, in characters."""
 
 
 class Observer(Protocol):
@@ -67,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True):
     """The references that select a part of the catalog. Empty: the whole catalog."""
     diffs: bool = False
     """Make diffs of changed text, for people."""
+    diff_limit: int | None = None
+    """Maximum length of all diffs together, in characters. ``None``: no limit."""
     listener: Callable[[Declaration, Event], None] = lambda declaration, event: None
     """Receives the event of each resource at once."""
     log: Callable[[str], None] = lambda line: None
@@ -130,6 +135,8 @@ class Engine:
         )
         self._masks = Masks()
         self._changes = 0
+        self._diffs_made = 0
+        """Length of all diffs of this run, in characters, before they were cut."""
         self._planned: Sequence[Difference] = ()
         """The differences of the current resource, without secrets. A failure shows them."""
         self._final_look = FinalLook(catalog)
@@ -396,10 +403,10 @@ class Engine:
         if differences:
             event.recurring = resource.is_recurring
             members = self._members(index, resource, actual, alone=bool(begun), noop=noop)
-            diff = self._transactions.diff(members) if self._settings.diffs else ""
+            diff = self._transactions.diff(members) if self._makes_diffs else ""
             causes = self._progress.causes(index, refresh, noop=noop) if refresh else ()
             shown = with_causes(with_diff(differences, diff), causes)
-            event.differences = self._masks.differences(shown, declaration)
+            event.differences = self._with_limit(self._masks.differences(shown, declaration))
             self._planned = event.differences
             if noop:
                 self._predict(event, resource, differences, actual)
@@ -424,6 +431,20 @@ class Engine:
         if not noop or (not self._settings.noop and declaration.is_only_checked):
             self._check_health(declaration, event)
         return event
+
+    @property
+    def _makes_diffs(self) -> bool:
+        limit = self._settings.diff_limit
+        return self._settings.diffs and (limit is None or self._diffs_made < limit)
+
+    def _with_limit(self, differences: list[Difference]) -> list[Difference]:
+        """Return masked differences with diffs within the limit. A part of a secret could not be masked."""
+        limit = self._settings.diff_limit
+        if limit is None or not any(item.diff for item in differences):
+            return differences
+        most = min(limit - self._diffs_made, _LONGEST_KEPT_DIFF)
+        self._diffs_made += sum(len(item.diff) for item in differences)
+        return with_short_diffs(differences, most)
 
     def _members(
         self, index: int, resource: Resource[Any, Any], actual: Any, *, alone: bool, noop: bool

@@ -48,9 +48,11 @@ class Log:
         colour: bool | None = None,
         journal: str = JOURNAL,
         terminal: "Terminal | None" = None,
+        diffs: bool = True,
     ) -> None:
         self.terminal = terminal
         """Gets every entry in the place of the stream. ``None`` for pipes, files and the journal."""
+        self._prints_diffs = diffs
         self._sink = find_sink(stream or sys.stderr, colour=colour, journal=journal)
         self._level = level
         self._common: Fields = {}
@@ -118,6 +120,8 @@ class Log:
         level = _level_of(event)
         if not self.is_shown(level):
             return
+        if not self._prints_diffs:
+            event = event.without_diffs()
         if self.terminal is not None:
             self.terminal.event(event, bundle, where() if event.state is State.FAILED else "")
         else:

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from foundation.differences import Difference
+from foundation.differences import Difference, without_diffs
 from foundation.problems import Problem
 from foundation.quantities import counted
 from foundation.timestamps import minute_text, parse_moment
@@ -151,6 +151,12 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     def diff(self) -> str:
         """The diffs of all differences."""
         return "".join(difference.diff for difference in self.differences)
+
+    def without_diffs(self) -> "Event":
+        """Return the event without diffs."""
+        if not self.diff:
+            return self
+        return msgspec.structs.replace(self, differences=without_diffs(self.differences))
 
     @property
     def is_predicted(self) -> bool:
@@ -295,6 +301,12 @@ class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One event for each resource. A stored report omits the resources of ``in_order``."""
     in_order: InOrder | None = None
 
+    def without_diffs(self) -> "BundleReport":
+        """Return the report without diffs."""
+        given_up = self.given_up.without_diffs() if self.given_up is not None else None
+        events = [event.without_diffs() for event in self.events]
+        return msgspec.structs.replace(self, given_up=given_up, events=events)
+
 
 class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=4):
     """One run, as stored in the state directory. The format comes first. Times are UTC in ISO 8601."""
@@ -321,6 +333,10 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format
     last_good: str = ""
     """The end of the last run that applied everything without a problem. It can be the end of this run."""
     bundles: list[BundleReport] = []
+
+    def without_diffs(self) -> "Report":
+        """Return the report without diffs."""
+        return msgspec.structs.replace(self, bundles=[bundle.without_diffs() for bundle in self.bundles])
 
 
 # Phases of a run and their durations in seconds.

@@ -52,6 +52,10 @@ _AFTER_FAILURES = (
 )
 
 
+_KEPT_DIFFS = 256 * 1024
+"""Maximum length of all diffs in the report of a run without a terminal, in characters."""
+
+
 class Options(msgspec.Struct, kw_only=True):
     """The options of both commands."""
 
@@ -68,15 +72,23 @@ class Options(msgspec.Struct, kw_only=True):
     messages: list[str] = []
     """Receives the messages of manifests, if ``reports`` is a list."""
 
-    def settings(self, log: Log, stops: StopRequests, name: str = "") -> Settings:
+    @property
+    def prints_diffs(self) -> bool:
+        """Whether the output has diffs."""
+        return sys.stdout.isatty() if self.diff is None else self.diff
+
+    def settings(
+        self, log: Log, stops: StopRequests, name: str = "", *, keeps_diffs: bool = False
+    ) -> Settings:
         """Return the settings of the engine. It writes to ``log`` and ends after a signal.
 
-        ``name`` is the name of the applied manifest in headings.
+        ``name`` is the name of the applied manifest in headings. ``keeps_diffs``: the report has diffs, too.
         """
         return Settings(
             noop=self.noop,
             only=self.only,
-            diffs=sys.stdout.isatty() if self.diff is None else self.diff,
+            diffs=self.prints_diffs or keeps_diffs,
+            diff_limit=None if self.prints_diffs else _KEPT_DIFFS,
             listener=lambda declaration, event: log.event(event, name, lambda: declaration.where),
             log=log.notice,
             stopping=lambda: stops.reason,
@@ -86,14 +98,14 @@ class Options(msgspec.Struct, kw_only=True):
     def log(self) -> Log:
         """Return the log of the command. On a terminal it shows a table in the place of lines."""
         if self.reports is not None:
-            return Log(sys.stderr, level=Level.ERROR)
+            return Log(sys.stderr, level=Level.ERROR, diffs=self.prints_diffs)
         terminal, stream = None, sys.stdout
         if stream.isatty():
             from puller.reporting.terminal import Terminal  # the jobs of timers have no terminal
 
             terminal = Terminal(stream, is_dry_run=self.noop, is_quiet=self.quiet)
         level = verbosity(verbose=self.verbose, quiet=self.quiet)
-        return Log(stream, level=level, terminal=terminal)
+        return Log(stream, level=level, terminal=terminal, diffs=self.prints_diffs)
 
     def print_message(self, message: str) -> None:
         """Print a message of a manifest."""
@@ -185,7 +197,7 @@ def _run(options: RunOptions, configuration: "Configuration") -> int:
                 Host.of(configuration),
                 RunProblems(log, detailed=options.detailed_exitcodes, noop=options.noop),
                 stops,
-                options.settings(log, stops),
+                options.settings(log, stops, keeps_diffs=configuration.reports.diffs and not options.noop),
                 options.offline,
                 options.ignores_holds,
                 os.environ.get("PULLER_FELL_BACK", ""),

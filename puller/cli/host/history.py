@@ -43,10 +43,19 @@ _MOST_RUNS = 20
     show_default=True,
     help="The maximum number of runs with changes or problems.",
 )
+@click.option(
+    "--diff/--no-diff", default=None, help="Show the changes in files.  [default: if RESOURCE is given]"
+)
 @text_format_option
 @config_option
 def history(
-    reference: str | None, since: str | None, bundle: str, limit: int, output_format: str, path: str
+    reference: str | None,
+    since: str | None,
+    bundle: str,
+    limit: int,
+    diff: bool | None,
+    output_format: str,
+    path: str,
 ) -> int:
     """Show earlier runs and their changes, newest first.
 
@@ -75,7 +84,8 @@ def history(
     if status:
         say("No stored run matches.", err=True)
         return status
-    for line in _lines(runs, selection, Rows.of(sys.stdout)):
+    shows_diffs = reference is not None if diff is None else diff
+    for line in _lines(runs, selection, Rows.of(sys.stdout), shows_diffs=shows_diffs):
         click.echo(line)
     return status
 
@@ -113,7 +123,7 @@ def _limited(runs: Iterator[PastRun], selection: Selection, limit: int) -> Itera
             return
 
 
-def _lines(runs: list[PastRun], selection: Selection, rows: Rows) -> Iterator[str]:
+def _lines(runs: list[PastRun], selection: Selection, rows: Rows, *, shows_diffs: bool) -> Iterator[str]:
     """Yield the runs. Consecutive quiet runs share one line."""
     for is_quiet, group in groupby(runs, lambda run: run.report is None):
         if is_quiet:
@@ -123,7 +133,8 @@ def _lines(runs: list[PastRun], selection: Selection, rows: Rows) -> Iterator[st
             continue
         for run in group:
             if run.report is not None:
-                yield from _run_lines(run.report, selection, rows)
+                report = run.report if shows_diffs else run.report.without_diffs()
+                yield from _run_lines(report, selection, rows)
 
 
 def _quiet_line(oldest: PastRun, count: int, rows: Rows) -> str:

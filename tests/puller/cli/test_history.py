@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,47 @@ def test_runs_are_listed_newest_first(
     changed, _, added = output.partition("2 runs without changes")
     assert f"~ file     {file}" in changed
     assert "+ file" in added
+
+
+def test_diffs_are_kept_and_shown_on_request(host: Host, config: tuple[str, str], execute: Execute) -> None:
+    file = motd(host)
+    file.write_text("drift\n")
+    assert "-drift" not in host.run().output
+    events = host.report()["bundles"][0]["events"]
+    assert "-drift" in "".join(
+        each.get("diff", "") for event in events for each in event.get("differences", ())
+    )
+    assert "-drift" not in execute("history", *config)[1]
+    assert "-drift" in execute("history", "--diff", *config)[1]
+    assert "-drift" in execute("history", f"file#{file}", *config)[1]
+    assert "-drift" not in execute("history", f"file#{file}", "--no-diff", *config)[1]
+    host.configure(reports={"diffs": False})
+    file.write_text("other drift\n")
+    host.run()
+    assert "-other drift" not in execute("history", "--diff", *config)[1]
+
+
+def test_kept_diffs_have_a_limit(host: Host, publisher: Publisher) -> None:
+    text = "".join(f"line {number}\n" for number in range(5000))
+    attributes = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644"}
+    names = [f"{number:02}" for number in range(20)]
+    files = [
+        {f"{{{{ facts.machine }}}}/{name}": {**attributes, "content": f"{name}\n{text}"}} for name in names
+    ]
+    host.machine.mkdir()
+    for name in names:
+        (host.machine / name).write_text("before\n")
+    publisher.publish("1.0.0", json.dumps({"resources": [{"file": files}]}))
+    assert host.run().status == 0
+    diffs = [
+        difference.get("diff", "")
+        for event in host.report()["bundles"][0]["events"]
+        for difference in event["differences"]
+    ]
+    assert 15 * 1024 < max(map(len, diffs)) < 17 * 1024
+    assert diffs[0].endswith(" more lines\n")
+    assert sum(map(len, diffs)) <= 257 * 1024
+    assert diffs[-1] == ""
 
 
 def test_a_resource_and_a_bundle_select_events(host: Host, config: tuple[str, str], execute: Execute) -> None:
