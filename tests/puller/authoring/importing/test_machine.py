@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hiera.text.parsing import load_yaml
+from hiera.parsing import load_yaml
 from puller.authoring.importing.draft import Draft, Outcome
 from puller.authoring.importing.machine import import_machine
 from puller.cli.command_table import cli
