@@ -156,7 +156,7 @@ class Leftovers:
             self._planner = planner = Planner(self._declared, state, packages=self._packages)
             planner.plan(undos)
             if not self._noop:
-                restore_records(undos, self._declared.names, f"{state}/", self._warn)
+                restore_records(undos, self._declared, f"{state}/", self._warn)
                 restore_edit_receipts(planner.receipts, self._declared.names, state, self._warn)
             steps = ordered_steps(planner.steps)
         returned = self._references_of({key for undo in self._undos.values() for key in undo.returned})

@@ -13,10 +13,12 @@ from typing import Any
 from puller.errors import file_problem
 from puller.resources.edits.edit_receipts import Made, Receipts
 from puller.run.leftovers.decisions import Ending
+from puller.run.leftovers.declared_resources import Declared
 from puller.run.leftovers.merging import merged_record
-from puller.run.leftovers.trial_copies import Changed, TrialCopies
+from puller.run.leftovers.trial_copies import Changed
 from puller.run.leftovers.undo import Undo
 from puller.state.state_file import write_state
+from puller.values.removal_policy import ABSENT
 
 _CONTENTS = ("files", "directories")
 """The members of receipts with created objects. A receipt without them is removed."""
@@ -38,27 +40,29 @@ def restore_edit_receipts(
 
 
 def restore_records(
-    undos: Iterable[Undo], declared: Collection[str], owned_below: str, warn: Callable[[str], None]
+    undos: Iterable[Undo], declared: Declared, owned_below: str, warn: Callable[[str], None]
 ) -> None:
     """Revert the changes of trials in all records below a directory. The next run retries failures.
 
-    ``declared`` are the references of declared resources. A newer version needs the receipts of their trees and
-    scaffolds.
+    A newer version, and other bundles, need the receipts of the trees and scaffolds that they declare.
     """
     for undo in undos:
+        heirs = declared.names
+        if undo.ending is Ending.GIVEN_UP:
+            heirs = declared.names_without({undo.bundle})
         for line in undo.objects.values():
             if isinstance(line, Changed) and line.path.startswith(owned_below):
                 try:
                     if undo.ending is Ending.GIVEN_UP or not line.left:
-                        _restore(undo.copies, line, declared, is_replaced=undo.ending is Ending.REPLACED)
+                        _restore(undo, line, heirs)
                     undo.forgotten.add(line.path)
                 except OSError as error:  # as on a full disk
                     warn(file_problem(error))
                     undo.waiting.add(line.path)
 
 
-def _restore(copies: TrialCopies, line: Changed, retained: Collection[str], *, is_replaced: bool) -> None:
-    path = Path(line.path)
+def _restore(undo: Undo, line: Changed, heirs: Collection[str]) -> None:
+    copies, path = undo.copies, Path(line.path)
     now = _read(path)
     if now is None and line.original.kind == "directory":
         return
@@ -69,7 +73,9 @@ def _restore(copies: TrialCopies, line: Changed, retained: Collection[str], *, i
         return
     before_text = copies.text_of(line)
     before = _parsed(before_text) if before_text is not None else None
-    record = _merged(before, changed, now, retained, is_replaced=is_replaced)
+    record = _merged(before, changed, now, heirs)
+    if undo.ending is Ending.GIVEN_UP:
+        record = _without_removed(record, undo)
     if any(record.get(name) for name in _CONTENTS):
         if record != now:
             path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -80,9 +86,25 @@ def _restore(copies: TrialCopies, line: Changed, retained: Collection[str], *, i
             path.parent.rmdir()
 
 
-def _merged(
-    before: Any, changed: Any, now: Any, retained: Collection[str], *, is_replaced: bool
-) -> dict[str, Any]:
+def _without_removed(record: dict[str, Any], undo: Undo) -> dict[str, Any]:
+    """Return the receipt without the objects that the steps of a reversal remove."""
+    removed = {
+        line.path for _, line in undo.steps if isinstance(line, Changed) and line.original.kind == ABSENT
+    }
+    root = record.get("root") or record.get("target")
+
+    def stays(name: str) -> bool:
+        return (f"{root}/{name}" if name else root) not in removed
+
+    results = {**record}
+    if files := record.get("files"):
+        results["files"] = {name: digest for name, digest in files.items() if stays(name)}
+    if directories := record.get("directories"):
+        results["directories"] = [name for name in directories if stays(name)]
+    return results
+
+
+def _merged(before: Any, changed: Any, now: Any, heirs: Collection[str]) -> dict[str, Any]:
     skeleton = {
         name: value if isinstance(value, str | int) else type(value)()
         for each in (changed, now, before)
@@ -91,7 +113,7 @@ def _merged(
     }
     records = [{**skeleton, **(each or {})} for each in (before, changed, now)]
     target = skeleton.get("target")
-    if is_replaced and (f"file#{target}" in retained or f"scaffold#{target}" in retained):
+    if f"file#{target}" in heirs or f"scaffold#{target}" in heirs:
         return records[2]
     record: dict[str, Any] = merged_record(*records)
     return record

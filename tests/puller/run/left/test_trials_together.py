@@ -12,6 +12,7 @@ from bundles.errors import StoreError
 from bundles.store.store import Store
 from puller.resources.files.leftover_files import Restored
 from puller.run.trials import Trials
+from tests.hostile.story_model import Item, Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -272,3 +273,39 @@ def test_rollback_in_a_partial_run_adopts_no_release(story: Story) -> None:
     story.host.run()
     assert story.names() == {"of-a", "of-b"}
     assert story.enforced() == {"a": "1.0.0", "b": "2.0.0"}
+
+
+@pytest.mark.parametrize("kind", ["scaffold", "tree"])
+@pytest.mark.parametrize("purge", [True, False])
+@pytest.mark.parametrize("ending", ["rolled back by hand", "replaced"])
+@pytest.mark.representatives(2)
+def test_successor_of_a_failed_trial_owns_its_directory(
+    host: Host, publisher: Publisher, kind: str, purge: bool, ending: str
+) -> None:
+    """One run gives up the bundle that has made a directory, and applies another bundle that declares the same one."""
+    host.machine.mkdir()
+    host.configure(bundles=[{"name": "first"}, {"name": "second"}])
+
+    def publish(name: str, number: str, *items: Item, fate: str = "passes") -> None:
+        version = Version(items, "absent", fate)
+        publisher.publish(number, version.manifest(name), name=name, files=version.files())
+
+    publish("first", "1.0.0")
+    publish("second", "1.0.0")
+    assert host.run().status == 0
+    directory = Item(kind, "p", "one\n", ("a", "s/b"), purge)
+    publish("first", "2.0.0", directory, fate="unhealthy")
+    publish("second", "2.0.0", directory)  # two sources of one directory conflict
+    assert host.run().status == 7
+    assert {each["name"]: each["enforced"] for each in host.status()["bundles"]} == {
+        "first": "1.0.0",
+        "second": "2.0.0",
+    }
+    assert (host.machine / "p/s/b").read_text() == "one\n"
+    assert host.run().status == 20
+    if ending == "replaced":
+        publish("second", "3.0.0")
+    else:
+        host.puller("rollback", "second")
+    host.run()
+    assert not (host.machine / "p").exists()
