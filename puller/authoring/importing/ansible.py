@@ -1212,7 +1212,8 @@ class _Importer:
 
     def _declare_missing(self) -> None:
         """Declare variables without a value as null, unless an expression accepts a missing variable."""
-        known = set(self.top.data) | {key for values in self.top.overrides.values() for key in values}
+        known = {key for manifest in self.draft.manifests.values() for key in manifest.data}
+        known |= {key for values in self.top.overrides.values() for key in values}
         known |= {key for level in self._levels() for values in level.files.values() for key in values}
         texts = [manifest.text() for manifest in self.draft.manifests.values()]
         loops = {

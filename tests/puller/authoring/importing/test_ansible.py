@@ -269,6 +269,34 @@ def test_declarations_with_opposite_conditions_are_joined(write: Write) -> None:
     assert properties["mode"] == "0600"
 
 
+def test_long_list_becomes_data_of_its_manifest(write: Write) -> None:
+    items = "".join(f"    - {{name: user{number}, shell: /bin/bash}}\n" for number in range(5))
+    task = f"- name: Accounts\n  user: {{name: '{{{{ item.name }}}}', shell: '{{{{ item.shell }}}}'}}\n  loop:\n{items}"
+    role = write({"tasks/main.yml": "- include_tasks: users.yml\n", "tasks/users.yml": task})
+
+    files = draft_of(role).all_files()
+
+    child = load_yaml(files["users.yaml"], "")
+    assert [item["name"] for item in child["data"]["items_of_accounts"]] == [f"user{n}" for n in range(5)]
+    assert child["resources"][0]["user"][0]["for"] == "item in data.items_of_accounts"
+    assert "data" not in load_yaml(files["manifest.yaml"], "")
+
+
+def test_variable_without_a_value_is_declared_as_null(write: Write) -> None:
+    role = write(
+        {
+            "tasks/main.yml": """
+                - copy: {content: "{{ web_secret }} {{ web_optional | default('x') }}", dest: /etc/x}
+                """
+        }
+    )
+
+    draft = draft_of(role)
+
+    assert load_yaml(draft.all_files()["manifest.yaml"], "")["data"] == {"web_secret": None}
+    assert "The source sets no value for the variable web_secret" in draft.report()
+
+
 def test_repository_becomes_a_bundle_with_groups(write: Write) -> None:
     repository = write(
         {
