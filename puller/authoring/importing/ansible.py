@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from jinja2 import Environment, TemplateError, meta
 
+from hiera.errors import HieraError
 from puller.authoring.importing.draft import (
     Draft,
     ManifestDraft,
@@ -39,7 +40,16 @@ from puller.authoring.importing.expressions import (
     translate_value,
 )
 from puller.authoring.importing.mapping import KEYWORDS, TaskMapper, add_handlers
-from puller.authoring.importing.reading import Document, SourceTree, UnsafeText, VaultText
+from puller.authoring.importing.reading import (
+    VAULT_HEADER,
+    Document,
+    Secrets,
+    SourceTree,
+    UnsafeText,
+    VaultError,
+    VaultText,
+    decrypt_vault,
+)
 from puller.authoring.importing.tasks import RoleContext, Task, Work, slug, table
 from puller.errors import SourceError
 
@@ -151,14 +161,17 @@ class _Definition(msgspec.Struct, frozen=True):
     """Whether systems exist without a value."""
 
 
-def import_ansible(source: Path, name: str) -> Draft:
-    """Return the draft for a role, a playbook or a repository. Raises ``SourceError``."""
+def import_ansible(source: Path, name: str, secrets: Secrets | None = None) -> Draft:
+    """Return the draft for a role, a playbook or a repository. Raises ``SourceError``.
+
+    ``secrets`` converts values of Vault. Without it, they are left out.
+    """
     if source.is_file():
-        importer = _Importer(SourceTree(source.parent), Draft(name, "ansible"))
+        importer = _Importer(SourceTree(source.parent), Draft(name, "ansible"), secrets)
         importer.add_repository([source.name])
     else:
         tree = SourceTree(source)
-        importer = _Importer(tree, Draft(name, "ansible"))
+        importer = _Importer(tree, Draft(name, "ansible"), secrets)
         if _is_role(tree, ""):
             importer.add_role("", "", Path(tree.root).name)
         else:
@@ -188,7 +201,8 @@ def _playbooks(tree: SourceTree) -> list[str]:
 class _Importer:
     """The state of one import."""
 
-    def __init__(self, tree: SourceTree, draft: Draft) -> None:
+    def __init__(self, tree: SourceTree, draft: Draft, secrets: Secrets | None) -> None:
+        self.secrets = secrets
         self.tree = tree
         self.draft = draft
         self.names = Names(
@@ -246,6 +260,38 @@ class _Importer:
                 if isinstance(play, dict):
                     self._add_play(document, index, play)
 
+    def _values(self, document: Document) -> dict[str, Any]:
+        """Return the variables of a document, with values of Vault converted or left out."""
+        if isinstance(document.value, str) and document.value.startswith(VAULT_HEADER):
+            return self._values_of_vault(document)
+        values = _octal_kept(document)
+        return {key: self._converted(value, f"{document.name}: {key}") for key, value in values.items()}
+
+    def _values_of_vault(self, document: Document) -> dict[str, Any]:
+        if self.secrets is None:
+            self.draft.check(f"{document.name} is encrypted by Vault, and is left out.")
+            return {}
+        try:
+            text = decrypt_vault(document.value.replace(" ", "\n"), self.secrets.password)
+            inner = Document(document.name, text).value
+        except (VaultError, HieraError):
+            self.draft.check(
+                f"{document.name} is left out: the password of the vault is wrong, or it is damaged."
+            )
+            return {}
+        return _encrypted_values(inner, self.secrets) if isinstance(inner, dict) else {}
+
+    def _converted(self, value: Any, place: str) -> Any:
+        if isinstance(value, VaultText) and self.secrets is not None:
+            try:
+                return EncryptedText(self.secrets.converted(value.text))
+            except VaultError as error:
+                self.draft.check(f"{place} is left out: {error.args[0]}.")
+                return value
+        if isinstance(value, Mapping):
+            return {key: self._converted(item, place) for key, item in value.items()}
+        return [self._converted(item, place) for item in value] if isinstance(value, list) else value
+
     def _reject(self, path: str) -> None:
         reason = self.tree.rejected.get(path, "is missing")
         self.draft.remarks.append(
@@ -282,8 +328,8 @@ class _Importer:
         for file in play.get("vars_files") or []:
             path = str(file)
             loaded = None if has_expression(path) else self.tree.find_document(path)
-            if loaded is not None and isinstance(loaded.value, dict):
-                self._merge(self.variables, "vars.yaml", _octal_kept(loaded), Origin(path))
+            if loaded is not None:
+                self._merge(self.variables, "vars.yaml", self._values(loaded), Origin(path))
             else:
                 self._note(
                     origin,
@@ -361,16 +407,15 @@ class _Importer:
                 folder = "/".join(filter(None, [start, kind]))
                 for path in self.tree.files(folder) if self.tree.is_directory(folder) else ():
                     document = self.tree.find_document(path)
-                    if document is None or not isinstance(document.value, dict):
-                        if document is None:
-                            self._reject(path)
+                    if document is None:
+                        self._reject(path)
                         continue
                     name = re.sub(r"\.(ya?ml|json)$", "", path[len(folder) + 1 :].split("/")[0])
                     if kind == "group_vars" and name == "all":
-                        self._merge(self.everywhere, "all.yaml", _octal_kept(document), Origin(path))
+                        self._merge(self.everywhere, "all.yaml", self._values(document), Origin(path))
                     else:
                         target = f"{'groups' if kind == 'group_vars' else 'hosts'}/{name}.yaml"
-                        self._merge(level, target, _octal_kept(document), Origin(path))
+                        self._merge(level, target, self._values(document), Origin(path))
         groups: dict[str, set[str]] = {}
         for path in (
             "hosts",
@@ -484,8 +529,8 @@ class _Importer:
                 document = self.tree.find_document(path)
                 if document is None:
                     self._reject(path)
-                elif isinstance(document.value, dict):
-                    self._merge(level, level.path, _octal_kept(document), Origin(path))
+                else:
+                    self._merge(level, level.path, self._values(document), Origin(path))
         self._add_dependencies(directory, name)
         manifest = self.top if not target else self._manifest(f"{target}/manifest.yaml", directory)
         context = self._context(directory, target, name)
@@ -1018,7 +1063,7 @@ class _Importer:
             if match is None or inner in ("main.yml", "main.yaml"):
                 continue
             document = self.tree.find_document(path)
-            if document is None or not isinstance(document.value, dict):
+            if document is None:
                 continue
             words = [
                 _PROPER_NAMES.get(word, word) if low else word
@@ -1026,7 +1071,7 @@ class _Importer:
             ]
             words = _with_releases(words, expressions)
             name = re.sub(r"%{[^}]*}", "{}", stem).format(*words) if words else stem
-            files[f"os/{name}.yaml"] = _octal_kept(document)
+            files[f"os/{name}.yaml"] = self._values(document)
         if not files:
             return None
         order = re.sub(r"\.(ya?ml|json)$", "", section)
@@ -1049,7 +1094,7 @@ class _Importer:
         return Level(
             "system",
             f"os/{path}.yaml",
-            {f"os/{chosen[2]}.yaml": _octal_kept(document)},
+            {f"os/{chosen[2]}.yaml": self._values(document)},
             f"os/{{{{ {chosen[1]} }}}}",
         )
 
@@ -1107,13 +1152,16 @@ class _Importer:
                 order.append(level)
         entries: list[dict[str, Any]] = []
         for level in order:
+            secret = {"lookup_key": "eyaml_lookup_key"} if _contains(dict(level.files), EncryptedText) else {}
             if level.mapped:
-                entries.append({"name": level.name, "mapped_paths": ["facts.groups", "group", level.path]})
+                place = {"mapped_paths": ["facts.groups", "group", level.path]}
+                entries.append({"name": level.name, **place, **secret})
             else:
                 entries.append(
                     {
                         "name": f"{level.name} {len(entries)}" if level in self.systems else level.name,
                         "path": level.path,
+                        **secret,
                     }
                 )
         self.draft.files["hiera.yaml"] = document_text(
@@ -1304,6 +1352,8 @@ def _in_tree(value: Any, names: Names) -> Any:
     """Return a value for the Hiera tree. Raises ``Untranslatable`` for expressions that need the manifest."""
     if isinstance(value, UnsafeText):
         return _escaped(value.text)
+    if isinstance(value, EncryptedText):
+        return value.text
     if isinstance(value, VaultText):
         return value
     if isinstance(value, Mapping):
@@ -1368,6 +1418,23 @@ def _octal_kept(document: Document) -> dict[str, Any]:
         original = document.original((key,)) if type(value) is int else None
         result[name] = original if original and re.fullmatch(r"0[0-7]{3}", original) else value
     return result
+
+
+class EncryptedText(msgspec.Struct, frozen=True):
+    """A value in the form ``ENC[PKCS7,…]``."""
+
+    text: str
+
+
+def _encrypted_values(value: Any, secrets: Secrets) -> Any:
+    """Return a value with all texts and numbers encrypted."""
+    if isinstance(value, Mapping):
+        return {str(key): _encrypted_values(item, secrets) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_encrypted_values(item, secrets) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    return EncryptedText(secrets.encrypt(str(value)))
 
 
 def _arguments(module: str, value: Any) -> tuple[str, dict[str, Any]]:

@@ -6,8 +6,10 @@
 """
 
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +42,60 @@ class UnsafeText(msgspec.Struct, frozen=True):
     """A text whose braces are literal."""
 
     text: str
+
+
+class Secrets(msgspec.Struct, frozen=True):
+    """The means to convert values of Ansible Vault: its password, and the encryption of eyaml."""
+
+    password: bytes
+    encrypt: Callable[[str], str]
+
+    def converted(self, text: str) -> str:
+        """Return an encrypted value as ``ENC[PKCS7,…]``. Raises ``VaultError``."""
+        return self.encrypt(decrypt_vault(text, self.password))
+
+
+class VaultError(Exception):
+    """A value of Vault that cannot be decrypted. The text is the reason."""
+
+
+VAULT_HEADER: Final = "$ANSIBLE_VAULT;"
+
+
+def decrypt_vault(text: str, password: bytes) -> str:
+    """Return the text of an encrypted value in the format 1.1 or 1.2 of Ansible Vault. Raises ``VaultError``."""
+    from cryptography.hazmat.primitives import hashes, hmac, padding
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
+
+    header, *lines = text.strip().splitlines()
+    if not re.fullmatch(r"\$ANSIBLE_VAULT;1\.[12];AES256(;.*)?", header.strip()):
+        raise VaultError("the format of the vault is unknown")
+    try:
+        salt, digest, data = (bytes.fromhex(part.decode()) for part in _vault_parts(lines))
+    except ValueError:
+        raise VaultError("the vault is damaged") from None
+    # The iterations and lengths are those of ansible.parsing.vault.VaultAES256.
+    key = PBKDF2HMAC(hashes.SHA256(), 80, salt, 10_000).derive(password)
+    check = hmac.HMAC(key[32:64], hashes.SHA256())
+    check.update(data)
+    if not compare_digest(check.finalize(), digest):
+        raise VaultError("the password of the vault is wrong, or the vault is damaged")
+    opener = Cipher(algorithms.AES(key[:32]), modes.CTR(key[64:80])).decryptor()
+    padded = opener.update(data) + opener.finalize()
+    unpadder = padding.PKCS7(128).unpadder()
+    try:
+        return (unpadder.update(padded) + unpadder.finalize()).decode()
+    except ValueError:
+        raise VaultError("the content of the vault is not UTF-8 text") from None
+
+
+def _vault_parts(lines: Sequence[str]) -> list[bytes]:
+    """Return salt, digest and data as hexadecimal text. Raises ``ValueError``."""
+    parts = bytes.fromhex("".join(line.strip() for line in lines)).split(b"\n")
+    if len(parts) != 3:
+        raise ValueError
+    return parts
 
 
 def _text_of(value: Any) -> str:

@@ -5,8 +5,9 @@
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,8 +18,12 @@ from puller.authoring.lint.finding_formats import text_lines
 from puller.cli.completing import files
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.output import say
+from puller.errors import UsageError
 from puller.manifest.manifest import open_source
 from puller.state.default_paths import PRIVATE_KEY
+
+if TYPE_CHECKING:
+    from puller.authoring.importing.reading import Secrets
 
 _DIRECTORY = click.argument("directory", type=click.Path(path_type=Path), shell_complete=files)
 
@@ -35,12 +40,29 @@ def import_group() -> None:
 @import_group.command("ansible")
 @click.argument("source", type=click.Path(exists=True, path_type=Path), shell_complete=files)
 @_DIRECTORY
-def ansible(source: Path, directory: Path) -> int:
+@click.option(
+    "--vault-password-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The password of Ansible Vault. Its values are encrypted again, for --certificate.",
+)
+@click.option(
+    "--certificate",
+    "certificates",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A certificate of a reader, from `puller hiera keys create`. Repeatable.",
+)
+def ansible(
+    source: Path, directory: Path, vault_password_file: Path | None, certificates: tuple[Path, ...]
+) -> int:
     """Convert a role, a playbook or a repository of Ansible.
 
     SOURCE is the directory of a role, a playbook, or a directory with playbooks and `roles`. DIRECTORY is new or
     empty. Each file of tasks becomes a manifest, and the variables become a Hiera tree. Templates and files are
-    copied unchanged. Nothing from SOURCE is executed.
+    copied unchanged. Nothing from SOURCE is executed. Values of Ansible Vault are left out and listed, unless you pass
+    its password and a certificate.
 
     \b
       puller import ansible roles/ntp ntp
@@ -51,7 +73,21 @@ def ansible(source: Path, directory: Path) -> int:
     """
     from puller.authoring.importing.ansible import import_ansible
 
-    return _write(directory, lambda: import_ansible(source, source.resolve().name))
+    secrets = _secrets(vault_password_file, certificates)
+    return _write(directory, lambda: import_ansible(source, source.resolve().name, secrets))
+
+
+def _secrets(password_file: Path | None, certificates: Sequence[Path]) -> "Secrets | None":
+    from puller.authoring.importing.reading import Secrets
+
+    if password_file is None and not certificates:
+        return None
+    if password_file is None or not certificates:
+        raise UsageError("import ansible: --vault-password-file and --certificate require each other")
+    from hiera.eyaml.eyaml import encrypt
+
+    readers = [path.read_bytes() for path in certificates]
+    return Secrets(password_file.read_bytes().strip(), lambda text: encrypt(text, readers))
 
 
 @import_group.command("cloud-config")

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from hiera.eyaml.eyaml import Decryptor
+from hiera.eyaml.pkcs7 import create_key_pair
 from hiera.parsing import load_yaml
 from puller.authoring.importing.ansible import import_ansible
 from puller.authoring.importing.draft import Draft, Outcome, write_draft
+from puller.authoring.importing.reading import Secrets
 from puller.cli.command_table import cli
 from puller.errors import SourceError
 
@@ -338,6 +341,77 @@ def test_vault_values_are_left_out_and_listed(write: Write) -> None:
 
     assert not [path for path, content in draft.all_files().items() if b"ANSIBLE_VAULT" in content]
     assert "The variable password is encrypted by Vault" in draft.report()
+
+
+# Both are from ansible-vault of ansible-core, with the password "pass".
+VAULT_VALUE = """\
+$ANSIBLE_VAULT;1.1;AES256
+64336139376164346664373562356331643236333161353739363764633139323866323334303233
+3261623064646633316630623735356366633632623466630a386163336465396333613435633537
+62316562393038633762353733666166616565303035386535623461393832333365623133633733
+3134373137363737380a356330393165663238396533303336646639303633363933363561383839
+6533
+"""
+VAULT_FILE = """\
+$ANSIBLE_VAULT;1.1;AES256
+64613630623138613864343964346433653761326232376131663631666533396331633831623961
+3439616330363030663166666630326530356234386364370a626665366430663030393961656333
+62363039663061393433663965303235643737396439386561383430313763376662376131356438
+3537626661666537360a633535363132313934303037366262636665663134356436663665323763
+31343166663535626131366134373363626432663431336666306230363736333866353036386534
+3535396133643833626363343830666435626266316334373164
+"""
+
+
+def vault_role(write: Write) -> Path:
+    value = "".join(f"  {line}\n" for line in VAULT_VALUE.splitlines())
+    return write(
+        {
+            "tasks/main.yml": "- copy: {content: '{{ token }} {{ db_password }}', dest: /etc/x}\n",
+            "defaults/main.yml": f"token: !vault |\n{value}",
+            "vars/main.yml": VAULT_FILE,
+        }
+    )
+
+
+def test_vault_values_are_encrypted_for_the_certificate(write: Write, tmp_path: Path) -> None:
+    role, target = vault_role(write), tmp_path / "draft"
+    for path, content in zip(("key", "certificate"), create_key_pair(), strict=True):
+        (tmp_path / path).write_bytes(content)
+    (tmp_path / "password").write_text("pass\n")
+    options = [
+        "--vault-password-file",
+        str(tmp_path / "password"),
+        "--certificate",
+        str(tmp_path / "certificate"),
+    ]
+
+    CliRunner().invoke(cli, ["import", "ansible", str(role), str(target), *options], standalone_mode=False)
+
+    texts = [path.read_text() for path in target.rglob("*") if path.is_file()]
+    assert not [text for text in texts if "hunter2" in text or "top secret" in text]
+    decryptor = Decryptor((tmp_path / "key").read_bytes)
+    common, variables = (
+        load_yaml((target / f"data/{name}.yaml").read_text(), "") for name in ("common", "vars")
+    )
+    assert decryptor.decrypt(common["token"]) == "top secret"
+    assert {key: decryptor.decrypt(value) for key, value in variables.items()} == {
+        "db_password": "hunter2",
+        "db_port": "5",
+    }
+    levels = load_yaml((target / "hiera.yaml").read_text(), "")["hierarchy"]
+    assert {level["lookup_key"] for level in levels} == {"eyaml_lookup_key"}
+
+
+def test_vault_with_a_wrong_password_is_left_out(write: Write) -> None:
+    draft = import_ansible(vault_role(write), "web", Secrets(b"wrong", lambda text: text))
+
+    assert "the password of the vault is wrong" in draft.report()
+    assert not [path for path, content in draft.all_files().items() if b"ANSIBLE_VAULT" in content]
+
+
+def test_vault_file_without_a_password_is_listed(write: Write) -> None:
+    assert "vars/main.yml is encrypted by Vault" in draft_of(vault_role(write)).report()
 
 
 def test_unsafe_text_keeps_its_braces(write: Write) -> None:
