@@ -47,6 +47,7 @@ class Output:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._tree = OutputTree(directory)
+        self._has_list = False
         self._before = self._read()
         self._files: dict[str, str] = {}
         self.written = 0
@@ -71,6 +72,7 @@ class Output:
                 code=ProblemCode.INVALID_DOCUMENT,
                 hint="remove it and the pages",
             ) from None
+        self._has_list = True
         return made.files
 
     def is_made(self, name: str, of: str) -> bool:
@@ -86,9 +88,10 @@ class Output:
         if self.is_made(name, of):
             return
         try:
-            if not self._tree.is_file(LIST):
+            if not self._has_list:
                 # Written before the first page, so that after a kill the directory is still recognised.
                 self._note(self._before)
+                self._has_list = True
             # ``finish`` syncs all pages together, before it writes the list.
             self._tree.write(name, [data], durable=False)
         except OSError as error:
