@@ -12,6 +12,7 @@ from puller.cli.output import say
 from puller.cli.results import print_result
 from puller.exit_status import ExitStatus
 from puller.reporting.results import DoctorCheck, DoctorResult
+from puller.reporting.terminal_rows import Rows
 from puller.run.diagnosis import Diagnosis, Verdict, diagnose
 from puller.state.default_paths import UserConfigurationFile
 
@@ -67,4 +68,9 @@ def _print(diagnosis: Diagnosis) -> None:
     mark = sign if is_utf8() else word.ljust(7)
     fix = f" → {diagnosis.fix}" if is_utf8() else f" -> {diagnosis.fix}"
     text = f"{mark} {diagnosis.subject:<{_SUBJECT}} {diagnosis.fact}{fix if diagnosis.fix else ''}"
-    say(text, None if diagnosis.verdict is Verdict.OK else colour)
+    colour = "" if diagnosis.verdict is Verdict.OK else colour
+    if not sys.stdout.isatty():
+        say(text, colour or None)
+        return
+    for line in Rows.of(sys.stdout).wrapped(text, 0, colour, further=len(mark) + _SUBJECT + 2):
+        click.echo(line)

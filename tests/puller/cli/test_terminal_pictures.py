@@ -93,6 +93,7 @@ REPLACEMENTS = (
 
 def normalised(text: str, directory: Path) -> str:
     """Return a screen with constant paths, times and sizes, and with right edges in their columns."""
+    text = re.sub(r"\d+(\.\d)? [kMGT]B free", "79.0 GB free", text)
     text = text.replace(f"{directory}/machine", MACHINE).replace(str(directory), DIRECTORY)
     return "\n".join(map(_normalised_line, text.splitlines())) + "\n"
 
@@ -178,7 +179,9 @@ def test_runs_look_like_their_pictures(story: Story) -> None:
     story.publish("1.6.0", workers=8, resources=BROKEN)
     story.check("rollback", "run", status=7)
     story.check("status", "status")
+    story.check("history", "history")
     story.check("held", "run", status=20)
+    story.check("doctor", "doctor")
     story.web.stop()
     (story.host.machine / "motd").write_text("by hand\n")
     story.check("unreachable", "run", status=14)
