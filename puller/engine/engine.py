@@ -341,7 +341,7 @@ class Engine:
         requested = evaluate_again(declaration)
         if not declaration.failure or not self._settings.noop:
             return ""
-        is_brought, uncertain = self._system.will_be_written, self._progress.is_uncertain
+        is_brought, uncertain = self._system.will_be_written, self._is_uncertain
         missing = (path for path in requested if not os.path.lexists(path))
         return next((path for path in missing if is_brought(path) or uncertain(path)), "")
 
@@ -375,7 +375,14 @@ class Engine:
             log=lambda line: self._settings.log(self._masks.of(home.scope.data)(line)),
             noop=looks_only or self._settings.noop,
             changes=lambda: self._changes,
-            uncertain=self._progress.is_uncertain,
+            uncertain=self._is_uncertain,
+        )
+
+    def _is_uncertain(self, path: str, apart_from: str = "") -> bool:
+        """Return whether an unpredictable effect may reach a path, or the end of a link that this run would create."""
+        return any(
+            self._progress.is_uncertain(place, apart_from)
+            for place in dict.fromkeys((path, self._system.through_links(path)))
         )
 
     def _looking_only(self) -> System:

@@ -129,6 +129,9 @@ class LocalSystem:
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
         return False
 
+    def through_links(self, path: str) -> str:
+        return path
+
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
         if looked_at is None:
             return read_all(*open_and_measure(path))

@@ -44,12 +44,12 @@ class NoopSystem(LocalSystem):
         return None if self._is_hidden(path) else super().lstat(path)
 
     def is_directory(self, path: str) -> bool:
-        path = self._through(path)
+        path = self.through_links(path)
         expected = self._expectation(path)
         return super().is_directory(path) if expected is None else expected in ("directory", EMPTY_DIRECTORY)
 
     def exists(self, path: str) -> bool:
-        path = self._through(path)
+        path = self.through_links(path)
         expected = self._expectation(path)
         return super().exists(path) if expected is None else expected != "absent"
 
@@ -111,10 +111,9 @@ class NoopSystem(LocalSystem):
         if not self._links:
             return path
         above, name = os.path.split(path)
-        return os.path.join(self._through(above), name)
+        return os.path.join(self.through_links(above), name)
 
-    def _through(self, path: str) -> str:
-        """Return the path after following expected links, including the path itself."""
+    def through_links(self, path: str) -> str:
         for _ in range(_MOST_LINKS if self._links else 0):
             link = next((one for one in self._links if path == one or path.startswith(f"{one}/")), None)
             if link is None:
@@ -123,7 +122,7 @@ class NoopSystem(LocalSystem):
         return path
 
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
-        path = self._through(path)
+        path = self.through_links(path)
         if not below or self._expected.get(path) == "file":
             return self._expected.get(path) == "file"
         return any(item.startswith(f"{path}/") and kind == "file" for item, kind in self._expected.items())

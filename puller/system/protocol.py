@@ -72,6 +72,9 @@ class System(Protocol):
     def will_be_written(self, path: str, *, below: bool = False) -> bool:
         """Return whether, in noop, this run would create or change a file here, or ``below``."""
 
+    def through_links(self, path: str) -> str:
+        """Return the path after following links that, in noop, this run would create. Else return it unchanged."""
+
     def read(self, path: str, looked_at: os.stat_result | None = None) -> bytes:
         """Return the content of a regular file. A link, FIFO or device in its place is an error.
 

@@ -18,6 +18,7 @@ from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
+from puller.system import commands
 from puller.system.signals import StopRequests
 from tests.simulators import fileserver
 
@@ -156,11 +157,42 @@ def test_file_is_copied_from_a_planned_archive(
     assert done["elsewhere"][1] == [f"directory {tmp_path}/elsewhere does not exist"]
 
 
-def packed(name: str, data: bytes) -> bytes:
+def test_validator_of_a_planned_archive_is_expected(
+    foretold_and_done: Callable[[str], tuple[Outcomes, Outcomes]],
+    tmp_path: Path,
+    server: FileServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commands, "SEARCH_PATH", f"{tmp_path}/bin:{commands.SEARCH_PATH}")
+    server.files["/tool.tar.gz"] = packed("tool/check", b"#!/bin/sh\ngrep -q good $1\n", mode=0o755)
+    for name in ("bin", "cache"):
+        (tmp_path / name).mkdir()
+    foretold, done = foretold_and_done(f"""
+        resources:
+          - archive:
+              - DIR/cache/tool.tar.gz:
+                  {{alias: archive, url: "{server.url}/tool.tar.gz", extract_parent: DIR/opt/new, {IDS[:-14]}}}
+          - link: [{{DIR/bin/check: {{alias: link, target: DIR/opt/new/tool/check}}}}]
+          - file:
+              - DIR/valid: {{alias: valid, content: "good", validate: "check {{}}", IDS}}
+              - DIR/typo: {{alias: typo, content: "good", validate: "chekc {{}}", IDS}}
+    """)
+    assert {name: state for name, (state, _) in foretold.items()} == {
+        "archive": "would change",
+        "link": "would change",
+        "valid": "would change",
+        "typo": "failed",
+    }
+    assert {name: state for name, (state, _) in done.items()} == {
+        name: state for name, (state, _) in foretold.items()
+    }
+
+
+def packed(name: str, data: bytes, mode: int = 0o644) -> bytes:
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w:gz") as archive:
         member = tarfile.TarInfo(name)
-        member.size = len(data)
+        member.size, member.mode = len(data), mode
         archive.addfile(member, io.BytesIO(data))
     return target.getvalue()
 
