@@ -6,7 +6,7 @@
   tools make no difference, so that the same tests run everywhere.
 * The mark ``representatives(count)`` keeps that many variants of a parametrised test in a plain run, evenly spread.
   The other variants count as marked with ``everything``.
-* Without that mark, a plain run takes `STORY_VARIANTS` variants of a test that uses a fixture of `STORY_FIXTURES`.
+* Without that mark, a plain run takes one variant of a test that uses a fixture of `STORY_FIXTURES`.
 * Generated cases have few examples in a plain run.
 * ``--left-out`` runs exactly the tests that a plain run leaves out, and the generated cases with many examples.
   ``--everything`` runs both. With ``-m`` the expression alone decides.
@@ -45,8 +45,6 @@ LEFT_OUT = {
 
 STORY_FIXTURES = frozenset({"host", "namespace", "new_site", "publisher", "remote"})
 """Fixtures that publish bundles, run ``puller``, mount or use git: each variant takes a fifth to half of a second."""
-
-STORY_VARIANTS = 2
 
 # Other processes make the duration of an example meaningless. Tests of hostile input use multiples of these numbers.
 settings.register_profile(
@@ -118,7 +116,7 @@ def most_variants(item: pytest.Item) -> int:
     """Return the number of variants that a plain run takes of a test, or 0 for all."""
     if mark := item.get_closest_marker("representatives"):
         return int(mark.args[0])
-    return 0 if STORY_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) else STORY_VARIANTS
+    return 0 if STORY_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) else 1
 
 
 def spread(variants: list[pytest.Item], count: int) -> Iterator[pytest.Item]:
