@@ -84,7 +84,7 @@ def _secrets(password_file: Path | None, certificates: Sequence[Path]) -> "Secre
         return None
     if password_file is None or not certificates:
         raise UsageError("import ansible: --vault-password-file and --certificate require each other")
-    from hiera.eyaml.eyaml import encrypt
+    from hiera.eyaml import encrypt
 
     readers = [path.read_bytes() for path in certificates]
     return Secrets(password_file.read_bytes().strip(), lambda text: encrypt(text, readers))

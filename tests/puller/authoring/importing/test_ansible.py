@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hiera.eyaml.eyaml import Decryptor
-from hiera.eyaml.pkcs7 import create_key_pair
+from hiera.envelopes import create_key_pair
+from hiera.eyaml import Decryptor
 from hiera.parsing import load_yaml
 from puller.authoring.importing.ansible import import_ansible
 from puller.authoring.importing.draft import Draft, Outcome, write_draft
