@@ -110,9 +110,8 @@ def channels_of_site(context: click.Context) -> Iterable[str]:
     """Return the channels of the preceding site argument."""
     from bundles.publisher.site import Site
 
-    words = _arguments(context)
-    indexes = Site(Path(words[0])).indexes() if words else None
-    return [channel for index in indexes.of.values() for channel in index.channels] if indexes else []
+    indexes = Site(Path(_site_words(context)[0])).indexes()
+    return [channel for index in indexes.of.values() for channel in index.channels]
 
 
 @_offer
@@ -120,16 +119,37 @@ def versions_of_site(context: click.Context) -> Iterable[str]:
     """Return the published versions of the preceding bundle arguments of a site."""
     from bundles.publisher.site import Site
 
-    words = _arguments(context)
-    if not words:
-        return []
-    site = Site(Path(words[0]))
-    return [version for bundle in words[1:] for version in site.record(bundle).index.releases]
+    directory, *bundles = _site_words(context)
+    site = Site(Path(directory))
+    return [version for bundle in bundles for version in site.record(bundle).index.releases]
 
 
-def _arguments(context: click.Context) -> list[str]:
-    """Return the arguments of a line that ends with an option without its value. click has not assigned them yet."""
-    return list(context.args)
+def _site_words(context: click.Context) -> list[str]:
+    """Return DIR and the other arguments of a line that ends with an option without its value.
+
+    click has not assigned the arguments of such a line yet.
+    """
+    from puller.cli.publisher.site_place import with_site
+
+    return with_site(context.command, list(context.args), is_complete=False)
+
+
+@_offer
+def machines_of_bundle(context: click.Context) -> Iterable[str]:
+    """Return the machines of the preceding bundle argument: its test cases, or those of ``puller.yaml``."""
+    from puller.authoring.cases.contexts import machine_names
+
+    source = context.params.get("source") or next(iter(context.args), None)
+    return machine_names(source) if source else []
+
+
+def bundles_or_files(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> "list[CompletionItem]":
+    """Return the bundles of the configuration, or let the shell complete the path of a directory."""
+    if "/" in incomplete or incomplete.startswith("."):
+        return files(context, parameter, incomplete)
+    return [CompletionItem(name) for name in bundles_of_host(context, parameter, incomplete)]
 
 
 @_offer
@@ -182,7 +202,10 @@ def files(context: click.Context, parameter: click.Parameter, incomplete: str) -
 
 def _host(context: click.Context) -> tuple[Configuration, Directories]:
     as_user = bool(context.params.get("as_user"))
-    configuration = load_configuration(configuration_file(context.params.get("path"), as_user=as_user))
+    names = (parameter.name for parameter in context.command.params if "--config" in parameter.opts)
+    option = next(names, None)
+    path = context.params.get(option) if option else None
+    configuration = load_configuration(configuration_file(path, as_user=as_user))
     return configuration, Directories(Path(configuration.state_directory), Path(configuration.run_directory))
 
 

@@ -88,7 +88,13 @@ def configuration_option(help: str, *, name: str = "path", **additional: Any) ->
             return function(*arguments, **options)
 
         option = click.option(
-            "--config", name, metavar="FILE", show_default=DEFAULT_CONFIGURATION, help=help, **additional
+            "--config",
+            name,
+            metavar="FILE",
+            show_default=DEFAULT_CONFIGURATION,
+            shell_complete=files,
+            help=help,
+            **additional,
         )
         return option(as_user_option(with_file))
 
@@ -240,6 +246,7 @@ before_option = click.option(
     "before",
     multiple=True,
     metavar="SOURCE",
+    shell_complete=files,
     help="A bundle that precedes SOURCE on its hosts. SOURCE may refer to its resources.",
 )
 

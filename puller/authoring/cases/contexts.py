@@ -74,6 +74,11 @@ def bundles_before(source: str) -> tuple[str, ...]:
     return lists.pop() if len(lists) == 1 else ()
 
 
+def machine_names(source: str) -> list[str]:
+    """Return the names of the machines of a bundle. Raises ``PullerError`` for an invalid ``puller.yaml``."""
+    return [machine.name for machine in _machines(source)]
+
+
 def _machines(source: str) -> list[_Machine]:
     """Return the machines of the test cases of a bundle, or else those of the repository."""
     directory = Path(source)

@@ -125,12 +125,14 @@ _FORMATS = ("text", "json", "markdown")
     "--from",
     "old",
     metavar="OLD",
+    shell_complete=files,
     help="The current release: a directory or a bundle file, or NAME=VERSION with --to.",
 )
 @click.option("--to", "new", metavar="NAME=VERSION", help="The new release in the site SOURCE.")
 @click.option(
     "--site",
     metavar="DIR|URL",
+    shell_complete=files,
     help="Compare with the release in a channel of this site.  [default: $PULLER_SITE, or the "
     "directory site here or beside SOURCE]",
 )
@@ -154,7 +156,10 @@ _FORMATS = ("text", "json", "markdown")
     help="The facts of one machine, of several machines by name, or a directory of such files.",
 )
 @click.option(
-    "--fleet", metavar="FILE|URL", help="A store of `puller fleet` with the latest facts of its hosts."
+    "--fleet",
+    metavar="FILE|URL",
+    shell_complete=files,
+    help="A store of `puller fleet` with the latest facts of its hosts.",
 )
 @before_option
 @data_options

@@ -21,7 +21,7 @@ from foundation.suggestions import meant
 from hiera.expressions.expressions import Scope
 from puller.authoring.cases.contexts import BundleContext, bundles_before, open_contexts
 from puller.bundle_paths import BundleFiles
-from puller.cli.completing import files
+from puller.cli.completing import files, machines_of_bundle
 from puller.cli.options import (
     before_option,
     data_options,
@@ -235,7 +235,12 @@ def _printable(text: str) -> str:
 @fact_options
 @other_machine_options
 @data_options
-@click.option("--machine", metavar="NAME", help="The test case, or the machine of puller.yaml.")
+@click.option(
+    "--machine",
+    metavar="NAME",
+    shell_complete=machines_of_bundle,
+    help="The test case, or the machine of puller.yaml.",
+)
 @click.option("--source", "as_text", is_flag=True, help="Print the text that `resources_template` renders.")
 def render(
     source: str,

@@ -24,6 +24,7 @@ from foundation.formatting import text_of
 from foundation.problems import Problem, ProblemCode
 from hiera import parsing
 from hiera.errors import HieraError
+from puller.cli.completing import files
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import Decorator, data_options, fact_options, job_options, together
 from puller.cli.output import show, warn, with_colour_option
@@ -48,6 +49,7 @@ session_option: Decorator = click.option(
     "session_directory",
     envvar=SESSION_VARIABLE,
     metavar="DIR",
+    shell_complete=files,
     help=f"Record the events in this session, and let references find them.  [env: {SESSION_VARIABLE}]",
 )
 ensure_options = together(job_options, session_option, fact_options, data_options)

@@ -9,7 +9,7 @@ import click
 
 from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
-from puller.cli.completing import fact_assignments
+from puller.cli.completing import fact_assignments, files
 from puller.cli.options import DURATION
 from puller.errors import UsageError
 
@@ -29,6 +29,7 @@ store_option = click.option(
     envvar=STORE_VARIABLE,
     show_envvar=True,
     metavar="FILE|URL",
+    shell_complete=files,
     help="The store: an SQLite file, or an SQLAlchemy URL such as postgresql+psycopg://host/name.",
 )
 silent_option = click.option(

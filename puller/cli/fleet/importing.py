@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foundation.quantities import counted
+from puller.cli.completing import files
 from puller.cli.fleet.fleet_options import opened_store, store_option
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import say, show, warn
@@ -24,7 +25,7 @@ _REDRAWN_AFTER = 0.2
 
 
 @click.command("import")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=files)
 @store_option
 @click.option("--remove", is_flag=True, help="Delete each report file after its import.")
 @click.option(

@@ -13,6 +13,7 @@ from msgspec import structs
 from bundles.errors import BundleError
 from bundles.store.store import Store
 from foundation.quantities import counted
+from puller.cli.completing import bundles_of_host
 from puller.cli.host.common import chosen, config_option, load_host
 from puller.cli.options import text_format_option
 from puller.cli.output import say
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
+@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...", shell_complete=bundles_of_host)
 @config_option
 @text_format_option
 @click.option("--run", "repair", is_flag=True, help="If a check fails, start a run, and repeat the checks.")

@@ -17,7 +17,7 @@ from foundation.suggestions import meant
 from hiera.errors import ExpressionError, HieraError
 from hiera.values import plain
 from hiera.values.plain import first_missing, parse_path, path_text
-from puller.cli.completing import fact_names, systems
+from puller.cli.completing import bundles_or_files, fact_names, systems
 from puller.cli.host.common import chosen, load_host, state_in_use
 from puller.cli.options import configuration_option, fact_options, format_option, output_option
 from puller.cli.output import show, warn
@@ -49,6 +49,7 @@ _PRIVATE = 0o600
 @click.option(
     "--bundle",
     metavar="NAME|DIRECTORY",
+    shell_complete=bundles_or_files,
     help="Include the facts of an enforced bundle, of a ./DIRECTORY, or of a bundle file.",
 )
 @click.option(

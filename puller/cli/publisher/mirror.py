@@ -12,6 +12,7 @@ from bundles.publisher.mirroring.copy import Copied, SiteCopy
 from bundles.publisher.mirroring.mirror_state import Selection
 from bundles.transport.mirror import open_mirrors
 from foundation.quantities import counted
+from puller.cli.completing import files
 from puller.cli.options import noop_option, text_format_option
 from puller.cli.output import say, show
 from puller.config.configuration import HttpOptions, load_configuration
@@ -27,7 +28,7 @@ _SHOWN = 20
 
 
 @click.command("mirror")
-@click.argument("url")
+@click.argument("url", shell_complete=files)
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option(
     "--root",

@@ -8,6 +8,7 @@ from bundles.first_few import first_few
 from bundles.format.release import Release
 from bundles.publisher.channels import Statement
 from foundation.quantities import counted
+from puller.cli.completing import files
 from puller.cli.fleet.fleet_options import STORE_VARIABLE, open_reader, opened_store
 from puller.cli.options import Decorator
 from puller.cli.output import say, warn
@@ -18,6 +19,7 @@ optional_store_option: Decorator = click.option(
     "--store",
     "location",
     metavar="FILE|URL",
+    shell_complete=files,
     envvar=STORE_VARIABLE,
     show_envvar=True,
     help="Show the hosts that the rollout reaches, from this store of `puller fleet`.",

@@ -111,12 +111,16 @@ def test_bundles_versions_and_resources_of_the_host_are_offered(
     assert offered(f"puller pin {config} web ") == {"1.0.0"}
     assert offered(f"puller pin {config} web 2") == set()
     assert offered(f"puller rollback {config} w") == {"web"}
+    assert offered(f"puller check {config} ") == {"web"}
+    assert offered(f"puller facts {config} --bundle ") == {"web"}
+    assert offered(f"puller facts {config} --bundle ./w") == {"file"}
     assert offered(f"puller quarantine clear {config} ") == set()
     assert execute("rollback", "web", "--config", str(host.configuration))[0] != 0
     references = offered(f"puller explain {config} file#")
     assert references
     assert all(reference.startswith("file#") for reference in references)
     assert offered(f"puller run {config} --only file#") == references
+    assert "file#" not in offered("puller ensure file /x --only file#"), "it has no --config"
 
 
 def test_quarantined_versions_are_completed_for_clear(
@@ -141,6 +145,26 @@ def test_versions_and_channels_of_a_site_are_offered(publisher: Publisher, confi
     assert offered(f"puller site promote {site} web --from ") == {"stable"}
     assert offered(f"puller site halt {site} web --channel s") == {"stable"}
     assert offered("puller site back web --version ") == set()
+
+
+def test_versions_of_the_default_site_are_offered(
+    publisher: Publisher, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULLER_SITE", str(publisher.site.directory))
+    assert offered("puller site halt ") == {"web"}
+    assert offered("puller site back web --version ") == {"1.0.0"}
+    assert offered("puller site promote web --from ") == {"stable"}
+
+
+def test_machines_of_a_bundle_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("web").mkdir()
+    Path("web/manifest.yaml").write_text("resources: []\n")
+    assert offered("puller render web --machine ") == set()
+    Path("puller.yaml").write_text("machines: {debian: {bundles: [web]}, rocky: {bundles: [web]}}\n")
+    assert offered("puller render web --machine d") == {"debian"}
+    Path("puller.yaml").write_text("machines: [")
+    assert offered("puller render web --machine ") == set()
 
 
 def test_facts_and_systems_are_offered() -> None:
@@ -177,6 +201,8 @@ def test_commands_options_types_and_files_are_offered() -> None:
     assert offered("puller run --no") == {"--noop", "--no-diff"}
     assert offered("puller state kernel") == {"kernel_module"}
     assert offered("puller apply we") == {"file"}
+    paths = ("run --config", "lint web --with", "fleet status --store", "fleet page -o", "preview web --from")
+    assert {line: offered(f"puller {line} ") for line in paths} == {line: {"file"} for line in paths}
     assert offered("puller completion ") == {"bash", "zsh", "fish"}
 
 
@@ -209,3 +235,13 @@ def test_real_shells_offer_all_of_that(
     assert {"kernel_module", "link", "line"} <= offer("puller state ")
     assert "web" in offer(f"puller pin {config} ")
     assert "1.0.0" in " ".join(offer(f"puller pin {config} web "))
+
+
+@pytest.mark.shells
+def test_real_zsh_and_fish_quote_values_with_spaces(publisher: Publisher, host: Host, tmp_path: Path) -> None:
+    publisher.publish("1.0.0", "resources: [{exec: [{'true a b': {}}]}]\n", files={})
+    assert host.run().status == 0
+    line = f"puller explain --config {host.configuration} exec"
+    assert {"a\\", "b"} <= offered_by_zsh(line, tmp_path), "a backslash before each space"
+    # fish quotes when it inserts a completion, so the list has the value itself.
+    assert offered_by_fish(line, tmp_path) == {"exec#true a b"}
