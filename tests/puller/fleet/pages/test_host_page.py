@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from puller.fleet.pages.environment import make_environment, marked
+from puller.fleet.pages.pages import make_pages
 from puller.fleet.store.database import Store
 from puller.fleet.store.queries import Reader
 from puller.reporting.terminal_rows import Rows
@@ -96,6 +97,27 @@ def test_stored_run_has_the_rows_of_the_last_one(store: Store, arrive: Import, n
     assert stored[-1].details == "needs user#deploy"
     assert stored[-2].planned == "shell: /bin/bash"
     assert view.runs[1].outcomes[0] == ("added", 1)
+
+
+def test_progress_rewrites_pages_of_waiting_hosts(
+    store: Store, arrive: Import, now: datetime, tmp_path: Path
+) -> None:
+    waiting = {"published": "1.1.0", "held": "later"}
+    pages = tmp_path / "pages"
+    page = pages / "hosts/a.html"
+
+    def is_rewritten() -> bool:
+        before = page.stat().st_mtime_ns if page.exists() else 0
+        make_pages(Reader(store, now), pages)
+        return page.stat().st_mtime_ns != before
+
+    arrive(*(fleet.sent(name, ago(now, 9), **waiting) for name in "abc"))
+    assert is_rewritten()
+    arrive(fleet.sent("b", ago(now, 8), **waiting))
+    assert not is_rewritten()
+    arrive(fleet.sent("b", ago(now, 7), "1.1.0"))
+    assert is_rewritten()
+    assert "33 % of its hosts" in page.read_text()
 
 
 def test_commands_in_texts_are_escaped_code() -> None:
