@@ -433,6 +433,10 @@ def _unsupported(tag: str, known: Tags) -> str:
     """Return the sentence for a tag. A tag that may be a password is not quoted."""
     if tag.startswith(_TAG):
         return f"the tag {_short(tag)} is not supported"
+    if tag == "!replace":
+        return (
+            "unsupported tag !replace. List the key in replace, at the top of a document of the host or site"
+        )
     if known:
         return f"unknown tag. Quote text that begins with !. Known tags: {', '.join(known)}"
     return "unsupported tag. Quote text that begins with !"

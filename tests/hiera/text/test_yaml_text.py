@@ -252,6 +252,11 @@ def test_custom_tags_are_built_by_the_caller(text: str, value: Any) -> None:
         load_yaml(text, "x")
 
 
+def test_replace_tag_names_the_key_to_use() -> None:
+    with pytest.raises(DocumentError, match=r"unsupported tag !replace\. List the key in replace"):
+        load_yaml("data: {ports: !replace {https: 443}}", "x")
+
+
 def test_refused_and_unknown_tags_name_their_location() -> None:
     with pytest.raises(DocumentError, match=r"^x:2:4: !refusing wants nothing like 5$"):
         load_yaml("a: 1\nb: !refusing 5", "x", tags=TAGS)
