@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from foundation.problems import ProblemCode
+from hiera import parsing
 from hiera.errors import HieraError
-from hiera.text import parsing
 from puller.authoring.cases.case_files import machine_facts
 from puller.data.sources import read
 from puller.errors import ManifestError
