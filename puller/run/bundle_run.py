@@ -314,8 +314,9 @@ class BundleRun(msgspec.Struct):
         if self.is_left_out or (self.returned_to is not None and self.returned_to.sha256 in self.refused):
             return
         if self.returned_to is not None:
-            version = self.returned_to.version
-            self._report_no_rollback(f"{self.name}: this version of Puller cannot read {version}")
+            errors = (error for bundle, error in self.rejected if bundle == self.returned_to)
+            error = next(errors, None)
+            self._report_no_rollback(problems_of(error)[0] if error is not None else "it is not usable")
             return
         status = ExitStatus.HEALTH_FAILED_TWICE if self.report.given_up else ExitStatus.NOTHING_TO_ENFORCE
         self.report.outcome = "nothing to enforce"

@@ -74,6 +74,13 @@ class _Left(Edit[Any]):
         super().change(differences, actual)
         Receipts.of(self.context).forget(self.properties.file, self._reference)
 
+    def _predict(self, place: Place) -> None:
+        """In noop, store the text without this part. Another leftover may be the same line."""
+        texts = Texts.of(self.context)
+        edited = self.edited(self.properties, texts.predicted.get(place.real, place.text))
+        if edited is not None:
+            texts.predicted[place.real] = edited.text
+
     @property
     def notes(self) -> Sequence[str]:
         return [f"{self._wanted_by} requires it, so it stays"] if self._wanted_by else ()

@@ -72,6 +72,21 @@ def test_leftover_edit_is_removed_and_the_next_run_is_stable(
     assert path.read_text() == AFTER
 
 
+def test_dry_run_removes_a_line_of_two_bundles_once(host: Host, publisher: Publisher, path: Path) -> None:
+    """The first removal takes the line away, and the second one finds nothing to do."""
+    host.configure(bundles=[{"name": "web"}, {"name": "base"}])
+    line = {"line": "# shared"}
+    for name in ("web", "base"):
+        publisher.publish("1.0.0", story({f"line#{name}": line}, name="app.conf"), name=name)
+    assert host.run().status == 0
+    assert path.read_text().count("# shared") == 1
+    for name in ("web", "base"):
+        publisher.publish("2.0.0", story({}), name=name)
+    predicted = host.run("--noop").output.count(" would change ensure=absent")
+    assert host.run().output.count(" changed ensure=absent") == predicted == 1
+    assert path.read_text() == BEFORE
+
+
 def test_without_the_word_it_stays_and_is_listed(host: Host, publisher: Publisher, path: Path) -> None:
     publisher.publish("1.0.0", story(THREE, removed="keep"))
     host.run()
