@@ -17,6 +17,7 @@ from puller.fleet.host_document import without_host
 from puller.fleet.views import Attention, Condition, EventView, FailureView, HostRow, RolloutView
 
 CHECK_THE_HOST = "`puller doctor`"
+ENABLE = "`puller enable`, if an operator has disabled the agent"
 UNPIN = "`puller unpin {}`, if the pin is no longer needed"
 REFRESH_THE_SITE = "`puller site refresh`, then `puller site push`"
 NextStep = Callable[[str], tuple[str, str]]

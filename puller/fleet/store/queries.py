@@ -17,7 +17,7 @@ from foundation.problems import Problem, ProblemCode
 from puller.delivery.report_document import unpack
 from puller.errors import SourceError
 from puller.exit_status import ExitStatus
-from puller.fleet.attention import CHECK_THE_HOST, REFRESH_THE_SITE, UNPIN, expiring, find_attention
+from puller.fleet.attention import CHECK_THE_HOST, ENABLE, REFRESH_THE_SITE, UNPIN, expiring, find_attention
 from puller.fleet.store import database
 from puller.fleet.store.database import Store
 from puller.fleet.store.series import Period, counted
@@ -259,6 +259,8 @@ class Reader:
         host, row = self.hosts[name], self._rows[name]
         if host.state == Condition.SILENT:
             return CHECK_THE_HOST, name
+        if host.state == Condition.PAUSED:
+            return ENABLE, name
         if report.exit_status == ExitStatus.EXPIRED or (
             self._is_expired(row) and host.state != row.condition
         ):

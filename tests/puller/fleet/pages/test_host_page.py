@@ -84,6 +84,11 @@ def test_waiting_host_shows_progress_and_its_turn(incident: Path) -> None:
     assert "To do nothing" in text
 
 
+def test_paused_and_silent_hosts_have_a_next_step(incident: Path) -> None:
+    assert "To do puller enable, if an operator has disabled the agent" in host_text(incident, 8)
+    assert "To do puller doctor" in host_text(incident, 3)
+
+
 def test_host_in_sync_waits_for_nothing(incident: Path) -> None:
     assert "Waiting for the rollout" not in host_text(incident, 12)
 

@@ -8,6 +8,7 @@ import pytest
 
 from foundation.problems import Problem, ProblemCode
 from puller.fleet.attention import find_attention
+from puller.fleet.pages.pages import make_pages
 from puller.fleet.store.database import Store
 from puller.fleet.store.queries import Reader
 from puller.fleet.views import Attention, Condition, FailureView, HostRow
@@ -101,6 +102,12 @@ def test_fleet_without_problems_says_so(store: Store, arrive: Import, now: datet
     arrive(fleet.sent("a", ago(now, 5)), fleet.sent("b", ago(now, 5)))
     view = Reader(store, now).fleet()
     assert (view.troubled, view.attention) == (0, [])
+
+
+def test_empty_fleet_leads_to_the_import(store: Store, now: datetime, tmp_path: Path) -> None:
+    make_pages(Reader(store, now), tmp_path / "pages")
+    text = text_of((tmp_path / "pages/index.html").read_text())
+    assert "No host has sent a report puller fleet import imports reports into the store" in text
 
 
 def test_expired_metadata_lead_to_the_publisher(store: Store, arrive: Import, now: datetime) -> None:
