@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,16 +35,25 @@ def write_units(machine: Machine, files: dict[str, str]) -> None:
 
 
 def show(machine: Machine, name: str) -> dict[str, str]:
-    lines = machine.run(
-        "systemctl", "show", f"--property={','.join(COMPARED)}", "--", name
-    ).stdout.splitlines()
-    return dict(line.split("=", 1) for line in lines)
+    (properties,) = show_all(machine, [name])
+    return properties
 
 
-def forget(machine: Machine, name: str) -> None:
-    """Restore the original state of a unit."""
-    for step in (["stop"], ["unmask"], ["disable"], ["disable", "--runtime"], ["reset-failed"]):
-        machine.run("systemctl", *step, name, check=False)
+def show_all(machine: Machine, names: Iterable[str]) -> list[dict[str, str]]:
+    """Return the compared properties of each unit, by one command."""
+    output = machine.run("systemctl", "show", f"--property={','.join(COMPARED)}", "--", *names).stdout
+    blocks = output.rstrip("\n").split("\n\n")
+    return [dict(line.split("=", 1) for line in block.splitlines()) for block in blocks]
+
+
+def forget(machine: Machine, *names: str) -> None:
+    """Restore the original states of units. Systemd reloads once, because a reload takes longer than a change."""
+    steps = (
+        *("stop", "--no-reload unmask", "--no-reload disable", "--no-reload disable --runtime"),
+        "reset-failed",
+    )
+    commands = [f"systemctl {step} {name}" for name in names for step in steps]
+    machine.run("sh", "-c", "\n".join([*commands, "systemctl daemon-reload"]), check=False)
 
 
 def test_simulated_systemd_behaves_like_systemd(debian: Machine) -> None:
@@ -89,8 +98,8 @@ def test_every_state_converges_in_a_run_or_is_refused(debian: Machine) -> None:
     own = {state: of_its_own(number, state) for state, number in states.items()}
     write_units(debian, {name: text for _, files, _ in own.values() for name, text in files.items()})
     for desired in simulator.DESIRED:
-        for name, _, steps in own.values():
-            forget(debian, name)
+        forget(debian, *(name for name, _, _ in own.values()))
+        for _, _, steps in own.values():
             for step in steps:
                 debian.run("systemctl", *step, check=False)
         converge(debian, desired, {state: name for state, (name, _, _) in own.items()})
@@ -104,7 +113,8 @@ def converge(machine: Machine, desired: dict[str, Any], services: dict[str, str]
     done = apply(machine, manifest)
     first, second = outcomes(done), outcomes(apply(machine, manifest))
     assert first.keys() == predicted.keys() == services.keys(), done.stdout
-    for state, name in services.items():
+    results = dict(zip(services, show_all(machine, services.values()), strict=True))
+    for state in services:
         where = f"{state}, expected {desired}:\n{done.stdout}"
         if simulator.refusal(state, desired):
             assert first[state] == "failed", where
@@ -112,7 +122,7 @@ def converge(machine: Machine, desired: dict[str, Any], services: dict[str, str]
             continue
         assert (first[state], predicted[state]) in [("stable", "stable"), ("changed", "would change")], where
         assert second[state] == "stable", where
-        result = show(machine, name)
+        result = results[state]
         assert (result["ActiveState"] == "active") is (desired["ensure"] == "running"), where
         if desired.get("enable") == "masked":
             assert result["UnitFileState"] == "masked", where
