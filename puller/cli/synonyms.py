@@ -26,6 +26,62 @@ _NO_STATE = "The name and the state are arguments: `puller ensure TYPE NAME STAT
 
 _COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "puller": {
+        "auth": ("puller site keys",),
+        "autoremove": ("puller forget",),
+        "branch": ("puller site promote",),
+        "cat": ("puller state",),
+        "cert": ("puller site keys",),
+        "console": ("puller hiera lookup",),
+        "daemon-reload": ("puller install-units",),
+        "dependency": ("puller render",),
+        "edit": ("puller explain",),
+        "env": ("puller facts",),
+        "import": (
+            "puller fleet import",
+            "puller bundle new",
+        ),
+        "is-active": ("puller status",),
+        "list-timers": ("puller status",),
+        "lock": ("puller pin",),
+        "unlock": ("puller unpin",),
+        "mask": ("puller disable",),
+        "unmask": ("puller enable",),
+        "merge": ("puller site promote",),
+        "node": ("puller fleet status",),
+        "output": (
+            "puller site list",
+            "puller fleet exports",
+        ),
+        "providers": ("puller state",),
+        "purge": (
+            "puller ensure TYPE NAME absent",
+            "puller forget",
+        ),
+        "reload": ("puller run",),
+        "remote": ("puller site push",),
+        "remove": (
+            "puller ensure TYPE NAME absent",
+            "puller site withdraw",
+        ),
+        "repo": (
+            "puller site",
+            "puller ensure repository",
+        ),
+        "restart": ("puller run",),
+        "rm": (
+            "puller ensure TYPE NAME absent",
+            "puller site withdraw",
+        ),
+        "scale": ("puller site rollout",),
+        "search": ("puller site list",),
+        "tag": ("puller site publish",),
+        "taint": ("puller run --only REFERENCE",),
+        "top": ("puller fleet status",),
+        "uninstall": (
+            "puller ensure TYPE NAME absent",
+            "puller site withdraw",
+        ),
+        "workspace": ("puller site list",),
         "add": ("puller bundle new", "puller site publish"),
         "agent": ("puller run",),
         "blame": ("puller explain",),
@@ -132,6 +188,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "validate": ("puller site verify",),
     },
     "puller bundle": {
+        "list": ("puller site list",),
         "check": ("puller lint", "puller test"),
         "create": ("puller bundle new",),
         "init": ("puller bundle new",),
@@ -157,6 +214,13 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "show": ("puller fleet status",),
     },
     "puller config": {
+        "edit": ("puller config sample",),
+        "get": ("puller config check",),
+        "set": ("puller config sample",),
+        "view": (
+            "puller config check",
+            "puller config sample",
+        ),
         "init": ("puller config sample",),
         "lint": ("puller config check",),
         "new": ("puller config sample",),
@@ -175,6 +239,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "view": ("puller hiera resolve",),
     },
     "puller ensure": {
+        "timer": ("puller ensure cron",),
         "apt": ("puller ensure package",),
         "blockinfile": ("puller ensure block",),
         "cmd": ("puller ensure exec",),
@@ -202,6 +267,11 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "--ask-become-pass": ("Start Puller as root.",),
+    "--now": (_ONE_RUN,),
+    "--once": (_ONE_RUN,),
+    "--syntax-check": ("To find errors in a bundle, use `puller lint SOURCE`.",),
+    "--watch": ("To repeat the command, use `watch puller status`.",),
     "--apply": ("Without `--noop`, the command changes the machine.",),
     "--auto-approve": (_NEVER_ASKS,),
     "--batch": ("--percent NUMBER",),

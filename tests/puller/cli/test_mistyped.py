@@ -24,7 +24,7 @@ def test_a_mistyped_line_leads_to_the_right_one(line: str, capsys: pytest.Captur
 
 
 def test_there_are_many_cases() -> None:
-    assert len(CASES) >= 75
+    assert len(CASES) >= 150
 
 
 def resolve(line: str) -> tuple[click.Command, list[str]]:
