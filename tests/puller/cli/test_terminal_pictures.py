@@ -168,7 +168,7 @@ def story(variant: Variant, new_site: Path) -> Iterator[Story]:
 
 
 @pytest.mark.representatives(1)
-def test_runs_look_like_their_pictures(story: Story) -> None:
+def test_runs_look_like_their_pictures(story: Story, variant: Variant) -> None:
     story.publish("1.4.0", workers=2)
     story.check("first-run", "run")
     story.check("in-sync", "run")
@@ -184,6 +184,10 @@ def test_runs_look_like_their_pictures(story: Story) -> None:
     story.check("doctor", "doctor")
     story.web.stop()
     (story.host.machine / "motd").write_text("by hand\n")
+    for words, status in (("diff", 2), ("check", 0)):
+        screen = story.puller(words)
+        assert screen.status == status, screen.output
+        assert screen.text.isascii() or variant.name != "80-ascii", screen.text
     story.check("unreachable", "run", status=14)
 
 
@@ -232,3 +236,31 @@ def test_ensure_shows_rows_on_a_terminal(tmp_path: Path) -> None:
     row, *diff, summary = screen()
     assert (row[:3], diff[-1], summary[:2]) == (["+", "file", path], ["+Hello"], ["1", "added"])
     assert [line[:4] for line in screen()] == [["in", "sync,", "1", "resource"]]
+
+
+def test_pictures_of_the_locale_c_are_plain_ascii() -> None:
+    pictures = list(PICTURES.glob("*-80-ascii.txt"))
+    assert {"change", "doctor", "dry-run", "history", "lint", "preview", "rollback", "status"} <= {
+        path.name.removesuffix("-80-ascii.txt") for path in pictures
+    }
+    for path in pictures:
+        text = path.read_text(encoding="utf-8")
+        assert text.isascii(), path.name
+        assert "\x1b" not in text, path.name
+
+
+@pytest.mark.representatives(1)
+@pytest.mark.parametrize("words", ["test shop", "apply shop --noop", "apply shop --state-directory state"])
+def test_authors_output_in_the_locale_c_is_plain_ascii(words: str, tmp_path: Path) -> None:
+    owner = f"owner: {os.geteuid()}, group: {os.getegid()}, mode: '0644'"
+    (tmp_path / "shop/tests").mkdir(parents=True)
+    (tmp_path / "shop/manifest.yaml").write_text(
+        f"resources: [{{file: [{{'{tmp_path}/a': {{content: hello, {owner}}}}}]}}]\n"
+    )
+    (tmp_path / "shop/tests/a.yaml").write_text(f"expect: {{'file#{tmp_path}/a': {{content: bye}}}}\n")
+    environment = {"LC_ALL": "C", "NO_COLOR": "1"}
+    screen = run_in_terminal(*words.split(), cwd=tmp_path, environment=environment)
+    assert screen.status == (1 if words.startswith("test") else 0), screen.output
+    assert "shop" in screen.text
+    assert screen.text.isascii(), screen.text
+    assert "\x1b[" not in screen.text
