@@ -97,20 +97,28 @@ def test_all_of_them_need_few_commands_each_with_its_reason(execute: Execute, fa
 def test_page_states_resources_and_commands_of_each(execute: Execute, facts: str) -> None:
     page = (EXAMPLES / "README.md").read_text()
     output = {
-        name: (int(resources), int(commands))
-        for name, resources, commands in re.findall(
-            r"^\| \[(.+?)\]\(.* \| (\d+) \| (\d+) \|$", page, re.MULTILINE
+        name: (int(lines), int(resources), int(commands))
+        for name, lines, resources, commands in re.findall(
+            r"^\| \[(.+?)\]\(.* \| (\d+) \| (\d+) \| (\d+) \| (?:\d+\.\d|–) \|$", page, re.MULTILINE
         )
     }
     result = {name: rendered(execute, facts, name) for name in NAMES}
     assert output == {
-        name: (len(resources), [kind for kind, _ in resources].count("exec"))
+        name: (lines_of(EXAMPLES / name), len(resources), [kind for kind, _ in resources].count("exec"))
         for name, resources in result.items()
     }
-    commands = sum(commands for _, commands in output.values())
-    total = sum(resources for resources, _ in output.values())
+    commands = sum(commands for _, _, commands in output.values())
+    total = sum(resources for _, resources, _ in output.values())
     assert f"{commands} of the {total} resources are commands, {100 * commands / total:.1f} percent." in page
     reasons = re.findall(r"^\| `(.+?)` \((.+?)\) \|", page, re.MULTILINE)
     assert sorted(reasons) == sorted(
         (command, name) for name, resources in result.items() for kind, command in resources if kind == "exec"
+    )
+
+
+def lines_of(bundle: Path) -> int:
+    """Return the number of lines of a bundle, without its tests and the keys of other parties."""
+    paths = (path for path in bundle.rglob("*") if path.is_file() and path.suffix != ".asc")
+    return sum(
+        len(path.read_text().splitlines()) for path in paths if path.relative_to(bundle).parts[0] != "tests"
     )

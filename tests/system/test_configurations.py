@@ -1,7 +1,9 @@
-"""Nine configurations of ``examples/configurations`` on freshly booted Debians, applied twice each.
+"""The configurations of ``examples/configurations`` on freshly booted Debians, applied twice each.
 
 The second run must find everything in sync. Only values that an operator would set differ from the examples: free
-ports, large packages, and files on foreign servers.
+ports, large packages, parameters that a container cannot change, and files on foreign servers.
+
+``pytest --everything -n0 -s tests/system/test_configurations.py`` prints the CPU time of each second run.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import resource
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
@@ -45,15 +48,24 @@ class Configured:
     def assert_keeps(self, name: str, data: dict[str, Any] | None = None, *options: str) -> None:
         """Assert that a dry run predicts no failure, that a run makes changes, and that the next run makes none."""
         for status, extra in ((CHANGED, ["--noop"]), (CHANGED, []), (0, [])):
+            before = seconds_of_children()
             done = self.apply(name, data or {}, *options, *extra)
+            seconds = seconds_of_children() - before
             output = (
                 f"{name} {extra}: exit {done.returncode}\n{done.stdout}{done.stderr}\n{self.machine.say()}"
             )
             assert done.returncode == status, output
             assert " failed" not in done.stdout, output
+        print(f"{name}: second run: {seconds:.1f} s of CPU. {done.stdout.splitlines()[-1]}")
 
     def says(self, command: str) -> str:
         return self.machine.run("sh", "-c", command).stdout
+
+
+def seconds_of_children() -> float:
+    """Return the CPU time of all ended processes that this process started."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 @pytest.fixture
@@ -63,23 +75,46 @@ def configured(debian_tree: Path, copied: Copied) -> Iterator[Configured]:
 
     with copied(debian_tree) as disk:
         keep_the_clock(disk)
+        do_not_sync(disk)
         with powered_on(disk) as machine:
             machine.run("apt-get", "update")
             machine.run("apt-get", "-qq", "install", "curl")
             yield Configured(machine)
 
 
+ARCHIVES = (
+    "containerd cron docker.io fonts-dejavu haproxy htop libsasl2-modules logrotate memcached nano"
+    " nftables postfix postgresql-15 sudo systemd-timesyncd tmux"
+)
+
+
+@pytest.fixture(scope="module")
+def unconnected(debian_tree: Path, copied: Copied) -> Iterator[Configured]:
+    """A machine with its own network, firewall and parameters, which installs packages from its own disk."""
+    from tests.support.machines import powered_on
+
+    with copied(debian_tree) as disk:
+        keep_the_clock(disk)
+        do_not_sync(disk)
+        run_in(disk, "apt-get", "update")
+        run_in(disk, "apt-get", "-qq", "install", "curl", "procps")
+        keep = "APT::Keep-Downloaded-Packages=true"
+        run_in(disk, "apt-get", "-qq", "install", "--download-only", "-o", keep, *ARCHIVES.split())
+        make_local_source(disk)
+        with powered_on(disk, "--private-network") as machine:
+            yield Configured(machine)
+
+
 @pytest.fixture
-def isolated(debian_tree: Path, copied: Copied, debian_with: Made, run_checked: Callable[..., Any]) -> Any:
+def isolated(debian_tree: Path, copied: Copied, debian_with: Made) -> Any:
     """A machine with its own network, firewall and parameters. Its packages are installed before."""
 
     @contextlib.contextmanager
     def of_12(*packages: str) -> Iterator[Path]:
         with copied(debian_tree) as disk:
-            inside = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe")
-            where = (f"--directory={disk}", "--setenv=DEBIAN_FRONTEND=noninteractive")
-            run_checked(*inside, *where, "apt-get", "update")
-            run_checked(*inside, *where, "apt-get", "-qq", "install", *packages)
+            do_not_sync(disk)
+            run_in(disk, "apt-get", "update")
+            run_in(disk, "apt-get", "-qq", "install", *packages)
             yield disk
 
     @contextlib.contextmanager
@@ -103,6 +138,46 @@ def keep_the_clock(disk: Path) -> None:
         path.write_text(
             "[Unit]\nConditionCapability=\n[Service]\nType=exec\nExecStart=\nExecStart=sleep infinity\n"
         )
+
+
+def do_not_sync(disk: Path) -> None:
+    """Let dpkg skip its syncs, because the disk is discarded."""
+    (disk / "etc/dpkg/dpkg.cfg.d/sync").write_text("force-unsafe-io\n")
+
+
+def make_local_source(disk: Path) -> None:
+    """Make a repository of all packages in apt's cache. It becomes the only one of the disk."""
+    repository = disk / "srv/packages"
+    repository.mkdir()
+    for package in disk.glob("var/cache/apt/archives/*.deb"):
+        package.rename(repository / package.name)
+    for pattern in ("etc/apt/sources.list*", "var/lib/apt/lists", "var/cache/apt/*.bin"):
+        for path in disk.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    index_of(repository)
+    (disk / "etc/apt/sources.list").write_text("deb [trusted=yes] file:/srv/packages ./\n")
+    run_in(disk, "apt-get", "update")
+
+
+def index_of(repository: Path) -> str:
+    """Write the index of a flat repository, and return it."""
+    from tests.support.machines import run_checked
+
+    index = ""
+    for package in sorted(repository.glob("*.deb")):
+        digest = hashlib.sha256(package.read_bytes()).hexdigest()
+        index += run_checked("dpkg-deb", "--field", package).stdout
+        index += f"Filename: ./{package.name}\nSize: {package.stat().st_size}\nSHA256: {digest}\n\n"
+    (repository / "Packages").write_text(index)
+    return index
+
+
+def run_in(disk: Path, *command: str) -> None:
+    """Run a command in a tree that is not booted, on this machine's network."""
+    from tests.support.machines import run_checked
+
+    inside = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe", f"--directory={disk}")
+    run_checked(*inside, "--setenv=DEBIAN_FRONTEND=noninteractive", *command)
 
 
 def free() -> int:
@@ -136,25 +211,32 @@ def test_machines_that_serve(configured: Configured) -> None:
     assert "(ALL) NOPASSWD: ALL\n" in configured.says("grep ^deploy /etc/sudoers")
 
 
-def test_an_agent_out_of_an_archive(configured: Configured) -> None:
-    machine, name = configured.machine, "node_exporter-9.9.9.linux-amd64"
-    program = machine.root / "srv/www" / name / "node_exporter"
-    program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\nexec sleep infinity\n")
-    program.chmod(0o755)
-    archive = machine.root / f"srv/www/v9.9.9/{name}.tar.gz"
-    archive.parent.mkdir()
+def serve_release(machine: Machine, name: str, path: str, programs: dict[str, str]) -> dict[str, Any]:
+    """Serve an archive of programs from the machine itself. Return its site, and its checksum."""
+    tree = machine.root / "srv/www" / name
+    tree.mkdir(parents=True)
+    for program, text in programs.items():
+        (tree / program).write_text(text)
+        (tree / program).chmod(0o755)
+    archive = machine.root / "srv/www" / path
+    archive.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive, "w:gz") as tar:
-        tar.add(program.parent, name)
+        tar.add(tree, name)
     port = free()
     machine.run(
         "systemd-run", "python3", "-m", "http.server", "--directory=/srv/www", "--bind=127.0.0.1", str(port)
     )
-    data = {
-        "version": "9.9.9",
+    return {
         "site": f"http://127.0.0.1:{port}",
-        "checksums": {"amd64": hashlib.sha256(archive.read_bytes()).hexdigest()},
+        "checksum": hashlib.sha256(archive.read_bytes()).hexdigest(),
     }
+
+
+def test_an_agent_out_of_an_archive(configured: Configured) -> None:
+    machine, name = configured.machine, "node_exporter-9.9.9.linux-amd64"
+    programs = {"node_exporter": "#!/bin/sh\nexec sleep infinity\n"}
+    served = serve_release(machine, name, f"v9.9.9/{name}.tar.gz", programs)
+    data = {"version": "9.9.9", "site": served["site"], "checksums": {"amd64": served["checksum"]}}
     configured.assert_keeps("node-exporter", data)
     assert machine.show("node_exporter", "ActiveState", "User") == {
         "ActiveState": "active",
@@ -162,6 +244,118 @@ def test_an_agent_out_of_an_archive(configured: Configured) -> None:
     }
     assert configured.says("getent passwd node-exp | cut -d: -f6,7") == "/:/usr/sbin/nologin\n"
     configured.assert_keeps("ntp-tree")
+
+
+ALERTMANAGER = """\
+#!/usr/bin/python3
+import http.server, signal, sys
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+signal.signal(signal.SIGHUP, lambda *_: None)
+port = int(next(word for word in sys.argv if "listen-address" in word).rpartition(":")[2])
+http.server.HTTPServer(("127.0.0.1", port), Answer).serve_forever()
+"""
+AMTOOL = """\
+#!/bin/sh
+test "$1" = check-config && grep --quiet '^route:' "$2" && ! grep --quiet forbidden "$2"
+"""
+KUBELET = """\
+[Service]
+EnvironmentFile=/etc/default/kubelet
+ExecStart=sh -c 'test "$KUBELET_EXTRA_ARGS" && exec sleep infinity'
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def make_cluster_repository(machine: Machine, directory: str, version: str) -> str:
+    """Make a signed repository of a cluster's packages on the machine, and return the path of its key.
+
+    Debian lacks these packages.
+    """
+    from tests.system.test_repositories_apt import signer
+
+    repository, tree = machine.root / directory, machine.root / "srv/tree"
+    repository.mkdir(parents=True)
+    for name in ("cri-tools", "kubeadm", "kubectl", "kubelet"):
+        (tree / "DEBIAN").mkdir(parents=True)
+        (tree / "DEBIAN/control").write_text(
+            f"Package: {name}\nVersion: {version}\nArchitecture: all\n"
+            "Maintainer: Nobody <nobody@example.com>\nDescription: for a test\n"
+        )
+        if name == "kubelet":
+            (tree / "usr/lib/systemd/system").mkdir(parents=True)
+            (tree / "usr/lib/systemd/system/kubelet.service").write_text(KUBELET)
+        machine.run("dpkg-deb", "--build", "--root-owner-group", "/srv/tree", f"/{directory}/{name}.deb")
+        shutil.rmtree(tree)
+    index = index_of(repository)
+    digest = hashlib.sha256(index.encode()).hexdigest()
+    release = f"Date: Sun, 22 Nov 2026 17:00:00 UTC\nSHA256:\n {digest} {len(index)} Packages\n"
+    with signer() as key:
+        (repository / "InRelease").write_bytes(key.sign(release))
+        (machine.root / "srv/mirror/key.asc").write_bytes(key.public())
+    return "/srv/mirror/key.asc"
+
+
+def test_services_of_other_tools_configurations(unconnected: Configured) -> None:
+    configured, machine = unconnected, unconnected.machine
+    configured.assert_keeps("postgresql")
+    query = "cd / && runuser -u postgres -- psql --no-align --tuples-only --command"
+    assert "shop|shop\n" in configured.says(f"{query} 'select datname, datdba::regrole from pg_database'")
+    assert configured.says(f"{query} 'show shared_buffers'") == "256MB\n"
+
+    configured.assert_keeps("postfix")
+    assert configured.says("postconf -h relayhost") == "[smtp.example.com]:587\n"
+    assert (
+        configured.says("postmap -q example.net texthash:/etc/postfix/transport") == "smtp:[mx.example.net]\n"
+    )
+
+    configured.assert_keeps("haproxy")
+    assert configured.says("curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1/ || true") == "503"
+    configured.assert_keeps("memcached")
+    assert machine.show("memcached-pages", "ActiveState") == {"ActiveState": "active"}
+    assert machine.show("memcached", "LoadState") == {"LoadState": "masked"}
+    configured.assert_keeps("log-rotation")
+    assert (
+        configured.says("logrotate --debug /etc/logrotate.conf 2>&1 | grep -c 'rotating pattern: /srv/shop'")
+        == "1\n"
+    )
+
+    name = "alertmanager-9.9.9.linux-amd64"
+    served = serve_release(machine, name, f"{name}.tar.gz", {"alertmanager": ALERTMANAGER, "amtool": AMTOOL})
+    release = {"version": "9.9.9", "url": f"{served['site']}/{name}.tar.gz", "checksum": served["checksum"]}
+    configured.assert_keeps("alertmanager", release)
+    broken = {**release, "receivers": {"forbidden": {"email": "ops@example.com"}}}
+    assert configured.apply("alertmanager", broken).returncode == FAILED
+    assert "forbidden" not in configured.says("cat /etc/alertmanager/alertmanager.yml")
+
+
+def test_containers_networks_and_personal_machines(unconnected: Configured) -> None:
+    configured, machine = unconnected, unconnected.machine
+    configured.assert_keeps("firewall", {"gateway": True})
+    rules = configured.says("nft list ruleset")
+    assert 'ip saddr 192.0.2.0/24 tcp dport 9100 accept comment "metrics"' in rules
+
+    key = make_cluster_repository(machine, "srv/mirror/kubernetes/v1.31", "1.31.2-1.1")
+    configured.assert_keeps("kubernetes-node", {"key": key})
+    assert configured.says("apt-mark showhold").split() == ["kubeadm", "kubectl", "kubelet"]
+    assert machine.show("kubelet", "ActiveState") == {"ActiveState": "active"}
+
+    configured.assert_keeps("docker")
+    assert configured.says("docker info --format '{{.LiveRestoreEnabled}}'") == "true\n"
+    assert configured.says("getent group docker | cut -d: -f4") == "deploy\n"
+
+    configured.assert_keeps("first-boot")
+    assert configured.says("readlink /etc/localtime") == "/usr/share/zoneinfo/Europe/Berlin\n"
+    assert configured.says("cat /etc/app/key") == "not a key\n"
+    personal = {"packages": ["tmux"], "applications": []}
+    configured.says("mkdir /var/lib/ansible-pull")
+    configured.assert_keeps("workstation", personal)
+    assert configured.says("stat -c %U /home/ann/.config/tmux/tmux.conf") == "ann\n"
 
 
 PARAMETERS = yaml.safe_load((EXAMPLES / "os-hardening/sysctl.yaml").read_text())["data"]["parameters"]
@@ -211,11 +405,6 @@ def harden(configured: Configured) -> None:
     assert configured.says("ls -A /etc/ssh | grep -c new || true") == "0\n"
 
     assert configured.apply("os-hardening", parameters).returncode == 0
-    timed = "python3 -c 'import resource,subprocess,sys; subprocess.run(sys.argv[1:], check=True);"
-    timed += " print(sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]))'"
-    command = "puller apply /srv/configurations/os-hardening --data /srv/data.yaml"
-    seconds = configured.says(f"{timed} {command}").splitlines()[-1]
-    print(f"no-change run of os-hardening: {float(seconds):.3f} s of CPU")
 
 
 def test_a_login_machine_of_a_group(isolated: Any) -> None:
