@@ -99,7 +99,7 @@ def test_page_states_resources_and_commands_of_each(execute: Execute, facts: str
     output = {
         name: (int(lines), int(resources), int(commands))
         for name, lines, resources, commands in re.findall(
-            r"^\| \[(.+?)\]\(.* \| (\d+) \| (\d+) \| (\d+) \| (?:\d+\.\d|–) \|$", page, re.MULTILINE
+            r"^\| \[(.+?)\]\(.* \| (\d+) \| (\d+) \| (\d+) \| \d+\.\d \|$", page, re.MULTILINE
         )
     }
     result = {name: rendered(execute, facts, name) for name in NAMES}
