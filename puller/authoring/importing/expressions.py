@@ -45,6 +45,12 @@ _LOOKUPS: Final = frozenset({"lookup", "query", "q"})
 _FUNCTIONS: Final = frozenset({"range", "dict", "undef", "read_file"})
 _TEXT_LIMIT: Final = 100_000
 """Maximum characters of a translated text."""
+_TOKEN_LIMIT: Final = 2000
+"""Maximum parts of an expression, since the time is quadratic in their number."""
+_EXPRESSIONS_LIMIT: Final = 1000
+"""Maximum expressions in a value."""
+_STATEMENTS_LIMIT: Final = 100
+"""Maximum statements in a value, since each may contain the next."""
 
 
 class Untranslatable(Exception):
@@ -85,9 +91,14 @@ def _tokens(text: str) -> list[Token]:
     if len(text) > _TEXT_LIMIT:
         raise Untranslatable(f"a text of more than {_TEXT_LIMIT} characters with expressions")
     try:
-        return [(kind, value) for _, kind, value in _environment().lexer.tokeniter(text, None)]
+        tokens = [(kind, value) for _, kind, value in _environment().lexer.tokeniter(text, None)]
     except TemplateError as error:
         raise Untranslatable(f"invalid syntax of Jinja2 ({error})") from None
+    if sum(kind == "block_begin" for kind, _ in tokens) > _STATEMENTS_LIMIT:
+        raise Untranslatable(f"a value with more than {_STATEMENTS_LIMIT} statements")
+    if sum(kind == "variable_begin" for kind, _ in tokens) > _EXPRESSIONS_LIMIT:
+        raise Untranslatable(f"a value with more than {_EXPRESSIONS_LIMIT} expressions")
+    return tokens
 
 
 def has_expression(value: Any) -> bool:
@@ -248,6 +259,8 @@ def translate_expression(source: str, names: Names) -> str:
 
 
 def _rewritten(tokens: Sequence[Token], names: Names) -> str:
+    if len(tokens) > _TOKEN_LIMIT:
+        raise Untranslatable(f"an expression of more than {_TOKEN_LIMIT} parts")
     result: list[str] = []
     index = 0
     while index < len(tokens):

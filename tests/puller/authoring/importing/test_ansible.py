@@ -480,6 +480,27 @@ def test_hostile_yaml_is_reported_and_loses_nothing(write: Write, text: str, rea
     assert reason in remark.reasons[0]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{% if a %}" * 5000 + "{% endif %}" * 5000,
+        "{{ " + "(" * 4000 + "a" + ")" * 4000 + " }}",
+        "{{ " + " + ".join(["a"] * 20_000) + " }}",
+        "{{ a" + "['b']" * 900 + " }}",
+        "{{ a }}" * 14_000,
+        "{{ " + "not " * 1500 + "a }}",
+    ],
+    ids=["statements", "brackets", "sum", "steps", "expressions", "not"],
+)
+def test_hostile_expressions_end(write: Write, value: str) -> None:
+    text = f'- copy: {{dest: /x, content: "{value}"}}\n- package: {{name: x}}\n'
+    role = write({"tasks/main.yml": text, "defaults/main.yml": f'v: "{value}"\n', "templates/t": value})
+
+    draft = draft_of(role)
+
+    assert "package#x" in resources_of(draft)
+
+
 def test_include_of_itself_ends(write: Write) -> None:
     role = write({"tasks/main.yml": "- include_tasks: a.yml\n", "tasks/a.yml": "- include_tasks: a.yml\n"})
 
