@@ -61,6 +61,8 @@ _FREE_FORM: Final = frozenset({"command", "shell", "raw", "script"})
 _FREE_ARGUMENTS: Final = frozenset({"creates", "removes", "chdir", "executable", "warn", "stdin"})
 _GATHERED: Final = {"service_facts": "services", "package_facts": "packages"}
 """Variables that a module sets, by the module."""
+_PARTS_LIMIT: Final = 1000
+"""Maximum expressions and texts in a value of the Hiera tree."""
 _INCLUDE_DEPTH: Final = 20
 _SPLIT: Final = re.compile(r"((?:{{.*?}}|\"[^\"]*\"|'[^']*'|[^\s])+)")
 _PLATFORMS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -1367,6 +1369,9 @@ def _in_tree(value: Any, names: Names) -> Any:
     if "{%" in value or "{#" in value:
         raise Untranslatable("a statement")
     parts = re.split(r"({{.*?}})", value, flags=re.DOTALL)
+    count = sum(bool(part) for part in parts)
+    if count > _PARTS_LIMIT:
+        raise Untranslatable(f"a value with more than {_PARTS_LIMIT} parts")
     result = []
     for part in parts:
         if not part.startswith("{{"):
@@ -1376,12 +1381,8 @@ def _in_tree(value: Any, names: Names) -> Any:
         translated = as_expression(part, names)
         if re.fullmatch(r"data(\.[A-Za-z_]\w*)+", translated):
             key = translated.removeprefix("data.")
-            result.append(
-                f"%{{alias('{key}')}}"
-                if len([text for text in parts if text]) == 1
-                else f"%{{lookup('{key}')}}"
-            )
-        elif re.fullmatch(r"facts(\.\w+)+", translated) and len([text for text in parts if text]) >= 1:
+            result.append(f"%{{alias('{key}')}}" if count == 1 else f"%{{lookup('{key}')}}")
+        elif re.fullmatch(r"facts(\.\w+)+", translated):
             result.append(f"%{{{translated}}}")
         else:
             raise Untranslatable(f"the expression {inner}")
