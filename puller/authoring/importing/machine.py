@@ -29,8 +29,6 @@ _STATUS: Final = "var/lib/dpkg/status"
 _FILE_LIMIT: Final = 1 << 20
 """Maximum bytes of a configuration file in a draft."""
 _DATABASE_LIMIT: Final = 256 << 20
-_LISTED: Final = 40
-"""Maximum number of files in one list of ``IMPORT.md``."""
 _DIRECTORIES: Final = (
     *("etc/apt/apt.conf.d", "etc/apt/keyrings", "etc/apt/preferences.d", "etc/apt/sources.list.d"),
     *("etc/cron.d", "etc/cron.daily", "etc/cron.hourly", "etc/cron.monthly", "etc/cron.weekly"),
@@ -47,6 +45,8 @@ _DIRECTORIES: Final = (
 )
 """Directories whose files without a package belong to the administrator."""
 _BASE: Final = frozenset({"required", "important", "standard"})
+_LIBRARIES: Final = frozenset({"libs", "oldlibs"})
+"""Sections of packages that installers mark as installed on request without reason."""
 _SECRET: Final = re.compile(
     rb"PRIVATE KEY|^\s*(password|passwd|secret|token|api_?key)\s*[=:]\s*\S", re.I | re.M
 )
@@ -173,6 +173,7 @@ class _Importer:
             for package in _stanzas(self.machine.lines("var/lib/apt/extended_states"))
             if package.get("Auto-Installed") == "1"
         }
+        libraries: list[str] = []
         for package in self.packages:
             status = package.get("Status", "").split()
             if len(status) != 3 or status[2] != "installed":
@@ -181,7 +182,15 @@ class _Importer:
             is_base = package.get("Priority") in _BASE or package.get("Essential") == "yes"
             if not is_held and (is_base or name in automatic):
                 continue
+            if not is_held and package.get("Section", "").rpartition("/")[2] in _LIBRARIES:
+                libraries.append(name)
+                continue
             self._add(Resource("package", name, {"held": True} if is_held else {}), _STATUS)
+        if libraries:
+            self.draft.check(
+                "Libraries are omitted, since other packages require them. They are marked as installed on request: "
+                f"{', '.join(libraries)}."
+            )
 
     # Files.
 

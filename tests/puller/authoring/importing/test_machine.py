@@ -37,6 +37,11 @@ Package: kept
 Status: hold ok installed
 Priority: optional
 
+Package: libacl1
+Status: install ok installed
+Priority: optional
+Section: libs
+
 Package: removed
 Status: deinstall ok config-files
 Priority: optional
@@ -144,7 +149,7 @@ def test_changed_files_are_copied_with_their_attributes(machine: Path) -> None:
 @pytest.mark.parametrize(
     "reference",
     [
-        *("package#base-files", "package#libc-helper", "package#removed", "user#root"),
+        *("package#base-files", "package#libc-helper", "package#libacl1", "package#removed", "user#root"),
         *("file#/etc/nginx/same.conf", "file#/etc/cron.d/nginx", "file#/etc/nginx/old.conf"),
     ],
 )
@@ -175,6 +180,10 @@ def test_links_of_users_are_not_followed(machine: Path) -> None:
 
     assert "authorized_keys" not in resources["user#bob"]
     assert "file#/etc/cron.d/link" not in resources
+
+
+def test_omitted_libraries_are_listed(machine: Path) -> None:
+    assert "installed on request: libacl1." in import_machine(machine).report()
 
 
 def test_pattern_of_a_parameter_is_listed(machine: Path) -> None:
