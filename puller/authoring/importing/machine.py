@@ -186,6 +186,10 @@ class _Importer:
                 libraries.append(name)
                 continue
             self._add(Resource("package", name, {"held": True} if is_held else {}), _STATUS)
+        self.draft.check(
+            "Packages of the priorities required, important and standard are omitted: a new installation has them. "
+            "A minimal installation can lack some of them."
+        )
         if libraries:
             self.draft.check(
                 "Libraries are omitted, since other packages require them. They are marked as installed on request: "

@@ -183,7 +183,10 @@ def test_links_of_users_are_not_followed(machine: Path) -> None:
 
 
 def test_omitted_libraries_are_listed(machine: Path) -> None:
-    assert "installed on request: libacl1." in import_machine(machine).report()
+    report = import_machine(machine).report()
+
+    assert "installed on request: libacl1." in report
+    assert "priorities required, important and standard are omitted" in report
 
 
 def test_pattern_of_a_parameter_is_listed(machine: Path) -> None:
