@@ -25,6 +25,7 @@ from puller.authoring.importing.draft import (
     Resource,
     document_text,
     merge_alternatives,
+    printable,
     separate_manifests,
     unique_names,
 )
@@ -52,6 +53,7 @@ from puller.authoring.importing.reading import (
 )
 from puller.authoring.importing.tasks import RoleContext, Task, Work, slug, table
 from puller.errors import SourceError
+from puller.values.host_name import WANTED, is_host_name
 
 _INCLUDES: Final = frozenset({"include_tasks", "import_tasks", "include"})
 _ROLES: Final = frozenset({"include_role", "import_role"})
@@ -327,7 +329,7 @@ class _Importer:
             return
         variables = play.get("vars")
         self._merge(self.variables, "vars.yaml", variables if isinstance(variables, dict) else {}, origin)
-        for file in play.get("vars_files") or []:
+        for file in _listed(play.get("vars_files")):
             path = str(file)
             loaded = None if has_expression(path) else self.tree.find_document(path)
             if loaded is not None:
@@ -345,7 +347,7 @@ class _Importer:
         number = sum(path.startswith("play-") for path in self.draft.manifests) + 1
         for key in ("pre_tasks", "roles", "tasks", "post_tasks"):
             if key == "roles":
-                for role_index, role in enumerate(play.get("roles") or []):
+                for role_index, role in enumerate(_listed(play.get("roles"))):
                     place = Origin(document.name, document.line((index, "roles", role_index)))
                     self._add_play_role(role, place)
             elif play.get(key):
@@ -433,6 +435,9 @@ class _Importer:
             if self.tree.is_file(path):
                 self._read_inventory(path, groups)
         for host, names in sorted(groups.items()):
+            if not is_host_name(host):
+                self.draft.check(f"The host {printable(host[:80])} of the inventory is left out: {WANTED}.")
+                continue
             text = document_text(
                 {"groups": sorted(names)}, ["Copy this file to /etc/puller/facts.d/groups.yaml of the host."]
             )
@@ -573,12 +578,9 @@ class _Importer:
     def _add_dependencies(self, directory: str, name: str) -> None:
         meta = self._find(directory, "meta/main")
         value = meta.value if meta is not None and isinstance(meta.value, dict) else {}
-        for index, dependency in enumerate(value.get("dependencies") or []):
-            role = (
-                dependency
-                if isinstance(dependency, str)
-                else (dependency or {}).get("role") or (dependency or {}).get("name")
-            )
+        for index, dependency in enumerate(_listed(value.get("dependencies"))):
+            values = _mapping(dependency)
+            role = dependency if isinstance(dependency, str) else values.get("role") or values.get("name")
             if meta is not None and role and str(role) != name:
                 self._apply_role(
                     str(role), self.top, [], Origin(meta.name, meta.line(("dependencies", index)))
@@ -609,7 +611,7 @@ class _Importer:
         value = meta.value if meta is not None and isinstance(meta.value, dict) else {}
         info = value.get("galaxy_info") or {}
         platforms = info.get("platforms") if isinstance(info, dict) else None
-        for platform in platforms or []:
+        for platform in _listed(platforms):
             name = str(platform.get("name", "") if isinstance(platform, dict) else platform).lower()
             self.tests |= dict.fromkeys(_PLATFORMS.get(name, ()))
 
@@ -655,7 +657,7 @@ class _Importer:
         merged = {**inherited, **own}
         for key in ("tags", "notify"):
             merged[key] = [*_listed(inherited.get(key)), *_listed(own.get(key))]
-        merged["vars"] = {**(inherited.get("vars") or {}), **(own.get("vars") or {})}
+        merged["vars"] = {**_mapping(inherited.get("vars")), **_mapping(own.get("vars"))}
         for key in ("block", "always"):
             yield from self._tasks(document, (*place, key), entry.get(key) or [], when, merged)
         yield from self._tasks(
@@ -729,9 +731,7 @@ class _Importer:
             [str(item) for item in [*_listed(inherited.get("notify")), *_listed(entry.get("notify"))]],
             [str(item) for item in _listed(entry.get("listen"))],
             [str(item) for item in [*_listed(inherited.get("tags")), *_listed(entry.get("tags"))]],
-            {**(inherited.get("vars") or {}), **(entry.get("vars") or {})}
-            if isinstance(entry.get("vars") or {}, dict)
-            else {},
+            {**_mapping(inherited.get("vars")), **_mapping(entry.get("vars"))},
             entry.get("environment") or inherited.get("environment"),
             {key: item for key, item in keywords.items() if key not in ("environment",)},
             str(entry.get("become_user") or inherited.get("become_user") or ""),
@@ -1409,6 +1409,11 @@ def _without_tags(value: Any) -> Any:
     return [_without_tags(item) for item in value] if isinstance(value, list) else value
 
 
+def _mapping(value: Any) -> dict[str, Any]:
+    """Return a mapping, or an empty mapping for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
 def _octal_kept(document: Document) -> dict[str, Any]:
     """Return the variables of a document. Modes such as ``0644`` stay text, because YAML reads another number."""
     if not isinstance(document.value, dict):
@@ -1564,7 +1569,7 @@ def _with_releases(words: Sequence[str], expressions: Sequence[str]) -> list[str
 
 
 def _expanded(host: str) -> list[str]:
-    match = re.match(r"(.*?)\[(\d+):(\d+)\](.*)", host)
+    match = re.match(r"([^\[]*)\[([0-9]{1,9}):([0-9]{1,9})\](.*)", host)
     if match is None:
         return [host.split(":")[0]]
     start, end = int(match[2]), int(match[3])
@@ -1577,10 +1582,10 @@ def _walk_group(name: str, group: Any, parents: tuple[str, ...], groups: dict[st
     if not isinstance(group, dict) or len(parents) > 20:
         return
     names = (*parents, name)
-    for host in group.get("hosts") or {}:
+    for host in _mapping(group.get("hosts")):
         for expanded in _expanded(str(host)):
             groups.setdefault(expanded, set()).update(names)
-    for child, inner in (group.get("children") or {}).items():
+    for child, inner in _mapping(group.get("children")).items():
         _walk_group(str(child), inner or {}, names, groups)
 
 

@@ -12,10 +12,12 @@ import gzip
 import io
 import re
 import shlex
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from foundation.problems import ProblemCode
 from hiera.errors import HieraError
 from puller.authoring.importing.draft import (
     Draft,
@@ -26,7 +28,7 @@ from puller.authoring.importing.draft import (
     Resource,
     document_text,
 )
-from puller.authoring.importing.reading import COPY_LIMIT, Document, SourceTree
+from puller.authoring.importing.reading import COPY_LIMIT, TREE_LIMIT, Document, SourceTree, has_secret
 from puller.authoring.importing.tasks import slug
 from puller.errors import SourceError
 
@@ -117,6 +119,8 @@ class _Importer:
         self.manifest = ManifestDraft("manifest.yaml", [f"From {document.name}."])
         draft.manifests["manifest.yaml"] = self.manifest
         self._sudo: list[str] = []
+        self._bytes = 0
+        """Bytes of all files."""
         self._keys: dict[str, Callable[[Any, tuple[str | int, ...]], None]] = {
             "packages": self._packages,
             "groups": self._groups,
@@ -159,7 +163,7 @@ class _Importer:
             add()
         except _Unmapped as error:
             self._propose(path, subject, error.args[0])
-        except (AttributeError, TypeError, ValueError, KeyError):
+        except (AttributeError, TypeError, ValueError, LookupError):
             self._propose(path, subject, "the value has another form than cloud-init documents")
 
     def _add(self, resource: Resource, path: tuple[str | int, ...], remark: str = "") -> None:
@@ -195,10 +199,13 @@ class _Importer:
     def _packages(self, value: Any, path: tuple[str | int, ...]) -> None:
         def add(item: Any, place: tuple[str | int, ...]) -> None:
             if isinstance(item, list) and len(item) == 2:
-                self._add(Resource("package", str(item[0]), {"ensure": str(item[1])}), place)
+                self._add(
+                    Resource("package", _literal(str(item[0])), {"ensure": _literal(str(item[1]))}), place
+                )
             elif isinstance(item, str):
                 name, _, version = item.partition("=")
-                self._add(Resource("package", name, {"ensure": version} if version else {}), place)
+                properties = {"ensure": _literal(version)} if version else {}
+                self._add(Resource("package", _literal(name), properties), place)
             else:
                 raise _Unmapped("snaps and other forms are not supported")
 
@@ -310,22 +317,33 @@ class _Importer:
         target = str(item["path"])
         if not target.startswith("/"):
             raise _Unmapped(f"the path {target} is not absolute")
+        if ".." in target.split("/") or not target.isprintable():
+            raise _Unmapped(f"the path {target} contains .. or unprintable characters")
         if item.get("append"):
             raise _Unmapped(f"{target} is extended. Use a block")
         if item.get("source"):
             raise _Unmapped(f"{target} comes from a URL. Use `source` with `checksum`")
         owner, _, group = str(item.get("owner", "root:root")).partition(":")
         content = _decoded(str(item.get("content", "")), str(item.get("encoding", "text/plain")))
-        mode = str(item.get("permissions", "0644"))
+        self._bytes += len(content)
+        if self._bytes > TREE_LIMIT:
+            raise SourceError(
+                f"{self.document.name}: its files have more than {TREE_LIMIT} bytes",
+                code=ProblemCode.LIMIT_EXCEEDED,
+            )
+        # YAML reads 0600 as the number 384. Only the source has the digits.
+        original = self.document.original((*path, "permissions"))
+        mode = str(original or item.get("permissions", "0644")).strip("\"'").lower().replace("0o", "0")
+        if not re.fullmatch("0?[0-7]{3,4}", mode):
+            raise _Unmapped(f"{target} has the permissions {mode[:20]!r}, expected octal digits")
         properties = {
             "owner": owner or "root",
             "group": group or "root",
-            "mode": mode if len(mode) > 3 else f"0{mode}",
+            "mode": mode[-4:] if len(mode) > 3 else f"0{mode}",
         }
-        is_secret = b"PRIVATE KEY" in content
-        if is_secret:
-            self.draft.check(f"{target} contains a private key, and is left out.")
-            raise _Unmapped(f"{target} contains a private key. Encrypt it, and use `content`")
+        if has_secret(content):
+            self.draft.check(f"{target} can contain secrets, and is left out.")
+            raise _Unmapped(f"{target} can contain secrets. Encrypt them, and use a template")
         text = _text(content)
         if text is not None and text.count("\n") <= _INLINE_LINES:
             self._add(Resource("file", _literal(target), {"content": _literal(text), **properties}), path)
@@ -386,6 +404,8 @@ class _Importer:
         def add(item: Any, place: tuple[str | int, ...]) -> None:
             number = int(place[-1]) + 1
             line = (item if isinstance(item, str) else shlex.join(map(str, item))).strip()
+            if has_secret(line.encode()):
+                raise _Unmapped("the command can contain a secret. Encrypt it, and use an exec")
             marker = f"{_MARKERS}/runcmd-{number}"
             command = f"{line}\ntouch {marker}\n" if "\n" in line else f"{line} && touch {marker}"
             properties = {"command": _literal(command), "provider": "shell", "creates": marker}
@@ -429,7 +449,7 @@ def _decoded(content: str, encoding: str) -> bytes:
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
                 data = file.read(COPY_LIMIT + 1)
-        except (OSError, EOFError):
+        except (OSError, EOFError, zlib.error):
             raise _Unmapped("the content is invalid gzip data") from None
     if len(data) > COPY_LIMIT:
         raise _Unmapped(f"the content has more than {COPY_LIMIT} bytes")

@@ -5,6 +5,7 @@
 """
 
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -95,7 +96,7 @@ class ManifestDraft(msgspec.Struct):
 
     def text(self) -> str:
         """Return the manifest as YAML."""
-        lines = [f"# {line}" for line in self.comments]
+        lines = list(_comment_lines(self.comments, ""))
         if self.data:
             lines += ["data:", *_mapping_lines(self.data, 2)]
         if self.overrides:
@@ -126,19 +127,31 @@ class ManifestDraft(msgspec.Struct):
                 yield f"  - {resource.type}:"
                 kind = resource.type
             pending = []
-            yield from (
-                f"      # {line}".rstrip() for comment in resource.comments for line in comment.splitlines()
-            )
+            yield from _comment_lines(resource.comments, " " * 6)
             yield from _entry_lines(resource)
         for proposal in pending:
             yield from _commented(proposal, 2)
 
 
+def _comment_lines(comments: Iterable[str], blank: str) -> Iterator[str]:
+    """Yield the lines of comments. YAML permits only printable characters in them."""
+    for comment in comments:
+        for line in comment.splitlines():
+            yield f"{blank}# {printable(line)}".rstrip()
+
+
+def printable(text: str) -> str:
+    """Return a text on one line with a replacement for characters that cannot be printed."""
+    return "".join(
+        character if character.isprintable() or character == "\t" else "\N{REPLACEMENT CHARACTER}"
+        for character in text
+    )
+
+
 def _commented(resource: Resource, indent: int) -> Iterator[str]:
     """Yield a proposal as comments."""
     blank = " " * indent
-    for comment in resource.comments:
-        yield from (f"{blank}# {line}".rstrip() for line in comment.splitlines())
+    yield from _comment_lines(resource.comments, blank)
     if resource.type:
         yield f"{blank}#   - {resource.type}:"
         yield from (f"{blank}#   {line[2:]}".rstrip() for line in _entry_lines(resource))
@@ -171,7 +184,10 @@ def scalar(value: Any, *, in_flow: bool = False) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, (int, float)):
+    if isinstance(value, float):
+        # YAML requires a point before an exponent.
+        return re.sub(r"^(-?\d+)e", r"\1.0e", str(value)) if math.isfinite(value) else f'"{value}"'
+    if isinstance(value, int):
         return str(value)
     text = str(value)
     is_plain = _PLAIN.fullmatch(text) and not any(
@@ -258,7 +274,7 @@ def _block_lines(start: str, text: str, indent: int) -> Iterator[str]:
 
 def document_text(value: Mapping[str, Any], comments: Iterable[str] = ()) -> str:
     """Return a mapping as a YAML document with comments above it."""
-    lines = [f"# {comment}" for comment in comments]
+    lines = list(_comment_lines(comments, ""))
     return "\n".join([*lines, *(_mapping_lines(value, 0) if value else ["{}"])]) + "\n"
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from foundation.problems import ProblemCode
 from puller.authoring.importing.draft import (
     Draft,
     ManifestDraft,
@@ -23,12 +24,16 @@ from puller.authoring.importing.draft import (
     Resource,
     document_text,
 )
+from puller.authoring.importing.reading import has_secret
 from puller.errors import SourceError, file_problem
 
 _STATUS: Final = "var/lib/dpkg/status"
 _FILE_LIMIT: Final = 1 << 20
 """Maximum bytes of a configuration file in a draft."""
 _DATABASE_LIMIT: Final = 256 << 20
+_MOST_LINKS: Final = 40
+_LISTED: Final = 40
+"""Maximum number of files in one list of ``IMPORT.md``."""
 _DIRECTORIES: Final = (
     *("etc/apt/apt.conf.d", "etc/apt/keyrings", "etc/apt/preferences.d", "etc/apt/sources.list.d"),
     *("etc/cron.d", "etc/cron.daily", "etc/cron.hourly", "etc/cron.monthly", "etc/cron.weekly"),
@@ -47,11 +52,10 @@ _DIRECTORIES: Final = (
 _BASE: Final = frozenset({"required", "important", "standard"})
 _LIBRARIES: Final = frozenset({"libs", "oldlibs"})
 """Sections of packages that installers mark as installed on request without reason."""
-_SECRET: Final = re.compile(
-    rb"PRIVATE KEY|^\s*(password|passwd|secret|token|api_?key)\s*[=:]\s*\S", re.I | re.M
-)
 _READABLE: Final = ("etc/sudoers.d/", "etc/sudoers", "etc/cron.d/", "etc/crontab")
 """Files without secrets that only root can read."""
+_NO_SECRETS: Final = frozenset({"etc/nsswitch.conf"})
+"""Files whose names of databases look like passwords."""
 _SYSTEM: Final = "etc/systemd/system"
 _ENABLED: Final = "var/lib/systemd/deb-systemd-helper-enabled"
 _USER_IDS: Final = range(1000, 60000)
@@ -66,51 +70,91 @@ def import_machine(root: Path) -> Draft:
 
 
 class _Machine:
-    """Files below a root directory. Links are never followed in the last name of a path."""
+    """Files below a root directory. Links are never followed in the last name of a path, and never out of the root."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._directories: dict[str, str] = {}
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(self.root / path)
+        return os.path.lexists(self._place(path))
 
     def status(self, path: str) -> os.stat_result | None:
         """Return the status of a regular file, or ``None``."""
         try:
-            status = os.lstat(self.root / path)
-        except OSError:
+            status = os.lstat(self._place(path))
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise SourceError(file_problem(error)) from error
         return status if stat.S_ISREG(status.st_mode) else None
 
     def link(self, path: str) -> str | None:
         """Return the target of a link, or ``None``."""
         try:
-            return os.readlink(self.root / path)
+            return os.readlink(self._place(path))
         except OSError:
             return None
 
     def content(self, path: str, limit: int = _FILE_LIMIT) -> bytes | None:
         """Return the content of a regular file, or ``None`` if it is larger. Raises ``SourceError``."""
         try:
-            descriptor = os.open(self.root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(
+                self._place(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            )
             with open(descriptor, "rb") as file:
                 data = file.read(limit + 1)
         except OSError as error:
             raise SourceError(file_problem(error, where=self.root / path)) from error
         return data if len(data) <= limit else None
 
-    def lines(self, path: str) -> list[str]:
+    def lines(self, path: str, limit: int = _DATABASE_LIMIT) -> list[str]:
         """Return the lines of a text, or an empty list for a missing file. Raises ``SourceError``."""
         if self.status(path) is None:
             return []
-        return (self.content(path, _DATABASE_LIMIT) or b"").decode(errors="replace").splitlines()
+        data = self.content(path, limit)
+        if data is None:
+            raise SourceError(
+                f"{self.root / path}: has more than {limit} bytes", code=ProblemCode.LIMIT_EXCEEDED
+            )
+        return data.decode(errors="replace").splitlines()
 
     def names(self, path: str) -> list[str]:
         """Return the sorted names in a directory, or an empty list."""
         try:
-            return sorted(os.listdir(self.root / path))
-        except OSError:
+            return sorted(os.listdir(self._place(f"{path}/.")))
+        except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            raise SourceError(file_problem(error)) from error
+
+    def _place(self, path: str) -> str:
+        """Return the place of an object on this machine. Links to directories stay below the root directory."""
+        directory, _, name = path.rpartition("/")
+        if directory not in self._directories:
+            self._directories[directory] = self._resolved(directory)
+        return os.path.join(self.root, self._directories[directory], name)
+
+    def _resolved(self, directory: str) -> str:
+        """Return a directory without links. An absolute link of an image starts at the root of the image."""
+        place: list[str] = []
+        names, links = directory.split("/")[::-1], 0
+        while names:
+            name = names.pop()
+            if name == "..":
+                place = place[:-1]
+            elif name not in ("", "."):
+                try:
+                    target = os.readlink(os.path.join(self.root, *place, name))
+                except OSError:  # not a link, or reported when the object is read
+                    place.append(name)
+                    continue
+                links += 1
+                if links > _MOST_LINKS:
+                    raise SourceError(f"{self.root / directory}: too many links")
+                place = [] if target.startswith("/") else place
+                names += target.split("/")[::-1]
+        return "/".join(place)
 
 
 class _Importer:
@@ -136,8 +180,8 @@ class _Importer:
         for field, names in ((self.users, "etc/passwd"), (self.groups, "etc/group")):
             for line in self.machine.lines(names):
                 parts = line.split(":")
-                if len(parts) > 2 and parts[2].isdigit():
-                    field.setdefault(int(parts[2]), parts[0])
+                if len(parts) > 2 and (number := _id(parts[2])) is not None:
+                    field.setdefault(number, parts[0])
         files = list(self._changed_files())
         early = [path for path in files if path.startswith("etc/apt/")]
         for path in early:
@@ -241,7 +285,7 @@ class _Importer:
             return
         mode = stat.S_IMODE(status.st_mode)
         is_private = not mode & stat.S_IROTH and not path.startswith(_READABLE)
-        if is_private or _SECRET.search(content):
+        if is_private or (has_secret(content) and path not in _NO_SECRETS):
             self._leave_out(path, target, "the file can contain secrets. Encrypt them, and use a template")
             return
         place = f"files/{path}"
@@ -268,16 +312,16 @@ class _Importer:
         members: dict[str, list[str]] = {}
         for line in self.machine.lines("etc/group"):
             parts = line.split(":")
-            if len(parts) != 4 or not parts[2].isdigit():
+            if len(parts) != 4 or (gid := _id(parts[2])) is None:
                 continue
             for member in filter(None, parts[3].split(",")):
                 members.setdefault(member, []).append(parts[0])
-            if int(parts[2]) in _USER_IDS:
-                self._add(Resource("group", parts[0], {"gid": int(parts[2])}), "etc/group")
+            if gid in _USER_IDS:
+                self._add(Resource("group", parts[0], {"gid": gid}), "etc/group")
         hashes = dict(line.split(":")[:2] for line in self.machine.lines("etc/shadow") if line.count(":") > 1)
         for line in self.machine.lines("etc/passwd"):
             parts = line.split(":")
-            if len(parts) == 7 and parts[2].isdigit() and int(parts[2]) in _USER_IDS:
+            if len(parts) == 7 and _id(parts[2]) in _USER_IDS and _id(parts[3]) is not None:
                 self._add_user(parts, members.get(parts[0], []), hashes.get(parts[0], ""))
 
     def _add_user(self, parts: list[str], groups: list[str], password: str) -> None:
@@ -306,7 +350,7 @@ class _Importer:
         path = f"{home.strip('/')}/.ssh/authorized_keys"
         if not home.startswith("/") or ".." in home or self.machine.link(os.path.dirname(path)) is not None:
             return []
-        return self.machine.lines(path)
+        return self.machine.lines(path, _FILE_LIMIT)
 
     # Kernel parameters, jobs and units.
 
@@ -342,6 +386,13 @@ class _Importer:
                 match = re.fullmatch(r"(@\w+|(?:\S+\s+){4}\S+)\s+(.*)", text)
                 if match is None:
                     self._leave_out(path, f"line {number}", "the line is invalid")
+                    continue
+                if has_secret(text.encode(errors="replace")) or any(
+                    has_secret(f"{name}={value}".encode(errors="replace"))
+                    for name, value in environment.items()
+                ):
+                    reason = "the job can contain a secret. Encrypt it, and use a cron job with a file"
+                    self._leave_out(path, f"line {number}", reason)
                     continue
                 properties: dict[str, Any] = {
                     "schedule": " ".join(match[1].split()),
@@ -434,6 +485,11 @@ def _stanzas(lines: list[str]) -> Iterator[Mapping[str, str]]:
         elif ":" in line:
             field, _, value = line.partition(":")
             stanza[field] = value.strip()
+
+
+def _id(text: str) -> int | None:
+    """Return the number of an account, or ``None`` for an invalid one."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else None
 
 
 def _literal(text: str) -> str:

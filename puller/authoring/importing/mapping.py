@@ -122,6 +122,9 @@ class TaskMapper:
         except Untranslatable as error:
             del self.manifest.resources[before:]
             self.propose(task, [str(error)])
+        except (AttributeError, TypeError, ValueError, LookupError):
+            del self.manifest.resources[before:]
+            self.propose(task, ["an argument has another form than Ansible documents"])
 
     def _translate(self, task: Task, row: Mapping[str, Any]) -> None:
         context = self.context

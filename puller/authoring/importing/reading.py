@@ -68,7 +68,8 @@ def decrypt_vault(text: str, password: bytes) -> str:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
 
-    header, *lines = text.strip().splitlines()
+    header, _, body = text.strip().partition("\n")
+    lines = body.splitlines()
     if not re.fullmatch(r"\$ANSIBLE_VAULT;1\.[12];AES256(;.*)?", header.strip()):
         raise VaultError("the format of the vault is unknown")
     try:
@@ -96,6 +97,25 @@ def _vault_parts(lines: Sequence[str]) -> list[bytes]:
     if len(parts) != 3:
         raise ValueError
     return parts
+
+
+_SECRET_NAME: Final = re.compile(
+    rb"(?:passw(?:or)?d|passphrase|_pass|_pwd|secret|token|api_?key|access_key|secret_key|private_key|psk)"
+    rb"[\"']?[ \t]{0,9}[=:][ \t]{0,9}[^\s=]|://[^/@\s:]{1,99}:[^/@\s]{1,99}@",
+    re.I,
+)
+_COMMENTS: Final = (b"#", b";", b"//")
+
+
+def has_secret(content: bytes) -> bool:
+    """Return whether a file or command probably contains a private key or a password. Comments do not count."""
+    if b"PRIVATE KEY" in content:
+        return True
+    return any(
+        _SECRET_NAME.search(line)
+        for line in map(bytes.strip, content.splitlines())
+        if not line.startswith(_COMMENTS)
+    )
 
 
 def _text_of(value: Any) -> str:
@@ -160,7 +180,12 @@ class SourceTree:
         if depth > _DEPTH_LIMIT:
             self.rejected[directory] = f"is nested more than {_DEPTH_LIMIT} deep"
             return
-        for name in sorted(os.listdir(resolved)):
+        try:
+            names = sorted(os.listdir(resolved))
+        except OSError as error:
+            self.rejected[directory] = file_problem(error)
+            return
+        for name in names:
             count[0] += 1
             if count[0] > FILES_LIMIT:
                 raise SourceError(
@@ -234,6 +259,8 @@ class SourceTree:
 
     def _resolved(self, path: str, is_kind: Any) -> str | None:
         """Return the real path of an object of this kind inside of the tree."""
+        if "\0" in path:
+            return None
         real = os.path.realpath(self.root / path)
         if real != str(self.root) and not real.startswith(f"{self.root}{os.sep}"):
             return None

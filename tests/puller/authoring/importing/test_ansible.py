@@ -14,8 +14,8 @@ from hiera.envelopes import create_key_pair
 from hiera.eyaml import Decryptor
 from hiera.parsing import load_yaml
 from puller.authoring.importing.ansible import import_ansible
-from puller.authoring.importing.draft import Draft, Outcome, write_draft
-from puller.authoring.importing.reading import Secrets
+from puller.authoring.importing.draft import Draft, Outcome, scalar, write_draft
+from puller.authoring.importing.reading import Secrets, SourceTree, VaultError, decrypt_vault
 from puller.cli.command_table import cli
 from puller.errors import SourceError
 
@@ -544,3 +544,62 @@ def test_example_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     assert result.output.splitlines() == output
     assert Path("greeter/manifest.yaml").read_text() == draft
+
+
+@pytest.mark.parametrize("text", ["", "\n", "$ANSIBLE_VAULT;1.1;AES256", "$ANSIBLE_VAULT;1.1;AES256\nxyz"])
+def test_damaged_vault_is_an_error_of_the_vault(text: str) -> None:
+    with pytest.raises(VaultError):
+        decrypt_vault(text, b"password")
+
+
+def test_path_with_a_null_character_is_missing(tmp_path: Path) -> None:
+    assert not SourceTree(tmp_path).is_file("a\0b")
+
+
+def test_unreadable_directory_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> list[str]:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    tree = SourceTree(tmp_path)
+
+    assert list(tree.files("")) == []
+    assert "permission denied" in tree.rejected[""]
+
+
+@pytest.mark.parametrize("number", [1e16, 1e-07, -2e20, 1.5])
+def test_numbers_stay_numbers(number: float) -> None:
+    assert load_yaml(scalar(number), "a.yaml") == number
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "{apt: {name: {a: 1}}}",
+        "{mount: {path: /m, state: []}}",
+        "{block: [{apt: {name: x}}], vars: [1]}",
+        "{apt: {name: x}, vars: text}",
+    ],
+)
+def test_task_of_an_unknown_form_keeps_other_tasks(tmp_path: Path, task: str) -> None:
+    directory = tmp_path / "role"
+    (directory / "tasks").mkdir(parents=True)
+    (directory / "meta").mkdir()
+    (directory / "tasks/main.yml").write_text(f"- {task}\n- apt: {{name: nginx}}\n")
+    (directory / "meta/main.yml").write_text("{dependencies: 5, galaxy_info: {platforms: true}}\n")
+
+    manifest = import_ansible(directory, "role").all_files()["manifest.yaml"].decode()
+
+    assert "- nginx" in manifest
+
+
+@pytest.mark.parametrize("host", ["../../x", "a/b", "a\0b", f"{'x' * 300}", "web[1:2]/x"])
+def test_host_with_an_invalid_name_is_left_out(tmp_path: Path, host: str) -> None:
+    (tmp_path / "roles/web/tasks").mkdir(parents=True)
+    (tmp_path / "roles/web/tasks/main.yml").write_text("- apt: {name: nginx}\n")
+    (tmp_path / "hosts").write_text(f"[web]\ngood.example\n{host}\n")
+
+    draft = import_ansible(tmp_path, "site")
+
+    assert [path for path in draft.files if path.startswith("hosts/")] == ["hosts/good.example.yaml"]
+    assert "of the inventory is left out" in draft.report()

@@ -117,7 +117,7 @@ def test_keys_become_resources(tmp_path: Path, text: str, expected: dict[str, An
         ("users: [default]", "the default user depends on the image"),
         ("write_files: [{path: x, content: a}]", "is not absolute"),
         ("write_files: [{path: /x, content: a, append: true}]", "Use a block"),
-        ("write_files: [{path: /x, content: '-----BEGIN PRIVATE KEY-----'}]", "contains a private key"),
+        ("write_files: [{path: /x, content: '-----BEGIN PRIVATE KEY-----'}]", "can contain secrets"),
         ("write_files: [{path: /x, content: '!', encoding: gzip}]", "invalid gzip data"),
         ("mounts: [[vdb, none, swap]]", "swap is not a mount"),
         ("users: {a: 1}", "not a list"),
@@ -185,3 +185,75 @@ def test_example_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     result = CliRunner().invoke(cli, command.split()[1:], standalone_mode=False)
 
     assert result.output.splitlines() == output
+
+
+@pytest.mark.parametrize(
+    ("permissions", "mode"),
+    [("0600", "0600"), ("'0600'", "0600"), ("0o640", "0640"), ("755", "0755"), ("'04755'", "4755")],
+)
+def test_permissions_keep_the_digits_of_the_source(tmp_path: Path, permissions: str, mode: str) -> None:
+    draft = draft_of(tmp_path, f"write_files: [{{path: /a, content: x, permissions: {permissions}}}]")
+
+    assert resources_of(draft)["file#/a"]["mode"] == mode
+
+
+def test_unknown_permissions_are_not_mapped(tmp_path: Path) -> None:
+    draft = draft_of(tmp_path, "write_files: [{path: /a, content: x, permissions: 'u=rw'}]")
+
+    assert "expected octal digits" in draft.report()
+    assert resources_of(draft) == {}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "write_files: [{path: /a, content: 'DB_PASSWORD=hunter2'}]",
+        'write_files: [{path: /a, content: \'{"api_key": "hunter2"}\'}]',
+        "write_files: [{path: /a, content: 'url = postgres://app:hunter2@db/app'}]",
+        "runcmd: ['MYSQL_PWD=hunter2 mysql -e x']",
+    ],
+)
+def test_files_and_commands_with_secrets_are_left_out(tmp_path: Path, entry: str) -> None:
+    draft = draft_of(tmp_path, entry)
+
+    assert not any(b"hunter2" in content for content in draft.all_files().values())
+    assert "secret" in draft.report()
+
+
+def test_comment_about_a_password_is_not_a_secret(tmp_path: Path) -> None:
+    draft = draft_of(tmp_path, "write_files: [{path: /a, content: '# password = example'}]")
+
+    assert "file#/a" in resources_of(draft)
+
+
+def test_damaged_compressed_file_is_not_mapped(tmp_path: Path) -> None:
+    damaged = base64.b64encode(gzip.compress(b"x")[:10] + b"\x07\xff\xff\xff").decode()
+
+    draft = draft_of(tmp_path, f"write_files: [{{path: /a, encoding: gz+b64, content: {damaged}}}]")
+
+    assert "invalid gzip data" in draft.report()
+
+
+def test_files_have_a_common_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("puller.authoring.importing.cloud_config.TREE_LIMIT", 3)
+
+    with pytest.raises(SourceError, match="its files have more than 3 bytes"):
+        draft_of(tmp_path, "write_files: [{path: /a, content: xx}, {path: /b, content: xx}]")
+
+
+def test_unprintable_characters_keep_the_draft_readable(tmp_path: Path) -> None:
+    file = tmp_path / "user\udcff-data"
+    file.write_text('#cloud-config\n"key\\a": 1\npackages: ["{{ a }}"]\n')
+
+    draft = import_cloud_config(file, file.name)
+
+    assert resources_of(draft) == {"package#{{ '{{' }} a }}": {}}
+
+
+@pytest.mark.parametrize("path", ["/../manifest.yaml", "/../../etc/x", "/a\\0b"])
+def test_path_outside_of_the_draft_is_not_mapped(tmp_path: Path, path: str) -> None:
+    content = "x\\n" * 30
+    draft = draft_of(tmp_path, f'write_files: [{{path: "{path}", content: "{content}"}}]')
+
+    assert set(draft.all_files()) == {"IMPORT.md", "manifest.yaml", "tests/debian-12.yaml"}
+    assert "contains .. or unprintable characters" in draft.report()

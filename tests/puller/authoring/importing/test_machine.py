@@ -1,6 +1,8 @@
 """`puller import machine`: the files of a machine, and the draft."""
 
+import errno
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +211,60 @@ def test_draft_of_a_machine_passes_lint(machine: Path, tmp_path_factory: pytest.
 
     assert result.return_value == 0
     assert " 0 errors, 0 warnings" in result.output
+
+
+def test_links_of_an_image_stay_inside_of_the_image(machine: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret-plan").write_text("of this machine\n")
+    (machine / "etc/sudoers.d").symlink_to(outside)
+    (machine / "usr/local").mkdir(parents=True, exist_ok=True)
+    (machine / "usr/local/sbin").symlink_to("/opt/tools")
+    (machine / "opt/tools").mkdir(parents=True)
+    (machine / "opt/tools/clean").write_text("of the image\n")
+
+    files = import_machine(machine).all_files()
+
+    assert not any("secret-plan" in path for path in files)
+    assert files["files/usr/local/sbin/clean"] == b"of the image\n"
+
+
+def test_unreadable_directory_is_an_error(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listdir = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if "sudoers.d" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+
+    with pytest.raises(SourceError, match="permission denied"):
+        import_machine(machine)
+
+
+def test_job_with_a_password_is_left_out(machine: Path) -> None:
+    jobs = machine / "var/spool/cron/crontabs/ann"
+    jobs.parent.mkdir(parents=True, exist_ok=True)
+    jobs.write_text("1 2 * * * PGPASSWORD=hunter2 pg_dump\n3 4 * * * date\n")
+
+    draft = import_machine(machine)
+
+    assert not any(b"hunter2" in content for content in draft.all_files().values())
+    assert "cron#ann-2" in resources_of(draft)
+
+
+def test_unit_with_a_password_is_left_out(machine: Path) -> None:
+    unit = machine / "etc/systemd/system/app.service"
+    unit.write_text("[Service]\nEnvironment=APP_TOKEN=hunter2\n")
+
+    draft = import_machine(machine)
+
+    assert not any(b"hunter2" in content for content in draft.all_files().values())
+
+
+def test_invalid_account_numbers_are_skipped(machine: Path) -> None:
+    with (machine / "etc/passwd").open("a") as file:
+        file.write("odd:x:\N{SUPERSCRIPT TWO}:1::/:/bin/sh\nbad:x:1003:none::/:/bin/sh\n")
+
+    assert not {"user#odd", "user#bad"} & set(resources_of(import_machine(machine)))
