@@ -51,7 +51,7 @@ from tests.hostile.story_model import (
 )
 
 if TYPE_CHECKING:
-    from tests.support.stories import Execute, Host, Outcome, Publisher
+    from tests.support.stories import Execute, Host, Outcome, Publisher, WebServer
 
 CALLS = (
     "replace",
@@ -102,13 +102,13 @@ def refuse() -> NoReturn:
 class Story(RuleBasedStateMachine):
     """A host, its bundles, and all publications for it."""
 
-    new_host: Callable[[Path], tuple[Host, Publisher]]
+    new_host: Callable[[Path], tuple[Host, Publisher, WebServer]]
     execute: Execute
 
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-        self.host, self.publisher = type(self).new_host(self.directory)
+        self.host, self.publisher, self.web = type(self).new_host(self.directory)
         self.machine = self.host.machine
         self.outside = self.directory / "outside"
         self.published: dict[tuple[str, str], Version] = {}
@@ -120,6 +120,7 @@ class Story(RuleBasedStateMachine):
         """The bundles in ``puller status`` after the last command."""
 
     def teardown(self) -> None:
+        self.web.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     # Events
@@ -417,15 +418,16 @@ def parts() -> list[Any]:
 
 @pytest.mark.parametrize("part", parts())
 def test_random_stories_of_three_bundles(
-    part: int, publisher: Publisher, host: Host, execute: Execute, thorough: bool
+    part: int, publisher: Publisher, host: Host, web: WebServer, execute: Execute, thorough: bool
 ) -> None:
-    site, make_publisher, make_host = publisher.site, type(publisher), type(host)
+    site, make_publisher, make_host, make_server = publisher.site, type(publisher), type(host), type(web)
 
-    def new_host(directory: Path) -> tuple[Host, Publisher]:
+    def new_host(directory: Path) -> tuple[Host, Publisher, WebServer]:
         served = directory / "served"
         served.mkdir()
         made = make_publisher(directory / "publisher", served, like=site.directory)
-        return make_host(directory / "host", site.anchor, str(served), execute), made
+        server = make_server(served)  # a host queries a directory completely, and a server for changes only
+        return make_host(directory / "host", site.anchor, server.url, execute), made, server
 
     machine = seed(part)(type("StoryOfOneHost", (Story,), {"new_host": staticmethod(new_host)}))
     stories = PLAIN if part == 0 else MANY
