@@ -51,7 +51,7 @@ from tests.hostile.story_model import (
 )
 
 if TYPE_CHECKING:
-    from tests.support.stories import Execute, Host, Outcome, Publisher, WebServer
+    from tests.support.stories import Execute, Host, Outcome, Publisher
 
 CALLS = (
     "replace",
@@ -102,13 +102,13 @@ def refuse() -> NoReturn:
 class Story(RuleBasedStateMachine):
     """A host, its bundles, and all publications for it."""
 
-    new_host: Callable[[Path], tuple[Host, Publisher, WebServer]]
+    new_host: Callable[[Path], tuple[Host, Publisher]]
     execute: Execute
 
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-        self.host, self.publisher, self.web = type(self).new_host(self.directory)
+        self.host, self.publisher = type(self).new_host(self.directory)
         self.machine = self.host.machine
         self.outside = self.directory / "outside"
         self.published: dict[tuple[str, str], Version] = {}
@@ -120,7 +120,6 @@ class Story(RuleBasedStateMachine):
         """The bundles in ``puller status`` after the last command."""
 
     def teardown(self) -> None:
-        self.web.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     # Events
@@ -418,16 +417,15 @@ def parts() -> list[Any]:
 
 @pytest.mark.parametrize("part", parts())
 def test_random_stories_of_three_bundles(
-    part: int, publisher: Publisher, host: Host, web: WebServer, execute: Execute, thorough: bool
+    part: int, publisher: Publisher, host: Host, execute: Execute, thorough: bool
 ) -> None:
-    site, make_publisher, make_host, make_server = publisher.site, type(publisher), type(host), type(web)
+    site, make_publisher, make_host = publisher.site, type(publisher), type(host)
 
-    def new_host(directory: Path) -> tuple[Host, Publisher, WebServer]:
+    def new_host(directory: Path) -> tuple[Host, Publisher]:
         served = directory / "served"
         served.mkdir()
         made = make_publisher(directory / "publisher", served, like=site.directory)
-        server = make_server(served)  # a host queries a directory completely, and a server for changes only
-        return make_host(directory / "host", site.anchor, server.url, execute), made, server
+        return make_host(directory / "host", site.anchor, str(served), execute), made
 
     machine = seed(part)(type("StoryOfOneHost", (Story,), {"new_host": staticmethod(new_host)}))
     stories = PLAIN if part == 0 else MANY
