@@ -15,7 +15,7 @@
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -27,6 +27,8 @@ from puller.state.state_file import StateFile
 from puller.values.trial_rule import Requirement
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time with its zone. Python cannot compare it with a time without a zone."""
 
 
 class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,9 +49,9 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Earlier attempts in a row with failed resources."""
     in_order: int = 0
     """Earlier attempts in a row without failures."""
-    in_order_since: datetime | None = None
+    in_order_since: _Moment | None = None
     """The end of the first of them."""
-    until: datetime | None = None
+    until: _Moment | None = None
     """The earliest time at which it can pass. ``None`` before the first attempt in order."""
     runs: int = 1
     """The attempts in order that it needs in all."""

@@ -270,3 +270,14 @@ def test_puller_check_judges_nothing_after_the_trial(lasting: Host) -> None:
     assert outcome.status == 2
     assert "on trial" not in outcome.output
     assert trials(lasting) == {}
+
+
+def test_a_time_without_a_zone_is_damage(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", TEN_MINUTES + checked(0))
+    assert lasting.run().status == 0
+    path = lasting.state / "journal.json"
+    path.write_text(path.read_text().replace("Z\"", "\""))
+
+    outcome = lasting.run()
+
+    assert "journal.json" in outcome.output and "trials of bundles start again" in outcome.output
