@@ -32,8 +32,6 @@ _FILE_LIMIT: Final = 1 << 20
 """Maximum bytes of a configuration file in a draft."""
 _DATABASE_LIMIT: Final = 256 << 20
 _MOST_LINKS: Final = 40
-_LISTED: Final = 40
-"""Maximum number of files in one list of ``IMPORT.md``."""
 _DIRECTORIES: Final = (
     *("etc/apt/apt.conf.d", "etc/apt/keyrings", "etc/apt/preferences.d", "etc/apt/sources.list.d"),
     *("etc/cron.d", "etc/cron.daily", "etc/cron.hourly", "etc/cron.monthly", "etc/cron.weekly"),

@@ -276,8 +276,9 @@ def test_a_time_without_a_zone_is_damage(lasting: Host, publisher: Publisher) ->
     publisher.publish("1.1.0", TEN_MINUTES + checked(0))
     assert lasting.run().status == 0
     path = lasting.state / "journal.json"
-    path.write_text(path.read_text().replace("Z\"", "\""))
+    path.write_text(path.read_text().replace('Z"', '"'))
 
     outcome = lasting.run()
 
-    assert "journal.json" in outcome.output and "trials of bundles start again" in outcome.output
+    assert "journal.json" in outcome.output
+    assert "trials of bundles start again" in outcome.output
