@@ -176,7 +176,7 @@ def test_invalid_yaml_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_example_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[4] / "docs/bootstrap.md").read_text()
-    (source,) = re.findall(r"```yaml\n(#cloud-config\n# user-data of the draft\n.*?)```", page, re.DOTALL)
+    (source,) = re.findall(r"```yml\n(#cloud-config\n# user-data of the draft\n.*?)```", page, re.DOTALL)
     (session,) = re.findall(r"```console\n\$ (puller import cloud-config.*?)```", page, re.DOTALL)
     command, *output = session.splitlines()
     monkeypatch.chdir(tmp_path)
