@@ -54,7 +54,7 @@ from puller.run.leftovers.leftovers import InForce, Leftovers
 from puller.run.policy.quarantine import Quarantine
 from puller.run.policy.rollback import find_fallback_bundle
 from puller.run.policy.selection import Offer
-from puller.run.trials import Trial, Trials
+from puller.run.trials import Trial, Trials, restarted
 from puller.state.directories import Directories
 from puller.system.local import LocalSystem
 from puller.system.signals import StopRequests
@@ -468,7 +468,8 @@ class BundleRun(msgspec.Struct):
         Without another version, the run goes on, and the time in order begins again.
         """
         trial = self.trial
-        if trial is None or not trial.in_order or self.report.given_up is not None:
+        is_applied = self.outcomes is not None  # in this run, before the rollback of another bundle
+        if trial is None or not trial.in_order or is_applied or self.report.given_up is not None:
             return False
         self.failure = trial.failure or find_failure_between_runs(
             concerns, trial.health, trial.restarts, LocalSystem()
@@ -483,6 +484,7 @@ class BundleRun(msgspec.Struct):
             return True
         self._report_no_fallback(bundle)
         self.failure, self.outcomes = "", None
+        self.attempt = Attempt(bundle, restarted(trial))
         with self.context.problems.remembering():
             self.context.trials.restart(bundle)
         return False

@@ -282,3 +282,32 @@ def test_a_time_without_a_zone_is_damage(lasting: Host, publisher: Publisher) ->
 
     assert "journal.json" in outcome.output
     assert "trials of bundles start again" in outcome.output
+
+
+SECOND = """\
+resources:
+  - file:
+      - "{{ facts.machine }}/second":
+          content: VERSION
+          owner: "{{ facts.uid }}"
+          group: "{{ facts.gid }}"
+          mode: "0644"
+          health_checks: [{command: "sh -c 'test ! -e {{ facts.machine }}/broken || exit 2'"}]
+"""
+
+
+def test_a_bundle_is_judged_once_between_two_runs(host: Host, publisher: Publisher) -> None:
+    host.lasting_trials = True
+    host.configure(bundles=[{"name": "web"}, {"name": "second"}])
+    publisher.publish("1.0.0", TEN_MINUTES + checked(0))
+    publisher.publish("1.0.0", "trial: {duration: 0s}\n" + SECOND, name="second", files={})
+    assert host.run().status == 0
+    publisher.publish("1.1.0", TEN_MINUTES + SECOND, name="second", files={})
+    assert host.run().status == 0
+    break_the_check(host)
+    (host.machine / "broken").touch()
+
+    outcome = host.run()
+
+    assert "second: 1.1.0 is given up" in outcome.output
+    assert outcome.output.count("No other version is available for a rollback") == 1
