@@ -628,14 +628,13 @@ class BundleRun(msgspec.Struct):
         """Make a version the last good one, then close its trial.
 
         If a crash came between these steps in the other order, the next run would begin a new trial. It would take the
-        results of the health checks after the change for those before.
+        results of the health checks after the change for those before. After an error, such as a full disk, the trial
+        goes on, and its copies stay.
         """
         context = self.context
         with context.problems.remembering():
             context.store.mark_good(bundle.name, bundle.sha256)
-        with context.problems.remembering():
             context.trials.close(bundle.name)
-        with context.problems.remembering():
             context.leftovers.passed(bundle.name)
 
     def _end_attempt(self, bundle: Installed, *, failed: bool = False, in_order: Trial | None = None) -> None:

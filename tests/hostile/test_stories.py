@@ -328,7 +328,15 @@ class Story(RuleBasedStateMachine):
                 self.check_declared(item, enforced)
             declared |= version.covered
         leftovers = self.left_behind()
+        trees = [
+            f"{item.key}/"
+            for version in enforced.values()
+            for item in version.items
+            if item.kind in ("tree", "scaffold")
+        ]
         for name in self.model.base:
+            if name in leftovers and name.startswith(tuple(trees)):
+                continue  # a leftover in the directory of a declared tree is listed, and stays
             if name not in declared and not any(each.startswith(f"{name}/") for each in declared):
                 actual = state_of(self.machine, name)
                 problem = self.model.problem_of(name, actual, is_listed=name in leftovers)

@@ -1,11 +1,14 @@
 """A version on trial must be in order in several runs, for a time, before it becomes the last good one."""
 
+import errno
 import json
+import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import yaml
 
+from bundles.store.store import Store
 from foundation.durations import Duration
 from foundation.problems import ProblemCode
 from puller.run.trials import Trial
@@ -311,3 +314,25 @@ def test_a_bundle_is_judged_once_between_two_runs(host: Host, publisher: Publish
 
     assert "second: 1.1.0 is given up" in outcome.output
     assert outcome.output.count("No other version is available for a rollback") == 1
+
+
+def test_a_full_disk_at_the_end_of_a_trial_loses_nothing(
+    lasting: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version cannot become the last good one, so the next version still has to undo its changes."""
+    extra = checked(0).replace("motd", "extra")
+    publisher.publish("1.1.0", TWO_RUNS + extra)
+    assert lasting.run().status == 0
+    assert (lasting.machine / "extra").exists()
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(Store, "mark_good", refuse)
+        assert "no space left" in lasting.run().output
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    publisher.publish("1.2.0", "give_up_after: 1\n" + checked(0) + '  - exec: [{"false": {}}]\n')
+    assert lasting.run().status == 7
+    assert versions(lasting) == ("1.0.0", "1.0.0", False)
+    assert not (lasting.machine / "extra").exists()
