@@ -118,6 +118,7 @@ def find_failure_between_runs(
         for name, times in restarts_of(declarations).items()
         if times > restarts.get(name, times)
     ]
+    masks = Masks()
     for declaration in declarations:
         if not _is_applied(declaration):
             continue
@@ -125,7 +126,9 @@ def find_failure_between_runs(
             for key, check in resource.checks:
                 if before.get(key, Health.OK).in_order:
                     result = check_health(check, system)
-                    Masks().hide(result, declaration)
+                    masks.hide(result, declaration)
+                    if check.command is not None:
+                        masks.hide_older(result, declaration)
                     if not result.status.in_order:
                         failures.append(f"{declaration.reference}: {result}")
         if (service := _check_of_service(declaration)) is not None:
@@ -177,12 +180,15 @@ def _run_the_rest(resource: _Checked, event: Event, before: Mapping[str, Health]
     """Run the checks that the engine has not run, up to the first one that was not in order before the change."""
     if event.state is not State.FAILED and not event.unmet_requirements and event.reached:
         return
+    masks = Masks()
     for key, check in resource.checks[len(event.health_checks) :]:
         if key not in before or not before[key].in_order:
             return
         result = check_health(check, system)
         # The report keeps the output of the check, which may contain a secret.
-        Masks().hide(result, resource.declaration)
+        masks.hide(result, resource.declaration)
+        if check.command is not None:  # the machine may be in the state before the change
+            masks.hide_older(result, resource.declaration)
         event.health_checks.append(result)
 
 

@@ -336,3 +336,38 @@ def test_a_full_disk_at_the_end_of_a_trial_loses_nothing(
     assert lasting.run().status == 7
     assert versions(lasting) == ("1.0.0", "1.0.0", False)
     assert not (lasting.machine / "extra").exists()
+
+
+WITH_A_SECRET = """\
+data:
+  # @sensitive
+  password: new-secret
+resources:
+  - file:
+      - "{{ facts.machine }}/secret":
+          content: "{{ data.password }}"
+          owner: "{{ facts.uid }}"
+          group: "{{ facts.gid }}"
+          mode: "0600"
+  - file:
+      - "{{ facts.machine }}/app":
+          content: VERSION
+          owner: "{{ facts.uid }}"
+          group: "{{ facts.gid }}"
+          mode: "0644"
+          health_checks:
+            - {command: "sh -c 'cat {{ facts.machine }}/secret; test ! -e {{ facts.machine }}/broken || exit 2'"}
+"""
+
+
+def test_checks_between_two_runs_hide_an_earlier_secret(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", TEN_MINUTES + WITH_A_SECRET, files={})
+    assert lasting.run().status == 0
+    (lasting.machine / "secret").write_text("old-secret")  # as before a change of the data
+    (lasting.machine / "broken").touch()
+
+    outcome = lasting.run()
+
+    assert quarantined(lasting) == ["1.1.0"]
+    assert "old-secret" not in outcome.output
+    assert "old-secret" not in (lasting.state / "quarantine.json").read_text()
