@@ -344,7 +344,9 @@ class Story(RuleBasedStateMachine):
 
     def check_declared(self, item: Item, enforced: Mapping[str, Version]) -> None:
         actual = state_of(self.machine, item.name)
-        others = {other.key for version in enforced.values() for other in version.items if not other.is_entry}
+        declared = [other for version in enforced.values() for other in version.items if not other.is_entry]
+        others = {other.key for other in declared}
+        others |= {f"{other.key}/{name}" for other in declared for name in other.files}
         if item.kind in ("tree", "scaffold"):
             root = self.machine / item.key
             for name in item.files:
