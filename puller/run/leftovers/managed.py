@@ -346,6 +346,8 @@ class Managed:
                 leftovers = [item for item in leftovers if not declared.has_replaced(item.reference, failed)]
             leftovers = leftovers if bundle in on_trial else [item for item in leftovers if not item.gone]
             leftovers += self._taken(bundle, declared, on_trial)
+            if bundle in on_trial:
+                leftovers += self._declared_absent(bundle, declared)
             new[bundle] = self._resources(bundle, declared, events, made, leftovers, shared)
         for bundle, resources in self._bundles.items():
             if resources.left and bundle not in new:  # it may be declared by another bundle
@@ -373,6 +375,24 @@ class Managed:
         }
         self.__dict__.pop("_origins", None)
         self._is_changed = True
+
+    def _declared_absent(self, bundle: str, declared: Declared) -> list[Left]:
+        """Return the resources that Puller has made, and that a bundle on trial declares as absent.
+
+        If the bundle is given up, they return with their origin.
+        """
+        resources = self._bundles.get(bundle)
+        if resources is None or bundle in declared.incomplete:
+            return []
+        kept = {name for each in declared.declarations for name in declared.kept_names(each)}
+        absent = declared.names - kept
+        leaving = (item for item in self._leave(resources, kept) if item.made)
+        earlier = (item for item in resources.left if item.gone and item.made)
+        return [
+            msgspec.structs.replace(item, gone=True)
+            for item in (*leaving, *earlier)
+            if item.reference in absent
+        ]
 
     def _taken(self, bundle: str, declared: Declared, on_trial: Collection[str]) -> list[Left]:
         """Return the leftovers of a bundle that only other bundles on trial declare."""

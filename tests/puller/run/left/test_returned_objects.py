@@ -230,6 +230,26 @@ def test_object_made_before_a_trial_is_still_removed(two: Story, made: str) -> N
     assert not two.left()
 
 
+@pytest.mark.parametrize("made", [name for name in AT_T if "line" not in name])
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.representatives(3)
+def test_object_of_puller_stays_its_own_after_a_removal_on_trial(story: Story, made: str, runs: int) -> None:
+    """A version on trial declares the object as absent and is given up. The next version does not declare it."""
+    story.publish("1")
+    story.run()
+    story.publish("2", OBJECTS[made])
+    story.run()
+    before = of_person(story)
+    story.publish("3", NO_LINK if made == "link" else ABSENT, FAILS, give_up_after=runs)
+    for _ in range(runs - 1):
+        story.run(4, 6)
+    story.run(7)
+    assert of_person(story) == before
+    story.publish("4")
+    story.run()
+    assert not of_person(story)
+
+
 @pytest.mark.parametrize("made", AT_T)
 @pytest.mark.parametrize("person", PEOPLE)
 @pytest.mark.parametrize("first", ["absent", "file"])
