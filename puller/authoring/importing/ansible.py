@@ -1422,7 +1422,7 @@ def _octal_kept(document: Document) -> dict[str, Any]:
     for key, value in document.value.items():
         name = str(key)
         original = document.original((key,)) if type(value) is int else None
-        result[name] = original if original and re.fullmatch(r"0[0-7]{3}", original) else value
+        result[name] = original if original and re.fullmatch(r"0[0-7]{3,4}", original) else value
     return result
 
 

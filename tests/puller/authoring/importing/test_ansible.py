@@ -414,6 +414,14 @@ def test_vault_file_without_a_password_is_listed(write: Write) -> None:
     assert "vars/main.yml is encrypted by Vault" in draft_of(vault_role(write)).report()
 
 
+def test_octal_modes_in_variables_stay_text(write: Write) -> None:
+    role = write({"tasks/main.yml": "[]\n", "defaults/main.yml": "a: 0644\nb: 02770\nc: 10\n"})
+
+    values = load_yaml(draft_of(role).all_files()["data/common.yaml"], "")
+
+    assert values == {"a": "0644", "b": "02770", "c": 10}
+
+
 def test_unsafe_text_keeps_its_braces(write: Write) -> None:
     role = write({"tasks/main.yml": "[]\n", "defaults/main.yml": "log: !unsafe '{{ x }} %{HOST}'\n"})
 
