@@ -106,7 +106,7 @@ class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     most: int = 1000
     most_bytes: int = 100_000_000
     diffs: bool = True
-    """Whether reports have diffs of changed files. Secrets are masked."""
+    """Whether reports have diffs of changed files that all users can read. Secrets are masked."""
     textfile: str | None = None
     to: tuple[str | DestinationOptions, ...] = ()
     """The destinations that each report is sent to after the run."""

@@ -6,6 +6,7 @@
 """
 
 import os
+import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -135,8 +136,8 @@ class Engine:
         )
         self._masks = Masks()
         self._changes = 0
-        self._diffs_made = 0
-        """Length of all diffs of this run, in characters, before they were cut."""
+        self._diffs_kept = 0
+        """Length of all diffs of this run, in characters."""
         self._planned: Sequence[Difference] = ()
         """The differences of the current resource, without secrets. A failure shows them."""
         self._final_look = FinalLook(catalog)
@@ -410,7 +411,7 @@ class Engine:
         if differences:
             event.recurring = resource.is_recurring
             members = self._members(index, resource, actual, alone=bool(begun), noop=noop)
-            diff = self._transactions.diff(members) if self._makes_diffs else ""
+            diff = self._transactions.diff(members) if self._makes_diff(resource) else ""
             causes = self._progress.causes(index, refresh, noop=noop) if refresh else ()
             shown = with_causes(with_diff(differences, diff), causes)
             event.differences = self._with_limit(self._masks.differences(shown, declaration))
@@ -439,19 +440,34 @@ class Engine:
             self._check_health(declaration, event)
         return event
 
-    @property
-    def _makes_diffs(self) -> bool:
+    def _makes_diff(self, resource: Resource[Any, Any]) -> bool:
         limit = self._settings.diff_limit
-        return self._settings.diffs and (limit is None or self._diffs_made < limit)
+        if not self._settings.diffs or limit is None:
+            return self._settings.diffs
+        return self._diffs_kept < limit and not self._is_private(resource)
+
+    def _is_private(self, resource: Resource[Any, Any]) -> bool:
+        """Return whether other users cannot read the present object.
+
+        Its text may contain a secret of the administrator, which no data name and no mask hides.
+        """
+        for path in resource.places(resource.properties):
+            status = self._system.lstat(path)
+            if status is not None:
+                needed = stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else stat.S_IROTH
+                if not status.st_mode & needed:
+                    return True
+        return False
 
     def _with_limit(self, differences: list[Difference]) -> list[Difference]:
         """Return masked differences with diffs within the limit. A part of a secret could not be masked."""
         limit = self._settings.diff_limit
         if limit is None or not any(item.diff for item in differences):
             return differences
-        most = min(limit - self._diffs_made, _LONGEST_KEPT_DIFF)
-        self._diffs_made += sum(len(item.diff) for item in differences)
-        return with_short_diffs(differences, most)
+        most = min(limit - self._diffs_kept, _LONGEST_KEPT_DIFF)
+        results = with_short_diffs(differences, most)
+        self._diffs_kept += sum(len(item.diff) for item in results)
+        return results
 
     def _members(
         self, index: int, resource: Resource[Any, Any], actual: Any, *, alone: bool, noop: bool

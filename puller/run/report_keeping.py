@@ -64,12 +64,16 @@ class ReportKeeper(msgspec.Struct, frozen=True):
             options.keep, options.quiet_for, options.eventful_for, options.most, options.most_bytes
         )
         try:
-            save_report(report, self.directories, retention, datetime.now(UTC))
+            save_report(self._to_keep(report), self.directories, retention, datetime.now(UTC))
             forget_end(self.directories)
         except OSError as error:
             self._report_unkept("report", report, error)
             with self.problems.remembering():
                 keep_end(report, self.directories)
+
+    def _to_keep(self, report: Report) -> Report:
+        """Return the report without diffs that only the output should have."""
+        return report if self.configuration.reports.diffs else report.without_diffs()
 
     def _find_restless(self, report: Report) -> list[RestlessResource]:
         """Return the resources that change in each run. Log new ones."""
@@ -109,7 +113,7 @@ class ReportKeeper(msgspec.Struct, frozen=True):
     ) -> SentReport:
         # The run has reported damaged records already.
         state = HostState(self.configuration, self.directories, datetime.now(UTC), lambda _: None)
-        return sent_report(state, report, restless, facts or {})
+        return sent_report(state, self._to_keep(report), restless, facts or {})
 
     def _report_unkept(self, description: str, report: Report, error: OSError | ResourceError) -> None:
         message = f"cannot write the {description}: {sentence_of(error)}"

@@ -69,6 +69,29 @@ def test_diffs_are_kept_and_shown_on_request(host: Host, config: tuple[str, str]
     assert "-other drift" not in execute("history", "--diff", *config)[1]
 
 
+def test_no_diff_of_a_private_file_is_kept(host: Host, publisher: Publisher) -> None:
+    edit = {"path": "{{ facts.machine }}/app.conf", "line": "port = 81", "match": "^port"}
+    publisher.publish("1.0.0", json.dumps({"resources": [{"line": [{"port": edit}]}]}))
+    host.machine.mkdir()
+    file = host.machine / "app.conf"
+    kept = []
+    for mode in (0o600, 0o644):
+        file.write_text("password = of-the-administrator\nport = 80\n")
+        file.chmod(mode)
+        assert host.run().status == 0
+        kept.append("of-the-administrator" in json.dumps(host.report()))
+    assert kept == [False, True]
+
+
+@pytest.mark.usefixtures("config")
+def test_without_kept_diffs_the_option_only_prints(host: Host) -> None:
+    file = motd(host)
+    host.configure(reports={"diffs": False})
+    file.write_text("drift\n")
+    assert "-drift" in host.run("--diff").output
+    assert "-drift" not in json.dumps(host.report())
+
+
 def test_kept_diffs_have_a_limit(host: Host, publisher: Publisher) -> None:
     text = "".join(f"line {number}\n" for number in range(5000))
     attributes = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644"}
@@ -87,6 +110,7 @@ def test_kept_diffs_have_a_limit(host: Host, publisher: Publisher) -> None:
         for difference in event["differences"]
     ]
     assert 15 * 1024 < max(map(len, diffs)) < 17 * 1024
+    assert sum(map(len, diffs)) > 240 * 1024
     assert diffs[0].endswith(" more lines\n")
     assert sum(map(len, diffs)) <= 257 * 1024
     assert diffs[-1] == ""
