@@ -53,12 +53,23 @@ def restore_records(
         for line in undo.objects.values():
             if isinstance(line, Changed) and line.path.startswith(owned_below):
                 try:
+                    if undo.ending is Ending.REPLACED and _has_objects(undo, line):
+                        undo.waiting.add(line.path)
+                        continue
                     if undo.ending is Ending.GIVEN_UP or not line.left:
                         _restore(undo, line, heirs)
                     undo.forgotten.add(line.path)
                 except OSError as error:  # as on a full disk
                     warn(file_problem(error))
                     undo.waiting.add(line.path)
+
+
+def _has_objects(undo: Undo, line: Changed) -> bool:
+    """Return whether objects of a receipt are still to be removed. They may stay, and be declared again."""
+    record = _read(Path(line.path)) or {}
+    root = record.get("root") or record.get("target")
+    paths = [each.path for _, each in undo.steps if isinstance(each, Changed)]
+    return root is not None and any(path == root or path.startswith(f"{root}/") for path in paths)
 
 
 def _restore(undo: Undo, line: Changed, heirs: Collection[str]) -> None:

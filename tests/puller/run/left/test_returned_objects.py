@@ -231,6 +231,26 @@ def test_object_made_before_a_trial_is_still_removed(two: Story, made: str) -> N
 
 
 @pytest.mark.parametrize("made", [name for name in AT_T if "line" not in name])
+@pytest.mark.parametrize("between", [1, 2])
+@pytest.mark.representatives(3)
+def test_object_that_waits_for_its_removal_is_declared_again(story: Story, made: str, between: int) -> None:
+    """Two trials fail. The second one does not declare the object of the first, and the third version does."""
+    story.publish("1", OBJECTS[made], FAILS)
+    story.run(4, 6)
+    before = of_person(story)
+    story.publish("2", FAILS)
+    for _ in range(between):
+        story.run(4, 6)
+    assert of_person(story) == before
+    story.publish("3", OBJECTS[made])
+    story.run()
+    assert of_person(story) == before
+    story.publish("4")
+    story.settle()
+    assert not of_person(story)
+
+
+@pytest.mark.parametrize("made", [name for name in AT_T if "line" not in name])
 @pytest.mark.parametrize("runs", [1, 3])
 @pytest.mark.representatives(3)
 def test_object_of_puller_stays_its_own_after_a_removal_on_trial(story: Story, made: str, runs: int) -> None:
