@@ -137,9 +137,9 @@ def _complete(bundle: BundleReport, directory: Path) -> BundleReport:
     try:
         events = _joined(bundle.events, _listed(path, in_order), in_order.others_at)
     except FileNotFoundError:
-        raise ValueError(f"{path}: is missing, so the resources in sync are unknown") from None
+        raise ValueError(f"{path}: is missing, so the unchanged resources are unknown") from None
     except ValueError as error:
-        raise ValueError(f"{path}: {error}, so the resources in sync are unknown") from None
+        raise ValueError(f"{path}: {error}, so the unchanged resources are unknown") from None
     return msgspec.structs.replace(bundle, given_up=given_up, events=events, in_order=None)
 
 

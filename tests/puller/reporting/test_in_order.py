@@ -169,7 +169,7 @@ def test_changed_stable_list_is_an_error_and_repaired(how: str, directories: Dir
             path.symlink_to("/dev/null")
     else:
         harm(path, how)
-    with pytest.raises(ValueError, match=r"in-order/.*\.json\.gz: .*so the resources in sync are unknown"):
+    with pytest.raises(ValueError, match=r"in-order/.*\.json\.gz: .*so the unchanged resources are unknown"):
         load_all_events(directories)
     assert load_last_report(directories) is not None, "what was not in order is in the report itself"
 

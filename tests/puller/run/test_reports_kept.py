@@ -79,7 +79,7 @@ def test_lost_list_is_not_reported_as_missing_resources(
     for path in (settled.state / "runs" / "in-order").iterdir():
         harm(path)
     _, output = settled.puller("explain", f"file#{settled.machine}/motd")
-    assert "so the resources in sync are unknown" in output
+    assert "so the unchanged resources are unknown" in output
     assert "not in that run" not in output
     assert "in sync" not in output
     assert settled.status()["last_run"]["summaries"]["web"].startswith("4 resources, 4 stable")
