@@ -5,7 +5,7 @@
   key that the root revokes can therefore no longer sign bins, even if old targets delegate to it.
 * The signed part of each bin contains its own name. TUF metadata does not contain the name of a role. An attacker with
   the keys of snapshot and timestamp could otherwise replace a bin by another one.
-* Runs without news import this module, so it does not import python-tuf.
+* Runs without a new release import this module, so it does not import python-tuf.
 """
 
 import re

@@ -18,13 +18,13 @@ Fields = Mapping[str, Any]
 _Value = TypeVar("_Value")
 
 
-def read_document(data: bytes, where: str, what: str, wanted: int) -> Fields:
-    """Return the fields of a document of format ``wanted``. Raises `FormatError`. ``what`` is such as ``an index``."""
+def read_document(data: bytes, where: str, kind: str, expected_format: int) -> Fields:
+    """Return the fields of a document. Raises `FormatError`. ``kind`` is its name in messages: ``an index``."""
     try:
         document = strict_json.load_exact(data)
     except ValueError as error:
-        raise FormatError(where, f"is not {what}: {error}") from None
-    _check_format(document, where, wanted)
+        raise FormatError(where, f"is not {kind}: {error}") from None
+    _check_format(document, where, expected_format)
     return mapping(document, where)
 
 
@@ -94,18 +94,20 @@ def checked(place: str, parse: Callable[[str], _Value], value: str) -> _Value:
         raise error.under(f"{place}: {error.where}", FormatError) from None
 
 
-def _check_format(document: Any, where: str, desired: int) -> None:
+def _check_format(document: Any, where: str, expected_format: int) -> None:
     """Check the format before other fields, so that a document of a later format gets the right error."""
     value = mapping(document, where).get("format")
     if type(value) is not int:  # True == 1
-        raise FormatError(f"{where}: format", f"is {excerpt(value)}", expected=f"the number {desired}")
-    if value > desired:
         raise FormatError(
-            f"{where}: format",
-            f"is {value}, and this version of Puller reads {desired}: upgrade Puller on this host",
+            f"{where}: format", f"is {excerpt(value)}", expected=f"the number {expected_format}"
         )
-    if value != desired:
+    if value > expected_format:
         raise FormatError(
             f"{where}: format",
-            f"is {value}, and this version of Puller reads {desired}: the site was made by another version",
+            f"is {value}, and this version of Puller reads {expected_format}: upgrade Puller on this host",
+        )
+    if value != expected_format:
+        raise FormatError(
+            f"{where}: format",
+            f"is {value}, and this version of Puller reads {expected_format}: the site was made by another version",
         )

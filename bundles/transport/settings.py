@@ -194,7 +194,7 @@ def _basic(username: str, password: str) -> str:
 
 
 class Clear(str):
-    """A secret in the process that needs it."""
+    """An unmasked secret, in the process that sends it."""
 
     __slots__ = ()
 

@@ -35,7 +35,7 @@ def ask(check: Process, deadline: Deadline) -> Answer:
     """Read ``/proc``. Raises ``NotCarriedOut`` and ``OSError``."""
     del deadline
     if check.pidfile is not None:
-        matches = _of_file(check.pidfile)
+        matches = _of_pid_file(check.pidfile)
         title = f"process of {check.pidfile}"
     else:
         matches = list(running())
@@ -66,7 +66,7 @@ def running() -> Iterator[Running]:
             yield process
 
 
-def _of_file(path: str) -> list[Running]:
+def _of_pid_file(path: str) -> list[Running]:
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             text = stream.read(_LONGEST_FILE) or b""

@@ -16,7 +16,7 @@ from puller.system.signals import StopRequests
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """The outcome of applying a manifest."""
+    """The outcome of applying a catalog."""
 
     events: list[Event]
     notes: list[str]
@@ -36,7 +36,7 @@ def apply_catalog(
 ) -> Applied:
     """Apply every resource of a catalog. With noop, predict the changes.
 
-    ``state_directory`` has the records of resources. A signal stops the run between two resources.
+    ``state_directory`` contains the records of resources. A signal stops the run between two resources.
     """
     system: System = LocalSystem()
     if settings.noop:

@@ -84,7 +84,7 @@ def export(directory: Path, file: Path) -> None:
     Example:
       puller site root export site next-root.json
     """
-    proposal = _wanted(directory)
+    proposal = _pending_proposal(directory)
     proposal.save(file)
     _describe(file, proposal)
     say(f"Next, where a key is that is still missing:\n  puller site root sign {file} --key KEY.pem")
@@ -162,7 +162,7 @@ def discard(directory: Path) -> None:
         say(f"{path}: was made for it, and is kept")
 
 
-def _wanted(directory: Path) -> "Proposal":
+def _pending_proposal(directory: Path) -> "Proposal":
     if (proposal := role_keys(directory).pending()) is None:
         raise PublishError(
             str(directory), "no change of the root is pending", hint="puller site root renew begins one"

@@ -22,7 +22,7 @@ from puller.resources.base import Context
 
 
 class Provider(NamedTuple):
-    """A package manager. Classes are ``MODULE:CLASS``, so that only the modules of the machine's own are imported."""
+    """A package manager. Classes are ``MODULE:CLASS``, so that other modules are not imported."""
 
     family: str
     """The fact ``os.family`` of its machines."""
@@ -31,7 +31,7 @@ class Provider(NamedTuple):
     manager: str
     layout: str
     lacks: tuple[str, ...] = ()
-    """Properties of repositories that it does not have."""
+    """Unsupported properties of repositories."""
 
 
 PROVIDERS = {

@@ -75,7 +75,7 @@ def find_disabled(directories: Directories, now: datetime) -> Disabled | None:
 def disable(
     directories: Directories, reason: str, by: str, now: datetime, until: datetime | None = None
 ) -> Disabled:
-    """Apply nothing from the next run on. Replace an earlier hold, also a damaged one.
+    """Prevent changes of this host from the next run on. Replace an earlier hold, even if it is damaged.
 
     Raise ``OSError``.
     """
@@ -86,7 +86,7 @@ def disable(
 
 
 def enable(directories: Directories, now: datetime) -> Disabled | None:
-    """Apply again from the next run on. Return the hold that was in force. Raise ``OSError``."""
+    """Allow changes of this host from the next run on. Return the hold that was in force. Raise ``OSError``."""
     hold = find_disabled(directories, now)
     _clear_place(directories)
     _file(directories).remove()
@@ -108,7 +108,7 @@ def _clear_place(directories: Directories) -> None:
 _LOSS = "PINS ARE LOST: pinned bundles follow their channel again until you pin them again with `puller pin`"
 
 
-class _Document(msgspec.Struct, forbid_unknown_fields=True):
+class _PinsDocument(msgspec.Struct, forbid_unknown_fields=True):
     format: Literal[1]
     bundles: dict[str, str]
 
@@ -116,7 +116,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 class Pins:
     """All pins, by the name of the bundle."""
 
-    def __init__(self, file: StateFile[_Document], entries: Mapping[str, str], *, noop: bool) -> None:
+    def __init__(self, file: StateFile[_PinsDocument], entries: Mapping[str, str], *, noop: bool) -> None:
         self.entries = dict(entries)
         self._file = file
         self._noop = noop
@@ -124,7 +124,7 @@ class Pins:
     @classmethod
     def load(cls, directories: Directories, warn: Callable[[str], None], *, noop: bool = False) -> "Pins":
         """Read the file. A damaged file has no pins, and ``warn`` receives the damage. Raise ``OSError``."""
-        file = StateFile(directories.pins, _Document, _LOSS)
+        file = StateFile(directories.pins, _PinsDocument, _LOSS)
         document = file.load(warn, noop=noop)
         return cls(file, document.bundles if document else {}, noop=noop)
 
@@ -157,7 +157,7 @@ class Pins:
 
     def _save(self, entries: dict[str, str]) -> None:
         if not self._noop:
-            self._file.save(_Document(1, entries))
+            self._file.save(_PinsDocument(1, entries))
         self.entries = entries
 
 

@@ -5,7 +5,7 @@
 * ``resource-fails``: a missing path from an expression, with the available facts.
 * ``unused-file``: a file that no path, template or level can reach. This check is skipped if an expression alone
   determines a path.
-* ``unpackable-file``: a link, device or similar file. ``puller bundle build`` refuses the bundle.
+* ``unpackable-file``: a link, device or similar file. ``puller bundle build`` rejects the bundle.
 
 A path with expressions may match several files. A path that is only an expression may be any file.
 """
@@ -58,7 +58,7 @@ class NamedFile(msgspec.Struct, frozen=True):
     path: tuple[str | int, ...]
     """Place in the manifest."""
     meant: tuple[str, ...]
-    """The real paths of existing files or directories that match."""
+    """The real paths of matching files or directories."""
     is_open: bool
     """Whether only an expression determines the file."""
 
@@ -174,9 +174,9 @@ def engine_of(path: str, engine: Any, otherwise: str) -> str | None:
 
 
 _MISSING: Final = ProblemCode.MISSING_FILE
-_ANYWAY: Final = ("README*", "LICENSE*", "CHANGELOG*", "COPYING*", "Makefile", "*.md", "*.rst")
+_NAMES_FOR_PEOPLE: Final = ("README*", "LICENSE*", "CHANGELOG*", "COPYING*", "Makefile", "*.md", "*.rst")
 """Names of files for people."""
-_APART: Final = ("tests", "docs", "facts.d", "libraries", "examples")
+_EXEMPT_DIRECTORIES: Final = ("tests", "docs", "facts.d", "libraries", "examples")
 """Directories of a bundle that need not be named by a path."""
 _IN_NAMES: Final = r"[\w.@%+-]"
 _LAST_WORD: Final = re.compile(rf"{_IN_NAMES}+\Z")
@@ -192,7 +192,7 @@ def _named_and_unused(subject: Subject) -> Iterator[Finding]:
             yield item.manifest.yaml.part(item.path).finding(
                 _MISSING, Severity.ERROR, message, name=item.written, property=item.key, suggestions=similar
             )
-    yield from _given(subject)
+    yield from _missing_paths_of_expressions(subject)
     if subject.is_bundle and subject.manifest is not None and not any(item.is_open for item in named):
         yield from _unused(bundle, named)
 
@@ -203,7 +203,7 @@ def _named_and_unused(subject: Subject) -> Iterator[Finding]:
 def _problem(item: NamedFile, bundle: Bundle) -> tuple[str, tuple[str, ...]]:
     """Return the message about a path without a file, and similar paths. Empty for an existing file."""
     if not item.is_constant:
-        return ("" if item.meant or item.is_open else _none_fits(item)), ()
+        return ("" if item.meant or item.is_open else _message_without_match(item)), ()
     try:
         real = item.manifest.files.find(item.written)
     except HieraError as error:
@@ -214,7 +214,7 @@ def _problem(item: NamedFile, bundle: Bundle) -> tuple[str, tuple[str, ...]]:
     return _wrong_kind(item, real), ()
 
 
-def _given(subject: Subject) -> Iterator[Finding]:
+def _missing_paths_of_expressions(subject: Subject) -> Iterator[Finding]:
     """Yield a warning for each path from an expression, with the available facts, that the bundle lacks."""
     for declaration in subject.manifest.declarations if subject.manifest else ():
         for name in sorted(declaration.type.relative_paths & declaration.dynamic):
@@ -236,7 +236,7 @@ def _why_missing(written: str, files: BundleFiles) -> str:
         return str(error)
 
 
-def _none_fits(item: NamedFile) -> str:
+def _message_without_match(item: NamedFile) -> str:
     return f"{item.key} {item.written} matches no file of the bundle, for any values of its expressions"
 
 
@@ -270,10 +270,10 @@ def _unused(bundle: Bundle, named: list[NamedFile]) -> Iterator[Finding]:
     remaining = [
         path
         for path in bundle.listed[bundle.root]
-        if path not in used and not _is_apart(os.path.relpath(path, bundle.root))
+        if path not in used and not _is_exempt(os.path.relpath(path, bundle.root))
     ]
     # Expressions and templates may build paths, so a file name in any text counts as a use.
-    written = _written(bundle, {os.path.basename(path) for path in remaining})
+    written = _names_in_texts(bundle, {os.path.basename(path) for path in remaining})
     for path in remaining:
         if os.path.basename(path) not in written:
             place, message = Location(bundle.name_of(path)), "the bundle does not use this file"
@@ -293,15 +293,19 @@ def _used(bundle: Bundle, named: list[NamedFile]) -> set[str]:
     return used
 
 
-def _is_apart(path: str) -> bool:
+def _is_exempt(path: str) -> bool:
     first, *remainder = path.split("/")
     name = os.path.basename(path)
-    if name.startswith(".") or (first.startswith(".") and remainder) or (first in _APART and remainder):
+    if (
+        name.startswith(".")
+        or (first.startswith(".") and remainder)
+        or (first in _EXEMPT_DIRECTORIES and remainder)
+    ):
         return True
-    return any(fnmatchcase(name, pattern) for pattern in _ANYWAY)
+    return any(fnmatchcase(name, pattern) for pattern in _NAMES_FOR_PEOPLE)
 
 
-def _written(bundle: Bundle, names: set[str]) -> set[str]:
+def _names_in_texts(bundle: Bundle, names: set[str]) -> set[str]:
     """Return the ``names`` that some text of the bundle contains as words.
 
     The search looks for their suffixes, then for the word before. Extracting all words of 100 MB would take seconds.
@@ -328,7 +332,7 @@ _MOST: Final = 20_000  # maximum files to check, because a path may point to a w
 
 
 def _unpackable(subject: Subject) -> Iterator[Finding]:
-    """Yield a finding for each such file of a bundle. Files beside a single manifest are not checked."""
+    """Yield a finding for each unpackable file of a bundle. Files beside a single manifest are not checked."""
     if not subject.is_bundle:
         return
     try:

@@ -2,8 +2,8 @@
 
 * A missing fact may exist on the hosts of the bundle. A resource or export that needs it is unchecked.
 * An export is wrong if it does not fit its type with the available facts, or if it is a secret.
-* An unknown property may have an expression that needs facts. A host has the facts and refuses the manifest for the
-  name. Here the expression fails first.
+* An unknown property may have an expression that needs facts. A host that has the facts rejects the manifest because
+  of the name. Without the facts, lint would only report the expression.
 * ``unused_data`` reports the warnings about annotations.
 """
 
@@ -26,7 +26,7 @@ def _failures(subject: Subject) -> Iterator[Finding]:
 
 
 def _exports(subject: Subject) -> Iterator[Finding]:
-    """Yield a finding for each such export."""
+    """Yield a finding for each invalid export."""
     if subject.manifest is None or not subject.manifest.export_problems:
         return
     for problem in subject.manifest.export_problems:
@@ -39,7 +39,7 @@ def _exports(subject: Subject) -> Iterator[Finding]:
 
 
 def _properties(subject: Subject) -> Iterator[Finding]:
-    """Yield a finding for each such property."""
+    """Yield a finding for each unknown property."""
     for declared in subject.manifest.declarations if subject.manifest else ():
         for declaration in declared.places():
             for problem in _unknown(declaration):
@@ -49,10 +49,10 @@ def _properties(subject: Subject) -> Iterator[Finding]:
 def _unknown(declaration: Declaration) -> Iterator[Problem]:
     if not declaration.unknown:
         return
-    of = declaration.type
-    names = [field.encode_name for field in msgspec.structs.fields(of.properties_type)]
+    resource_type = declaration.type
+    names = [field.encode_name for field in msgspec.structs.fields(resource_type.properties_type)]
     for name in sorted(declaration.unknown - {*names}):
-        detail = f"{name} is not a property of {of.type_name}"
+        detail = f"{name} is not a property of {resource_type.type_name}"
         code = ProblemCode.UNKNOWN_PROPERTY
         problem = Problem(code=code, message=detail, property=name, **meant(name, names))
         yield declaration.located(name, problem)

@@ -17,7 +17,7 @@ _MOST: Final = 20  # maximum files to render, in a few tenths of a second
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """Yield a finding for each such resource."""
+    """Yield a finding for each failing resource."""
     if subject.manifest is None:
         return
 
@@ -28,6 +28,6 @@ def check(subject: Subject) -> Iterator[Finding]:
             is_of_host = problem.depends_on is DependsOn.FACTS
             yield failure(declaration, problem, subject, is_of_host=is_of_host)
     if failing.left_out:
-        detail = f"the files of {failing.left_out} resources are not rendered, because of their number. Use puller test"
+        detail = f"the files of {failing.left_out} further resources are not rendered. `puller test` renders all files"
         place = Location(subject.manifest_name)
         yield Finding.of(ProblemCode.RESOURCE_FAILS, Severity.UNCHECKED, place, detail)

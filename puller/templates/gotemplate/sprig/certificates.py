@@ -27,7 +27,7 @@ _LONGEST: Final = 365_000  # days: later than the year 9999, a certificate canno
 
 @dataclass(frozen=True, slots=True)
 class Certificate(Struct):
-    """A certificate and its private key, both as PEM. The key is never shown by accident."""
+    """A certificate and its private key, both as PEM. ``repr`` masks the key."""
 
     certificate: str
     key: str

@@ -39,28 +39,28 @@ def _replace_all(rendering: Rendering, pattern: str, text: str, replacement: str
     """``regexReplaceAll``: the text with each match replaced, and ``${1}`` expanded."""
     regexp = compile_pattern(pattern)
     return regexp.replace_all(
-        text, _counted(rendering, regexp.expander(replacement, text)), rendering.budget.look
+        text, _limited(rendering, regexp.expander(replacement, text)), rendering.budget.look
     )
 
 
 def _replace_all_literal(rendering: Rendering, pattern: str, text: str, replacement: str) -> str:
     """``regexReplaceAllLiteral``: the text with each match replaced. ``$`` is a literal dollar sign."""
     regexp = compile_pattern(pattern)
-    return regexp.replace_all(text, _counted(rendering, lambda _: replacement), rendering.budget.look)
+    return regexp.replace_all(text, _limited(rendering, lambda _: replacement), rendering.budget.look)
 
 
-def _counted(rendering: Rendering, expand: Callable[[Match], str]) -> Callable[[Match], str]:
-    """Wrap ``expand`` to raise Exceeded when all replacements together are too long."""
-    made = 0
+def _limited(rendering: Rendering, expand: Callable[[Match], str]) -> Callable[[Match], str]:
+    """Wrap ``expand`` to raise Exceeded if the sum of all replacements is too long."""
+    length = 0
 
-    def counted(match: Match) -> str:
-        nonlocal made
+    def limited(match: Match) -> str:
+        nonlocal length
         piece = expand(match)
-        made += len(piece)
-        rendering.allow(made)
+        length += len(piece)
+        rendering.allow(length)
         return piece
 
-    return counted
+    return limited
 
 
 def _split(rendering: Rendering, pattern: str, text: str, count: int) -> Strings:

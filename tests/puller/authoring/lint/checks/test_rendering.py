@@ -93,4 +93,4 @@ def test_how_many_files_are_not_rendered_is_said(execute: Execute, web: Path) ->
     (web / "manifest.yaml").write_text(text)
     _, output = execute("lint", "web", "-v")
     assert output.count("[resource-fails]") == 21
-    assert "unchecked: the files of 10 resources are not rendered, because of their number. " in output
+    assert "unchecked: the files of 10 further resources are not rendered. " in output
