@@ -433,6 +433,6 @@ resources:
   - file: [{{{path}: {{content: a, {owner}, mode: '0600'}}}}]
   - scaffold: [{{{tmp_path}/target: {{source: source, {owner}}}}}]
 """).values()
-    room = r"no space left on the file system: needs 1 byte, [\d.]+ \w+ are free on /\S*"
+    room = r"no space left on the file system: requires 1 byte, [\d.]+ \w+ are free on /\S*"
     assert re.fullmatch(rf"{path}: {room}", file.errors[0])
     assert re.fullmatch(rf"{tmp_path}/target\S*: {room}", scaffold.errors[0])
