@@ -24,6 +24,10 @@ _OF_TEXT: Final = re.compile(r"\$\{\s*(?:(?:[Dd]ata|[Ff]acts|[Ee]nviron)\.|looku
 _LONGEST: Final = 60  # characters of an excerpt
 _PIECE: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\?\?|\?:|\?\.|[][(){}?:,])""")
 _CLOSING: Final = ("", ")", "]", "}")
+_NESTING: Final = ("(", "[", "{", "?", "?:")
+_MOST_NESTED: Final = 60
+_MOST_PIECES: Final = 2000
+"""Limits of a translated expression. A longer one keeps its text, because the translation is recursive."""
 _OPTIONAL: Final = re.compile(r"\b([Dd]ata|[Ff]acts|[Ee]nviron)((?:\.\w+)*\?\.\w+(?:\??\.\w+)*)")
 _LOOKUP: Final = re.compile(r"""lookup\(\s*("[^"]*"|'[^']*')\s*\)""")
 _OPERAND: Final = re.compile(r"[\w.]+(?:\([^()]*\)|\[[^][]*\])?")
@@ -115,7 +119,8 @@ class _Conditions:
         self.pieces = [piece for piece in _PIECE.split(expression) if piece]
 
     def translated(self) -> str:
-        if "?" not in self.expression:
+        nested = sum(piece in _NESTING for piece in self.pieces)
+        if "?" not in self.expression or nested > _MOST_NESTED or len(self.pieces) > _MOST_PIECES:
             return self.expression
         text = self._conditional()
         return self.expression if self.pieces else text

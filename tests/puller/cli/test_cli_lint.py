@@ -111,3 +111,13 @@ def test_shell_expansions_are_ordinary_text(text: str) -> None:
 def test_text_unknown_to_shells_is_an_expression(text: str) -> None:
     (result,) = find_foreign(f"a:\n  - |\n    x {text} y\n")
     assert (result.line, text.startswith(result.text)) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["(" * 2000 + "a ?? b" + ")" * 2000, "a ? " * 2000 + "b" + " : c" * 2000, "a ?? " * 100_000 + "b"],
+    ids=["brackets", "conditions", "operands"],
+)
+def test_a_huge_expression_of_ccm_is_found_in_bounded_time(expression: str) -> None:
+    (foreign,) = find_foreign(f"overrides: {{}}\nhierarchy:\n  order: ['${{{expression}}}']\n")
+    assert (foreign.line, foreign.is_evaluated) == (3, True)
