@@ -83,7 +83,7 @@ def test_unknown_check_names_the_others() -> None:
 
 
 def test_version_check_refuses_another_tag() -> None:
-    version = re.findall('"(.*)"', (ROOT / "puller/version.py").read_text())[-1]
+    version = re.findall('^__version__ = "(.*)"$', (ROOT / "puller/version.py").read_text(), re.MULTILINE)[0]
     assert run("version", f"v{version}").returncode == 0
     assert run("version", "v999").returncode == 1
 

@@ -36,10 +36,6 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "dependency": ("puller render",),
         "edit": ("puller explain",),
         "env": ("puller facts",),
-        "import": (
-            "puller fleet import",
-            "puller bundle new",
-        ),
         "is-active": ("puller status",),
         "list-timers": ("puller status",),
         "lock": ("puller pin",),

@@ -115,15 +115,30 @@ class SharedPublishers:
         self.now = datetime.min.replace(tzinfo=UTC)
         """The time of the signatures, which is the start of each test's clock."""
 
+        self._directories: dict[str, Path] = {}
+
+    @property
+    def blank(self) -> Path:
+        """A publisher without bundles."""
+        return self._directory("blank")
+
+    @property
+    def published(self) -> Path:
+        """A publisher with ``web 1.0.0`` in channel stable."""
+        return self._directory("published")
+
+    def _directory(self, name: str) -> Path:
+        if not self._directories:  # the clock of the test has not signed them
+            self.renew()
+        return self._directories[name]
+
     def renew(self) -> None:
         """Sign both sites again if they are too old."""
         if datetime.now(UTC) - self.now < self.LIFETIME:
             return
         clock = Clock()
         self.now = clock.now
-        self.blank = self._make_directory("blank")
-        self.published = self._make_directory("published")
-        """With ``web 1.0.0`` in channel stable."""
+        self._directories = {name: self._make_directory(name) for name in ("blank", "published")}
         Publisher(self.blank, clock)
         Publisher(self.published, clock, like=self.blank).publish("1.0.0")
 

@@ -324,7 +324,9 @@ def _command(resource_type: ResourceType) -> click.Command:
         desired = Wanted(resource_type.type_name, properties)
         # Pipes get a line for every state. On a terminal, the summary shows an unchanged resource.
         verbose = options["verbose"] or not (options["quiet"] or sys.stdout.isatty())
-        log = Options(noop=options["noop"], verbose=verbose, quiet=options["quiet"]).log()
+        log = Options(
+            noop=options["noop"], diff=options["diff"], verbose=verbose, quiet=options["quiet"]
+        ).log()
         with watched_by(Fetching(log)), confined_when_needed():
             return run_one(desired, options, log, diff=options["diff"])[1]
 

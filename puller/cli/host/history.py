@@ -44,7 +44,9 @@ _MOST_RUNS = 20
     help="The maximum number of runs with changes or problems.",
 )
 @click.option(
-    "--diff/--no-diff", default=None, help="Show the changes in files.  [default: if RESOURCE is given]"
+    "--diff/--no-diff",
+    default=None,
+    help="Show the changes in files.  [default: on a terminal or with RESOURCE]",
 )
 @text_format_option
 @config_option
@@ -84,7 +86,7 @@ def history(
     if status:
         say("No stored run matches.", err=True)
         return status
-    shows_diffs = reference is not None if diff is None else diff
+    shows_diffs = reference is not None or sys.stdout.isatty() if diff is None else diff
     for line in _lines(runs, selection, Rows.of(sys.stdout), shows_diffs=shows_diffs):
         click.echo(line)
     return status

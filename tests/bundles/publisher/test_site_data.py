@@ -128,7 +128,7 @@ def test_absent_site_data_are_not_withdrawn(site: Site) -> None:
     with pytest.raises(PublishError, match=r"site data 'exports' is not published \(no site data"):
         withdraw_data(site, "exports", no_passphrase)
     publish_data(site, "other", ONE, no_passphrase)
-    with pytest.raises(PublishError, match="there is other"):
+    with pytest.raises(PublishError, match="published site data: other"):
         withdraw_data(site, "exports", no_passphrase)
 
 

@@ -52,7 +52,8 @@ def test_people_get_a_line_for_each_and_a_summary(execute: Execute) -> None:
         "web/manifest.yaml:2:9: warning: 0750 is the number 488: quote it, '0750', for a mode [unquoted-octal]",
         "web/manifest.yaml:3:5: error: unknown annotation @sensitve (did you mean '@sensitive'?) "
         "[misspelt-annotation]",
-        "web/manifest.yaml:8:28: warning: ${ Data.a,b:c } is ordinary text here: write {{ Data.a,b:c }} "
+        "web/manifest.yaml:8:28: warning: ${ Data.a,b:c } is ordinary text here: Jinja2 has no equivalent, "
+        "so use filters such as select, map and length "
         "[foreign-expression]",
         "Explanations: puller help CODE",
         "web: 2 resources, 1 error, 2 warnings, 1 expression not checked",

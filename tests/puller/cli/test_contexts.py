@@ -156,7 +156,7 @@ def test_the_search_ends_at_the_top_of_a_checkout(execute: Execute, repository: 
     [
         ("machines: {a: {bundle: []}}", "puller.yaml:1: bundle is not a key of machines (did you mean"),
         ("machines: {}\nbundles: []", "puller.yaml:2: bundles is not a key of a repository file"),
-        ("machines: {a: {bundles: [], os: debian-1}}", "puller.yaml:1: os is 'debian-1', which is no known"),
+        ("machines: {a: {bundles: [], os: debian-1}}", "puller.yaml:1: os is the unknown system 'debian-1'"),
         ("machines: {a: {bundles: [none]}}", "puller.yaml:1: bundle 'none' is missing"),
         ("[]", "puller.yaml:1: invalid repository file, expected a mapping"),
         ("machines: [", "puller.yaml:2:1: did not find"),

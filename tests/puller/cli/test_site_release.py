@@ -170,5 +170,5 @@ def test_a_missing_store_stops_the_publication(execute: Execute) -> None:
     status, output = execute(
         "site", "publish", "web", "--version", "1.2.0", "--percent", "10", "--store", "none.db"
     )
-    assert (status, "none.db: there is no store" in output) == (64, True)
+    assert (status, "none.db: the store is missing" in output) == (64, True), output
     assert contents("site") == before

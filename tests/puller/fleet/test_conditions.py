@@ -38,7 +38,7 @@ def test_host_with_the_published_version_is_in_sync() -> None:
         ),
         ({"exit_status": 8}, "gave-up", "exit status 8"),
         ({"published": "1.5.0", "quarantined": ["1.5.0"]}, "gave-up", "web 1.5.0 is quarantined"),
-        ({"held": "not understood", "held_because": HeldBecause.REJECTED}, "held", "invalid response"),
+        ({"held": "not understood", "held_because": HeldBecause.REJECTED}, "held", "not understood"),
         ({"held": "not fetched", "held_because": HeldBecause.UNAVAILABLE}, "held", "not fetched"),
         ({"held": "given up", "held_because": HeldBecause.QUARANTINE}, "held", "given up"),
         ({"pin": "1.0.0", "published": "1.5.0"}, "held", "web is pinned to 1.0.0, and 1.5.0 is published"),

@@ -416,7 +416,7 @@ def test_lint_checks_a_bundle_with_those_that_come_before_it(tmp_path: Path, exe
     facts = ("--fact", "machine=/srv")
     status, output = execute("lint", str(tmp_path / "fits"), *facts)
     assert status == 1
-    assert "are known by --with BUNDLE" in output
+    assert "use --with BUNDLE or a puller.yaml" in output
     assert execute("lint", str(tmp_path / "fits"), "--with", base, *facts)[0] == 0
     assert execute("lint", str(tmp_path / "contradicts"), *facts)[0] == 0
     status, output = execute("lint", str(tmp_path / "contradicts"), "--with", base, *facts)

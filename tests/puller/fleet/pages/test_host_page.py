@@ -99,7 +99,7 @@ def test_stored_run_has_the_rows_of_the_last_one(store: Store, arrive: Import, n
     stored = [item.content for item in view.runs[1].events]
     expected = [Rows(width=120).resource(event)[0].split()[0] for event in fleet.every_outcome()]
     assert [content.mark.symbol for content in stored] == expected
-    assert stored[-1].details == "needs user#deploy"
+    assert stored[-1].details == "requires user#deploy"
     assert stored[-2].planned == "shell: /bin/bash"
     assert view.runs[1].outcomes[0] == ("added", 1)
 
