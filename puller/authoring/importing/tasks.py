@@ -374,3 +374,13 @@ def shortened(value: Any) -> str:
     """Return a value as one short line."""
     text = " ".join(str(value).split())
     return text if len(text) <= 100 else f"{text[:100]}…"
+
+
+def with_scheme(url: str, work: Work) -> str:
+    """Return a URL that starts with its scheme, if the default of its first variable shows the scheme."""
+    match = re.match(r"{{ data\.(\w+) }}", url)
+    known = str(work.context.known.get(match[1], "")) if match else ""
+    scheme = re.match(r"https?://", known)
+    if match is None or scheme is None:
+        return url
+    return f"{scheme[0]}{{{{ data.{match[1]} | regex_replace('^https?://', '') }}}}{url[match.end() :]}"
