@@ -310,6 +310,14 @@ class Draft(msgspec.Struct):
         if sentence not in self.checks:
             self.checks.append(sentence)
 
+    def note(self, origin: Origin, subject: str, outcome: Outcome, reason: str, kind: str = "") -> None:
+        """Record the result for one source object. An empty reason is left out."""
+        self.remarks.append(Remark(origin, subject, outcome, (reason,) if reason else (), kind))
+
+    def note_unreadable(self, path: str, reason: str) -> None:
+        """Record a source file that cannot be read."""
+        self.note(Origin(path), "the complete file", Outcome.UNMAPPED, f"the file cannot be read: {reason}")
+
     def all_files(self) -> dict[str, bytes]:
         """Return all files by path, with ``IMPORT.md``."""
         manifests = {path: manifest.text().encode() for path, manifest in self.manifests.items()}

@@ -1,12 +1,12 @@
-"""Tasks of Ansible as resources: conditions, loops, notifications and handlers.
+"""Tasks of Ansible as resources: conditions, loops and notifications.
 
-* ``ansible.yaml`` has the table of modules. ``modules.py`` has the modules that need more than a table.
+* ``ansible.yaml`` has the table of modules. ``modules.py`` has the functions of modules that need more than a row.
 * A task without an exact counterpart stays at its place as a comment, with the reason and a proposal.
 * A condition on the result of a task is translated only if a guard of a command has the same meaning.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -31,9 +31,7 @@ from puller.authoring.importing.tasks import (
     Unfinished,
     Work,
     as_text,
-    boolean_of,
     from_row,
-    known_value,
     shortened,
     slug,
     table,
@@ -90,8 +88,6 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "order": "",
 }
 """Keywords of a task, and the remark if the task has them."""
-_LOOP_PREFIX: Final = "with_"
-_SERVICES: Final = frozenset({"service", "systemd", "systemd_service", "sysvinit"})
 
 
 # Tasks.
@@ -132,7 +128,7 @@ class TaskMapper:
         obstacles = _obstacles(task)
         loop = ""
         try:
-            work.names = _with_variables(task, work.names)
+            work.names = with_variables(task, work.names)
             if task.loop is not None:
                 work.names = work.names.with_loop(task.loop_variable)
                 loop = self.loop_of(task, work)
@@ -418,8 +414,8 @@ def _obstacles(task: Task) -> list[str]:
     return obstacles
 
 
-def _with_variables(task: Task, names: Names) -> Names:
-    """Return the names with the variables of a task."""
+def with_variables(task: Task, names: Names) -> Names:
+    """Return the names with the variables of a task. Raises ``Untranslatable``."""
     if not task.variables:
         return names
     inline = dict(names.inline)
@@ -498,114 +494,3 @@ def _grouped(expression: str) -> str:
         if re.fullmatch(r"[\w.|\[\]'() ]+|\{.*\}|\[.*\]", expression) and " if " not in expression
         else f"({expression})"
     )
-
-
-# Handlers.
-
-
-def add_handlers(handlers: Iterable[Task], context: RoleContext, manifest: ManifestDraft) -> None:
-    """Add the handlers of a role behind its tasks, as commands and services with subscriptions."""
-    for handler in handlers:
-        topics = [handler.name, *handler.listen]
-        references = list(dict.fromkeys(ref for topic in topics for ref in context.notified.get(topic, ())))
-        _add_handler(handler, references, context, manifest)
-
-
-def _add_handler(
-    handler: Task, references: Sequence[str], context: RoleContext, manifest: ManifestDraft
-) -> None:
-    mapper = TaskMapper(context, manifest)
-    row = table()["modules"].get(handler.module)
-    if row is None or "none" in row or "missing" in row:
-        mapper.add(handler)
-        return
-    if not references:
-        topics = {handler.name, *handler.listen}
-        if topics & context.unmapped_notifications:
-            mapper.propose(handler, ["only tasks that are not mapped notify this handler"])
-        else:
-            mapper.note(handler, Outcome.NO_CHANGE, ["tasks never notify this handler"])
-        return
-    if handler.module in _SERVICES:
-        _add_service_handler(handler, references, context, manifest, mapper)
-        return
-    if handler.module not in ("command", "shell", "raw"):
-        mapper.propose(
-            handler,
-            [f"a handler with the module {handler.module}: only commands and services react to changes"],
-        )
-        return
-    subscriber = msgspec.structs.replace(handler, keywords={**handler.keywords, "changed_when": None})
-    before = len(manifest.resources)
-    mapper.add(subscriber)
-    for resource in manifest.resources[before:]:
-        if not resource.disabled:
-            resource.properties = {**resource.properties, "refreshonly": True, "subscribe": list(references)}
-
-
-def _add_service_handler(
-    handler: Task,
-    references: Sequence[str],
-    context: RoleContext,
-    manifest: ManifestDraft,
-    mapper: TaskMapper,
-) -> None:
-    state = handler.arguments.get("state")
-    if state is None and boolean_of(
-        handler.arguments.get("daemon_reload", handler.arguments.get("daemon-reload", False))
-    ):
-        mapper.note(handler, Outcome.MAPPED, [])
-        return
-    name = str(handler.arguments.get("name") or handler.arguments.get("service") or "")
-    verbs = {"restarted": "restart", "reloaded": "reload", "started": "start", "stopped": "stop"}
-    work = Work(handler, context, context.names)
-    try:
-        if handler.loop is not None:
-            work.names = work.names.with_loop(handler.loop_variable)
-        work.names = _with_variables(handler, work.names)
-        verb = _verb(state, verbs, work)
-        unit = translate_text(name, work.names)
-        if not unit:
-            raise Untranslatable("the name is missing")
-    except Untranslatable as error:
-        mapper.propose(handler, [str(error)])
-        return
-    same = [
-        resource
-        for resource in context.services
-        if resource.name == unit
-        and not resource.loop
-        and resource.properties.get("ensure", "running") == "running"
-    ]
-    if len(same) == 1 and verb in ("restart", "reload") and handler.loop is None and not handler.when:
-        key = "subscribe" if verb == "restart" else "reload"
-        others = same[0].properties.get("reload" if verb == "restart" else "subscribe", [])
-        current = same[0].properties.setdefault(key, [])
-        current += [
-            reference for reference in references if reference not in current and reference not in others
-        ]
-        if not current:
-            del same[0].properties[key]
-        mapper.note(handler, Outcome.MAPPED, [])
-        return
-    scope = " --user" if handler.arguments.get("scope") == "user" else ""
-    if has_expression(state):
-        words = ", ".join(f"'{word}': '{item}'" for word, item in verbs.items())
-        verb = f"{{{{ {{{words}}}[{str(state).strip()[2:-2].strip()}] }}}}"
-    line = f"systemctl{scope} {verb} {name}"
-    command = msgspec.structs.replace(handler, module="command", free_form=line, arguments={}, keywords={})
-    before = len(manifest.resources)
-    mapper.add(command)
-    for resource in manifest.resources[before:]:
-        if not resource.disabled:
-            resource.properties = {**resource.properties, "refreshonly": True, "subscribe": list(references)}
-
-
-def _verb(state: Any, verbs: Mapping[str, str], work: Work) -> str:
-    if isinstance(state, str) and has_expression(state):
-        known = known_value(work.translated(state), work)
-        return verbs.get(str(known), "")
-    verb = verbs.get(str(state))
-    if verb is None:
-        raise Untranslatable(f"state is {state!r}")
-    return verb

@@ -149,6 +149,20 @@ class Document:
         return parsing.original(self._text, path)
 
 
+def as_mapping(value: Any) -> dict[str, Any]:
+    """Return a mapping, or an empty mapping for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a value as a list. A text without expressions is split at commas, and null is an empty list."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")] if "{{" not in value else [value]
+    return list(value) if isinstance(value, list) else [value]
+
+
 class SourceTree:
     """The files below the directory of a role, playbook or repository."""
 
@@ -256,6 +270,10 @@ class SourceTree:
         except SourceError as error:
             self.rejected[path] = error.message
         return None
+
+    def reason(self, path: str) -> str:
+        """Return why ``find_document`` returned ``None`` for a path."""
+        return self.rejected.get(path, "is missing")
 
     def _resolved(self, path: str, is_kind: Any) -> str | None:
         """Return the real path of an object of this kind inside of the tree."""

@@ -1,0 +1,173 @@
+"""Playbooks and repositories as the top manifest.
+
+* Each play becomes references to the manifests of its tasks and roles.
+* ``hosts`` becomes a condition on the groups of a host.
+* Variables of plays override the defaults of roles.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from puller.authoring.importing.draft import Draft, Origin, Outcome, Resource
+from puller.authoring.importing.expressions import (
+    Untranslatable,
+    all_of,
+    conditions_of,
+    has_expression,
+    translate_condition,
+)
+from puller.authoring.importing.inventory import add_inventory
+from puller.authoring.importing.reading import Document, SourceTree, as_list
+from puller.authoring.importing.role_importer import RoleImporter, is_role
+from puller.authoring.importing.tasks import slug
+from puller.authoring.importing.variables import Variables
+from puller.errors import SourceError
+
+
+def find_playbooks(tree: SourceTree) -> list[str]:
+    """Return the files of a repository that contain plays, in sorted order."""
+    names = []
+    for name in sorted(path.name for path in tree.root.iterdir()):
+        if name.endswith((".yml", ".yaml")) and tree.is_file(name):
+            document = tree.find_document(name)
+            plays = document.value if document else None
+            if isinstance(plays, list) and any(isinstance(play, dict) and "hosts" in play for play in plays):
+                names.append(name)
+    return names
+
+
+class PlaybookImporter:
+    """Adds the playbooks of a repository to a draft."""
+
+    def __init__(self, tree: SourceTree, draft: Draft, variables: Variables, roles: RoleImporter) -> None:
+        self.tree = tree
+        self.draft = draft
+        self.variables = variables
+        self.roles = roles
+        self.top = roles.top
+
+    def add(self, playbooks: Sequence[str]) -> None:
+        """Add all playbooks, with their roles and the inventory. Raises ``SourceError``."""
+        add_inventory(self.tree, self.draft, self.variables)
+        if not playbooks:
+            for role in self._role_directories():
+                self.roles.apply_role(role.rpartition("/")[2], self.top, [])
+            if not self.roles.contexts:
+                raise SourceError(f"{self.tree.root}: lacks tasks/main.yml, playbooks and roles")
+            return
+        for name in playbooks:
+            document = self.tree.find_document(name)
+            if document is None:
+                self.draft.note_unreadable(name, self.tree.reason(name))
+                continue
+            for index, play in enumerate(document.value if isinstance(document.value, list) else []):
+                if isinstance(play, dict):
+                    self._add_play(document, index, play)
+
+    def _role_directories(self) -> list[str]:
+        if not self.tree.is_directory("roles"):
+            return []
+        names = sorted(path.name for path in (self.tree.root / "roles").iterdir())
+        return [f"roles/{name}" for name in names if is_role(self.tree, f"roles/{name}")]
+
+    def _add_play(self, document: Document, index: int, play: Mapping[str, Any]) -> None:
+        origin = Origin(document.name, document.line((index,)))
+        if "hosts" not in play:
+            self.draft.note(
+                origin,
+                str(play.get("import_playbook") or play.get("name") or "play"),
+                Outcome.UNMAPPED,
+                "import the other playbook separately",
+                "import_playbook",
+            )
+            return
+        title = str(play.get("name") or play["hosts"])
+        try:
+            control = _control_of_hosts(play["hosts"])
+        except Untranslatable as error:
+            self.draft.note(origin, title, Outcome.UNMAPPED, str(error), "hosts")
+            return
+        variables = play.get("vars")
+        self.variables.merge(
+            self.variables.roles, "vars.yaml", variables if isinstance(variables, dict) else {}, origin
+        )
+        for file in as_list(play.get("vars_files")):
+            path = str(file)
+            loaded = None if has_expression(path) else self.tree.find_document(path)
+            if loaded is not None:
+                self.variables.merge(
+                    self.variables.roles, "vars.yaml", self.variables.read(loaded), Origin(path)
+                )
+            else:
+                self.draft.note(
+                    origin,
+                    title,
+                    Outcome.UNMAPPED,
+                    f"vars_files names {path}, which is variable or unreadable",
+                    "vars_files",
+                )
+        before = len(self.top.resources)
+        context = self.roles.context("", "", slug(title))
+        number = sum(path.startswith("play-") for path in self.draft.manifests) + 1
+        for key in ("pre_tasks", "roles", "tasks", "post_tasks"):
+            if key == "roles":
+                for role_index, role in enumerate(as_list(play.get("roles"))):
+                    place = Origin(document.name, document.line((index, "roles", role_index)))
+                    self._add_play_role(role, place)
+            elif play.get(key):
+                path = (
+                    f"play-{number}.yaml" if key == "tasks" else f"play-{number}-{key.replace('_', '-')}.yaml"
+                )
+                manifest = self.roles.manifest(path, document.name)
+                self.roles.add_tasks(document, (index, key), play[key], context, manifest, [], 0)
+                self.top.resources.append(Resource("apply", path, comments=[f"{title} ({origin})"]))
+        self.roles.collect_handlers(
+            context, self.top, document, (index, "handlers"), play.get("handlers") or []
+        )
+        if control:
+            for resource in self.top.resources[before:]:
+                conditions = [control, resource.properties.get("control", {}).get("if", "true")]
+                resource.properties["control"] = {"if": all_of(conditions)}
+
+    def _add_play_role(self, role: Any, origin: Origin) -> None:
+        values = role if isinstance(role, dict) else {"role": role}
+        name = str(values.get("role") or values.get("name") or "")
+        extra = sorted(set(values) - {"role", "name", "tags", "when", "become"})
+        try:
+            conditions = [
+                translate_condition(condition, self.roles.names)
+                for condition in conditions_of(values.get("when"))
+            ]
+        except Untranslatable as error:
+            self.draft.note(origin, name, Outcome.UNMAPPED, str(error), "role")
+            return
+        self.roles.apply_role(name, self.top, conditions, origin)
+        if extra:
+            inner = (
+                values.get("vars")
+                if isinstance(values.get("vars"), dict)
+                else {key: values[key] for key in extra if key != "vars"}
+            )
+            self.variables.merge(self.variables.roles, "vars.yaml", inner or {}, origin)
+
+
+def _control_of_hosts(hosts: Any) -> str:
+    """Return the condition for the ``hosts`` of a play. Raises ``Untranslatable``."""
+    pattern = ":".join(hosts) if isinstance(hosts, list) else str(hosts).replace(",", ":")
+    if pattern != "*" and (has_expression(pattern) or re.search(r"[*?\[~]", pattern)):
+        raise Untranslatable(f"hosts is {pattern}, which is a pattern or a variable")
+    included, required = [], []
+    for part in pattern.split(":"):
+        name = part.strip().lstrip("&!")
+        test = "true" if name in ("all", "*") else f"'{name}' in lookup('facts.groups', [])"
+        if name in ("localhost", "127.0.0.1"):
+            raise Untranslatable("the play is for the control node")
+        if part.startswith("!"):
+            required.append(f"not ({test})")
+        elif part.startswith("&"):
+            required.append(test)
+        else:
+            included.append(test)
+    first = "true" if "true" in included or not included else " or ".join(included)
+    return all_of([first, *required])

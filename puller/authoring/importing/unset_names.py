@@ -1,0 +1,176 @@
+"""Names that the draft reads and the source does not set.
+
+* Facts that templates name become data of the manifest, so that templates stay unchanged.
+* A variable without a value becomes null in the data, unless an expression accepts a missing variable.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from jinja2 import Environment, TemplateError, meta
+
+from puller.authoring.importing.draft import Draft, ManifestDraft
+from puller.authoring.importing.expressions import Names
+from puller.authoring.importing.tasks import table
+from puller.authoring.importing.variables import Variables
+
+_TEMPLATE_NAMES: Final = frozenset(
+    {
+        "facts",
+        "data",
+        "environ",
+        "lookup",
+        "query",
+        "q",
+        "range",
+        "dict",
+        "undef",
+        "omit",
+        "now",
+        "item",
+        "loop",
+    }
+    | {"hostvars", "groups", "group_names", "inventory_hostname", "cycler", "joiner", "namespace", "lipsum"}
+    | {"role_name", "role_path", "playbook_dir", "template_path", "template_host", "template_uid", "vars"}
+)
+"""Names that Ansible and Jinja2 define in templates."""
+MANAGED: Final = "Managed by Puller"
+"""The value of ``ansible_managed``."""
+_ALWAYS_PRESENT: Final = (
+    "facts.os.name",
+    "facts.os.family",
+    "facts.os.release",
+    "facts.os.hardware",
+    "facts.kernel",
+    "facts.networking.hostname",
+    "facts.networking.fqdn",
+)
+"""Prefixes of facts that every host has."""
+
+
+def add_facts_of_templates(draft: Draft, top: ManifestDraft, variables: Variables, names: Names) -> None:
+    """Add the facts that templates name to the data, so that templates stay unchanged."""
+    data = top.data
+    facts = table()["facts"]
+    for path, content in sorted(draft.files.items()):
+        if "templates/" not in path:
+            continue
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            continue
+        for match in re.finditer(
+            r"(?<![\w.'\"])(ansible_\w+|inventory_hostname\w*|group_names|hostvars|groups)((?:\.\w+|\[['\"]\w+['\"]\])*)",
+            text,
+        ):
+            name, steps = match[1], re.findall(r"\w+", match[2])
+            if name in ("hostvars", "groups"):
+                if "{{" in text or "{%" in text:
+                    draft.check(f"{path} reads {name}, which contains other hosts. Use exports.")
+                continue
+            if name in names.constants:
+                data.setdefault(
+                    name,
+                    f"{{{{ {names.constants[name]} }}}}" if name != "ansible_managed" else MANAGED,
+                )
+                continue
+            keys = steps if name == "ansible_facts" else [name.removeprefix("ansible_"), *steps]
+            known = next(
+                (keys[:count] for count in range(len(keys), 0, -1) if ".".join(keys[:count]) in facts),
+                None,
+            )
+            if known is None:
+                if name in variables.defaults:
+                    continue
+                draft.check(f"{path} reads the fact {'.'.join(keys) or name}, which Puller lacks.")
+                continue
+            expression = f"{{{{ {_optional(facts['.'.join(known)])} }}}}"
+            place = [name, *known] if name == "ansible_facts" else [name, *known[1:]]
+            _set_path(data, place, expression)
+
+
+def declare_missing(draft: Draft, top: ManifestDraft, variables: Variables, names: Names) -> None:
+    """Declare variables without a value as null, unless an expression accepts a missing variable."""
+    known = {key for manifest in draft.manifests.values() for key in manifest.data}
+    known |= {key for values in top.overrides.values() for key in values}
+    known |= {key for level in variables.levels() for values in level.files.values() for key in values}
+    texts = [manifest.text() for manifest in draft.manifests.values()]
+    loops = {
+        word
+        for manifest in draft.manifests.values()
+        for entry in manifest.resources
+        for word in re.findall(r"\w+", entry.loop.partition(" in ")[0])
+    }
+    passed = {
+        str(key)
+        for manifest in draft.manifests.values()
+        for entry in manifest.resources
+        if entry.type == "apply"
+        for key in entry.properties.get("data", {})
+    }
+    used = {name for text in texts for name in re.findall(r"\bdata\.([A-Za-z_]\w*)", _without_comments(text))}
+    used |= {
+        name
+        for level in variables.levels()
+        for values in level.files.values()
+        for text in _texts_of(values)
+        for name in re.findall(r"%{(?:alias|lookup)\('(\w+)", text)
+    }
+    for path, content in draft.files.items():
+        if "templates/" in path and (text := content.decode(errors="replace")):
+            texts.append(text)
+            used |= _names_of_template(text)
+    everything = "\n".join(texts)
+    for name in sorted(used - known - loops - passed - _TEMPLATE_NAMES):
+        if name.startswith("ansible_") or name in names.constants:
+            continue
+        guarded = (
+            rf"\b{name}\b(?:\.\w+|\[[^\]]*\])*\s*(?:\|\s*(?:d|default)\b|is\s+(?:not\s+)?(?:un)?defined)"
+        )
+        if re.search(guarded, everything):
+            continue
+        top.data[name] = None
+        draft.check(f"The source sets no value for the variable {name}. Set it in the data.")
+
+
+def _without_comments(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """Yield the texts in a value. An expression becomes a lookup of its first name, as in the Hiera tree."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts_of(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts_of(item)
+    elif isinstance(value, str):
+        yield re.sub(r"{{\s*(\w+)", r"%{lookup('\1", value) if "{{" in value else value
+
+
+def _names_of_template(text: str) -> set[str]:
+    """Return the names that a template uses and does not set."""
+    try:
+        return meta.find_undeclared_variables(Environment().parse(text))  # noqa: S701  it renders nothing
+    except (TemplateError, RecursionError):
+        return set()
+
+
+def _optional(expression: str) -> str:
+    """Return an expression that is empty on hosts without the fact."""
+    if re.fullmatch(r"facts[\w.]+", expression) and not expression.startswith(_ALWAYS_PRESENT):
+        return f"lookup('{expression}', '')"
+    return expression
+
+
+def _set_path(data: dict[str, Any], place: Sequence[str], value: Any) -> None:
+    """Set a nested value unless it, or a part of its path, has a value already."""
+    current = data
+    for key in place[:-1]:
+        inner = current.setdefault(key, {})
+        if not isinstance(inner, dict):
+            return
+        current = inner
+    current.setdefault(place[-1], value)
