@@ -24,7 +24,6 @@ from puller.authoring.importing.draft import (
     ManifestDraft,
     Origin,
     Outcome,
-    Remark,
     Resource,
     document_text,
 )
@@ -179,8 +178,7 @@ class _Importer:
         self._note(path, subject, Outcome.UNMAPPED, reason)
 
     def _note(self, path: tuple[str | int, ...], subject: str, outcome: Outcome, reason: str) -> None:
-        reasons = (reason,) if reason else ()
-        self.draft.remarks.append(Remark(self._origin(path), subject, outcome, reasons))
+        self.draft.note(self._origin(path), subject, outcome, reason)
 
     def _origin(self, path: tuple[str | int, ...]) -> Origin:
         return Origin(self.document.name, self.document.line(path))

@@ -25,9 +25,9 @@ def _attributes(work: Work, *, is_required: bool = True) -> dict[str, Any]:
     if is_required:
         if owner is None or group is None:
             work.context.draft.assume(_OWNER)
-        owner = _or(owner, "root")
-        group = _or(group, "root")
-        mode = _or(mode, "xxx")
+        owner = _with_default(owner, "root")
+        group = _with_default(group, "root")
+        mode = _with_default(mode, "xxx")
     values = {"owner": owner, "group": group, "mode": mode}
     return {
         key: value if isinstance(value, str) else as_text(value)
@@ -36,8 +36,8 @@ def _attributes(work: Work, *, is_required: bool = True) -> dict[str, Any]:
     }
 
 
-def _or(value: Any, default: str) -> Any:
-    """Return a value or the default. ``default(omit)`` becomes ``default('root')``."""
+def _with_default(value: Any, default: str) -> Any:
+    """Return a value or the default. ``default(none)``, the translation of ``default(omit)``, also gets the default."""
     if value is None:
         return default
     if isinstance(value, str) and has_expression(value):
@@ -46,15 +46,15 @@ def _or(value: Any, default: str) -> Any:
 
 
 def _path(work: Work, *names: str) -> str:
+    """Remove arguments and return the first one as an absolute path. Raises ``Untranslatable``."""
     path = work.required(*names)
     if path.startswith("~"):
         raise Untranslatable(f"the path {path} depends on the home of a user")
-    if not path.startswith(("/", "{{")):
-        raise Untranslatable(f"the path {path} is not absolute")
-    return path if path == "/" else path.rstrip("/")
+    return _absolute(path)
 
 
 def _validate(work: Work) -> dict[str, Any]:
+    """Return the property that validates the content of a file."""
     command = work.text("validate")
     return {} if command is None else {"validate": command.replace("%s", "{}")}
 
@@ -160,10 +160,12 @@ def copy(work: Work, _: list[Resource]) -> list[Resource]:
 
 
 def _in_source(work: Work, path: str) -> str:
+    """Return the path in the source, by the path in the role."""
     return "/".join(part for part in (work.context.directory, path) if part)
 
 
 def _absolute(path: str) -> str:
+    """Return an absolute path without a slash at its end. Raises ``Untranslatable``."""
     if not path.startswith(("/", "{{")):
         raise Untranslatable(f"the path {path} is not absolute")
     return path if path == "/" else path.rstrip("/")

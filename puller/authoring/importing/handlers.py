@@ -19,7 +19,7 @@ _SERVICES: Final = frozenset({"service", "systemd", "systemd_service", "sysvinit
 
 
 def add_handlers(handlers: Iterable[Task], context: RoleContext, manifest: ManifestDraft) -> None:
-    """Add the handlers of a role behind its tasks, as commands and services with subscriptions."""
+    """Add the handlers of a role after its tasks, as commands and services with subscriptions."""
     for handler in handlers:
         topics = [handler.name, *handler.listen]
         references = list(dict.fromkeys(ref for topic in topics for ref in context.notified.get(topic, ())))
@@ -117,6 +117,7 @@ def _add_service_handler(
 
 
 def _verb(state: Any, verbs: Mapping[str, str], work: Work) -> str:
+    """Return the verb of systemctl for a state, or empty for an unknown variable. Raises ``Untranslatable``."""
     if isinstance(state, str) and has_expression(state):
         known = known_value(work.translated(state), work)
         return verbs.get(str(known), "")

@@ -20,7 +20,6 @@ from puller.authoring.importing.draft import (
     ManifestDraft,
     Origin,
     Outcome,
-    Remark,
     Resource,
     document_text,
 )
@@ -202,10 +201,10 @@ class _Importer:
         self.manifest.resources.append(resource)
         outcome = Outcome.REMARK if remark else Outcome.MAPPED
         subject = f"{resource.type}#{resource.name}"
-        self.draft.remarks.append(Remark(Origin(f"/{origin}"), subject, outcome, (remark,) if remark else ()))
+        self.draft.note(Origin(f"/{origin}"), subject, outcome, remark)
 
     def _leave_out(self, origin: str, subject: str, reason: str) -> None:
-        self.draft.remarks.append(Remark(Origin(f"/{origin}"), subject, Outcome.UNMAPPED, (reason,)))
+        self.draft.note(Origin(f"/{origin}"), subject, Outcome.UNMAPPED, reason)
 
     # Packages.
 

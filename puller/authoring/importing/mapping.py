@@ -123,6 +123,7 @@ class TaskMapper:
             self.propose(task, ["an argument has another form than Ansible documents"])
 
     def _translate(self, task: Task, row: Mapping[str, Any]) -> None:
+        """Add the resources of a task with a row. Raises ``Untranslatable``."""
         context = self.context
         work = Work(task, context, context.names)
         obstacles = _obstacles(task)
@@ -168,9 +169,10 @@ class TaskMapper:
             return
         if "remark" in row:
             work.remark(str(row["remark"]))
-        self._publish(task, resources, work)
+        self._append(task, resources, work)
 
     def _resources(self, task: Task, row: Mapping[str, Any], work: Work) -> list[Resource]:
+        """Return the resources of a module, without conditions and loop. Raises ``Untranslatable``."""
         if "command" in row:
             resources = from_command(row, work)
         elif "type" in row:
@@ -182,7 +184,7 @@ class TaskMapper:
         work.finish()
         return resources
 
-    def _publish(self, task: Task, resources: Sequence[Resource], work: Work) -> None:
+    def _append(self, task: Task, resources: Sequence[Resource], work: Work) -> None:
         context = self.context
         title = f"{task.name} ({task.origin})" if task.name else str(task.origin)
         resources[0].comments = [title, *(f"Remark: {reason}" for reason in work.reasons)]
@@ -199,6 +201,7 @@ class TaskMapper:
         self.note(task, Outcome.REMARK if work.reasons else Outcome.MAPPED, work.reasons)
 
     def _notify(self, task: Task, resources: Sequence[Resource]) -> None:
+        """Record the resources as subscriptions of the handlers."""
         context = self.context
         if any(resource.loop for resource in resources) or context.child_data:
             label = unique_name(slug(task.name or task.module), context.labels)
@@ -243,6 +246,7 @@ class TaskMapper:
         return f"{task.loop_variable} in {self._items(task, kind, value, names)}"
 
     def _items(self, task: Task, kind: str, value: Any, names: Names) -> str:
+        """Return the list of a loop as an expression. Raises ``Untranslatable``."""
         if kind == "fileglob":
             return _literal_list(self._files(value))
         if kind == "dict":
@@ -283,6 +287,7 @@ class TaskMapper:
         return as_expression(value, names)
 
     def _files(self, value: Any) -> list[str]:
+        """Return the files of the role that match ``with_fileglob``. Raises ``Untranslatable``."""
         patterns = value if isinstance(value, list) else [value]
         if any(
             not isinstance(pattern, str) or has_expression(pattern) or "/" in pattern.strip("/")
@@ -316,6 +321,7 @@ class TaskMapper:
         return [translate_condition(condition, work.names)]
 
     def _result_of(self, condition: str) -> str | None:
+        """Return a registered variable in a condition, or ``None``."""
         names = set(
             re.findall(r"(?<![.\w'\"])([A-Za-z_]\w*)", re.sub(r"'[^']*'|\"[^\"]*\"", "''", condition))
         )
@@ -339,6 +345,7 @@ class TaskMapper:
                 resource.properties[key] = value
 
     def _guard_of(self, text: str, source: Task, reason: str) -> tuple[str, Any]:
+        """Return the property and value of a guard. ``R`` in the text is the result. Raises ``Untranslatable``."""
         if text in _CHANGED:
             mapped = self.context.results.get(source.register, [])
             if not mapped or any(resource.loop for resource in mapped):
@@ -398,6 +405,7 @@ _SUCCEEDED: Final = frozenset(
 
 
 def _obstacles(task: Task) -> list[str]:
+    """Return the reasons why Puller cannot run a task, whatever its module."""
     obstacles = []
     if task.keywords.get("delegate_to") not in (None, "{{ inventory_hostname }}"):
         obstacles.append(
@@ -427,6 +435,7 @@ def with_variables(task: Task, names: Names) -> Names:
 
 
 def _apply_keywords(task: Task, resources: Sequence[Resource], work: Work) -> None:
+    """Set the properties for keywords of the task, and note keywords without a counterpart."""
     for keyword, value in task.keywords.items():
         sentence = KEYWORDS.get(keyword, f"the keyword {keyword} is not mapped")
         if sentence and value not in (False, None):
@@ -458,6 +467,7 @@ def _apply_keywords(task: Task, resources: Sequence[Resource], work: Work) -> No
 
 
 def _environment(value: Any, work: Work) -> Any:
+    """Return the property for an environment. Raises ``Untranslatable``."""
     if isinstance(value, list):
         merged: dict[str, Any] = {}
         for item in value:
@@ -471,6 +481,7 @@ def _environment(value: Any, work: Work) -> Any:
 
 
 def _environment_expression(value: Any, work: Work) -> list[str]:
+    """Return the property for an environment from a variable with a known value."""
     known = work.context.known.get(re.sub(r"^{{\s*(\w+)\s*}}$", r"\1", str(value)))
     if isinstance(known, Mapping):
         variable = re.sub(r"^{{\s*(\w+)\s*}}$", r"\1", str(value))

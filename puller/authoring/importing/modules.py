@@ -74,11 +74,11 @@ def service(work: Work, resources: list[Resource]) -> list[Resource]:
                 work.remark("the source only enables the service. The draft also starts it")
         if not re.fullmatch(r"(?:{{.*}}|[\w.:+~@\\-])+", resource.name):
             raise Untranslatable(f"{resource.name!r} is an invalid name of a service")
-    return [_unit(resource) for resource in resources]
+    return [_as_command(resource) for resource in resources]
 
 
-def _unit(resource: Resource) -> Resource:
-    """Return a command for a unit that is not a service, such as a timer."""
+def _as_command(resource: Resource) -> Resource:
+    """Return a command for a unit that is not a service, such as a timer. Services stay. Raises ``Untranslatable``."""
     name, properties = resource.name, resource.properties
     if not name.endswith((".timer", ".socket", ".target", ".mount", ".path", ".slice")):
         return resource
@@ -112,7 +112,7 @@ def mount(work: Work, resources: list[Resource]) -> list[Resource]:
     return resources
 
 
-_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
+_SCHEDULE_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
 
 
 def cron(work: Work, _: list[Resource]) -> list[Resource]:
@@ -125,7 +125,7 @@ def cron(work: Work, _: list[Resource]) -> list[Resource]:
     disabled = work.boolean("disabled", default=False)
     fields = [
         _field(work.text(field, *({"weekday": ("dow",), "day": ("dom",)}.get(field, ())), default="*") or "*")
-        for field in _FIELDS
+        for field in _SCHEDULE_FIELDS
     ]
     work.ignore("backup", "insertafter", "insertbefore")
     identity = _cron_name(os.path.basename(file) if file and not has_expression(file) else name)
@@ -145,10 +145,12 @@ def cron(work: Work, _: list[Resource]) -> list[Resource]:
 
 
 def _field(text: str) -> str:
+    """Return a field of a schedule without spaces."""
     return re.sub(r"\s", "", text) if not has_expression(text) else text
 
 
 def _cron_name(text: str) -> str:
+    """Return a text as a valid file name in /etc/cron.d."""
     parts = re.split(r"({{.*?}})", text)
     clean = [part if part.startswith("{{") else re.sub(r"[^A-Za-z0-9_-]+", "-", part) for part in parts]
     return "".join(clean).strip("-") or "job"
@@ -354,6 +356,8 @@ def from_command(row: Mapping[str, Any], work: Work) -> list[Resource]:
 
 
 def _filled(template: str, values: Mapping[str, Any], work: Work) -> str:
+    """Return a template of a command with its values, quoted for a shell unless the field is ``plain``."""
+
     def replaced(match: re.Match[str]) -> str:
         text = as_text(work.translated(values[match[1]]))
         return text if match[2] or has_expression(text) else shlex.quote(text)
@@ -369,3 +373,4 @@ FUNCTIONS: Final[Mapping[str, Callable[[Work, list[Resource]], list[Resource]]]]
         *(service, mount, cron, user, authorized_key, hostname, timezone, seboolean, firewalld, command),
     )
 }
+"""Functions by the key ``function`` of a row."""

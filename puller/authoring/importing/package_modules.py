@@ -100,10 +100,12 @@ def apt_repository(work: Work, _: list[Resource]) -> list[Resource]:
 
 
 def _repository_name(text: str) -> str:
+    """Return the name of a repository from the name of its file or from its URL."""
     return slug(text.removesuffix(".list").removesuffix(".repo"))
 
 
 def _with_key(work: Work, name: str, properties: dict[str, Any]) -> list[Resource]:
+    """Return the repository. Raises ``Unfinished`` if the source lacks the signing key."""
     resource = Resource("repository", name, properties)
     key = with_scheme(str(properties.get("key", "")), work)
     if not key.startswith(("/", "{{", "-----")) and not str(properties.get("url", "")).startswith("file:"):
@@ -137,13 +139,10 @@ def deb822_repository(work: Work, _: list[Resource]) -> list[Resource]:
 
 
 def _words(value: Any) -> Any:
-    return (
-        value.split()
-        if isinstance(value, str) and not has_expression(value)
-        else [value]
-        if isinstance(value, str)
-        else value
-    )
+    """Return a list of words. A text with an expression is one word."""
+    if not isinstance(value, str):
+        return value
+    return [value] if has_expression(value) else value.split()
 
 
 def yum_repository(work: Work, _: list[Resource]) -> list[Resource]:

@@ -68,7 +68,7 @@ class Variables:
         return [*self.systems, self.roles, self.hosts, self.groups, self.everywhere, self.common]
 
     def known(self) -> dict[str, Any]:
-        """Return the variables of all hosts whose values contain no expression."""
+        """Return the variables whose values contain no expression. Variables of groups and hosts are left out."""
         result: dict[str, Any] = {}
         for level in (*self.systems, self.common, self.everywhere, self.roles):
             for values in level.files.values():
