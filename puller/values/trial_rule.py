@@ -3,7 +3,7 @@
 A manifest and the configuration of a host can state it. Each key of the configuration takes precedence.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -22,15 +22,22 @@ class Requirement(NamedTuple):
     """Minimum number of runs in order, in a row."""
 
 
+class Runs(int):
+    """A number of runs, at least one."""
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Raise ``ValueError`` for any other value."""
+        if type(value) is not int or value < 1:  # a bool is an int in Python
+            raise ValueError(f"is {value!r}, expected a number of runs of at least 1")
+        return cls(value)
+
+
 class TrialRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A rule as written. ``None`` is the default of a key."""
 
     duration: Duration | None = None
-    runs: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.runs is not None and self.runs < 1:
-            raise ValueError(f"has runs {self.runs}, expected 1 or more")
+    runs: Runs | None = None
 
 
 def requirement_of(*rules: TrialRule | None, has_health_checks: bool) -> Requirement:
@@ -38,4 +45,5 @@ def requirement_of(*rules: TrialRule | None, has_health_checks: bool) -> Require
     given = [rule for rule in rules if rule is not None]
     default = DEFAULT_DURATION if has_health_checks else Duration(0.0)
     seconds = next((rule.duration for rule in given if rule.duration is not None), default)
-    return Requirement(float(seconds), next((rule.runs for rule in given if rule.runs is not None), 1))
+    runs = next((rule.runs for rule in given if rule.runs is not None), 1)
+    return Requirement(float(seconds), int(runs))  # plain numbers, as state documents have them

@@ -304,7 +304,7 @@ def test_successful_mirror_stays_first_for_the_run(
         (b"", "is not metadata: .*, expected the root.json"),
         (b"<html>", "is not metadata"),
         (b"{}", "'signed' is missing"),
-        (b'{"signed": {"spec_version": "1.0.31", "_type": "root"}}', "is not a root: .*; expected"),
+        (b'{"signed": {"spec_version": "1.0.31", "_type": "root"}}', "is not a root: .*, expected"),
         (b" " * 600_000, "has more than 512000 bytes"),
     ],
     ids=["missing", "empty", "a page", "no metadata", "half a root", "huge"],

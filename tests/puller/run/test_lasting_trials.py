@@ -12,7 +12,7 @@ from bundles.store.store import Store
 from foundation.durations import Duration
 from foundation.problems import ProblemCode
 from puller.run.trials import Trial
-from puller.values.trial_rule import DEFAULT_DURATION, Requirement, TrialRule, requirement_of
+from puller.values.trial_rule import DEFAULT_DURATION, Requirement, Runs, TrialRule, requirement_of
 from tests.puller.run.test_health_gate import checked, quarantined, trials
 from tests.support.stories import Host, Publisher
 
@@ -59,8 +59,8 @@ def break_the_check(host: Host, code: int = 2) -> None:
         ([], False, (0, 1)),
         ([], True, (DEFAULT_DURATION, 1)),
         ([None, TrialRule(Duration(60))], True, (60, 1)),
-        ([TrialRule(runs=3), TrialRule(Duration(60), 2)], False, (60, 3)),
-        ([TrialRule(Duration(0)), TrialRule(Duration(60), 2)], True, (0, 2)),
+        ([TrialRule(runs=Runs(3)), TrialRule(Duration(60), Runs(2))], False, (60, 3)),
+        ([TrialRule(Duration(0)), TrialRule(Duration(60), Runs(2))], True, (0, 2)),
     ],
 )
 def test_each_key_comes_from_the_first_rule(
@@ -91,8 +91,8 @@ def test_a_clock_that_went_back_begins_the_time_again() -> None:
     [
         ("trial: 10m", "trial is '10m', expected a mapping"),
         ("trial: {duration: soon}", "duration is 'soon', expected a duration"),
-        ("trial: {runs: 0}", "has runs 0, expected 1 or more"),
-        ("trial: {runs: two}", "runs"),
+        ("trial: {runs: 0}", "runs is 0, expected a number of runs of at least 1"),
+        ("trial: {runs: two}", "runs is 'two', expected a number of runs"),
         ("trial: {times: 2}", "times is not a key of trial"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_bundle_is_followed_through_all_that_a_publisher_does(
 
     timestamp = (publisher.site.metadata / "timestamp.json").read_bytes()
     publish(publisher, "1.1.0", other=b"new\n")
-    with pytest.raises(PublishError, match=r"web 1\.1\.0: is published with sha256"):
+    with pytest.raises(PublishError, match=r"web 1\.1\.0: is already published with sha256"):
         publish(publisher, "1.1.0", other=b"other\n")
     assert (publisher.site.metadata / "timestamp.json").read_bytes() == timestamp
     assert not list(publisher.site.public.rglob(".*"))

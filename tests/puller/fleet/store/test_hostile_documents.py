@@ -54,7 +54,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     ),
     "nothing": (lambda now: b"", "malformed|truncated"),
     "no JSON": (lambda now: b"<html>", "malformed"),
-    "no text": (lambda now: b"\xff\xfe{}", "malformed|no document"),
+    "no text": (lambda now: b"\xff\xfe{}", "malformed|is not a report"),
     "a list": (lambda now: b"[]", "Expected `object`"),
     "a wrong type": (lambda now: of_report(now, exit_status="0"), "Expected `int`"),
     "a newer format": (
@@ -68,7 +68,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "half a character": (lambda now: with_text(now, '"\\ud800"'), "surrogate"),
     "an endless number": (lambda now: with_text(now, "1e400"), "out of range"),
     "deep facts": (lambda now: with_text(now, "[" * 200 + "]" * 200), "nested more than 100 deep"),
-    "facts as deep as can be": (lambda now: with_text(now, "[" * 300_000), "no document"),
+    "facts as deep as can be": (lambda now: with_text(now, "[" * 300_000), "is not a report"),
     "too much": (lambda now: json.dumps(document(now, x="x" * 1_100_000)).encode(), "are read"),
     "too much when compressed": (
         lambda now: json.dumps(document(now, x=random.Random(1).randbytes(400_000).hex())).encode(),
