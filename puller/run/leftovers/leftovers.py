@@ -231,6 +231,10 @@ class Leftovers:
         self._explain(events)
         done = self._done(events)
         on_trial = self._on_trial
+        if self._undos and not self._noop:
+            from puller.run.leftovers.records import restore_waiting_records
+
+            restore_waiting_records(self._undos.values(), self._declared, events, self._warn)
         for name, undo in self._undos.items():
             # Objects that another bundle on trial declares are unmanaged if that bundle is given up.
             touched = self._trials[name].touched if name in self._trials else ()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from puller.errors import file_problem
+from puller.reporting.report import Event
 from puller.resources.edits.edit_receipts import Made, Receipts
 from puller.run.leftovers.decisions import Ending
 from puller.run.leftovers.declared_resources import Declared
@@ -47,13 +48,11 @@ def restore_records(
     A newer version, and other bundles, need the receipts of the trees and scaffolds that they declare.
     """
     for undo in undos:
-        heirs = declared.names
-        if undo.ending is Ending.GIVEN_UP:
-            heirs = declared.names_without({undo.bundle})
+        heirs = _heirs(undo, declared)
         for line in undo.objects.values():
             if isinstance(line, Changed) and line.path.startswith(owned_below):
                 try:
-                    if undo.ending is Ending.REPLACED and _has_objects(undo, line):
+                    if undo.ending is Ending.REPLACED and _steps_of(undo, line):
                         undo.waiting.add(line.path)
                         continue
                     if undo.ending is Ending.GIVEN_UP or not line.left:
@@ -64,12 +63,37 @@ def restore_records(
                     undo.waiting.add(line.path)
 
 
-def _has_objects(undo: Undo, line: Changed) -> bool:
-    """Return whether objects of a receipt are still to be removed. They may stay, and be declared again."""
+def restore_waiting_records(
+    undos: Iterable[Undo], declared: Declared, events: Iterable[Event], warn: Callable[[str], None]
+) -> None:
+    """Revert the receipts whose objects the run has removed. The others wait: their objects may be declared again."""
+    events = [*events]
+    for undo in undos:
+        unfinished = undo.unfinished(events)
+        lines = [
+            line for key, line in undo.objects.items() if key in undo.waiting and isinstance(line, Changed)
+        ]
+        for line in lines:
+            try:
+                if unfinished.isdisjoint(_steps_of(undo, line)):
+                    _restore(undo, line, _heirs(undo, declared))
+                    undo.waiting.discard(line.path)
+                    undo.forgotten.add(line.path)
+            except OSError as error:  # as on a full disk
+                warn(file_problem(error))
+
+
+def _heirs(undo: Undo, declared: Declared) -> Collection[str]:
+    """Return the resources that need receipts of a trial: those of a newer version, and of other bundles."""
+    return declared.names_without({undo.bundle}) if undo.ending is Ending.GIVEN_UP else declared.names
+
+
+def _steps_of(undo: Undo, line: Changed) -> set[str]:
+    """Return the steps that remove the objects of a receipt."""
     record = _read(Path(line.path)) or {}
     root = record.get("root") or record.get("target")
-    paths = [each.path for _, each in undo.steps if isinstance(each, Changed)]
-    return root is not None and any(path == root or path.startswith(f"{root}/") for path in paths)
+    steps = [(step, each.path) for step, each in undo.steps if isinstance(each, Changed)]
+    return {step for step, path in steps if root and (path == root or path.startswith(f"{root}/"))}
 
 
 def _restore(undo: Undo, line: Changed, heirs: Collection[str]) -> None:

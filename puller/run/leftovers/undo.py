@@ -77,7 +77,7 @@ class Undo(msgspec.Struct):
 
     def done(self, events: Iterable[Event]) -> set[str]:
         """Return the references of completely reverted resources."""
-        unfinished = self._unfinished(events)
+        unfinished = self.unfinished(events)
         pairs = [(step in unfinished, line.reference) for step, line in self.steps]
         open_ = {reference for is_failed, reference in pairs if is_failed}
         # An edit that another reversal has already removed.
@@ -86,7 +86,7 @@ class Undo(msgspec.Struct):
         pairs += [(False, line.reference) for line in edits]
         return {reference for _, reference in pairs} - open_ - {line.reference for line in self.reported}
 
-    def _unfinished(self, events: Iterable[Event]) -> set[str]:
+    def unfinished(self, events: Iterable[Event]) -> set[str]:
         """Return the steps that the next run repeats.
 
         These are failed steps, and removals of directories in which another removal has failed.
@@ -116,7 +116,7 @@ class Undo(msgspec.Struct):
         ``touched`` are the objects that the run has changed again. Without ``passed`` the current version is on trial.
         It ``is_last`` if no other bundle of the host is on trial. Raise ``OSError``.
         """
-        unfinished = self._unfinished(events)
+        unfinished = self.unfinished(events)
         waiting = self.waiting | {key_of(line) for step, line in self.steps if step in unfinished}
         owed = waiting | (set() if is_last else self.held)
         if passed:
