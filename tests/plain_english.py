@@ -76,11 +76,7 @@ OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
             "puller/cli",
         }
     ),
-    "docstrings": frozenset(
-        {
-            "puller/cli",
-        }
-    ),
+    "docstrings": frozenset(),
     "comments": frozenset(),
     "pages": frozenset(
         {

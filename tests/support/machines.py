@@ -79,6 +79,12 @@ def add_dependencies(wheels: Path, codename: str, extra: str = "") -> None:
     )  # fmt: skip
 
 
+def mounts() -> list[str]:
+    """Return the mounts of this machine, without those of the disks that other tests use at the same time."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line for line in lines if "/puller-machine-" not in line]
+
+
 @contextlib.contextmanager
 def shared(directory: Path, locks: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Yield a shared directory: one worker makes it while the others wait, and its last user removes it.

@@ -163,4 +163,4 @@ def test_people_log_in_to_a_machine_of_theirs(booted: Any) -> None:
         (host.machine.root / "run").mkdir(exist_ok=True)
         host.says("touch /run/reboot-required")
         host.assert_runs(CHANGED, 0)
-        assert "It waits for a restart.\n" in host.says("cat /etc/motd")
+        assert "Restart required.\n" in host.says("cat /etc/motd")

@@ -7,13 +7,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.machines import add_dependencies, layered, make_debian, powered_on, remove_tree, shared
+from tests.support.machines import layered, powered_on, remove_tree
 from tests.support.tutorials import follow
 
 if TYPE_CHECKING:
@@ -26,21 +26,9 @@ HOSTS = ("web01", "web02", "web03")
 
 
 @pytest.fixture(scope="module", params=["bookworm", "trixie"])
-def tree(
-    request: pytest.FixtureRequest, wheels: Path, testrun_uid: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def tree(request: pytest.FixtureRequest, make_tree: Callable[..., Path]) -> Path:
     """Debian 12 or 13 for all tutorials and workers. Its build takes most of the time of these tests."""
-
-    def make(directory: Path) -> None:
-        add_dependencies(wheels, request.param, "fleet")
-        make_debian(directory, wheels, "nginx-light", codename=request.param, extra="fleet")
-        (directory / "etc/nginx/sites-enabled/default").unlink()
-
-    own = tmp_path_factory.getbasetemp()
-    locks = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    directory = Path(tempfile.gettempdir(), f"puller-{request.param}-{testrun_uid}")
-    with shared(directory, locks, make) as root:
-        yield root
+    return make_tree("nginx-light", codename=request.param, extra="fleet")
 
 
 ALONE = "--private-network"
@@ -49,8 +37,10 @@ ALONE = "--private-network"
 
 @pytest.fixture
 def machine(tree: Path) -> Iterator[Machine]:
-    with layered(tree) as root, powered_on(root, ALONE) as machine:
-        yield machine
+    with layered(tree) as root:
+        (root / "etc/nginx/sites-enabled/default").unlink()
+        with powered_on(root, ALONE) as machine:
+            yield machine
 
 
 def test_the_ten_lines_of_the_readme_work(machine: Machine) -> None:
@@ -88,6 +78,7 @@ def fleet(tree: Path) -> Iterator[tuple[Machine, list[Machine]]]:
         machines = []
         for name in ("control", *HOSTS):
             root = stack.enter_context(layered(tree))
+            (root / "etc/nginx/sites-enabled/default").unlink()
             (root / "etc/hostname").write_text(f"{name}\n")
             addresses = f"127.0.0.1 localhost puller.example.com\n127.0.1.1 {name}.example.com {name}\n"
             (root / "etc/hosts").write_text(addresses)
