@@ -636,6 +636,8 @@ class BundleRun(msgspec.Struct):
             context.store.mark_good(bundle.name, bundle.sha256)
             context.trials.close(bundle.name)
             context.leftovers.passed(bundle.name)
+            return
+        self._end_attempt(bundle)  # otherwise the next run would take it for interrupted
 
     def _end_attempt(self, bundle: Installed, *, failed: bool = False, in_order: Trial | None = None) -> None:
         """Put the end of the attempt on record. The trial goes on."""
