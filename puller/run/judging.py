@@ -85,8 +85,7 @@ def find_failure(outcomes: Sequence[Outcome], before: Mapping[str, Health], syst
                 if not result.status.in_order and before.get(key, Health.OK).in_order:
                     failures.append(f"{event.reference}: {result}")
     # 3.
-    suffix = [f"and {len(failures) - _MAX_FAILURES} more"] if len(failures) > _MAX_FAILURES else []
-    return "; ".join(failures[:_MAX_FAILURES] + suffix)
+    return _reason(failures)
 
 
 def restarts_of(declarations: Iterable[Declaration]) -> dict[str, int]:
@@ -135,8 +134,13 @@ def find_failure_between_runs(
             result = check_health(service, system)
             if result.status is Health.CRITICAL:  # any other result says nothing about the service
                 failures.append(f"{declaration.reference}: {result}")
+    return _reason(failures)
+
+
+def _reason(failures: Sequence[str]) -> str:
+    """Return the first failures as one text, and the number of the others."""
     suffix = [f"and {len(failures) - _MAX_FAILURES} more"] if len(failures) > _MAX_FAILURES else []
-    return "; ".join(failures[:_MAX_FAILURES] + suffix)
+    return "; ".join([*failures[:_MAX_FAILURES], *suffix])
 
 
 def _is_applied(declaration: Declaration) -> bool:
