@@ -631,13 +631,14 @@ class BundleRun(msgspec.Struct):
         results of the health checks after the change for those before. After an error, such as a full disk, the trial
         goes on, and its copies stay.
         """
-        context = self.context
+        context, is_kept = self.context, False
         with context.problems.remembering():
             context.store.mark_good(bundle.name, bundle.sha256)
             context.trials.close(bundle.name)
             context.leftovers.passed(bundle.name)
-            return
-        self._end_attempt(bundle)  # otherwise the next run would take it for interrupted
+            is_kept = True
+        if not is_kept:  # otherwise the next run would take the attempt for interrupted
+            self._end_attempt(bundle)
 
     def _end_attempt(self, bundle: Installed, *, failed: bool = False, in_order: Trial | None = None) -> None:
         """Put the end of the attempt on record. The trial goes on."""
