@@ -238,25 +238,6 @@ def copied(tree: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def layered(tree: Path) -> Iterator[Path]:
-    """Yield a tree on disk that shares the files of ``tree``: a layer of overlayfs stores the changes.
-
-    It takes no time to make and to remove, but a rename of a directory of ``tree`` fails, unlike on a real disk.
-    """
-    directory = Path(tempfile.mkdtemp(prefix="puller-machine-"))
-    directory.chmod(0o755)  # users in the machine need access to this parent
-    changes, work, root = directory / "changes", directory / "work", directory / "root"
-    try:
-        for path in (changes, work, root):
-            path.mkdir(mode=0o755)
-        layers = f"lowerdir={tree},upperdir={changes},workdir={work}"
-        run_checked("mount", "-t", "overlay", "overlay", "-o", layers, root)
-        yield root
-    finally:
-        remove_tree(directory)
-
-
-@contextlib.contextmanager
 def powered_on(root: Path, *options: str) -> Iterator[Machine]:
     """Boot a disk, and yield the machine when it is up. ``options`` are options of systemd-nspawn."""
     log = root.with_name("console.log")

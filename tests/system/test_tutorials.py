@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.machines import layered, powered_on, remove_tree
+from tests.support.machines import copied, powered_on, remove_tree
 from tests.support.tutorials import follow
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ ALONE = "--private-network"
 
 @pytest.fixture
 def machine(tree: Path) -> Iterator[Machine]:
-    with layered(tree) as root:
+    with copied(tree) as root:
         (root / "etc/nginx/sites-enabled/default").unlink()
         with powered_on(root, ALONE) as machine:
             yield machine
@@ -77,7 +77,7 @@ def fleet(tree: Path) -> Iterator[tuple[Machine, list[Machine]]]:
         namespace = stack.enter_context(network())
         machines = []
         for name in ("control", *HOSTS):
-            root = stack.enter_context(layered(tree))
+            root = stack.enter_context(copied(tree))
             (root / "etc/nginx/sites-enabled/default").unlink()
             (root / "etc/hostname").write_text(f"{name}\n")
             addresses = f"127.0.0.1 localhost puller.example.com\n127.0.1.1 {name}.example.com {name}\n"
