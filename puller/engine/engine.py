@@ -38,8 +38,10 @@ from puller.resources.claims import MADE_FILES
 from puller.resources.registry import choose_provider
 from puller.system.noop import NoopSystem
 from puller.system.protocol import System
+from puller.values.file_mode import FileMode
 from puller.values.references import Refresh
 
+_READABLE_FILE = stat.S_IFREG | 0o644
 _LONGEST_KEPT_DIFF = 16 * 1024
 """Maximum length of the diff of one resource with a limit, in characters."""
 
@@ -447,10 +449,13 @@ class Engine:
         return self._diffs_kept < limit and not self._is_private(resource)
 
     def _is_private(self, resource: Resource[Any, Any]) -> bool:
-        """Return whether other users cannot read the present object.
+        """Return whether other users cannot read the present object, or the object that the resource would make.
 
         Its text may contain a secret of the administrator, which no data name and no mask hides.
         """
+        mode = getattr(resource.properties, "mode", None)
+        if isinstance(mode, FileMode) and not mode.over(_READABLE_FILE) & stat.S_IROTH:
+            return True
         for path in resource.places(resource.properties):
             status = self._system.lstat(path)
             if status is not None:

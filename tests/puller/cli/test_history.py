@@ -83,6 +83,18 @@ def test_no_diff_of_a_private_file_is_kept(host: Host, publisher: Publisher) -> 
     assert kept == [False, True]
 
 
+@pytest.mark.parametrize("mode", ["0600", "u=rw,go=", "0644"])
+def test_no_diff_of_a_file_that_becomes_private_is_kept(host: Host, publisher: Publisher, mode: str) -> None:
+    attributes = {"owner": os.geteuid(), "group": os.getegid(), "mode": mode, "content": "password = plain\n"}
+    resources = [{"file": [{"{{ facts.machine }}/made": attributes}]}]
+    publisher.publish("1.0.0", json.dumps({"resources": resources}))
+    host.machine.mkdir()
+    assert host.run().status == 0
+    events = host.report()["bundles"][0]["events"]
+    diffs = "".join(each.get("diff", "") for event in events for each in event["differences"])
+    assert ("password" in diffs) == (mode == "0644")
+
+
 @pytest.mark.usefixtures("config")
 def test_without_kept_diffs_the_option_only_prints(host: Host) -> None:
     file = motd(host)
