@@ -4,8 +4,7 @@
     python -m tests.plain_english [--worst N] [--kind KIND] [UNIT...]
 
 It prints the number of each construction in 100 sentences, for each unit: a folder of the product, or a page. A unit
-above ``LIMITS`` fails ``test_plain_english.py``, unless it is in ``OVER_THE_LIMITS``. Lower the limits and shorten the
-list when texts improve. The script prints the entries that the list no longer needs.
+above ``LIMITS`` fails ``test_plain_english.py``. Lower the limits when texts improve.
 """
 
 import argparse
@@ -69,22 +68,6 @@ LIMITS: Final[Mapping[str, Limits]] = {
 
 _ACCIDENTS: Final = 2
 """Further occurrences that each unit may have, because a share of few sentences is accidental."""
-
-OVER_THE_LIMITS: Final[Mapping[str, frozenset[str]]] = {
-    "messages": frozenset(
-        {
-            "puller/cli",
-        }
-    ),
-    "docstrings": frozenset(),
-    "comments": frozenset(),
-    "pages": frozenset(
-        {
-            "docs/commands.md",
-        }
-    ),
-}
-"""Units that are still above the limits. Remove entries, and add none."""
 
 
 class Sentence(NamedTuple):
@@ -215,8 +198,6 @@ def _print(kind: str, units: Iterable[str], worst: int) -> None:
     for unit, names in over.items():
         if not units or unit.startswith(tuple(units)):
             print(f"  {unit}: {', '.join(names)}")
-    for unit in sorted(OVER_THE_LIMITS[kind] - over.keys()):
-        print(f"  {unit} is within the limits: remove it from OVER_THE_LIMITS")
     for sentence in sorted(chosen, key=lambda item: -len(item.constructions))[:worst]:
         print(f"  {sentence.place}: [{', '.join(sentence.constructions)}] {sentence.text[:200]}")
 

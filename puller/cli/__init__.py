@@ -128,5 +128,5 @@ def _report(error: Exception) -> int:
     import traceback
 
     traceback.print_exception(error)
-    print("puller: this is a bug in Puller; please report it with the lines above", file=sys.stderr)
+    print("puller: this is a bug in Puller. Please report it with the lines above", file=sys.stderr)
     return 1

@@ -60,7 +60,7 @@ def refuse_broken(sources: Iterable[Path]) -> None:
     if problems:
         raise ManifestError(problems)
     for problem in undeclared:
-        warn(f"{problem}; a host refuses it unless another bundle of the host declares that")
+        warn(f"{problem}. A host refuses it unless another bundle of the host declares that")
 
 
 def _linted(source: Path) -> Iterator[Linted]:
@@ -84,7 +84,7 @@ _BEGINS = {".deb": b"!<arch>\n", ".rpm": b"\xed\xab\xee\xdb"}
 _MANIFEST = """\
 # yaml-language-server: $schema=.manifest.schema.json
 # Puller {number} for every machine that follows the bundle "{name}". The run that installs it ends with the version
-# that it began with; the next one is the new version, or the one before it where that does not start.
+# that it began with. The next one is the new version, or the one before it where that does not start.
 #
 #   puller test {name}                what machines of each system get
 #   puller site publish SITE {name} --version {number} --over 24h

@@ -202,10 +202,10 @@ def _subjects(
         return
     if before:
         raise UsageError(
-            "explain: --with is for a SOURCE; without one it is about all bundles that are enforced"
+            "explain: --with requires a SOURCE. Without a SOURCE, the command covers all enforced bundles"
         )
     if has_context(options):
-        raise UsageError("explain: options for facts and data are for a SOURCE; a run does not have them")
+        raise UsageError("explain: options for facts and data require a SOURCE. A run has no such options")
     yield from _enforced(path)
 
 
@@ -242,7 +242,7 @@ def _last_report(directories: Directories) -> Report | None:
     except OSError as error:
         warn(file_problem(error, "cannot be read"))
     except ValueError as error:
-        warn(f"{directories.last_run}: is not a report ({error}); the next run replaces it")
+        warn(f"{directories.last_run}: is not a report ({error}). The next run replaces it")
     return None
 
 

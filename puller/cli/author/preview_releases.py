@@ -136,7 +136,7 @@ def find_published(site: Releases, name: str, channel: str) -> Release:
     if release is None:
         raise PublishError(
             site.where,
-            f"channel {channel!r} has no bundle {name!r}; set its name with --name",
+            f"channel {channel!r} has no bundle {name!r}. Set its name with --name",
             code=ProblemCode.NOT_PUBLISHED,
         )
     return release
@@ -147,7 +147,7 @@ def published_note(site: Releases, release: Release, channel: str) -> str:
     note = f"compared with {release.bundle} {release.version}, which channel {channel} of {site.where} gives"
     if release.rollout is None or release.rollout.before is None:
         return note
-    return f"{note}; hosts that its rollout has not reached have {release.rollout.before.version}"
+    return f"{note}. Hosts outside of its rollout have {release.rollout.before.version}"
 
 
 @contextlib.contextmanager

@@ -101,7 +101,7 @@ def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOp
             "delimiters, --skip-empty and --output are for templates: say --engine jinja, jet or go"
         )
     if os.path.isdir(source) and not os.path.exists(os.path.join(source, MANIFEST)):
-        raise UsageError(f"{source} has no {MANIFEST}; for templates, use --engine jinja, jet or go")
+        raise UsageError(f"{source} has no {MANIFEST}. For templates, use --engine jinja, jet or go")
     return None
 
 

@@ -132,7 +132,7 @@ def open_bundles(sources: Iterable[str | Path], *, update: bool = False) -> "Ite
                 manifest.path, source
             )
             if is_packed and update:
-                raise UsageError(f"{source}: is a bundle file; snapshots are written in its directory")
+                raise UsageError(f"{source}: is a bundle file, but snapshots require a directory")
             shown = source if is_packed else os.path.normpath(os.path.dirname(manifest.name))
             results.append(BundleWithCases(manifest.path, "" if shown == "." else shown))
         yield results

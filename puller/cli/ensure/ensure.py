@@ -72,7 +72,7 @@ def run_one(
         try:
             events = ensure(desired, inputs, settings, stops, session)
         except Stopped as stop:
-            log.error(f"{stop}; nothing was changed")
+            log.error(f"{stop}. Nothing was changed")
             return [], stop.exit_status
     summary = Summary.of(events, time.perf_counter() - started)
     detailed, noop = options["detailed_exitcodes"], options["noop"]

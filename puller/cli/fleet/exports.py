@@ -147,7 +147,7 @@ def _report_left_out(collected: Sequence[Collected], targets: Targets, target: s
     if targets.left_out and not targets.groups:
         names = sorted({name for item in collected for values in item.values.values() for name in values})
         detail = f"no host exports {' and '.join(filter(None, target.split(':')))}"
-        raise UsageError(f"--target {target}: {detail}; the hosts export {', '.join(names) or 'nothing'}")
+        raise UsageError(f"--target {target}: {detail}. The hosts export {', '.join(names) or 'nothing'}")
     for (bundle, host), why in targets.left_out.items():
         say(f"{host}: left out of the targets of {bundle}: {why}", err=True)
 
@@ -162,7 +162,7 @@ def _site_of(directory: Path | None) -> Any:
     place = directory or Path("site")
     if not (place / "public").is_dir():
         raise UsageError(
-            f"{place} is not a site; --site DIR names the site with the bundles that declare the exports"
+            f"{place} is not a site. --site DIR names the site with the bundles that declare the exports"
         )
     published = Site(place)
     versions = cache(lambda bundle: published.record(bundle).history.versions.keys())
@@ -199,7 +199,7 @@ def _write(file: Path, text: str, count: int, *, force: bool) -> None:
         there = _count(before)
         if not force and is_suspicious(there, count):
             detail = f"{counted(count, 'host is', 'hosts are')} left of {there}, and it stays as it is"
-            raise FewHostsError(f"{file}: {detail}; --force writes it all the same")
+            raise FewHostsError(f"{file}: {detail}. --force writes it all the same")
         write_output(file, text.encode())
     except OSError as error:
         raise SourceError(

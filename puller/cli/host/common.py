@@ -35,9 +35,10 @@ def state_in_use(verb: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "; try as root" if isinstance(error, PermissionError) else ""
+        hint = "try as root" if isinstance(error, PermissionError) else ""
         where = error.filename or "the state directory"
-        raise ConfigurationError(file_problem(error, f"cannot be {verb}", where=where) + hint) from error
+        problem = file_problem(error, f"cannot be {verb}", where=where)
+        raise ConfigurationError(problem, hint=hint) from error
 
 
 def one_line(option: str, text: str) -> str:

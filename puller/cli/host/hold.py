@@ -83,7 +83,7 @@ def disable(reason: str, until: str | None, path: str, output_format: str) -> in
     if output_format == "json":
         return print_result_of(DisableResult, lambda: DisableResult(**msgspec.structs.asdict(hold())))
     say(hold())
-    _tell_of_run(load_host(path)[1], "this hold is for the runs after it")
+    _tell_of_run(load_host(path)[1], "The hold takes effect after it")
     return 0
 
 
@@ -99,8 +99,8 @@ def enable(path: str) -> None:
     _, directories = load_host(path)
     with state_in_use("written"):
         hold = end_hold(directories, datetime.now(UTC))
-    say(f"enabled; it was {hold}" if hold else "enabled; it was not disabled")
-    _tell_of_run(directories, "the run after it applies again")
+    say(f"enabled. Before: {hold}" if hold else "already enabled")
+    _tell_of_run(directories, "The next run applies bundles again")
 
 
 def _end(until: str | None, now: datetime) -> datetime | None:
@@ -114,7 +114,7 @@ def _tell_of_run(directories: Directories, consequence: str) -> None:
     doing = load_status(directories)
     if doing and doing.state == "running":
         say(
-            f"a run has been active since {doing.since} (process {doing.process}) and finishes; {consequence}"
+            f"a run has been active since {doing.since} (process {doing.process}) and finishes. {consequence}"
         )
 
 
@@ -178,7 +178,7 @@ def unpin(bundle: str, path: str) -> None:
         if pins.find(bundle) is None:  # a pin may remain after its bundle has left the configuration
             chosen(configuration, bundle)
         version = pins.remove(bundle)
-    say(f"{bundle} is not pinned any more; it was to {version}" if version else f"{bundle} is not pinned")
+    say(f"{bundle} is unpinned. Before: pinned to {version}" if version else f"{bundle} is not pinned")
 
 
 def _version(bundle: str, version: str | None, enforced: Installed | None) -> str:
@@ -186,7 +186,7 @@ def _version(bundle: str, version: str | None, enforced: Installed | None) -> st
         return parse_version(version)
     if enforced is None:
         raise UsageError(
-            f"{bundle}: nothing is enforced yet; name the version to pin it to",
+            f"{bundle}: no version is enforced yet. Name the version to pin",
             code=ProblemCode.NOTHING_TO_ENFORCE,
         )
     return enforced.version
@@ -195,15 +195,15 @@ def _version(bundle: str, version: str | None, enforced: Installed | None) -> st
 def _check_configured(choice: BundleChoice, version: str, path: str) -> None:
     if choice.version not in (None, version):
         raise ConfigurationError(
-            f"{path}: {choice.name} has version {choice.version} there, expected a pin to {version}; "
-            "change it there, or remove it there to pin it here"
+            f"{path}: {choice.name} has version {choice.version} there, expected a pin to {version}. "
+            "Change it there, or remove it there to pin it here"
         )
 
 
 def _tell_of_quarantine(directories: Directories, bundle: str, version: str) -> None:
     for entry in Quarantine.load(directories, warn, noop=True).entries:
         if (entry.bundle, entry.version) == (bundle, version):
-            say(f"{entry}; `puller quarantine clear {bundle} {version}` lets it be tried again")
+            say(f"{entry}. `puller quarantine clear {bundle} {version}` allows another attempt")
 
 
 # ``puller quarantine``: versions of bundles that this host does not retry.
@@ -269,7 +269,7 @@ def clear(bundle: str | None, version: str | None, everything: bool, path: str) 
             chosen(configuration, bundle)  # an unknown bundle is an error
         cleared = quarantine.clear(bundle, version)
     for entry in cleared:
-        say(f"{entry.bundle} {entry.version} may be tried again; it was quarantined: {entry.reason}")
+        say(f"{entry.bundle} {entry.version} may be tried again. Reason of the quarantine: {entry.reason}")
     if not cleared:
         name = " ".join(filter(None, (bundle, version)))
         say(f"{name} is not quarantined" if name else "nothing is quarantined")
@@ -303,7 +303,7 @@ def rollback(bundle: str, reason: str, later: bool, path: str, output_format: st
     current, target, pinned = _roll_back(bundle, reason, path)
     _print_rollback(current, target, pinned)
     if later:
-        say("the next run applies it; `puller run` does it now")
+        say("the next run applies it. To apply it now, use `puller run`")
         return 0
     return _apply(path)
 
@@ -393,7 +393,7 @@ def forget(bundle: str, references: tuple[str, ...], left: bool, path: str) -> N
     with only_run(directories.run), state_in_use("written"):
         result = forget_bundle(directories, bundle, warn)
     version = f" {result.version}" if result.version else ""
-    say(f"{bundle}{version} is forgotten, {size_text(result.size)} are free; its resources stay")
+    say(f"{bundle}{version} is forgotten, {size_text(result.size)} are free. Its resources stay")
 
 
 def _forget_left(directories: Directories, bundle: str, references: tuple[str, ...]) -> None:

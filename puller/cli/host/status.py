@@ -168,7 +168,7 @@ def _look(path: str) -> tuple[dict[str, Any], Report | None]:
         raise ConfigurationError(f"{file_problem(error, 'cannot be read')}", hint="try as root") from error
     except (OSError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) else error
-        problem = f"{directories.last_run}: is not a report ({why}); the next run replaces it"
+        problem = f"{directories.last_run}: is not a report ({why}). The next run replaces it"
     return _collect(configuration, directories, report) | {"problem": problem}, report
 
 
@@ -396,11 +396,9 @@ def _left_line(bundle: dict[str, Any]) -> str:
     detail = f"{bundle['name']} {bundle['version'] or '(damaged)'}"
     size = size_text(bundle["bytes"])
     count = len(bundle.get("left_behind", ()))
-    managed = (
-        f"; {counted(count, 'resource of it is', 'resources of it are')} managed by nobody" if count else ""
-    )
+    managed = f". {counted(count, 'leftover resource')}" if count else ""
     return (
-        f"{detail} is no longer in the configuration, and is not applied; {size} are kept in {bundle['directory']} "
+        f"{detail} is no longer in the configuration, and is not applied. {size} are kept in {bundle['directory']} "
         f"until `puller forget {bundle['name']}`{managed}"
     )
 

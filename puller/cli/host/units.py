@@ -42,7 +42,7 @@ _PUBLISHERS_PLACES = {
     "puller-site-refresh@.timer": "etc/systemd/system/puller-site-refresh@.timer",
 }
 _NEXT = "systemctl daemon-reload && systemctl enable --now puller.timer"
-_TIGHT_NEXT = "systemctl daemon-reload; systemd-analyze security puller.service shows the effect"
+_TIGHT_NEXT = "systemctl daemon-reload. `systemd-analyze security puller.service` shows the effect"
 _USERS_NEXT = (
     "systemctl --user daemon-reload && systemctl --user enable --now puller.timer\n"
     "to let it run also while you are not logged in: loginctl enable-linger"

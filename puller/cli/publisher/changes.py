@@ -55,7 +55,7 @@ def finish_key_change(directory: Path, outcome: Outcome, *, no_push: bool = Fals
         count = counted(outcome.void, "signature is", "signatures are")
         say(f"{directory}: this change joins the pending change, so {count} void")
     if outcome.pending:
-        say(f"{directory}: NOT in force yet; this change of the root waits for signatures:")
+        say(f"{directory}: NOT in force yet. This change of the root waits for signatures:")
     else:
         say(f"{directory}: in force, signed again: {', '.join(outcome.signed)}")
     print_list(outcome.changes)

@@ -113,7 +113,7 @@ def _document(path: Path) -> bytes:
     if document.annotations is not None and (secrets := document.annotations.sensitive):
         names = first_few(sorted(".".join(map(str, key)) for key in secrets), 20)
         detail = f"marks {names} as @sensitive, and every reader of the site can read site data"
-        raise _refused(path, f"{detail}; secrets go into bundles encrypted, or to each host by itself")
+        raise _refused(path, f"{detail}. Put secrets encrypted into bundles, or on each host separately")
     return contents
 
 

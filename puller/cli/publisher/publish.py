@@ -315,7 +315,7 @@ def _print_all(publications: Sequence[Publication], channel: str, noop: bool) ->
     if not changed:
         say(f"channel {channel}: nothing to do")
     elif noop:
-        say(f"channel {channel}: {count} would be published; nothing was written")
+        say(f"channel {channel}: {count} would be published. Nothing was written")
     else:
         say(f"channel {channel}: {count} published, in one signed step")
 

@@ -256,7 +256,7 @@ def _print(rollouts: list[_Watched], directory: Path, *, noop: bool) -> None:
         hosts = ", ".join(f"{count} {became}" for became, count in item.verdict.counts.items() if count)
         text = f"{item.release} in channel {item.channel}, {item.reached}: {hosts or 'no host has it yet'}"
         if item.is_halted:
-            say(f"{text}; it is halted")
+            say(f"{text}. It is halted")
         elif item.verdict.reasons:
             say(f"{text}; {item.done or ('would be halted' if noop else 'is to be halted')}:")
         else:

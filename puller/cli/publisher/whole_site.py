@@ -58,8 +58,8 @@ def init(directory: Path, passphrase_file: Path | None, no_passphrase: bool, exp
         raise click.UsageError("--no-passphrase and --passphrase-file exclude each other")
     passphrase = None if no_passphrase else new_passphrase(passphrase_file)
     made = make_site(directory, passphrase, dict(_lifetime(text) for text in expiry))
-    how = "NOT encrypted: who can read them can publish" if passphrase is None else "encrypted"
-    say(f"{directory}: a new site; its keys are in {directory / 'keys'}, {how}")
+    how = "NOT encrypted: every reader of these files can publish" if passphrase is None else "encrypted"
+    say(f"{directory}: a new site. Its keys are in {directory / 'keys'}, {how}")
     say("Next:")
     say(f"  copy {made.anchor} to /etc/puller/root.json on each host")
     say(f"  puller site publish {directory} BUNDLE --version 1.0.0")

@@ -61,9 +61,9 @@ def test_disabling_says_who_and_until_when_and_enabling_ends_it(say: Say, direct
     hold = document(directories.disabled)
     assert (hold["by"], hold["until"]) == ("ann", "2999-01-02T02:04:00+00:00")
     ended = say("enable")
-    assert ended == (0, f"enabled; it was {output.output}")
+    assert ended == (0, f"enabled. Before: {output.output}")
     assert not directories.disabled.exists()
-    assert say("enable") == (0, "enabled; it was not disabled\n")
+    assert say("enable") == (0, "already enabled\n")
 
 
 @pytest.mark.parametrize("sudo", [None, "", "a\x1b[2Jb"])
@@ -105,8 +105,8 @@ def test_a_run_at_work_is_neither_waited_for_nor_forgotten(say: Say, directories
         save_status(directories, "running")
         output = say("disable", "--reason", "x")
         assert output.status == 0
-        assert f"(process {os.getpid()}) and finishes; this hold is for the runs after it\n" in output.output
-        assert "the run after it applies again" in say("enable").output
+        assert f"(process {os.getpid()}) and finishes. The hold takes effect after it\n" in output.output
+        assert "The next run applies bundles again" in say("enable").output
 
 
 def test_unwritable_state_directory_is_a_configuration_error(say: Say, host: Host) -> None:
@@ -158,7 +158,7 @@ def test_clearing_lists_the_released_versions(
     cleared = {"1.5.0", "1.6.0", "2"} - set(left)
     assert len(output.output.splitlines()) == len(cleared)
     for line, version in zip(output.output.splitlines(), sorted(cleared), strict=True):
-        assert f" {version} may be tried again; it was quarantined: reason " in line
+        assert f" {version} may be tried again. Reason of the quarantine: reason " in line
 
 
 @pytest.mark.parametrize("words", [(), ("web", "--all")])
@@ -184,7 +184,7 @@ def test_pin_keeps_the_enforced_version(say: Say, settled: Host, publisher: Publ
     publisher.publish("1.1.0")
     settled.run()
     settled.assert_enforces("1.0.0")
-    assert say("unpin", "web") == (0, "web is not pinned any more; it was to 1.0.0\n")
+    assert say("unpin", "web") == (0, "web is unpinned. Before: pinned to 1.0.0\n")
     assert say("unpin", "web") == (0, "web is not pinned\n")
     settled.run()
     settled.assert_enforces("1.1.0")
@@ -203,7 +203,7 @@ def test_a_pin_to_another_version_is_brought_by_the_next_run(
 
 def test_a_pin_before_the_first_run_names_its_version(say: Say, directories: Directories) -> None:
     refused = say("pin", "web")
-    assert refused == (64, "puller: web: nothing is enforced yet; name the version to pin it to\n")
+    assert refused == (64, "puller: web: no version is enforced yet. Name the version to pin\n")
     assert not directories.pins.exists()
     assert say("pin", "web", "1.4.0").output == (
         "web is pinned to 1.4.0; enforced now: nothing, the next run changes that\n"
@@ -223,7 +223,7 @@ def test_a_pin_and_the_configuration_must_not_differ(say: Say, host: Host, direc
     refused = say("pin", "web", "1.4.0")
     assert refused.status == 78
     assert (
-        f"{host.configuration}: web has version 1.5.0 there, expected a pin to 1.4.0; change it"
+        f"{host.configuration}: web has version 1.5.0 there, expected a pin to 1.4.0. Change it"
         in refused.output
     )
     assert not directories.pins.exists()
@@ -233,7 +233,8 @@ def test_a_pin_and_the_configuration_must_not_differ(say: Say, host: Host, direc
 def test_pin_to_a_quarantined_version_is_reported(say: Say, directories: Directories) -> None:
     entry = Quarantine.load(directories, pytest.fail).add("web", "1.5.0", "b" * 64, "x")
     assert (
-        f"{entry}; `puller quarantine clear web 1.5.0` lets it be tried" in say("pin", "web", "1.5.0").output
+        f"{entry}. `puller quarantine clear web 1.5.0` allows another attempt"
+        in say("pin", "web", "1.5.0").output
     )
 
 
@@ -340,7 +341,7 @@ def test_a_rollback_may_leave_applying_to_the_next_run(say: Say, settled: Host, 
     settled.run()
     output = say("rollback", "web", "--later")
     assert output.status == 0
-    assert output.output.endswith("the next run applies it; `puller run` does it now\n")
+    assert output.output.endswith("the next run applies it. To apply it now, use `puller run`\n")
     assert (settled.machine / "motd").read_text() == "Hello from 1.1.0\n"
     assert "\nweb 1.0.0 is to be applied by the next run, 1.1.0 was last\n" in say("status").output
     settled.run()

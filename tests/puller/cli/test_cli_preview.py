@@ -439,7 +439,7 @@ def test_a_rollout_that_is_going_on_is_told(
     publisher.publish("1.5.0", request=RolloutRequest(percent=10))
     _, output = execute("preview", str(old), "--site", str(publisher.site.directory), "--facts", str(fleet))
     assert "compared with web 1.5.0" in output
-    assert "hosts that its rollout has not reached have 1.4.0" in output
+    assert "Hosts outside of its rollout have 1.4.0" in output
 
 
 def test_a_file_that_cannot_be_written_is_named(

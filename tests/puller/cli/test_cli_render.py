@@ -159,7 +159,7 @@ def test_a_template_that_fails_shows_the_line(
     ("arguments", "status", "message"),
     [
         (("none", "--engine", "jet"), 64, "none: does not exist"),
-        (("tree",), 64, "tree has no manifest.yaml; for templates, use --engine jinja, jet or go"),
+        (("tree",), 64, "tree has no manifest.yaml. For templates, use --engine jinja, jet or go"),
         (("tree", "-o", "out"), 64, "delimiters, --skip-empty and --output are for templates: say --engine"),
         (("tree", "--left-delimiter", "<<"), 64, "delimiters, --skip-empty and --output are for templates"),
         (("tree", "--engine", "jet"), 13, "source tree holds no files"),

@@ -46,7 +46,8 @@ def made(new_site: Path) -> Path:
 def test_from_nothing_to_a_published_bundle_the_output_leads_on() -> None:
     output = run("init", "site", "--no-passphrase").output
     assert (
-        "site: a new site; its keys are in site/keys, NOT encrypted: who can read them can publish" in output
+        "site: a new site. Its keys are in site/keys, NOT encrypted: every reader of these files can publish"
+        in output
     )
     assert "copy site/root.json to /etc/puller/root.json on each host" in output
     assert "puller site publish site BUNDLE --version 1.0.0" in output
@@ -329,7 +330,7 @@ def publish(**options: Any) -> Result:
 def test_a_passphrase_from_a_file_needs_no_line_end_of_its_own() -> None:
     Path("with").write_text("open sesame\n")
     Path("without").write_text("open sesame")
-    assert "its keys are in site/keys, encrypted" in run("init", "site", "--passphrase-file", "with").output
+    assert "Its keys are in site/keys, encrypted" in run("init", "site", "--passphrase-file", "with").output
     run("publish", "site", "web", "--version", "1.0.0", "--passphrase-file", "without")
 
 

@@ -241,7 +241,7 @@ def office(made: Path) -> Path:
     run("root", "export", "site", "next.json")
     run("root", "sign", "next.json", "--key", "alice.pem", "--yes")
     run("root", "import", "site", "next.json")
-    assert "NOT in force yet; this change of the root waits" in run("rotate", "site", "timestamp", PLAIN)
+    assert "NOT in force yet. This change of the root waits" in run("rotate", "site", "timestamp", PLAIN)
     return made
 
 

@@ -133,12 +133,12 @@ def test_a_dry_run_publishes_nothing_and_needs_no_key() -> None:
         key.unlink()
     assert publish("--noop")[2:] == [
         "web 1.0.1 (was 1.0.0), changed: +1 file",
-        "channel stable: 1 of 3 bundles would be published; nothing was written",
+        "channel stable: 1 of 3 bundles would be published. Nothing was written",
     ]
     output = run("publish", "site", "bundles/web", "--version", "2.0.0", "--noop").output.splitlines()
     assert output == [
         "web 2.0.0 (was 1.0.0)",
-        "channel stable: 1 of 1 bundle would be published; nothing was written",
+        "channel stable: 1 of 1 bundle would be published. Nothing was written",
     ]
     assert listed() == [["stable", name, "1.0.0"] for name in ("db", "shop", "web")]
 

@@ -134,7 +134,7 @@ def test_release_without_good_reports_is_halted_once(
     assert (status, words in output, halted()) == (4, True, True), output
     before = (Path("site/public/metadata/timestamp.json")).read_bytes()
     status, output = execute("site", "watch", "site")
-    assert (status, "it is halted" in output) == (4, True)
+    assert (status, "It is halted" in output) == (4, True)
     assert Path("site/public/metadata/timestamp.json").read_bytes() == before
     publish("web", "1.5.1", now(), RolloutRequest(over=OVER, start=now()))
     assert execute("site", "watch", "site")[0] == 0

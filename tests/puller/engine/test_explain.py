@@ -254,7 +254,7 @@ def test_a_source_is_explained_without_a_configuration(tmp_path: Path, execute: 
 def test_options_for_facts_are_for_a_source(settled: Host, execute: Execute) -> None:
     status, output = execute("explain", "x", "--config", str(settled.configuration), "--fact", "a=b")
     assert status == 64
-    assert "options for facts and data are for a SOURCE" in output
+    assert "options for facts and data require a SOURCE" in output
 
 
 def test_site_data_are_explained_without_the_server(settled: Host, web: WebServer, explain: Any) -> None:

@@ -225,7 +225,7 @@ def test_targets_without_their_exports_are_an_error(scene: Fleet) -> None:
     scene.arrive(sent("b"), sent("a"))
     targets = ("--format", "file_sd", "--to", str(scene.file))
     output = scene.exports(*targets, status=64)
-    assert "no host exports address and port; the hosts export address, note" in output
+    assert "no host exports address and port. The hosts export address, note" in output
     assert not scene.file.exists()
     assert "2 hosts" in scene.exports(*targets, "--target", "address")
     assert len(yaml.safe_load(scene.file.read_text())) == 2
@@ -264,7 +264,7 @@ def test_a_file_is_not_emptied_because_reports_do_not_arrive(scene: Fleet) -> No
     assert len(scene.written("--in-order")) == 4
     before = scene.file.read_text()
     output = scene.exports("--in-order", "--silent-after", "0.001s", "--to", str(scene.file), status=20)
-    assert "0 hosts are left of 4, and it stays as it is; --force writes it all the same" in output
+    assert "0 hosts are left of 4, and it stays as it is. --force writes it all the same" in output
     assert scene.file.read_text() == before
     assert scene.written("--in-order", "--silent-after", "0.001s", "--force") == {}
 

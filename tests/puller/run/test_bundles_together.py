@@ -428,7 +428,7 @@ def test_lint_checks_a_bundle_with_those_that_come_before_it(tmp_path: Path, exe
     for subject in ("exec#tell", "file#/srv/motd"):
         assert execute("explain", subject, str(tmp_path / "fits"), "--with", base, *facts)[0] == 0
     status, output = execute("explain", "exec#tell", "--with", base)
-    assert (status, "--with is for a SOURCE" in output) == (64, True)
+    assert (status, "--with requires a SOURCE" in output) == (64, True)
 
 
 def test_manual_apply_may_include_prerequisites(tmp_path: Path, execute: Execute) -> None:

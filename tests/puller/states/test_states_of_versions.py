@@ -81,7 +81,7 @@ REFUSALS = {
     "owed.json": "set aside as .* its pending refreshes are lost",
     "pins.json": "pins.json: has format 2",
     "quarantine.json": "quarantine.json: has format 2",
-    "last-run.json": "is not a report .*; the next run replaces it",
+    "last-run.json": "is not a report .*. The next run replaces it",
 }
 """What is said of each document that a run reads, when it is of a later format."""
 PASSED_ON = {"spool", "runs"}
