@@ -16,7 +16,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PROJECT["project"]["optional-dependencies"]
 AGENT, TOOLS = "requirements.lock", "requirements-build.lock"
+FLEET, S3 = "requirements-fleet.lock", "requirements-s3.lock"
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
@@ -40,10 +42,10 @@ def lines_of(name: str) -> list[str]:
     return [line for line in text if line.strip() and not line.lstrip().startswith("#")]
 
 
-@pytest.mark.parametrize("name", [AGENT, TOOLS])
+@pytest.mark.parametrize("name", [AGENT, TOOLS, FLEET, S3])
 def test_each_locked_entry_is_a_version_with_hashes(name: str) -> None:
     result = locked(name)
-    assert len(result) > 9
+    assert len(result) > 5
     for requirement, hashes in result.values():
         assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
         assert requirement.url is None, requirement
@@ -56,6 +58,8 @@ def test_each_locked_entry_is_a_version_with_hashes(name: str) -> None:
     ("name", "asked"),
     [
         (AGENT, PROJECT["project"]["dependencies"]),
+        (FLEET, [*EXTRAS["fleet"], *EXTRAS["postgresql"]]),
+        (S3, EXTRAS["s3"]),
         (TOOLS, [*PROJECT["build-system"]["requires"], *lines_of("requirements-build.in")]),
     ],
 )
@@ -79,6 +83,15 @@ def test_requirements_of_locked_versions_are_locked(python: str) -> None:
         for needed in map(Requirement, requires(name) or ()):
             if holds(needed, here):
                 assert canonicalize_name(needed.name) in result, f"{name} needs {needed}"
+
+
+def test_locks_of_additions_share_versions_and_omit_the_agent() -> None:
+    agent, fleet, s3 = locked(AGENT), locked(FLEET), locked(S3)
+    assert not agent.keys() & (fleet.keys() | s3.keys())
+    shared = fleet.keys() & s3.keys()
+    assert {name: str(fleet[name][0].specifier) for name in shared} == {
+        name: str(s3[name][0].specifier) for name in shared
+    }
 
 
 def holds(requirement: Requirement, environment: dict[str, str]) -> bool:

@@ -16,6 +16,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from steps.additions import ADDITIONS, Addition
 from steps.debian_tree import Tree
 from steps.failure import BuildFailed
 from steps.source import Source
@@ -46,17 +47,12 @@ version = {python}
 
 @dataclass(frozen=True)
 class Agent:
-    """The result of the build, with the version in ``directory``, and its bill of materials (CycloneDX, JSON).
-
-    ``glibc`` is the oldest (major, minor) version that all compiled modules support.
-    """
+    """The result of the build, with the version in ``directory``."""
 
     source: Source
     tree: Tree
     work: Path
     directory: Path
-    materials: bytes
-    glibc: tuple[int, int]
 
     @property
     def python(self) -> str:
@@ -68,9 +64,26 @@ class Agent:
         """Return the directory of its modules."""
         return self.directory / f"lib/python{self.python}/site-packages"
 
+    @property
+    def installed(self) -> Path:
+        """Return the directory of the modules as pip has installed them."""
+        return _modules_in(self.work / "environment", self.python)
+
+    def installed_addition(self, addition: Addition) -> Path:
+        """Return the directory of the modules of an addition as pip has installed them."""
+        return _modules_in(self.work / addition.name, self.python)
+
+    def materials(self, name: str) -> bytes:
+        """Return the bill of materials (CycloneDX, JSON) of the agent (``puller``) or of an addition."""
+        return (self.work / f"{name}.cdx.json").read_bytes()
+
     def run(self, *command: str | Path) -> str:
-        """Run a command in the tree, where ``work`` is /build. Raises ``BuildFailed``."""
-        return self.tree.run(*command, mounts={self.work: _BUILD}, **_fixed(self.source))
+        """Run a command in the read-only tree, where ``work`` is /build. Raises ``BuildFailed``.
+
+        Several threads can use the tree at the same time.
+        """
+        mounts = {self.work: _BUILD}
+        return self.tree.run(*command, mounts=mounts, read_only=True, variables=_fixed(self.source))
 
     def inside(self, path: Path) -> str:
         """Return the path in the tree of a path below ``work``."""
@@ -79,28 +92,29 @@ class Agent:
 
 def build_agent(source: Source, tree: Tree, work: Path) -> Agent:
     """Build the wheel and install it with its locked dependencies, in the tree. Raises ``BuildFailed``."""
-    installed = _install(source, tree, work)
-    directory = work / "agent" / source.version
-    agent = Agent(
-        source, tree, work, directory, (work / "agent.cdx.json").read_bytes(), _oldest_glibc(installed)
-    )
-    shutil.copytree(installed, agent.packages, ignore=_is_not_ours)
-    _keep_modes_plain(agent.packages)
+    script = work / "install"
+    script.write_text(_INSTALL, encoding="utf-8")
+    words = [f"{addition.name}={addition.lock}" for addition in ADDITIONS]
+    tree.run("sh", "-eu", f"{_BUILD}/install", *words, mounts={work: _BUILD}, variables=_fixed(source))
+    agent = Agent(source, tree, work, work / "agent" / source.version)
+    copy_modules(agent.installed, agent.packages)
     _add_command(agent)
     return agent
+
+
+def copy_modules(installed: Path, target: Path) -> None:
+    """Copy installed modules to a new directory, without the files that depend on the build machine."""
+    shutil.copytree(installed, target, ignore=_is_not_ours)
+    _keep_modes_plain(target)
+
+
+def _modules_in(environment: Path, python: str) -> Path:
+    return environment / f"lib/python{python}/site-packages"
 
 
 def _fixed(source: Source) -> dict[str, str]:
     """Return environment variables that make the build independent of date, process and user."""
     return {"SOURCE_DATE_EPOCH": str(source.epoch), "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": "UTC"}
-
-
-def _install(source: Source, tree: Tree, work: Path) -> Path:
-    """Install into a separate environment, and write its bill of materials. Returns the directory of the modules."""
-    script = work / "install"
-    script.write_text(_INSTALL, encoding="utf-8")
-    tree.run("sh", "-eu", f"{_BUILD}/install", mounts={work: _BUILD}, **_fixed(source))
-    return work / f"environment/lib/python{tree.release.python}/site-packages"
 
 
 _INSTALL = """\
@@ -129,9 +143,23 @@ $tools/bin/pip --python environment check --quiet
 
 # 4. The bill of materials.
 $tools/bin/cyclonedx-py environment --output-reproducible --output-format JSON --spec-version 1.6 \\
-    --pyproject source/pyproject.toml --output-file agent.cdx.json environment/bin/python3
+    --pyproject source/pyproject.toml --output-file puller.cdx.json environment/bin/python3
 
-# 5. Man pages and completions, as this very version has them.
+# 5. The libraries of each addition, their bill of materials, and whether they fit the agent's.
+for words; do
+    addition=${words%%=*}
+    python3 -m venv --without-pip $addition
+    $tools/bin/pip --python $addition install --quiet --no-compile --only-binary=:all: --require-hashes --no-deps \\
+        --requirement $lock/${words#*=}
+    $tools/bin/cyclonedx-py environment --output-reproducible --output-format JSON --spec-version 1.6 \\
+        --output-file $addition.cdx.json $addition/bin/python3
+    modules=$(echo $addition/lib/python3*/site-packages)
+    realpath environment/lib/python3*/site-packages >$modules/agent.pth
+    $tools/bin/pip --python $addition check --quiet
+    rm $modules/agent.pth
+done
+
+# 6. Man pages and completions, as this very version has them.
 PYTHONPATH=$(echo environment/lib/python3*/site-packages) $tools/bin/python -B source/packaging/man manual
 mkdir completions
 for shell in bash zsh fish; do
@@ -140,7 +168,7 @@ done
 """
 
 
-def _oldest_glibc(installed: Path) -> tuple[int, int]:
+def oldest_glibc(installed: Path) -> tuple[int, int]:
     """Return the oldest supported glibc by the tags of installed wheels. Raises ``BuildFailed`` for unknown tags."""
     needed = {(2, 17)}
     for record in sorted(installed.glob("*.dist-info/WHEEL")):
@@ -180,5 +208,7 @@ def _add_command(agent: Agent) -> None:
     (programs / "python3").symlink_to(f"/usr/bin/python{agent.python}")
     text = _CONFIGURATION.format(python=agent.python)
     (agent.directory / "pyvenv.cfg").write_text(text, encoding="utf-8")
-    # Resource types and signers of third parties: modules that pip installs there survive upgrades.
-    (agent.packages / "extensions.pth").write_text(f"{_EXTENSIONS}\n", encoding="utf-8")
+    # The additions, and resource types and signers of third parties: modules that pip installs there survive upgrades.
+    directories = [f"/{addition.directory(agent.python)}" for addition in ADDITIONS]
+    lines = "".join(f"{directory}\n" for directory in (*directories, _EXTENSIONS))
+    (agent.packages / "extensions.pth").write_text(lines, encoding="utf-8")

@@ -1,34 +1,36 @@
 """Command line of ``packaging/build``: the packages, the release, the commit and the output directory."""
 
 import argparse
+import hashlib
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from steps import debian_package, directory, rpm_package
+from steps.additions import ADDITIONS
 from steps.agent import Agent, build_agent
 from steps.debian_tree import RELEASES, make_tree, open_tree
 from steps.failure import BuildFailed
 from steps.source import check_out
 
-FORMATS = {
-    "deb": debian_package.build,
-    "rpm": rpm_package.build,
-    "directory": directory.build,
-}
+FORMATS = ("deb", "rpm", "directory")
 
 _DESCRIPTION = """\
 Build packages of Puller from a commit, in a Debian tree that holds nothing else. The same commit gives the same bytes.
 
-  deb        a Debian package for the release that is named
-  rpm        a package for systems of the Red Hat family with the Python of that release
+  deb        Debian packages for the release: puller, puller-fleet and puller-s3
+  rpm        the same packages for systems of the Red Hat family with the Python of that release
   directory  a tar.gz to unpack anywhere, for machines with that Python
 
-Beside each package lies its bill of materials (CycloneDX) and the SHA-256 of both. Needs root, git, mmdebstrap and
-systemd-nspawn. What apt and pip of this machine are set up for (sources, indexes, proxies, authorities) holds in the
-tree, too; what they fetch for Puller is held to the hashes of packaging/requirements.lock.
+Beside each package, the command writes its bill of materials (CycloneDX) and the SHA-256 of both. It needs root, git,
+mmdebstrap and systemd-nspawn. The settings of this machine for apt and pip (sources, indexes, proxies, authorities) are
+valid in the tree, too. All downloads for Puller are compared with the hashes of the lock files in packaging/.
 """
 
 
@@ -71,12 +73,46 @@ def _build(options: argparse.Namespace) -> None:
         tree = open_tree(options.tree or make_tree(options.release, work / "tree"), options.release)
         progress.report(f"installing Puller {source.version} and its locked dependencies")
         agent = build_agent(source, tree, work)
-        for name in dict.fromkeys(options.formats):
-            progress.report(f"packing {name}")
-            for path in (package := FORMATS[name](agent, work / name)), _materials(agent, package):
-                print(path.name, flush=True)
-                _publish(path, options.output)
+        jobs = [job for name in dict.fromkeys(options.formats) for job in _jobs(name)]
+        for path in _pack(jobs, agent, work, progress):
+            print(path.name, flush=True)
+            _publish(path, options.output)
     progress.report("complete")
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One package to build. ``build`` gets the agent and a directory that does not exist yet."""
+
+    package: str
+    format: str
+    build: Callable[[Agent, Path], Path]
+
+
+def _jobs(name: str) -> Iterator[_Job]:
+    """Yield the packages of a format."""
+    if name == "directory":
+        yield _Job("puller", name, directory.build)
+        return
+    form = debian_package if name == "deb" else rpm_package
+    yield _Job("puller", name, form.build)
+    for addition in ADDITIONS:
+        yield _Job(addition.name, name, partial(form.build_addition, addition))
+
+
+def _pack(jobs: list[_Job], agent: Agent, work: Path, progress: "Progress") -> Iterator[Path]:
+    """Yield each package and its bill of materials in the order of the jobs. Packs on two processors."""
+
+    def pack(job: _Job) -> Path:
+        progress.report(f"packing {job.package} ({job.format})")
+        return job.build(agent, work / f"{job.format}-{job.package}")
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for job, package in zip(jobs, pool.map(pack, jobs), strict=True):
+            yield package
+            materials = package.with_name(f"{package.name}.cdx.json")
+            materials.write_bytes(agent.materials(job.package))
+            yield materials
 
 
 class Progress:
@@ -91,16 +127,8 @@ class Progress:
         print(f"packaging/build: {seconds:3.0f} s: {step}", file=sys.stderr, flush=True)
 
 
-def _materials(agent: Agent, package: Path) -> Path:
-    path = package.with_name(f"{package.name}.cdx.json")
-    path.write_bytes(agent.materials)
-    return path
-
-
 def _publish(path: Path, output: Path) -> None:
     """Write a file atomically, and its checksum beside it."""
-    import hashlib
-
     content = path.read_bytes()
     sums = f"{hashlib.sha256(content).hexdigest()}  {path.name}\n".encode()
     for name, written in ((path.name, content), (f"{path.name}.sha256", sums)):

@@ -59,13 +59,21 @@ class Tree:
     release: Release
     settings: dict[str, str] = field(repr=False)  # of pip
 
-    def run(self, *command: str | Path, mounts: Mapping[Path, str], **variables: str) -> str:
+    def run(
+        self,
+        *command: str | Path,
+        mounts: Mapping[Path, str],
+        variables: Mapping[str, str],
+        read_only: bool = False,
+    ) -> str:
         """Return the output of a command in the tree. ``mounts`` maps directories of this machine to paths in the tree.
 
+        systemd-nspawn accepts several commands at the same time only if all of them see the tree ``read_only``.
         Raises ``BuildFailed`` if the command fails.
         """
-        passed_on = self.settings | variables
+        passed_on = self.settings | dict(variables)
         options = [
+            *(["--read-only"] if read_only else []),
             *(f"--bind={here}:{there}" for here, there in mounts.items()),
             *(f"--bind-ro={path}" for path in sorted(_paths_in(self.settings.values()))),
             # By name only: the URL of an index may contain a password, and every user can read command lines.

@@ -6,13 +6,16 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 
-def licences_of(packages: Path) -> str:
-    """Return one paragraph for each distribution except Puller, by name, with the paths of its licence texts."""
+def licences_of(packages: Path, place: str) -> str:
+    """Return one paragraph for each distribution except Puller, by name, with the paths of its licence texts.
+
+    ``packages`` is the directory of the modules, which the package installs at the pattern ``place``.
+    """
     records = sorted(packages.glob("*.dist-info/METADATA"))
-    return "\n".join(paragraph for record in records for paragraph in _paragraph(packages, record))
+    return "\n".join(paragraph for record in records for paragraph in _paragraph(packages, record, place))
 
 
-def _paragraph(packages: Path, record: Path) -> Iterator[str]:
+def _paragraph(packages: Path, record: Path, place: str) -> Iterator[str]:
     text = HeaderParser().parsestr(record.read_text(encoding="utf-8"))
     if text["Name"] == "puller-agent":
         return
@@ -28,11 +31,11 @@ def _paragraph(packages: Path, record: Path) -> Iterator[str]:
         or "its authors"
     )
     yield (
-        f"Files: usr/lib/puller/*/{folder.name}/*\n"
+        f"Files: {place}/{folder.name}/*\n"
         f"Copyright: {' '.join(author.split())}\n"
         f"License: {_licence(text)}\n"
-        f"Comment: {text['Name']} {text['Version']}, as it is published for Python. Its own texts are, below\n"
-        f" site-packages: {', '.join(texts) or 'none'}\n"
+        f"Comment: {text['Name']} {text['Version']}, as it is published for Python. Its own texts are, beside\n"
+        f" that directory: {', '.join(texts) or 'none'}\n"
     )
 
 

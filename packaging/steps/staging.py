@@ -9,7 +9,9 @@ import os
 import shutil
 from pathlib import Path
 
-from steps.agent import LIBRARIES, Agent
+from steps.additions import Addition
+from steps.agent import LIBRARIES, Agent, copy_modules
+from steps.failure import BuildFailed
 from steps.launcher import script
 
 COMMAND = "/usr/bin/puller"
@@ -58,12 +60,15 @@ class Stage:
             os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
-def stage_host_files(agent: Agent, root: Path, *, units: str, zsh: str, compiled: bool) -> Stage:
+def stage_host_files(
+    agent: Agent, root: Path, *, units: str, zsh: str, compiled: bool, manager: str
+) -> Stage:
     """Fill a root directory with the files of every package.
 
     These are the version, the command, units, tmpfiles, the sample configuration, man pages and completions. ``units``
     and ``zsh`` are the directories of units and of zsh functions. ``compiled`` adds byte code, for package managers
-    that do not create it on the host.
+    that do not create it on the host. ``manager`` is the command of the package manager, which Puller shows in messages
+    about missing libraries.
     """
     stage = Stage(root)
     stage_manual(agent, stage, "usr/share/man")
@@ -75,6 +80,7 @@ def stage_host_files(agent: Agent, root: Path, *, units: str, zsh: str, compiled
     for shell, place in places.items():
         stage.file(place, (agent.work / "completions" / shell).read_bytes())
     stage_version(agent, stage, f"{LIBRARIES}/package", compiled=compiled)
+    stage.file(f"{LIBRARIES}/package/package-manager", f"{manager}\n")
     stage.file(f"{LIBRARIES}/brought", f"1 {agent.source.version}\n")
     stage.file(f"{LIBRARIES}/arrange", script(agent.source.directory, "arrange"), 0o755)
     stage.file(COMMAND.lstrip("/"), script(agent.source.directory, "puller"), 0o755)
@@ -99,6 +105,30 @@ def stage_version(agent: Agent, stage: Stage, path: str, *, compiled: bool) -> N
     stage.directory(os.path.dirname(path))
     shutil.copytree(agent.directory, stage.root / path, symlinks=True)
     if compiled:
-        directory = agent.inside(stage.root / path)
-        modes = ("--invalidation-mode", "unchecked-hash", "-q", "-s", agent.inside(stage.root), "-p", "/")
-        agent.run(f"python{agent.python}", "-I", "-m", "compileall", *modes, directory)
+        compile_modules(agent, stage, stage.root / path)
+
+
+def stage_addition(agent: Agent, stage: Stage, addition: Addition) -> None:
+    """Add the modules of an addition, with byte code. Raises ``BuildFailed``."""
+    path = addition.directory(agent.python)
+    stage.directory(os.path.dirname(path))
+    copy_modules(agent.installed_addition(addition), stage.root / path)
+    if addition.services:
+        _keep_services(stage.root / path / "botocore/data", addition.services)
+    compile_modules(agent, stage, stage.root / path)
+
+
+def _keep_services(data: Path, services: tuple[str, ...]) -> None:
+    """Remove the descriptions of other services. Files of the directory itself describe regions and retries."""
+    if missing := set(services) - set(os.listdir(data)):
+        raise BuildFailed(f"botocore has no description of {', '.join(sorted(missing))}")
+    for path in list(data.iterdir()):
+        if path.is_dir() and path.name not in services:
+            shutil.rmtree(path)
+
+
+def compile_modules(agent: Agent, stage: Stage, directory: Path) -> None:
+    """Add the byte code of all modules in a directory of the stage. Raises ``BuildFailed``."""
+    place = agent.inside(directory)
+    modes = ("--invalidation-mode", "unchecked-hash", "-q", "-s", agent.inside(stage.root), "-p", "/")
+    agent.run(f"python{agent.python}", "-I", "-m", "compileall", *modes, place)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from foundation.extras import DISTRIBUTION, how_to_install
+from foundation.extras import DISTRIBUTION, PACKAGES, how_to_install
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -35,18 +35,53 @@ def test_environment_gets_libraries_by_its_interpreter() -> None:
     assert how_to_install("fleet") == f"Run: {sys.executable} {PIP} {FLEET}"
 
 
-def test_package_gets_libraries_beside_its_versions(modules: Path) -> None:
-    (modules / "extensions.pth").write_text("/usr/local/lib/puller/site-packages\n")
+@pytest.mark.parametrize("manager", ["apt", "dnf"])
+@pytest.mark.parametrize("extra", PACKAGES)
+def test_package_gets_an_extra_as_a_package(
+    manager: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "package-manager").write_text(f"{manager}\n")
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    assert how_to_install(extra) == f"Run: {manager} install {PACKAGES[extra]}"
+    assert how_to_install("hsm").startswith("Run: ")
+    assert "-m pip install" in how_to_install("hsm")
+
+
+def test_packages_of_extras_are_those_that_the_build_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "packaging")
+    from steps.additions import ADDITIONS
+
+    assert {addition.name for addition in ADDITIONS} == set(PACKAGES.values())
+    for addition in ADDITIONS:
+        assert (ROOT / "packaging" / addition.lock).exists()
+
+
+def test_directory_gets_libraries_beside_its_versions(modules: Path) -> None:
+    lines = "/usr/lib/puller-fleet/python3.11\n/usr/local/lib/puller/site-packages\n"
+    (modules / "extensions.pth").write_text(lines)
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     command = f"{python} {PIP} --target /usr/local/lib/puller/site-packages {FLEET}"
     assert how_to_install("fleet") == f"Run: {command}"
 
 
-def test_tree_without_metadata_names_pyproject(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puller is not installed."""
+
     def requires(name: str) -> list[str]:
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr("importlib.metadata.requires", requires)
+
+
+@pytest.mark.usefixtures("clone", "modules")
+def test_clone_reads_the_libraries_from_its_project() -> None:
+    assert how_to_install("fleet") == f"Run: {sys.executable} {PIP} {FLEET}"
+
+
+@pytest.mark.usefixtures("clone")
+def test_copy_without_metadata_names_pyproject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foundation.extras._PROJECT", str(tmp_path / "pyproject.toml"))
     assert how_to_install("s3") == "Install the libraries that pyproject.toml lists for the extra s3"
 
 

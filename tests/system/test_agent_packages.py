@@ -52,8 +52,11 @@ class Built(NamedTuple):
     again: Path
     next: Path
 
-    def package(self, directory: Path, suffix: str) -> Path:
-        (result,) = (path for path in directory.iterdir() if path.name.endswith(suffix))
+    def package(self, directory: Path, suffix: str, name: str = "puller") -> Path:
+        start = re.compile(rf"{name}[-_]\d")
+        (result,) = (
+            path for path in directory.iterdir() if path.name.endswith(suffix) and start.match(path.name)
+        )
         return result
 
 
@@ -91,7 +94,7 @@ def make_release(directory: Path, codename: str) -> None:
         other = {"TZ": "Pacific/Auckland", "LANG": "C", "HOME": str(home), "PYTHONHASHSEED": "7"}
         build(ROOT, tree, directory / "again", codename, *formats, *commit, **other)
         build(next_version(directory), tree, directory / "next", codename, "rpm")
-        (package,) = (directory / "first").glob("*.deb")
+        (package,) = (directory / "first").glob("puller_*.deb")
         packed_again(package, directory / "next", NEXT)
 
 
@@ -172,7 +175,7 @@ def digests(directory: Path) -> dict[str, str]:
 def test_the_same_commit_gives_the_same_bytes(releases: Releases) -> None:
     built = releases["bookworm"]
     first = digests(built.first)
-    assert len(first) == 3 * 4  # packages, their bills of materials, and the checksums of both
+    assert len(first) == 7 * 4  # packages, their bills of materials, and the checksums of both
     assert first == digests(built.again)
 
 
@@ -194,10 +197,13 @@ def test_build_reports_each_step_with_its_time(releases: Releases) -> None:
     steps = re.findall(r"^packaging/build: +\d+ s: (.*)$", log, re.MULTILINE)
     assert [step.partition(" ")[0] for step in steps] == [
         *("checking", "preparing", "installing"),
-        *("packing", "packing", "packing", "complete"),
+        *["packing"] * 7,
+        "complete",
     ]
     assert steps[1] == "preparing the tree of Debian 12"
-    assert steps[3:6] == ["packing deb", "packing rpm", "packing directory"]
+    names = ("puller", "puller-fleet", "puller-s3")
+    packages = [f"{name} ({form})" for form in ("deb", "rpm") for name in names]
+    assert set(steps[3:10]) == {f"packing {package}" for package in (*packages, "puller (directory)")}
 
 
 def version() -> str:
@@ -209,13 +215,9 @@ def version() -> str:
 @pytest.mark.parametrize("codename", ["bookworm", "trixie"])
 def test_lintian_has_no_errors(releases: Releases, codename: str) -> None:
     built = releases[codename]
-    command: list[str | Path] = [
-        "lintian",
-        "--fail-on",
-        "error",
-        "--allow-root",
-        built.package(built.first, ".deb"),
-    ]
+    packages = sorted(built.first.glob("*.deb"))
+    assert len(packages) == 3
+    command: list[str | Path] = ["lintian", "--fail-on", "error", "--allow-root", *packages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
