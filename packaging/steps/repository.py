@@ -73,7 +73,7 @@ def main() -> None:
         required=True,
         help="fingerprint of a signing key of gpg. Repeat it to rotate keys",
     )
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()  # options may be between the packages
     os.umask(0o022)
     try:
         Repository(options.directory, options.url.rstrip("/"), Keys(options.key)).update(options.packages)
