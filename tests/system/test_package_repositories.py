@@ -25,7 +25,11 @@ pytestmark = [pytest.mark.packages, pytest.mark.root]
 __all__ = ["releases"]  # a fixture
 
 URL = "http://packages.example.com"
-PAGE = (ROOT / "docs/installing.md").read_text()
+MANIFEST = """\
+resources:
+  - file:
+      - /etc/made: {content: "made\\n", owner: root, group: root, mode: "0644"}
+"""
 
 
 @pytest.fixture
@@ -170,7 +174,7 @@ def test_apt_installs_upgrades_and_downgrades_with_state(
         assert_libraries_come_with_packages(root)
 
         shell(root, "puller site init site && mkdir -p /etc/puller web && cp site/root.json /etc/puller")
-        (root / "srv/web/manifest.yaml").write_text("resources:\n  - file: [/etc/made: {content: made}]\n")
+        (root / "srv/web/manifest.yaml").write_text(MANIFEST)
         (root / "etc/puller/config.yaml").write_text("site: /srv/site/public\nbundles: [{name: web}]\n")
         shell(root, "puller site publish site web --version 1.0.0 && puller run")
         shell(root, "apt-get install -qy --no-install-recommends puller")
