@@ -148,6 +148,49 @@ def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     server.server_close()
 
 
+SMALL_RPM = """\
+Name: puller
+Version: 1.0
+Release: 1
+Summary: small
+License: none
+BuildArch: noarch
+%description
+small
+%files
+"""
+
+
+def small_rpm(directory: Path) -> Path:
+    specification = directory / "puller.spec"
+    specification.write_text(SMALL_RPM)
+    run_checked("rpmbuild", "-bb", "--quiet", f"--define=_topdir {directory}/rpmbuild", specification)
+    (package,) = (directory / "rpmbuild").rglob("*.rpm")
+    return package
+
+
+def test_dnf_accepts_only_signed_metadata(served: tuple[Path, str], key: str, tmp_path: Path) -> None:
+    www, url = served
+    package = small_rpm(tmp_path)
+    assert repository(www, package, "--key", key, url=url).returncode == 0
+    before = contents(www)
+    assert repository(www, package, "--key", key, url=url).stdout == ""
+    assert contents(www) == before
+    repositories = tmp_path / "repos"
+    repositories.mkdir()
+    shutil.copy(www / "puller.repo", repositories)
+
+    def ask(root: str) -> str:
+        options = (f"--installroot={tmp_path / root}", f"--setopt=reposdir={repositories}", "--releasever=9")
+        command = ["dnf", "--assumeyes", "--quiet", *options, "repoquery", "puller"]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120).stdout
+
+    assert "puller-0:1.0-1.noarch" in ask("first")
+    index = www / "yum/repodata/repomd.xml"
+    index.write_bytes(index.read_bytes().replace(b"<revision>", b"<revision>1"))
+    assert "puller-0:1.0-1.noarch" not in ask("second")
+
+
 def shell(root: Path, command: str, status: int = 0) -> str:
     script = f'export PULLER_PASSPHRASE=correct-horse; cd /srv; exec 2>&1; {command}; echo "status $?"'
     output, _, ended = run_in(root, "bash", "-c", script).rstrip("\n").rpartition("status ")
