@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from moto.server import ThreadedMotoServer
 
 from tests.support.machines import copied, run_checked
 from tests.system.test_agent_packages import NEXT, ROOT, Releases, packed_again, releases, run_in, version
@@ -244,7 +246,15 @@ def assert_libraries_come_with_packages(root: Path) -> None:
     missing = shell(root, f"{push} || true")
     assert "Run: apt install puller-s3" in missing
     shell(root, "apt-get install -qy --no-install-recommends puller-s3")
-    environment = (
-        "AWS_ENDPOINT_URL=http://127.0.0.1:9 AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b AWS_MAX_ATTEMPTS=1"
-    )
-    assert "Run: apt" not in shell(root, f"export {environment}; puller site push s s3://bucket/site || true")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        address = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
+        bucket = urllib.request.Request(f"{address}/bucket", method="PUT")
+        urllib.request.urlopen(bucket, timeout=30).close()
+        account = "AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b AWS_DEFAULT_REGION=us-east-1"
+        shell(root, f"export {account} AWS_ENDPOINT_URL={address}; puller site push s s3://bucket/site")
+        with urllib.request.urlopen(f"{address}/bucket?list-type=2", timeout=30) as listing:
+            assert b"<Key>site/metadata/timestamp.json</Key>" in listing.read()
+    finally:
+        server.stop()
