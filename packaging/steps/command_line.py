@@ -124,7 +124,9 @@ class Progress:
     def report(self, step: str) -> None:
         """Print a step that begins, with the seconds since the start."""
         seconds = time.monotonic() - self._start
-        print(f"packaging/build: {seconds:3.0f} s: {step}", file=sys.stderr, flush=True)
+        # One write: two threads would print between the text and the end of the line.
+        sys.stderr.write(f"packaging/build: {seconds:3.0f} s: {step}\n")
+        sys.stderr.flush()
 
 
 def _publish(path: Path, output: Path) -> None:
