@@ -146,6 +146,7 @@ class ProblemCode(StrEnum):
     CHANGE_FAILED = "change-failed"
     STILL_DIFFERS = "still-differs"
     UNDONE_CHANGE = "undone-change"
+    REASON_REMAINS = "reason-remains"
     HEALTH_CHECK_FAILED = "health-check-failed"
     CHILDREN_FAILED = "children-failed"
     UNTRUSTED_PATH = "untrusted-path"

@@ -36,6 +36,7 @@ PROOFS = {
     "test_concurrently_created_file_is_not_overwritten",
     ProblemCode.CHECKSUM_MISMATCH: "puller/resources/test_problem_codes.py::"
     "test_another_checksum_has_its_code",
+    ProblemCode.REASON_REMAINS: "puller/run/test_reboots.py::test_remaining_reason_fails_without_a_loop",
     ProblemCode.INTERNAL_ERROR: "puller/engine/test_engine.py::test_failed_resource_does_not_end_the_run",
     ProblemCode.LOOKUP_FAILS: "hiera/tree/test_strategies.py::test_a_strategy_that_does_not_exist_is_refused",
     ProblemCode.METADATA_EXPIRED: "bundles/client/test_attacks.py::"

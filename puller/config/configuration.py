@@ -24,7 +24,6 @@ from hiera.errors import HieraError
 from hiera.values.secrets import Secret
 from puller.config.as_user import require_own, require_user
 from puller.config.destinations import DestinationOptions, find_destination_problem
-from puller.config.maintenance_windows import Window, find_problem
 from puller.errors import ConfigurationError, file_problem
 from puller.state.default_paths import (
     DEFAULT_CONFIGURATION,
@@ -39,6 +38,7 @@ from puller.state.default_paths import (
 from puller.system.trusted_files import trusted
 from puller.values.convert import explain, parse_value
 from puller.values.host_name import WANTED, is_host_name
+from puller.values.maintenance_windows import Window, find_problem
 from puller.values.trial_rule import TrialRule
 
 _SIZE_LIMIT = 1024 * 1024  # bytes

@@ -10,7 +10,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -40,6 +40,9 @@ from puller.system.noop import NoopSystem
 from puller.system.protocol import System
 from puller.values.file_mode import FileMode
 from puller.values.references import Refresh
+
+if TYPE_CHECKING:  # few bundles reboot machines
+    from puller.resources.reboots.plan import RebootPlan
 
 _READABLE_FILE = stat.S_IFREG | 0o644
 _LONGEST_KEPT_DIFF = 16 * 1024
@@ -90,6 +93,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Paths of this host that other owners manage, with everything below them. The catalog lacks them."""
     leftovers: Callable[[], Sequence[str]] = tuple
     """The references of leftover resources."""
+    reboots: "RebootPlan | None" = None
+    """The reboots of this run. ``None``: the command never restarts the machine."""
 
 
 class Engine:
@@ -375,6 +380,7 @@ class Engine:
             elsewhere=self._settings.elsewhere,
             leftovers=self._settings.leftovers,
             state_directory=self._settings.state_directory,
+            reboots=self._settings.reboots,
             log=lambda line: self._settings.log(self._masks.of(home.scope.data)(line)),
             noop=looks_only or self._settings.noop,
             changes=lambda: self._changes,

@@ -22,9 +22,11 @@ from puller.checks import kinds
 from puller.engine.ensure import REQUEST
 from puller.manifest.entries import DEFAULTS, FOR
 from puller.resources.base import Properties, ResourceType
+from puller.resources.reboots.schedule import Share
 from puller.resources.registry import find_type, type_names
 from puller.values import export_types
 from puller.values.file_mode import FileMode
+from puller.values.maintenance_windows import Days
 from puller.values.references import LABEL, Reference
 from puller.values.removal_policy import Removed
 
@@ -79,6 +81,8 @@ _OF_OUR_TYPES: Final[dict[type, Schema]] = {
     Duration: {"type": ["string", "number"], "description": "30s, 5m, 1h30m, or a number of seconds"},
     kinds.GossRules: {"type": "object"},
     Removed: {"enum": ["keep", "absent"]},
+    Days: {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    Share: {"type": ["string", "number"], "description": "20%, or a number from 1 to 100"},
     FileMode: {"type": "string", "pattern": f"{FileMode.PATTERN}|[{{][{{]"},
 }
 _CHECKS: Final = {

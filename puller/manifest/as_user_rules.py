@@ -23,6 +23,7 @@ WANTS_ROOT: Mapping[str, str] = MappingProxyType(
         "kernel_module": "modules belong to the kernel",
         "mount": "file systems are mounted for the machine",
         "package": "packages are installed for the machine",
+        "reboot": "the machine belongs to all users",
         "repository": "package repositories belong to the machine",
         "sysctl": "these settings belong to the kernel",
         "user": "accounts belong to the machine",

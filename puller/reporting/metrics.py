@@ -34,6 +34,7 @@ HELP = {
     "puller_bundle_given_up": "1 if the last run rolled back a new version.",
     "puller_resources": "Resources of each bundle by state.",
     "puller_resources_by_type": "Resources of each bundle by type and state, without zero values.",
+    "puller_reboot_pending_since_timestamp_seconds": "Time since when a reboot is due, by resource and state.",
     "puller_restless_resources": "Number of resources that change in every run.",
     "puller_restless_resource_changes": "Number of recent runs that changed the resource, for some restless resources.",
 }
@@ -82,6 +83,9 @@ def _samples(sent: SentReport) -> Iterator[_Sample]:
         yield "puller_metadata_expiry_timestamp_seconds", {}, _seconds(sent.metadata_expire)
     yield from _of_enforced(sent)
     yield from _of_outcomes(sent.report)
+    for reboot in sent.report.reboots[:_MOST_NAMED]:
+        labels = {"resource": reboot.resource, "state": str(reboot.state)}
+        yield "puller_reboot_pending_since_timestamp_seconds", labels, _seconds(reboot.since)
     yield "puller_restless_resources", {}, len(sent.restless)
     for item in sorted(sent.restless, key=lambda item: -item.changes)[:_MOST_NAMED]:
         labels = {"bundle": item.bundle, "resource": item.reference}

@@ -16,6 +16,7 @@ from foundation.problems import Problem
 from foundation.quantities import counted
 from foundation.timestamps import minute_text, parse_moment
 from puller.exit_status import ExitStatus
+from puller.values.pending_reboot import PendingReboot
 
 
 class State(StrEnum):
@@ -266,10 +267,14 @@ class TrialReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The earliest time at which it can pass. Empty if its last run had failures."""
     runs: int = 1
     """The number of runs in order that it needs, beginning with the next run."""
+    awaits_boot: bool = False
+    """Whether it cannot pass before the machine has restarted."""
 
     def __str__(self) -> str:
         if not self.until:
             return "on trial until its resources and health checks are in order"
+        if self.awaits_boot:
+            return "on trial until a run in order after the next boot"
         runs = "a run" if self.runs == 1 else f"{self.runs} runs in order, the last one"
         return f"on trial until {runs} after {minute_text(parse_moment(self.until))}"
 
@@ -332,6 +337,8 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format
     """Duration of each phase of the run, in seconds."""
     last_good: str = ""
     """The end of the last run that applied everything without a problem. It can be the end of this run."""
+    reboots: list[PendingReboot] = []
+    """The reboots that resources require and that have not happened."""
     bundles: list[BundleReport] = []
 
     def without_diffs(self) -> "Report":

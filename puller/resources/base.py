@@ -17,7 +17,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -35,6 +35,9 @@ from puller.system.local_paths import Spellings
 from puller.system.protocol import System
 from puller.values.references import Reference
 from puller.values.removal_policy import Removed
+
+if TYPE_CHECKING:  # few bundles reboot machines
+    from puller.resources.reboots.plan import RebootPlan
 
 ANYTHING = "*"
 """The subject of a change that may alter any part of the machine."""
@@ -212,6 +215,8 @@ class Context(msgspec.Struct, frozen=True):
     """Directory for state between runs. ``None``: the user's own state directory."""
     log: Callable[[str], None] = lambda line: None
     """Writes a line to the log, at the level of notices."""
+    reboots: "RebootPlan | None" = None
+    """The reboots of this run. ``None``: the command never restarts the machine."""
     noop: bool = False
     changes: Callable[[], int] = itertools.count().__next__
     """The number of changes that this run has begun. State that was read from disk is valid until it grows."""
@@ -245,6 +250,8 @@ class Resource(ABC, Generic[P, S]):
     """Properties that name a file of the bundle when they are relative paths."""
     rendered: ClassVar[frozenset[str]] = frozenset()
     """Properties whose result depends on the data of their manifest when they are applied."""
+    is_last: ClassVar[bool] = False
+    """Whether it comes after all other resources of all bundles that do not wait for it."""
     has_state: ClassVar[bool] = True
     """Whether the machine has a state to read, beyond the declaration."""
     spellings: ClassVar[Mapping[str, Any]] = {}

@@ -32,6 +32,7 @@ _OWN = {
     "link": "puller.resources.files.link:Link",
     "mount": "puller.resources.kernel.mount:Mount",
     "package": "puller.resources.packages.package:Package",
+    "reboot": "puller.resources.reboots.reboot:Reboot",
     "repository": "puller.resources.packages.repository:Repository",
     "scaffold": "puller.resources.scaffolds.scaffold:Scaffold",
     "service": "puller.resources.services.service:Service",

@@ -42,12 +42,14 @@ from puller.run.host_state import ExportedValues
 from puller.run.leftovers.leftovers import Leftovers
 from puller.run.policy.holds import Holds
 from puller.run.policy.selection import ReleaseSelector
+from puller.run.reboots import restart_machine
 from puller.run.report_keeping import ReportKeeper
 from puller.run.site import BundleSource, SiteView, copy_trust, refresh
 from puller.run.template_cache import cached_templates
 from puller.run.trials import Trials
 from puller.state.directories import Directories, only_run
 from puller.system.signals import Stopped, StopRequests
+from puller.values.pending_reboot import PendingReboot
 from puller.version import __version__
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class RunRecord(msgspec.Struct):
     """The reason to leave out the steps 7 to 10. Usually empty."""
     bundles: list[BundleRun] = []
     """The bundles of the host, in the order of its configuration."""
+    reboots: list[PendingReboot] = []
+    """The reboots that resources require and that have not happened."""
     phases: Phases = msgspec.field(default_factory=Phases)
 
 
@@ -100,6 +104,7 @@ class Agent(msgspec.Struct, frozen=True):
            ``bundles.store``).
         12. Report: the report, metrics and the exit status (``puller.run.report_keeping``).
         13. Send: the reports that wait (``puller.delivery``).
+        14. Reboot: if a resource has requested it (``puller.run.reboots``).
 
         Raise ``BusyError``, and ``ConfigurationError`` for directories of the agent. Other errors are in the report.
         """
@@ -147,12 +152,15 @@ class Agent(msgspec.Struct, frozen=True):
                     self._pause(record, is_refreshed=site is not None)
                 else:
                     self._converge(record, context)
+            self._keep_reboots(record)
             # 12. Report. A signal that arrives now does not stop it
             with self.stops.deferred():
                 delivery = self._delivery()
                 report = self._conclude(record, delivery)
         # 13. Send. The lock is free for the next run
         self._send(delivery)
+        # 14. Reboot
+        self._reboot(report)
         return report
 
     def _converge(self, record: RunRecord, context: RunContext) -> None:
@@ -176,6 +184,8 @@ class Agent(msgspec.Struct, frozen=True):
                         catalog = choose_versions(context, bundles)
                         continue
                     # 8. Apply
+                    if self.settings.reboots is not None:
+                        self.settings.reboots.begin()
                     apply_versions(context, bundles, catalog)
                     # 9. Judge and 10. Roll back
                     if self.settings.noop or not self._roll_back_failed(bundles):
@@ -184,6 +194,7 @@ class Agent(msgspec.Struct, frozen=True):
                     catalog = choose_versions(context, bundles)
             # 10. Keep
             if not self.settings.noop:
+                self._withdraw_reboot(bundles)
                 for bundle, chosen in chosen_bundles(bundles):
                     if bundle.attempt is not None:
                         bundle.conclude(chosen)
@@ -353,6 +364,18 @@ class Agent(msgspec.Struct, frozen=True):
                 has_rolled_back = True
         return has_rolled_back
 
+    def _withdraw_reboot(self, bundles: Sequence[BundleRun]) -> None:
+        """Give up the request of a reboot after a rollback or a signal. The next run decides again."""
+        plan = self.settings.reboots
+        if plan is None or not plan.is_requested:
+            return
+        why = "for the next run, because a signal stopped this run" if self.stops.reason else ""
+        if any(bundle.report.given_up is not None for bundle in bundles):
+            why = "for the next run, because this run gave a version up"
+        if why:
+            with self.problems.remembering():
+                plan.withdraw(why)
+
     # 11. Retire
 
     def _retire(self, context: RunContext, bundles: Sequence[BundleRun]) -> None:
@@ -373,6 +396,13 @@ class Agent(msgspec.Struct, frozen=True):
             bundle.prune()
 
     # 12. Report
+
+    def _keep_reboots(self, record: RunRecord) -> None:
+        """Record the reasons of reboots for the next run, and put pending reboots into the report."""
+        if self.settings.reboots is not None:
+            is_partial = bool(self.settings.only or self.stops.reason)
+            with self.problems.remembering():
+                record.reboots = self.settings.reboots.keep(is_partial=is_partial)
 
     def _conclude(self, record: RunRecord, delivery: "Delivery | None") -> Report:
         for fact_error in self.host.facts.problems:  # complete only now, because facts are gathered on demand
@@ -398,6 +428,7 @@ class Agent(msgspec.Struct, frozen=True):
             only=list(self.settings.only),
             problems=self.problems.problems,
             unprotected=self._unprotected(),
+            reboots=record.reboots,
             bundles=[bundle.report for bundle in record.bundles],
             phases=record.phases.seconds,
         )
@@ -440,3 +471,13 @@ class Agent(msgspec.Struct, frozen=True):
             self.problems.log.warn(f"{stop}: the next run will send the reports")
         except Exception as error:  # noqa: BLE001  see above
             self.problems.log.warn(f"cannot send reports: {sentence_of(error)}")
+
+    # 14. Reboot
+
+    def _reboot(self, report: Report) -> None:
+        """Restart the machine if a resource has requested it. The next run repeats what fails here."""
+        plan = self.settings.reboots
+        if self.settings.noop or plan is None:
+            return
+        restart_machine(plan, self.directories, self.problems, self.stops)
+        report.exit_status = self.problems.exit_status

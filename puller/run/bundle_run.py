@@ -18,7 +18,7 @@ from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.problems import Problem, ProblemCode, problems_of
 from foundation.quantities import counted
-from foundation.timestamps import iso_text
+from foundation.timestamps import iso_text, parse_moment
 from puller.config.configuration import BundleChoice
 from puller.engine.engine import Settings
 from puller.errors import PullerError
@@ -538,7 +538,16 @@ class BundleRun(msgspec.Struct):
         has_checks = have_health_checks(declaration for declaration, _ in self.outcomes or ())
         required = requirement_of(self.choice.trial, chosen.manifest.trial, has_health_checks=has_checks)
         trial = self.context.trials.find(bundle) or Trial(bundle.version, bundle.sha256, iso_text(now), {})
-        return trial.continued(required, now)
+        trial = trial.continued(required, now)
+        return msgspec.structs.replace(trial, awaits_boot=self._awaits_boot(trial))
+
+    def _awaits_boot(self, trial: Trial) -> bool:
+        """Return whether the version cannot pass before the machine has restarted."""
+        plan = self.context.settings.reboots
+        if plan is None:
+            return False
+        references = [str(declaration.reference) for declaration, _ in self.outcomes or ()]
+        return plan.delays_trial(references, parse_moment(trial.since))
 
     @property
     def _is_partial(self) -> bool:

@@ -180,6 +180,7 @@ def run(options: RunOptions, network: "Network | None" = None) -> int:
 
 def _run(options: RunOptions, configuration: "Configuration") -> int:
     from puller.run.agent import Agent  # a quarter of an ``apply`` without changes
+    from puller.run.reboots import plan_of_run  # see above
 
     log = options.log()
     stops = StopRequests(log.at_once)
@@ -191,13 +192,21 @@ def _run(options: RunOptions, configuration: "Configuration") -> int:
         watched_by(Fetching(log, None if options.noop else directories)),
     ):
         try:
+            host = Host.of(configuration)
+            settings = options.settings(
+                log, stops, keeps_diffs=configuration.reports.diffs and not options.noop
+            )
+            problems = RunProblems(log, detailed=options.detailed_exitcodes, noop=options.noop)
+            reboots = plan_of_run(
+                configuration, directories, lambda: host.name, problems.warn, noop=options.noop
+            )
             agent = Agent(
                 configuration,
                 directories,
-                Host.of(configuration),
-                RunProblems(log, detailed=options.detailed_exitcodes, noop=options.noop),
+                host,
+                problems,
                 stops,
-                options.settings(log, stops, keeps_diffs=configuration.reports.diffs and not options.noop),
+                msgspec.structs.replace(settings, reboots=reboots),
                 options.offline,
                 options.ignores_holds,
                 os.environ.get("PULLER_FELL_BACK", ""),

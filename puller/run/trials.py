@@ -8,6 +8,7 @@
   change the count.
 * The record counts the attempts in a row that were in order, and has the time of the first one. A failure begins again.
   The rule of the bundle decides how many are enough, and for how long (``puller.values.trial_rule``).
+* A reboot that becomes due during a trial belongs to the trial. The version passes in a run after the boot.
 * The record keeps the results of the health checks before the change. A later attempt must not take the damage of an
   earlier one for the state before.
 """
@@ -59,6 +60,8 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often systemd has restarted each service that the version has started, after the last attempt in order."""
     failure: str = ""
     """A health check that failed between two runs. The next run gives the version up."""
+    awaits_boot: bool = False
+    """Whether it cannot pass before the machine has restarted, because a reboot became due during the trial."""
 
     def continued(self, required: Requirement, now: datetime) -> "Trial":
         """Return the trial after one more attempt in order. A clock that went back begins the time again."""
@@ -75,10 +78,13 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def report(self) -> TrialReport:
         """Return what people need to know about it."""
         until = iso_text(self.until) if self.until is not None else ""
-        return TrialReport(since=self.since, until=until, runs=max(1, self.runs - self.in_order))
+        runs = max(1, self.runs - self.in_order)
+        return TrialReport(since=self.since, until=until, runs=runs, awaits_boot=self.awaits_boot)
 
     def is_over(self, now: datetime) -> bool:
         """Return whether the attempts in order are enough."""
+        if self.awaits_boot:
+            return False
         return self.in_order >= self.runs and self.until is not None and self.until <= now
 
     def interruption(self, boot: str) -> str:

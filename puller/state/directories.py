@@ -92,6 +92,11 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "managed.journal"
 
     @property
+    def reboots(self) -> Path:
+        """Pending reboots and their reasons."""
+        return self.state / "reboots.json"
+
+    @property
     def restless(self) -> Path:
         """The resources that change in each run."""
         return self.state / "restless.json"

@@ -354,6 +354,9 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "ensure link": ("MACHINE/ensured-link --target C:ensured --sensitive --diff --check C:ensured",),
     "ensure mount": ("MACHINE/nothing unmounted --provider none --sensitive --check C:ensured",),
     "ensure sysctl": ("none.of.canaries --value C:ensured --provider none --sensitive --check C:ensured",),
+    "ensure reboot": (
+        "none-of-canaries --max-uptime 1000d --message C:ensured --sensitive --check C:ensured",
+    ),
     "ensure scaffold": (
         "MACHINE/ensured --source BUNDLE/t/tree-own --engine jinja --scaffold-data own=C:ensured --sensitive --diff",
         "MACHINE/failing-tree --source BUNDLE/t/tree-own --engine jinja --scaffold-data other=C:ensured --sensitive",

@@ -36,8 +36,10 @@ from puller.reporting.retention import began
 from puller.reporting.terminal_rows import Rows
 from puller.run.host_state import BundleState, HostState, Unconfigured
 from puller.run.leftovers.managed import Left
+from puller.run.reboots import pending_reboots
 from puller.state.directories import Directories
 from puller.system.systemd_units import StoppedService, find_stopped, find_timer
+from puller.values.pending_reboot import PendingReboot, RebootState
 
 _COLOURS = {
     Sync.IN_SYNC: "green",
@@ -201,11 +203,21 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
             _unconfigured(bundle) | _left_behind(state.managed.remains(bundle.name))
             for bundle in state.unconfigured()
         ],
+        "reboots": [{**to_builtins(item), "says": str(item)} for item in _reboots(directories, notes)],
         "restless": [to_builtins(resource) for resource in restless],
         "restless_lines": sentences(restless),
         "unsent": _unsent(configuration, directories, notes),
         "last_run": _last_run(report) if report else None,
     }
+
+
+def _reboots(directories: Directories, notes: list[str]) -> list[PendingReboot]:
+    """Return the pending reboots of this boot. Unreadable records are a note."""
+    try:
+        return pending_reboots(directories, notes.append)
+    except OSError as error:
+        notes.append(file_problem(error, "cannot be read"))
+        return []
 
 
 def _published(last: BundleReport | None) -> str:
@@ -319,6 +331,8 @@ def _print(result: dict[str, Any]) -> None:
         _print_bundle(bundle)
     for left in result["left"]:
         _say(_left_line(left))
+    for reboot in result["reboots"]:
+        _say(reboot["says"], "red" if reboot.get("state") == RebootState.FAILED else "yellow")
     for line in result["restless_lines"]:
         _say(line)
     for unsent in result["unsent"]:

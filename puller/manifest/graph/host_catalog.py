@@ -14,7 +14,7 @@ from puller.errors import ManifestError
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.catalog import Catalog
 from puller.manifest.graph.contradictions import Key, find_contradictions, key_of, objects_of, spellings_of
-from puller.manifest.graph.implied_order import CycleError, ordered
+from puller.manifest.graph.implied_order import CycleError, ordered, with_last
 from puller.manifest.graph.links import APPLY, Links, cycle_problem
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest, ManifestSource
@@ -259,13 +259,13 @@ class _Joining:
                 links.subscribers.setdefault(at, []).append(reload_of(reference))
 
     def _order(self, links: Links) -> list[int]:
-        own = [self.places[index] for index in self.manifest.order]
-        if self.shared == self.before.shared:  # a new resource follows all resources that it can wait for
-            return [*self.before.order, *own]
-        try:
-            return _stable([*self.before.order, *own], links.first)
-        except CycleError as cycle:
-            raise ManifestError([cycle_problem(self.declarations, cycle)]) from None
+        order = [*self.before.order, *(self.places[index] for index in self.manifest.order)]
+        if self.shared != self.before.shared:  # a new resource follows all resources that it can wait for
+            try:
+                order = _stable(order, links.first)
+            except CycleError as cycle:
+                raise ManifestError([cycle_problem(self.declarations, cycle)]) from None
+        return with_last(self.declarations, order, lambda index: links.first.get(index, ()))
 
 
 def _stable(desired: Iterable[int], first: Mapping[int, Sequence[int]]) -> list[int]:

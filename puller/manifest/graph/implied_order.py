@@ -3,6 +3,7 @@
 * Resources keep their order in the manifest. Resources in ``require``, ``after`` or ``subscribe`` come first.
 * Types imply further order, such as a group before its members. Implied order has the lowest priority. In a cycle, it
   is dropped.
+* Some types come last, such as a reboot, with the resources that wait for them.
 """
 
 import itertools
@@ -60,6 +61,19 @@ def _visit(
             path.append(following)
             on_path.add(following)
             pending.append(iter(prerequisites(following)))
+
+
+def with_last(
+    declarations: Sequence[Declaration], order: Sequence[int], prerequisites: Callable[[int], Iterable[int]]
+) -> list[int]:
+    """Return a valid order, changed so that the types that come last do, with the resources that wait for them."""
+    last = {index for index in order if declarations[index].type.is_last}
+    if not last:  # the usual case
+        return [*order]
+    for index in order:
+        if not last.isdisjoint(prerequisites(index)):
+            last.add(index)
+    return [*(index for index in order if index not in last), *(index for index in order if index in last)]
 
 
 Edges = dict[int, list[int]]

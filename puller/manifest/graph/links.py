@@ -18,7 +18,7 @@ from foundation.problems import DependsOn, Problem, ProblemCode
 from foundation.suggestions import meant_reference
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration, has_conditions
-from puller.manifest.graph.implied_order import CycleError, ordered, with_implied
+from puller.manifest.graph.implied_order import CycleError, ordered, with_implied, with_last
 from puller.resources.registry import type_names
 from puller.values.references import LABEL, Reference, reload_of
 
@@ -114,8 +114,12 @@ def _link(position: int, declaration: Declaration, names: "Names", links: Links)
 
 def order(declarations: Sequence[Declaration], links: Links) -> list[int]:
     """Return the order of application. Record a cycle as a problem."""
+
+    def first(index: int) -> Sequence[int]:
+        return links.first.get(index, ())
+
     try:
-        return ordered(len(declarations), lambda index: links.first.get(index, ()))
+        return with_last(declarations, ordered(len(declarations), first), first)
     except CycleError as cycle:
         problem = cycle_problem(declarations, cycle)
         declarations[cycle.indexes[0]].problems.note(problem)

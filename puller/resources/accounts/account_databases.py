@@ -9,10 +9,7 @@
   again.
 """
 
-import contextlib
-import fcntl
 import os
-import struct
 import time
 from collections.abc import Iterator
 from functools import cached_property
@@ -26,6 +23,7 @@ from puller.resources.base import Context
 from puller.resources.read_once import ReadOnce
 from puller.system import signals
 from puller.system.commands import Command
+from puller.system.file_locks import find_holder
 from puller.system.protocol import AccountKind
 
 DIRECTORY = "/etc"
@@ -237,7 +235,6 @@ WAIT = 15.0
 _TIMEOUT = 3600.0  # seconds; userdel removes a whole home, usermod moves it or changes its uid
 _PAUSE = 0.1
 _TAIL = 5  # lines of a failed tool's output
-_LOCK = struct.Struct("hhqqi")  # struct flock of Linux on 64 bits: type, whence, start, length, pid
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "TZ": "UTC"}  # a date is midnight UTC in every time zone
 
 
@@ -275,24 +272,13 @@ def wait_for_lock() -> None:
     """
     path, deadline = f"{DIRECTORY}/.pwd.lock", time.monotonic() + WAIT
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as lock:
-        while (holder := _holder(lock.fileno())) is not None:
+        while (holder := find_holder(lock.fileno())) is not None:
             signals.check_command()
             if time.monotonic() > deadline:
                 raise ResourceError(
                     f"{path} is locked by {holder}, also after {WAIT:.0f} s", hint="try again later"
                 )
             time.sleep(_PAUSE)
-
-
-def _holder(descriptor: int) -> str | None:
-    """Return the process that holds the lock, or ``None`` if it is free."""
-    requested = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, requested))
-    if kind == fcntl.F_UNLCK:
-        return None
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as name:
-        return f"process {pid} ({name.read().strip()})"
-    return f"process {pid}" if pid > 0 else "a process elsewhere"
 
 
 # Processes of a user. While one runs, ``userdel`` rejects the user, and ``usermod`` rejects a new uid or home. Like the

@@ -16,12 +16,12 @@ import msgspec
 
 from foundation.timestamps import iso_text, minute_text, parse_moment
 from puller.config.configuration import Configuration
-from puller.config.maintenance_windows import Window, next_opening, why_closed
 from puller.errors import ConfigurationError
 from puller.errors import reason as reason_of
 from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile, set_aside
+from puller.values.maintenance_windows import Window, next_opening, why_closed
 
 # ``puller disable``.
 

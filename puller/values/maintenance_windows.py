@@ -1,4 +1,4 @@
-"""Maintenance windows: the times at which this host may apply fetched releases.
+"""Maintenance windows: the times at which this host may apply fetched releases, and at which it may reboot.
 
 * A window is wall-clock time in its zone. A time that the clock skips in spring does not open on that day. A time that
   occurs twice in autumn opens twice.
@@ -8,7 +8,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -104,6 +104,14 @@ def _meant(name: str) -> str:
     return did_you_mean(name, available_timezones()) or " (an example is 'Europe/Berlin')"
 
 
+class Opening(NamedTuple):
+    """One opening of a window. The times are in UTC."""
+
+    start: datetime
+    end: datetime
+    """The first moment at which the window is closed again."""
+
+
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A weekly window from ``start`` until before ``end``. If ``end`` is earlier, it is on the next day."""
 
@@ -132,6 +140,29 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             return now.astimezone(UTC)
         moments = sorted(moment for moment in self._beginnings(now) if moment > now and self.is_open(moment))
         return moments[0] if moments else None
+
+    def find_opening(self, now: datetime) -> Opening | None:
+        """Return the opening that is open ``now``, otherwise the next one. ``None`` if it stays closed for weeks.
+
+        A window of whole days has an opening for each day.
+        """
+        moment = self.next_opening(now)
+        if moment is None:
+            return None
+        begun = [start for start in self._beginnings(moment - timedelta(days=2)) if start <= moment]
+        start = max((start for start in begun if self.is_open(start)), default=moment)
+        return Opening(start, self._end_of(start))
+
+    def _end_of(self, start: datetime) -> datetime:
+        """Return the end of the opening that begins at ``start``."""
+        zone = self.zone.rules()
+        first = start.astimezone(zone).date()
+        ends = []
+        for number in range(3):
+            day, minutes = first + timedelta(days=number + self.end // _MIDNIGHT), self.end % _MIDNIGHT
+            local = datetime.combine(day, time(*divmod(minutes, 60)), zone)
+            ends += [local.replace(fold=fold).astimezone(UTC) for fold in (0, 1)]
+        return min(end for end in ends if end > start)
 
     def _beginnings(self, now: datetime) -> Iterator[datetime]:
         """Yield all possible openings: the start time of each day, and each change of the clock."""

@@ -1,0 +1,86 @@
+"""The reboots of this host: the plan of a run, the restart after it, and the cancellation of a scheduled restart.
+
+* A run restarts the machine after everything else. Its report is stored by then, and sent or waiting in the spool.
+* ``puller disable`` prevents a restart that a run is about to start, and cancels a scheduled one.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from foundation.timestamps import minute_text
+from puller.config.configuration import Configuration
+from puller.errors import ResourceError
+from puller.exit_status import ExitStatus
+from puller.reporting.run_problems import RunProblems, problem_of, sentence_of
+from puller.reporting.sinks import MessageId
+from puller.resources.reboots.machine import Machine
+from puller.resources.reboots.plan import RebootPlan
+from puller.resources.reboots.records import Records
+from puller.run.policy.holds import find_disabled
+from puller.state.directories import Directories
+from puller.system.signals import StopRequests
+from puller.values.pending_reboot import PendingReboot
+
+
+def this_machine() -> Machine:
+    """Return the machine that Puller runs on."""
+    return Machine()
+
+
+def current_time() -> datetime:
+    """Return the time of the clock."""
+    return datetime.now(UTC)
+
+
+def plan_of_run(
+    configuration: Configuration,
+    directories: Directories,
+    host: Callable[[], str],
+    warn: Callable[[str], None],
+    *,
+    noop: bool,
+) -> RebootPlan:
+    """Return the plan of ``puller run``."""
+    records = Records(directories.state, warn, noop=noop)
+    return RebootPlan(this_machine(), records, current_time, host=host, windows=configuration.windows)
+
+
+def restart_machine(
+    plan: RebootPlan, directories: Directories, problems: RunProblems, stops: StopRequests
+) -> None:
+    """Restart the machine if its resources have requested it. An error is reported, and the next run tries again."""
+    if not plan.is_requested:
+        return
+    held = find_disabled(directories, current_time())
+    why = stops.reason or (str(held) if held else "")
+    if not why:
+        try:
+            at = plan.restart()
+            kind = MessageId.MACHINE_RESTARTS
+            problems.log.notice(f"the machine restarts at {minute_text(at)}", kind=kind)
+            return
+        except (OSError, ResourceError) as error:
+            why = sentence_of(error)
+            problems.error(problem_of(error, f"the machine is not restarted: {why}"), ExitStatus.FAILED)
+    else:
+        problems.warn(f"the machine is not restarted: {why}")
+    with problems.remembering():
+        plan.withdraw(f"for the next run: {why}")
+
+
+def pending_reboots(directories: Directories, warn: Callable[[str], None]) -> list[PendingReboot]:
+    """Return the reboots that the last run left pending in this boot. Raise ``OSError``."""
+    record = Records(directories.state, warn, noop=True).load()
+    return record.after_boot(this_machine().boot).pending if record.pending else []
+
+
+def cancel_scheduled(directories: Directories) -> datetime | None:
+    """Cancel the restart that a run has scheduled. Return its time. Raise ``OSError`` and ``ResourceError``."""
+    record, machine = Records(directories.state, noop=True).load(), this_machine()
+    if record.request is None or not record.request.is_scheduled or record.boot != machine.boot:
+        return None
+    scheduled = machine.find_scheduled()
+    if scheduled is None or scheduled.mode != "reboot":
+        return None
+    machine.cancel()
+    return scheduled.at

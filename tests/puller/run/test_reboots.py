@@ -1,0 +1,239 @@
+"""Reboots of a host: requested by a resource, at the end of a run, within windows, and once for each reason."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foundation.problems import ProblemCode
+from puller.resources.reboots.machine import Machine
+from puller.run import reboots
+from puller.system.commands import Command, Completed
+from tests.support.stories import Host, Publisher
+
+NOW = datetime(2026, 11, 28, 1, 0, tzinfo=UTC)
+RULES = "when: required, min_uptime: 0s, delay: 5m"
+REQUIRED = "resources: [{reboot: [{updates: {" + RULES + "}}]}]\n"
+
+
+class FakeMachine:
+    """A machine of files, whose shutdown(8) only records the restart."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.now, self.boots = root, NOW, 0
+        self.calls: list[list[str]] = []
+        self.restarts: list[datetime] = []
+        self.refuses = False
+        for name in (
+            "proc/1",
+            "proc/sys/kernel/random",
+            "run/systemd/system",
+            "run/systemd/shutdown",
+            "boot",
+        ):
+            (root / name).mkdir(parents=True)
+        (root / "proc/1/stat").write_text("1 (systemd) S " + "0 " * 18 + "0 0\n")
+        (root / "proc/sys/kernel/osrelease").write_text("6.1.0-26-amd64\n")
+        self.install_kernel("6.1.0-26-amd64")
+        self.boot()
+
+    def boot(self) -> None:
+        """Restart the machine: a new boot, and an empty /run."""
+        self.boots += 1
+        (self.root / "proc/sys/kernel/random/boot_id").write_text(f"boot-{self.boots}\n")
+        (self.root / "proc/uptime").write_text("100000.0 0.0\n")
+        for name in ("reboot-required", "reboot-required.pkgs", "systemd/shutdown/scheduled"):
+            (self.root / "run" / name).unlink(missing_ok=True)
+
+    def require(self, package: str = "libc6") -> None:
+        (self.root / "run/reboot-required").touch()
+        (self.root / "run/reboot-required.pkgs").write_text(f"{package}\n")
+
+    def install_kernel(self, release: str) -> None:
+        (self.root / "lib/modules" / release).mkdir(parents=True)
+        (self.root / f"boot/vmlinuz-{release}").touch()
+
+    @property
+    def scheduled(self) -> Path:
+        return self.root / "run/systemd/shutdown/scheduled"
+
+    def execute(self, command: Command) -> Completed:
+        words = [*command.arguments]
+        assert words[0] == "shutdown", words
+        self.calls.append(words)
+        if self.refuses:
+            return Completed(1, None, False, "", "Access denied", 0.0)
+        if words[1] == "-c":
+            self.scheduled.unlink()
+        else:
+            at = self.now + timedelta(minutes=0 if words[2] == "now" else int(words[2]))
+            self.restarts.append(at)
+            if at > self.now:
+                self.scheduled.write_text(f"USEC={int(at.timestamp() * 1e6)}\nMODE=reboot\n")
+        return Completed(0, None, False, "", "", 0.0)
+
+    def machine(self) -> Machine:
+        return Machine(self.root, self.execute, 0)
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    machine = FakeMachine(tmp_path / "root")
+    monkeypatch.setattr(reboots, "this_machine", machine.machine)
+    monkeypatch.setattr(reboots, "current_time", lambda: machine.now)
+    return machine
+
+
+def pending(host: Host) -> list[dict[str, Any]]:
+    return [{"state": "waiting", **item} for item in host.report().get("reboots", [])]
+
+
+def test_required_reboot_is_scheduled_once(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    assert host.run().status == 0
+    assert host.states()["reboot#updates"] == "stable"
+    assert not fake.calls
+    fake.require()
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    assert fake.calls == [["shutdown", "-r", "+5"]]
+    assert host.states()["reboot#updates"] == "changed"
+    assert pending(host)[0]["reasons"] == ["/run/reboot-required (libc6)"]
+    assert host.run().status == 0
+    assert host.states()["reboot#updates"] == "stable"
+    assert pending(host)[0]["state"] == "scheduled"
+    fake.boot()
+    assert host.run().status == 0
+    assert not pending(host)
+    assert len(fake.calls) == 1
+
+
+def test_dry_run_predicts_the_reboot(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    fake.require()
+    assert "would" in host.run("--noop").output.lower()
+    assert not (host.state / "reboots.json").exists()
+    assert not fake.calls
+
+
+def test_newer_kernel_requires_a_reboot(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    fake.install_kernel("6.1.0-9-amd64")
+    fake.install_kernel("6.1.0-99-rt-amd64")
+    host.run()
+    assert not fake.calls
+    fake.install_kernel("6.1.0-28-amd64")
+    host.run()
+    assert pending(host)[0]["reasons"] == [
+        "kernel 6.1.0-28-amd64 is installed, and 6.1.0-26-amd64 is running"
+    ]
+
+
+def test_remaining_reason_fails_without_a_loop(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    fake.install_kernel("6.1.0-28-amd64")
+    host.run()
+    fake.boot()  # the boot loader starts the old kernel
+    for _ in range(3):
+        assert host.run().status == 4
+        (event,) = host.report()["bundles"][0]["events"]
+        assert event["problems"][0]["code"] == ProblemCode.REASON_REMAINS
+    assert len(fake.calls) == 1
+    fake.install_kernel("6.1.0-30-amd64")
+    assert host.run().status == 0
+    assert len(fake.calls) == 2
+
+
+def test_cancelled_reboot_waits_for_a_day(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    fake.require()
+    host.run()
+    fake.scheduled.unlink()
+    fake.now += timedelta(minutes=30)
+    host.run()
+    assert pending(host)[0]["state"] == "cancelled"
+    assert len(fake.calls) == 1
+    fake.now += timedelta(days=1)
+    host.run()
+    assert len(fake.calls) == 2
+
+
+def test_refused_shutdown_is_repeated(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    fake.require()
+    fake.refuses = True
+    outcome = host.run()
+    assert outcome.status == 4
+    assert "Access denied" in outcome.output
+    fake.refuses = False
+    assert host.run().status == 0
+    assert len(fake.calls) == 2
+
+
+def test_package_manager_is_never_interrupted(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    fake.require()
+    lock = fake.root / "var/lib/dpkg/lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+
+    take = f"import fcntl; f = open({str(lock)!r}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    code = f"{take}; print('locked', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        host.run()
+        assert not fake.calls
+        assert "package manager" in pending(host)[0]["waits_for"]
+        holder.communicate(b"\n")
+    host.run()
+    assert len(fake.calls) == 1
+
+
+def test_trial_lasts_until_after_the_boot(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    host.run()
+    publisher.publish("1.1.0", REQUIRED)
+    fake.require()
+    assert "on trial until a run in order after the next boot" in host.run().output
+    host.run()
+    assert host.status()["bundles"][0]["good"] == "1.0.0"
+    fake.boot()
+    host.run()
+    assert host.status()["bundles"][0]["good"] == "1.1.0"
+
+
+def test_disabled_host_is_not_restarted(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    host.run()
+    fake.require()
+    host.puller("disable", "--reason", "work")
+    host.run()
+    assert not fake.calls
+
+
+def test_ten_hosts_restart_two_at_a_time(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    window = "windows: [{from: '01:00', to: '05:00'}]"
+    rules = f"{RULES}, {window}, share: 20%, duration: 15m, number: NUMBER"
+    restarts: list[datetime] = []
+    for number in range(10):
+        text = rules.replace("NUMBER", str(number))
+        publisher.publish(f"1.{number}.0", "resources: [{reboot: [{updates: {" + text + "}}]}]\n")
+        fake.boot()
+        fake.require(f"lib{number}")
+        fake.now, fake.restarts = NOW - timedelta(minutes=60), []
+        while not fake.restarts and fake.now < NOW + timedelta(hours=6):
+            host.run()
+            fake.now += timedelta(minutes=30)
+        restarts += fake.restarts
+    assert len(restarts) == 10
+    ends = [at + timedelta(minutes=15) for at in restarts]
+    assert min(restarts) >= NOW
+    assert max(ends) <= NOW + timedelta(hours=4)
+    for at in restarts:
+        assert sum(start <= at < end for start, end in zip(restarts, ends, strict=True)) <= 2
