@@ -93,6 +93,10 @@ def read_document(data: bytes, directory: str, arrived: datetime) -> Document:
     if report.noop:
         raise ValueError("belongs to a dry run, which does not describe the state of the host")
     finished = _time(report.finished, "finished")
+    for reboot in report.reboots:
+        _time(reboot.since, "since")
+        if reboot.at:
+            _time(reboot.at, "at")
     _verify_numbers(sent)
     if _is_deep(sent.facts):
         raise ValueError(f"has facts that are nested more than {_DEEPEST} deep")

@@ -283,7 +283,7 @@ class HostView:
     """The newest run first."""
     restless: Sequence[RestlessView] = ()
     notes: Sequence[str] = ()
-    """Remarks about its reports: omitted parts, a wrong clock."""
+    """Remarks: omitted parts of its report, pending reboots, a wrong clock."""
     todo: str = ""
     """The next step for a person, with commands in backticks. Empty if there is nothing to do."""
 

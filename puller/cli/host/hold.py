@@ -15,7 +15,7 @@ from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.problems import ProblemCode
 from foundation.quantities import size_text
-from foundation.timestamps import parse_until
+from foundation.timestamps import minute_text, parse_until
 from puller.cli.completing import (
     bundles_of_host,
     bundles_with_state,
@@ -30,7 +30,7 @@ from puller.cli.options import text_format_option
 from puller.cli.output import say, show, warn
 from puller.cli.results import print_result_of
 from puller.config.configuration import BundleChoice
-from puller.errors import BusyError, ConfigurationError, UsageError
+from puller.errors import BusyError, ConfigurationError, ResourceError, UsageError
 from puller.reporting.history import load_status
 from puller.reporting.report import Report
 from puller.reporting.results import DisableResult, PinResult, RollbackResult, described_problems
@@ -42,6 +42,7 @@ from puller.run.policy.holds import disable as save_hold
 from puller.run.policy.holds import enable as end_hold
 from puller.run.policy.quarantine import Quarantine
 from puller.run.policy.rollback import roll_back
+from puller.run.reboots import cancel_scheduled
 from puller.run.trials import Trials
 from puller.state.directories import Directories, only_run
 
@@ -64,8 +65,9 @@ def disable(reason: str, until: str | None, path: str, output_format: str) -> in
     """Stop applying bundles on this host.
 
     The hold ends with `puller enable`, or at the time of --until. Runs still fetch and verify new releases, so the
-    host is up to date soon after the hold. These runs exit with status 20. An active run continues to its end. If
-    you disable the host again, the new reason and time replace the old ones.
+    host is up to date soon after the hold. These runs exit with status 20. An active run continues to its end. A
+    reboot that a run has scheduled is cancelled. If you disable the host again, the new reason and time replace the
+    old ones.
 
     \b
     Examples:
@@ -78,13 +80,24 @@ def disable(reason: str, until: str | None, path: str, output_format: str) -> in
         now = datetime.now(UTC)
         end = _end(until, now)
         with state_in_use("written"):
-            return save_hold(directories, one_line("--reason", reason), user(), now, end)
+            disabled = save_hold(directories, one_line("--reason", reason), user(), now, end)
+            _cancel_reboot(directories)
+        return disabled
 
     if output_format == "json":
         return print_result_of(DisableResult, lambda: DisableResult(**msgspec.structs.asdict(hold())))
     say(hold())
     _tell_of_run(load_host(path)[1], "The hold takes effect after it")
     return 0
+
+
+def _cancel_reboot(directories: Directories) -> None:
+    """Cancel a scheduled reboot, after the hold is in force. Print the result on standard error."""
+    try:
+        if (at := cancel_scheduled(directories)) is not None:
+            say(f"the reboot scheduled for {minute_text(at)} is cancelled", err=True)
+    except (ResourceError, ValueError) as error:
+        say(f"puller: a scheduled reboot cannot be cancelled: {error}", err=True)
 
 
 @click.command()

@@ -235,6 +235,7 @@ class Reader:
         sent = self._sent(name, packed)
         row = self._rows[name]
         notes = [sent.left_out] if sent.left_out else []
+        notes += map(str, sent.report.reboots)
         if row.ahead:
             ahead = timedelta(seconds=round(row.ahead))
             notes.append(f"its clock is {ahead} ahead: times of its last report are those of its arrival")

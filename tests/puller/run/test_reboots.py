@@ -1,5 +1,6 @@
 """Reboots of a host: requested by a resource, at the end of a run, within windows, and once for each reason."""
 
+import json
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -237,3 +238,63 @@ def test_ten_hosts_restart_two_at_a_time(host: Host, publisher: Publisher, fake:
     assert max(ends) <= NOW + timedelta(hours=4)
     for at in restarts:
         assert sum(start <= at < end for start, end in zip(restarts, ends, strict=True)) <= 2
+
+
+def test_disabling_cancels_a_scheduled_reboot(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    fake.require()
+    host.run()
+    outcome = host.puller("disable", "--reason", "work")
+    assert outcome.status == 0
+    assert "the reboot scheduled for 2026-11-28 01:05 UTC is cancelled" in outcome.output
+    assert fake.calls[-1] == ["shutdown", "-c"]
+    host.puller("disable", "--reason", "work")
+    assert len(fake.calls) == 2
+
+
+def test_killed_run_requests_the_reboot_again(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    fake.require()
+    host.run()
+    path = host.state / "reboots.json"
+    record = json.loads(path.read_bytes())
+    del fake.calls[:]
+    fake.scheduled.unlink()
+    record["request"]["is_scheduled"] = False  # the record before shutdown(8)
+    path.write_text(json.dumps(record))
+    assert host.run().status == 0
+    assert fake.calls == [["shutdown", "-r", "+5"]]
+
+
+def test_reboot_comes_after_other_resources(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    owned = 'content: x, mode: "0644", owner: "{{ facts.uid }}", group: "{{ facts.gid }}"'
+    file = '{file: [{"{{ facts.machine }}/made": {' + owned + "}}]}"
+    text = REQUIRED.replace("]}]\n", "]}, " + file + "]\n")
+    publisher.publish("1.0.0", text)
+    host.machine.mkdir()
+    host.run()
+    assert [*host.states()] == ["file#made", "reboot#updates"]
+
+
+def test_subscribed_change_requires_a_reboot(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    name = "{{ facts.machine }}/conf"
+    text = (
+        "resources:\n"
+        "  - file: [{NAME: {content: TEXT, owner: '{{ facts.uid }}', group: '{{ facts.gid }}', mode: '0644'}}]\n"
+        "  - reboot: [{conf: {subscribe: ['file#NAME'], min_uptime: 2d, max_uptime: 9d}}]\n"
+    ).replace("NAME", name)
+    text = text.replace(f"[{{{name}:", f"[{{'{name}':")
+    publisher.publish("1.0.0", text.replace("TEXT", "one"))
+    host.machine.mkdir()
+    outcome = host.run()
+    assert host.states()["reboot#conf"] == "refreshed", outcome.output
+    assert pending(host)[0]["state"] == "waiting"
+    assert host.run().status == 0
+    assert host.states()["reboot#conf"] == "stable"
+    assert "a reboot is due" in host.puller("status").output
+    (fake.root / "proc/uptime").write_text("200000.0 0.0\n")
+    host.run()
+    assert len(fake.calls) == 1
+    fake.boot()
+    host.run()
+    assert not pending(host)
