@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import pytest
 
 from foundation.problems import ProblemCode
+from puller.errors import ManifestError
 from puller.resources.reboots.machine import Machine
+from puller.resources.reboots.schedule import Share, slot_of
 from puller.run import reboots
 from puller.system.commands import Command, Completed
+from tests.puller.conftest import Load
 from tests.support.stories import Host, Publisher
 
 NOW = datetime(2026, 11, 28, 1, 0, tzinfo=UTC)
@@ -298,3 +302,49 @@ def test_subscribed_change_requires_a_reboot(host: Host, publisher: Publisher, f
     fake.boot()
     host.run()
     assert not pending(host)
+
+
+def test_reboot_waits_for_the_window_of_its_host(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    text = RULES + ", windows: [{from: '03:00', to: '04:00'}]"
+    publisher.publish("1.0.0", "resources: [{reboot: [{updates: {" + text + "}}]}]\n")
+    fake.require()
+    host.run()
+    assert not fake.calls
+    assert pending(host)[0] == {
+        "resource": "reboot#updates",
+        "reasons": ["/run/reboot-required (libc6)"],
+        "since": "2026-11-28T01:00:00+00:00",
+        "state": "waiting",
+        "at": "2026-11-28T03:00:00+00:00",
+    }
+    fake.now = NOW + timedelta(hours=2, minutes=50)  # too late for a reboot of 15 minutes
+    host.run()
+    assert not fake.calls
+    fake.now = NOW + timedelta(days=1, hours=1, minutes=30)
+    host.run()
+    assert fake.restarts == [NOW + timedelta(days=1, hours=2)]
+
+
+def test_hashed_slots_spread_a_fleet() -> None:
+    share = Share.parse("20%")
+    slots = Counter(slot_of(f"web{number}.example.com", None, share) for number in range(2000))
+    assert set(slots) == set(range(share.slots))
+    assert max(slots.values()) <= 2000 * 0.22
+
+
+@pytest.mark.parametrize(
+    ("properties", "name"),
+    [
+        ("{min_uptime: 1d}", "when"),
+        ("{when: required, number: 3}", "share"),
+        ("{when: required, delay: 90s}", "delay"),
+        ("{when: required, message: -c}", "message"),
+        ("{when: required, share: 200%}", "share"),
+        ("{when: required, windows: [{from: 800}]}", "windows"),
+        ("{when: required, windows: [{from: '01:00', to: '02:00'}], share: 10%}", "windows"),
+    ],
+)
+def test_impossible_reboots_are_rejected(load: Load, properties: str, name: str) -> None:
+    with pytest.raises(ManifestError) as error:
+        load("resources: [{reboot: [{x: " + properties + "}]}]")
+    assert name in {problem.property for problem in error.value.problems}
