@@ -25,7 +25,7 @@ from puller.data.sources import DataSource
 from puller.errors import MissingSourceError, SourceError, UsageError, reason
 from puller.manifest.graph.catalog import Catalog
 from puller.manifest.problems import Problems
-from puller.resources.archives.extract import read_members
+from puller.resources.archives.extract import Form, read_members
 from puller.resources.archives.members import Kind, Type
 from puller.state.default_paths import PRIVATE_KEY
 from puller.system import signals
@@ -37,7 +37,7 @@ def unpack_plain(archive: Path, directory: Path) -> None:
     """Unpack a ``tar.gz`` into a new private directory. Raises ``SourceError``."""
     try:
         with open(archive, "rb") as stream:
-            for member, contents in read_members(stream, Kind.TAR_GZ):
+            for member, contents in read_members(stream, Form(Kind.TAR_GZ)):
                 path = directory / member.path.text
                 if member.type is Type.DIRECTORY:
                     path.mkdir(0o700, parents=True, exist_ok=True)

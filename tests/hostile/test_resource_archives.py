@@ -7,10 +7,15 @@
 
 from __future__ import annotations
 
+import bz2
+import gc
+import lzma
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+import subprocess
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +26,9 @@ from hypothesis import strategies as st
 
 from bundles.errors import FormatError
 from puller.errors import ResourceError
-from puller.resources.archives.extract import listed
+from puller.resources.archives.extract import Form, listed
 from puller.resources.archives.members import Kind, Limits
+from puller.system import commands
 from tests.hostile import tables
 from tests.simulators import archivewriter as writer
 from tests.simulators.extraction import extract
@@ -34,6 +40,7 @@ symlink, hard_link, directory = writer.symlink, writer.hard_link, writer.directo
 
 LIMITS = Limits(archive=100_000, size=1_000_000, entries=50, directory=10_000, ratio=20, ratio_from=100_000)
 END = bytes(1024)
+needs_zstd = pytest.mark.skipif(not shutil.which("zstd"), reason="the zstd program is not installed")
 A = Member("a", b"alpha")
 Z = Packed("a", b"alpha")
 
@@ -66,6 +73,12 @@ KINDS = {
     b"Z": ("special.unknown", "of the unknown type 'Z'"),
 }
 # fmt: on
+
+
+def zstd(data: bytes) -> bytes:
+    """Compress with the program, which the product also requires."""
+    return subprocess.run(["zstd", "-qc"], input=data, capture_output=True, check=True).stdout
+
 
 Row = tuple[str, bytes, str]
 """The attack, the archive, and a part of the message."""
@@ -220,6 +233,53 @@ GZIP_ROWS: list[str | Row] = [
     ("a tar that is not compressed", tar(A), "is not gzip: 'a"),
     ("an empty file", b"", "is not gzip: '' stands where"),
 ]
+
+
+def compressed_rows(kind: Kind, compress: Callable[[bytes], bytes], name: str, cut: str) -> list[str | Row]:
+    """Return the attacks on a compression that ``compress`` writes. ``name`` and ``cut`` are parts of messages."""
+    good, zeros = compress(tar(A)), bytes(5_000_000)
+    return [
+        "bombs.ratio",
+        ("one huge file", compress(tar(Member("x", bytes(2_000_000)))), "holds more than 20 times its own"),
+        ("zeros after the end", compress(tar(A) + zeros), "holds more than 20 times its own"),
+        "bombs.gzip-members",
+        ("many streams", compress(bytes(512)) * 2 + compress(zeros), "holds more than 20 times its own"),
+        "parser.trailing",
+        ("bytes after the stream", good + b"x", f"is not {name}" if name != "zstd" else "is damaged: "),
+        "parser.second-archive",
+        ("a second archive in a second stream", good + compress(tar(Member("b"))), "goes on after its end"),
+        "parser.compression",
+        ("a cut off stream", good[:-1], cut),
+        ("garbage in the data", good[:15] + bytes(len(good) - 15), "is damaged: "),
+        ("a tar that is not compressed", tar(A), f"is not {name}: 'a"),
+        ("another compression", gzip(tar(A)), f"is not {name}: "),
+        ("an empty file", b"", f"is not {name}: '' stands where"),
+    ]
+
+
+def with_large_dictionary(data: bytes) -> bytes:
+    """Declare a dictionary of 1 GiB in the first block of an xz file. A compressor would need 10 GiB for it."""
+    end = 12 + (data[12] + 1) * 4 - 4  # of the block header, without its CRC-32
+    header = data[12:16] + bytes([36]) + data[17:end]
+    return data[:12] + header + zlib.crc32(header).to_bytes(4, "little") + data[end + 4 :]
+
+
+XZ_ROWS = [
+    *compressed_rows(Kind.TAR_XZ, lzma.compress, "xz", "is cut off: its compressed data is incomplete"),
+    "parser.trailing",
+    ("zeros that are no padding", lzma.compress(tar(A)) + bytes(6), "has 6 zeros after a stream"),
+    "bombs.ratio",
+    ("a dictionary of a gigabyte", with_large_dictionary(lzma.compress(tar(A))),
+     "its compressed data is damaged: Memory usage limit exceeded"),
+]
+BZIP2_ROWS = compressed_rows(
+    Kind.TAR_BZ2, bz2.compress, "bzip2", "is cut off: its compressed data is incomplete"
+)
+ZSTD_ROWS = (
+    compressed_rows(Kind.TAR_ZST, zstd, "zstd", "its compressed data is damaged: ")
+    if shutil.which("zstd")
+    else []
+)
 ZIP_ROWS: list[str | Row] = [
     "zip.names",
     *((f"a name {what}", zipped(Z, Packed(row["name"], b"x")), row["says"]) for what, row in NAMES.items()),
@@ -312,6 +372,9 @@ ZIP_ROWS: list[str | Row] = [
 ROWS = [
     *tables.params(TAR_ROWS, "tar: ", Kind.TAR),
     *tables.params(GZIP_ROWS, "tar.gz: ", Kind.TAR_GZ),
+    *tables.params(XZ_ROWS, "tar.xz: ", Kind.TAR_XZ),
+    *tables.params(BZIP2_ROWS, "tar.bz2: ", Kind.TAR_BZ2),
+    *tables.params(ZSTD_ROWS, "tar.zst: ", Kind.TAR_ZST),
     *tables.params(ZIP_ROWS, "zip: ", Kind.ZIP),
 ]
 # fmt: on
@@ -383,6 +446,11 @@ GOOD = {
     "blocks of zeros after the end": (Kind.TAR, tar(A, end=bytes(10240))),
     "a time before 1970": (Kind.TAR, tar(pax(b"mtime=-5"), A)),
     "several gzip members": (Kind.TAR_GZ, gzip(tar(A)[:700]) + gzip(tar(A)[700:])),
+    "several xz streams": (
+        Kind.TAR_XZ,
+        lzma.compress(tar(A)[:700]) + bytes(8) + lzma.compress(tar(A)[700:]) + bytes(4),
+    ),
+    "several bzip2 streams": (Kind.TAR_BZ2, bz2.compress(tar(A)[:700]) + bz2.compress(tar(A)[700:])),
     "a zip": (Kind.ZIP, zipped(Z)),
     "an empty zip": (Kind.ZIP, zipped()),
     "a stored file": (Kind.ZIP, zipped(Packed("a", b"x", method=0))),
@@ -435,7 +503,7 @@ def test_the_same_writer_can_write_good_archives(surroundings: Path, row: tuple[
     before = look(surroundings, inside=False)
     put(surroundings, *row)
     with listed(
-        str(surroundings.parent / "archive"), row[0], str(surroundings / "store/out"), LIMITS
+        str(surroundings.parent / "archive"), Form(row[0]), str(surroundings / "store/out"), LIMITS
     ) as read:
         result = (surroundings / "store/out").rglob("*")
         names = {str(path.relative_to(surroundings / "store/out")) for path in result} - {"kept"}
@@ -626,3 +694,87 @@ def put_something(surroundings: Path, kind: Kind, archive: bytes, noise: list[tu
         assert look(surroundings) == all_before, "all or nothing"
     assert look(surroundings, inside=False) == before
     assert_harmless(surroundings)
+
+
+# Leading components that are removed (strip_components)
+
+
+def put_stripped(surroundings: Path, data: bytes, count: int = 1) -> None:
+    archive = surroundings.parent / "archive"
+    archive.write_bytes(data)
+    extract(archive, Kind.TAR, surroundings / "store/out", LIMITS, strip=count)
+
+
+STRIPPED_ROWS: list[str | Row] = [
+    "links.parent",
+    ("a link that would lead outside", tar(Member("a/x"), symlink("a/l", "../canary")), "which is outside"),
+    "links.hard",
+    ("a hard link to a member that is left out", tar(A, hard_link("d/b", "a")), "which strip_components leaves out"),
+    "duplicates.name",
+    ("two members of one name", tar(Member("a/x"), Member("b/x")), "stands twice in the archive"),
+    "duplicates.file-directory",
+    ("a file and a directory of one name", tar(Member("a/x"), Member("b/x/y")), "to be a directory, but the archive"),
+    "names.through-parent",
+    ("a name with dots behind the removed part", tar(Member("a/../canary")), "'a/../canary': "),
+    "names.empty",
+    ("no member that is deep enough", tar(A, directory("d")), "has no path of more than 1 components"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "says"), tables.params(STRIPPED_ROWS, "stripped: "))
+def test_stripped_paths_are_checked_again(surroundings: Path, data: bytes, says: str) -> None:
+    before = look(surroundings)
+    with pytest.raises(FormatError) as refusal:
+        put_stripped(surroundings, data)
+    assert says in str(refusal.value)
+    assert look(surroundings) == before
+
+
+def test_stripped_members_keep_links_between_them(surroundings: Path) -> None:
+    members = (
+        Member("app-1/README", b"r"),
+        Member("app-1/lib/a.so.1", b"x"),
+        symlink("app-1/lib/a.so", "a.so.1"),
+        symlink("app-1/bin/lib", "../lib"),
+        hard_link("app-1/COPYING", "app-1/README"),
+        Member("top", b"left out"),
+    )
+    put_stripped(surroundings, tar(directory("app-1/"), *members))
+    out = surroundings / "store/out"
+    assert sorted(os.listdir(out)) == ["COPYING", "README", "bin", "kept", "lib"]
+    assert (out / "COPYING").samefile(out / "README")
+    assert (out / "lib/a.so").read_bytes() == b"x"
+    assert (out / "bin/lib/a.so").read_bytes() == b"x"
+    assert_harmless(surroundings)
+
+
+@needs_zstd
+def test_zstd_frames_are_one_archive(surroundings: Path) -> None:
+    put(surroundings, Kind.TAR_ZST, zstd(tar(A)[:700]) + zstd(tar(A)[700:]))
+    assert (surroundings / "store/out/a").read_bytes() == b"alpha"
+
+
+@needs_zstd
+def test_the_zstd_program_ends_with_the_reader(tmp_path: Path) -> None:
+    """A refused archive leaves no process that still writes."""
+    (tmp_path / "archive").write_bytes(zstd(tar(Member("../x")) + os.urandom(3_000_000)))
+    (tmp_path / "out").mkdir()
+    before = children()
+    with pytest.raises(FormatError):
+        extract(tmp_path / "archive", Kind.TAR_ZST, tmp_path / "out")
+    gc.collect()
+    assert children() == before
+
+
+def children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+@needs_zstd
+def test_missing_zstd_is_an_error_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "archive").write_bytes(zstd(tar(A)))
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(commands, "SEARCH_PATH", str(tmp_path))
+    with pytest.raises(ResourceError, match=r"program zstd is missing") as refusal:
+        extract(tmp_path / "archive", Kind.TAR_ZST, tmp_path / "out")
+    assert "package zstd" in refusal.value.problems[0].hint

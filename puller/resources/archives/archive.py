@@ -37,8 +37,9 @@ from puller.resources.archives.archive_receipts import (
     has_one_purpose,
     identity_of,
 )
+from puller.resources.archives.compression import PROGRAMS, missing_program
 from puller.resources.archives.download import Request, download
-from puller.resources.archives.extract import listed, unpacked
+from puller.resources.archives.extract import Form, listed, unpacked
 from puller.resources.archives.filling import Filled, Plan, Surroundings, fill, finish
 from puller.resources.archives.members import (
     LIMITS,
@@ -103,7 +104,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         if (parent := properties.extract_parent) is None:
             return state
         place = self._receipts.place(parent)
-        filling = place.find(self.properties.name, self.properties.checksum or state.sha256)
+        filling = place.find(self._filling(self.properties.checksum or state.sha256))
         return msgspec.structs.replace(
             state,
             place=place,
@@ -295,7 +296,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     def _predict_leftovers(self, actual: ArchiveState) -> bool:
         parent = self.properties.extract_parent or "/"
         try:
-            with listed(self.properties.name, self._kind, parent) as new:
+            with listed(self.properties.name, self._form, parent) as new:
                 filling = self._filling(actual.sha256)
                 return bool(Plan(self._receipts, filling, new, self._surroundings(parent)).leftovers)
         except FormatError as error:
@@ -311,7 +312,13 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         return owned_below(directory, self.context, reference, spares_work=False)
 
     def _filling(self, sha256: str) -> Filling:
-        return Filling(archive=self.properties.name, sha256=sha256, creates=self.properties.creates or "")
+        properties = self.properties
+        return Filling(
+            archive=properties.name,
+            sha256=sha256,
+            creates=properties.creates or "",
+            stripped=properties.strip_components,
+        )
 
     def _ids(self) -> tuple[int, int]:
         return user_id(self.properties.owner, self.context), group_id(self.properties.group, self.context)
@@ -341,12 +348,18 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             require_parent(name, self.context)
         if steps.extract:
             require_makeable(self.properties.extract_parent or "/", system)
+            if (missing := missing_program(self._kind)) and not self.context.uncertain(PROGRAMS):
+                raise missing
 
     # Changes
 
     @property
     def _kind(self) -> Kind:
         return find_kind(self.properties.name) or Kind.TAR  # names are checked at load
+
+    @property
+    def _form(self) -> Form:
+        return Form(self._kind, self.properties.strip_components)
 
     def _download(self, stack: ExitStack) -> "Opened":
         properties = self.properties
@@ -381,7 +394,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
             system.make_directory(parent, Attributes(os.geteuid(), os.getegid(), 0o755))
         uid, gid = self._ids()
         try:
-            with unpacked(archive, self._kind, parent, uid=uid, gid=gid) as new:
+            with unpacked(archive, self._form, parent, uid=uid, gid=gid) as new:
                 return fill(self._receipts, self._filling(archive.sha256), new, self._surroundings(parent))
         except FormatError as error:
             if steps.download and properties.checksum is None and (status := system.lstat(properties.name)):

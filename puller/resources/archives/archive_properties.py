@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from bundles.format.member_paths import DEEPEST_PATH
 from foundation.differences import Difference, added, changed
 from foundation.durations import Duration
 from foundation.masking import mask_location
@@ -33,11 +34,13 @@ class ArchiveProperties(Properties, frozen=True):
     """The properties of an archive."""
 
     url: str | None = None
-    """An ``http(s)://`` URL of a file of the same type as the name: ``.tar.gz``, ``.tar`` or ``.zip``."""
+    """An ``http(s)://`` URL of a file of the same type as the name: ``.tar.gz``, ``.tar`` or ``.zip``, for example."""
     checksum: str | None = None
     """SHA-256 of the archive, in lower-case hexadecimal."""
     extract_parent: str | None = None
     """The target directory for the contents. Created if missing."""
+    strip_components: int = 0
+    """The number of leading components to remove from each path in the archive."""
     creates: str | None = None
     """A path in the contents. If it exists, the archive counts as extracted."""
     cleanup: bool = False
@@ -78,6 +81,14 @@ def _check_present(properties: ArchiveProperties) -> Iterator[PropertyError]:
             yield missing_property(required, MISSING, because=["ensure"])
     if properties.checksum is not None:
         yield from check_sha256("checksum", properties.checksum)
+    if not 0 <= properties.strip_components <= DEEPEST_PATH:
+        yield PropertyError(
+            "strip_components",
+            f"is {properties.strip_components}",
+            expected=f"a number from 0 to {DEEPEST_PATH}",
+        )
+    elif properties.strip_components and properties.extract_parent is None:
+        yield missing_property("extract_parent", MISSING, because=["strip_components"])
     for required in ("extract_parent", "creates"):
         if properties.cleanup and getattr(properties, required) is None:
             yield missing_property("cleanup", f"wants {required}", because=[required, "ensure"])
@@ -200,6 +211,8 @@ def find_contents_difference(properties: ArchiveProperties, actual: ArchiveState
         return changed("contents", "half extracted", parent)
     if (checksum := properties.checksum or actual.sha256) and filling.sha256 != checksum:
         return changed("contents", f"sha256 {short(filling.sha256)}", f"sha256 {short(checksum)}")
+    if filling.stripped != properties.strip_components:
+        return changed("strip_components", str(filling.stripped), str(properties.strip_components))
     is_missing = actual.missing and properties.creates is None
     return changed("contents", f"without {actual.missing}", parent) if is_missing else None
 

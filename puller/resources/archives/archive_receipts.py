@@ -65,15 +65,19 @@ class Filling(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool = False
     replaced_by: str = ""
     """The path of the archive that replaced it or some of its members."""
+    stripped: int = 0
+    """The value of ``strip_components``."""
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> tuple[str, ...]:
         """The identity within the directory."""
-        return self.archive, self.sha256
+        return (self.archive, self.sha256, *([str(self.stripped)] if self.stripped else []))
 
     def is_another(self, other: "Filling") -> bool:
-        """Return whether the archives certainly differ."""
-        return self.archive != other.archive or (bool(self.sha256) and self.sha256 != other.sha256)
+        """Return whether the extracted paths or contents certainly differ."""
+        if (self.archive, self.stripped) != (other.archive, other.stripped):
+            return True
+        return bool(self.sha256) and self.sha256 != other.sha256
 
     def __str__(self) -> str:
         text = f"{self.archive} (sha256 {self.sha256[:12]}…)"
@@ -97,12 +101,17 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an earlier receipt was invalid, so that the directory may have unrecorded members."""
     format: int = FORMAT
 
-    def find(self, archive: str, sha256: str) -> Filling | None:
-        """Return the extraction with this archive and checksum, or else the last one of this archive."""
-        results = [filling for filling in self.fillings if filling.archive == archive]
-        return next(
-            (filling for filling in results if filling.sha256 == sha256), results[-1] if results else None
-        )
+    def find(self, desired: Filling) -> Filling | None:
+        """Return the extraction with the archive, checksum and stripped paths of ``desired``, or the most similar one.
+
+        All extractions of one archive are similar, with the same checksum more so. The last one of equals counts.
+        """
+        results = [filling for filling in self.fillings if filling.archive == desired.archive]
+
+        def similarity(filling: Filling) -> tuple[bool, bool]:
+            return filling.sha256 == desired.sha256, filling.stripped == desired.stripped
+
+        return max(reversed(results), key=similarity, default=None)
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):

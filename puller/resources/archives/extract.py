@@ -19,11 +19,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
+import msgspec
+
 from bundles.errors import FormatError
 from bundles.filesystem.atomic import drop_acls_of_others, in_progress, naming
 from bundles.filesystem.trees import remove_directory
 from bundles.format.member_paths import shown
 from puller.resources.archives.archive_receipts import Made, Members, Removable, is_all_removable, made_at
+from puller.resources.archives.compression import uncompressed
 from puller.resources.archives.filling import Unpacked, in_the_way, is_another
 from puller.resources.archives.members import (
     LIMITS,
@@ -36,31 +39,53 @@ from puller.resources.archives.members import (
     kept,
     needing_space,
     open_archive,
+    stripped,
 )
-from puller.resources.archives.tar import ArchiveSource, TarReader, inflated, plain
+from puller.resources.archives.tar import ArchiveSource, TarReader
 from puller.resources.archives.zip import ZipReader
 from puller.system.local_paths import REAL_DIRECTORY, open_safely, require_new
 
 ArchiveMembers = Iterator[tuple[Member, Iterator[bytes]]]
 
 
-def read_members(stream: BinaryIO, kind: Kind, limits: Limits = LIMITS) -> ArchiveMembers:
-    """Yield each member with its content, to be read before the next member. Raises ``FormatError`` and ``OSError``."""
+class Form(msgspec.Struct, frozen=True):
+    """How an archive is read: its kind, and the number of leading components to remove from each path."""
+
+    kind: Kind
+    strip: int = 0
+
+
+def read_members(stream: BinaryIO, form: Form, limits: Limits = LIMITS) -> ArchiveMembers:
+    """Yield each member with its content, to be read before the next member.
+
+    Raises ``FormatError``, ``ResourceError`` for a missing program, and ``OSError``.
+    """
+    has_members, is_stripped = False, True
+    for member, contents in _all_members(stream, form.kind, limits):
+        has_members = True
+        if (remaining := stripped(member, form.strip)) is not None:
+            is_stripped = False
+            yield remaining, contents
+    if form.strip and has_members and is_stripped:
+        raise FormatError("", f"has no path of more than {form.strip} components (strip_components)")
+
+
+def _all_members(stream: BinaryIO, kind: Kind, limits: Limits) -> ArchiveMembers:
     size = os.fstat(stream.fileno()).st_size
     budget = Budget(limits, size)
     # A zip has its directory at the end and needs seeking. A tar is read sequentially.
     if kind is Kind.ZIP:
-        return iter(ZipReader(stream, size, limits, budget))
-
-    pieces = inflated(stream) if kind is Kind.TAR_GZ else plain(stream)
-    return iter(TarReader(ArchiveSource(pieces, budget), budget))
+        yield from ZipReader(stream, size, limits, budget)
+        return
+    pieces = uncompressed(stream, kind)
+    yield from TarReader(ArchiveSource(pieces, budget), budget)
 
 
 _KINDS = {Type.FILE: "file", Type.HARD_LINK: "file", Type.LINK: "link", Type.DIRECTORY: "directory"}
 
 
 @contextmanager
-def listed(archive: str, kind: Kind, parent: str, limits: Limits = LIMITS) -> Iterator["Listed"]:
+def listed(archive: str, form: Form, parent: str, limits: Limits = LIMITS) -> Iterator["Listed"]:
     """Yield the members of an archive for comparison with the files in ``parent``.
 
     Raises ``FormatError``, ``ResourceError``, ``OSError``.
@@ -69,7 +94,7 @@ def listed(archive: str, kind: Kind, parent: str, limits: Limits = LIMITS) -> It
         target = stack.enter_context(open_safely(parent)) if os.path.isdir(parent) else None
         listing = Listed(parent, target)
         stream = stack.enter_context(open_archive(archive))
-        for member, contents in read_members(stream, kind, limits):
+        for member, contents in read_members(stream, form, limits):
             listing.add(member, contents)
         yield listing
 
@@ -119,7 +144,7 @@ _STAGING = re.compile(r"\.puller-[0-9a-f]{12}(-[0-9a-f]{12})?\.new")
 
 @contextmanager
 def unpacked(
-    archive: Opened, kind: Kind, parent: str, *, uid: int, gid: int, limits: Limits = LIMITS
+    archive: Opened, form: Form, parent: str, *, uid: int, gid: int, limits: Limits = LIMITS
 ) -> Iterator[Unpacked]:
     """Extract the members of ``archive`` for the directory ``parent``, without changes to its other contents.
 
@@ -138,26 +163,26 @@ def unpacked(
         with kept(archive, staging, parent) as stream:
             # 4. Unpack
             detail = f"what {archive.path} holds"
-            with needing_space(parent, target, detail, lambda: _size_of(stream, kind, limits)):
-                _unpack(stream, kind, limits, _Tree(staging, uid, gid, limits.entries))
+            with needing_space(parent, target, detail, lambda: _size_of(stream, form, limits)):
+                _unpack(stream, form, limits, _Tree(staging, uid, gid, limits.entries))
         # 5. Yield
         yield Unpacked(staging, target, parent)
 
 
-def _unpack(stream: BinaryIO, kind: Kind, limits: Limits, tree: "_Tree") -> None:
+def _unpack(stream: BinaryIO, form: Form, limits: Limits, tree: "_Tree") -> None:
     try:
-        for member, contents in read_members(stream, kind, limits):
+        for member, contents in read_members(stream, form, limits):
             tree.add(member, contents)
         tree.add_links()
     finally:
         tree.close()
 
 
-def _size_of(stream: BinaryIO, kind: Kind, limits: Limits) -> int:
+def _size_of(stream: BinaryIO, form: Form, limits: Limits) -> int:
     """Return the total size of all files in bytes."""
     stream.seek(0)
     size = 0
-    for member, contents in read_members(stream, kind, limits):
+    for member, contents in read_members(stream, form, limits):
         size += member.size
         for _ in contents:
             pass

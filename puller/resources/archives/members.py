@@ -102,6 +102,30 @@ def link_target(path: MemberPath, target: bytes) -> str:
     return text
 
 
+def stripped(member: Member, count: int) -> Member | None:
+    """Return the member without the first ``count`` components of its path. ``None`` if nothing of it remains.
+
+    The target of a symbolic link stays, and is checked again from its new place. Raises ``FormatError`` for a link that
+    would lead outside, and for a hard link to a member that is left out.
+    """
+    if count == 0:
+        return member
+    parts = member.path.parts[count:]
+    if not parts:
+        return None
+    path = MemberPath.parse("/".join(parts).encode())
+    if member.type is Type.LINK:
+        link_target(path, member.target.encode())
+        return msgspec.structs.replace(member, path=path)
+    if member.type is not Type.HARD_LINK:
+        return msgspec.structs.replace(member, path=path)
+    target = "/".join(member.target.split("/")[count:])
+    if not target:
+        detail = f"is a hard link to {shown(member.target)}, which strip_components leaves out"
+        raise FormatError(shown(member.path.text), detail)
+    return msgspec.structs.replace(member, path=path, target=target)
+
+
 def file_mode(mode: int) -> int:
     """Return the permissions of a file for its mode in the archive. A mode without permissions gives the default."""
     return (mode & 0o755) | 0o600 if mode & 0o777 else 0o644
@@ -127,11 +151,25 @@ class Kind(StrEnum):
     """A kind of archive, as messages name it."""
 
     TAR = "tar"
+    TAR_BZ2 = "tar.bz2"
     TAR_GZ = "tar.gz"
+    TAR_XZ = "tar.xz"
+    TAR_ZST = "tar.zst"
     ZIP = "zip"
 
 
-ENDINGS = {".tar.gz": Kind.TAR_GZ, ".tgz": Kind.TAR_GZ, ".tar": Kind.TAR, ".zip": Kind.ZIP}
+ENDINGS = {
+    ".tar.gz": Kind.TAR_GZ,
+    ".tgz": Kind.TAR_GZ,
+    ".tar.xz": Kind.TAR_XZ,
+    ".txz": Kind.TAR_XZ,
+    ".tar.bz2": Kind.TAR_BZ2,
+    ".tbz2": Kind.TAR_BZ2,
+    ".tar.zst": Kind.TAR_ZST,
+    ".tzst": Kind.TAR_ZST,
+    ".tar": Kind.TAR,
+    ".zip": Kind.ZIP,
+}
 """All endings, as messages show them."""
 
 

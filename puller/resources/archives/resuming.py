@@ -12,9 +12,16 @@ from bundles.transport.location import Location
 from bundles.transport.sessions import HttpSession
 from bundles.transport.settings import END_UNKNOWN, TransportSettings, taken_over
 from bundles.transport.web import WebMirror
+from puller.resources.archives.compression import STARTS
 from puller.resources.archives.members import Kind
 
-_STARTS = {Kind.TAR_GZ: (b"\x1f\x8b",), Kind.ZIP: (b"PK\3\4", b"PK\5\6")}
+_ENCODINGS = {
+    Kind.TAR_BZ2: ("bzip2", "x-bzip2"),
+    Kind.TAR_GZ: ("gzip", "x-gzip"),
+    Kind.TAR_XZ: ("xz", "x-xz"),
+    Kind.TAR_ZST: ("zstd",),
+}
+"""The names that web servers give to the compression of a kind of archive."""
 
 
 class ResumingMirror(WebMirror):
@@ -49,7 +56,7 @@ class ResumingMirror(WebMirror):
 
     def _check_start(self, response: requests.Response, start: bytes) -> None:
         """Raise for content that is obviously not an archive, such as a login page."""
-        desired = _STARTS.get(self._kind)
+        desired = STARTS.get(self._kind)
         if start.lstrip()[:1] == b"<" or (desired and not start.startswith(desired)):
             kind = "a web page" if start.lstrip()[:1] == b"<" else f"no {self._kind}"
             raise TransportError(response.url, f"is {kind}: it starts with {shown(start[:12])}")
@@ -72,7 +79,8 @@ class ResumingMirror(WebMirror):
     def _check_encoding(self, response: requests.Response) -> None:
         encoding = response.headers.get("Content-Encoding", "identity").lower()
         # Many web servers label .tar.gz files as gzip encoded, but send the unchanged bytes.
-        if encoding != "identity" and not (self._kind is Kind.TAR_GZ and encoding.endswith("gzip")):
+        own = {"identity", *_ENCODINGS.get(self._kind, ())}
+        if encoding not in own:
             raise TransportError(
                 response.url, f"Content-Encoding is {encoding[:40]!r}", expected="'identity'"
             )

@@ -1,4 +1,4 @@
-"""A strict reader of tar archives, plain or compressed with gzip, from front to back.
+"""A strict reader of tar archives from front to back. ``puller.resources.archives.compression`` uncompresses them.
 
 * Supported dialects: ustar, PAX, GNU long names and large sizes, and the original format (V7).
 * Each member is a file, a directory or a link. An ambiguous header is an error.
@@ -7,14 +7,11 @@
 """
 
 import re
-import zlib
 from collections.abc import Iterator
-from typing import BinaryIO
 
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.filesystem.trees import pieces_of
 from bundles.format.member_paths import MemberPath, shown
 from puller.resources.archives.members import (
     Budget,
@@ -27,10 +24,6 @@ from puller.resources.archives.members import (
 )
 
 # Uncompressed bytes of an archive, read in exact sizes.
-
-_COMPRESSED = 64 * 1024
-_PIECE = 256 * 1024
-_GZIP = b"\x1f\x8b"
 
 
 class ArchiveSource:
@@ -71,34 +64,6 @@ class ArchiveSource:
         piece = next(self._pieces, b"")
         self._budget.take(len(piece))
         return piece
-
-
-def plain(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the unchanged bytes of a file."""
-    return pieces_of(stream)
-
-
-def inflated(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the uncompressed bytes of all members of a gzip file, as gzip does. Raises ``FormatError``."""
-    data = stream.read(_COMPRESSED)
-    while True:
-        if not data.startswith(_GZIP):
-            raise FormatError("", f"is not gzip: {shown(data[:8])} stands where {_GZIP.hex(' ')} should")
-        inflate = zlib.decompressobj(wbits=31)  # checks length and CRC-32 at the end of a member
-        while not inflate.eof:
-            data = data or stream.read(_COMPRESSED)
-            if not data:
-                raise FormatError("", "is cut off: its compressed data is incomplete")
-            try:
-                piece = inflate.decompress(data, _PIECE)
-            except zlib.error as error:
-                raise FormatError("", f"its compressed data is damaged: {error}") from None
-            data = inflate.unconsumed_tail
-            if piece:
-                yield piece
-        data = inflate.unused_data + stream.read(_COMPRESSED)
-        if not data:
-            return
 
 
 BLOCK = 512

@@ -8,7 +8,9 @@ import itertools
 import json
 import os
 import pwd
+import shutil
 import stat
+import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -29,6 +31,7 @@ from puller.reporting.report import State
 from puller.resources.archives import archive_receipts
 from puller.resources.archives.archive import Archive
 from puller.resources.base import PropertyError, Resource
+from puller.system import commands
 from puller.system.local import LocalSystem
 from tests.simulators import fileserver as simulator
 
@@ -50,12 +53,24 @@ def packed(files: dict[str, str], kind: str = "tar.gz") -> bytes:
             for name, text in files.items():
                 archive.writestr(name, text)
         return buffer.getvalue()
-    mode: Any = "w:gz" if kind in ("tar.gz", "tgz") else "w"
+    modes = {
+        "tar.gz": "w:gz",
+        "tgz": "w:gz",
+        "tar.xz": "w:xz",
+        "txz": "w:xz",
+        "tar.bz2": "w:bz2",
+        "tbz2": "w:bz2",
+    }
+    mode: Any = modes.get(kind, "w")
     with tarfile.open(fileobj=buffer, mode=mode) as tar:
         for name, text in files.items():
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(text), 0o755
             tar.addfile(member, io.BytesIO(text.encode()))
+    if kind in ("tar.zst", "tzst"):
+        return subprocess.run(
+            ["zstd", "-qc"], input=buffer.getvalue(), capture_output=True, check=True
+        ).stdout
     return buffer.getvalue()
 
 
@@ -282,7 +297,14 @@ def test_files_that_are_there_are_replaced_and_others_stay(make: Make, place: Pl
     assert (place.parent / "kept").read_text() == "kept"
 
 
-@pytest.mark.parametrize("kind", ["tar.gz", "tgz", "tar", "zip"])
+NEEDS_ZSTD = pytest.mark.skipif(not shutil.which("zstd"), reason="the zstd program is not installed")
+KINDS = [
+    *("tar.gz", "tgz", "tar.xz", "txz", "tar.bz2", "tbz2", "tar", "zip"),
+    *(pytest.param(kind, marks=NEEDS_ZSTD) for kind in ("tar.zst", "tzst")),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_archive_is_extracted(make: Make, place: Place, server: FileServer, kind: str) -> None:
     server.files[f"/app.{kind}"] = packed(CONTENTS, kind)
     properties = place.extracting(
@@ -290,6 +312,74 @@ def test_every_kind_of_archive_is_extracted(make: Make, place: Place, server: Fi
     )
     apply(make(Archive, properties))
     assert {name: (place.parent / name).read_text() for name in CONTENTS} == CONTENTS
+
+
+@NEEDS_ZSTD
+def test_a_dry_run_reports_the_missing_zstd_program(
+    make: Make, place: Place, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files["/app.tar.zst"] = packed(CONTENTS, "tar.zst")
+    properties = place.extracting(
+        name=str(place.archive.with_name("app.tar.zst")), url=f"{server.url}/app.tar.zst"
+    )
+    monkeypatch.setattr(commands, "SEARCH_PATH", str(place.parent))
+    predicted = predict(make(Archive, properties, noop=True))
+    assert predicted.startswith("failure: the program zstd is missing")
+    with pytest.raises(ResourceError, match="the program zstd is missing"):
+        apply(make(Archive, properties))
+    assert server.asked == [], "the error comes before the download"
+
+
+# Leading components of paths
+
+
+VERSIONED = {f"app-1.4/{name}": text for name, text in CONTENTS.items()}
+
+
+def contents_of(place: Place) -> dict[str, str]:
+    return {
+        str(path.relative_to(place.parent)): path.read_text()
+        for path in place.parent.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+def test_leading_components_are_removed(make: Make, place: Place, server: FileServer, kind: str) -> None:
+    server.files[f"/app.{kind}"] = packed({**VERSIONED, "pax_global_header": "left out"}, kind)
+    properties = place.extracting(
+        name=str(place.archive.with_name(f"app.{kind}")),
+        url=f"{server.url}/app.{kind}",
+        creates=str(place.app),
+        strip_components=1,
+    )
+    assert predict(make(Archive, properties, noop=True)) == "Would have downloaded. Would have extracted"
+    assert apply(make(Archive, properties))
+    assert contents_of(place) == CONTENTS
+    assert apply(make(Archive, properties)) == []
+    assert predict(make(Archive, properties, noop=True)) == "stable"
+
+
+def test_another_number_of_components_replaces_the_contents(
+    make: Make, place: Place, server: FileServer
+) -> None:
+    server.files["/app.tar.gz"] = packed(VERSIONED)
+    apply(make(Archive, place.extracting()))
+    assert contents_of(place) == VERSIONED
+    for count, result in ((1, CONTENTS), (0, VERSIONED)):
+        properties = place.extracting(strip_components=count)
+        assert predict(make(Archive, properties, noop=True)).startswith("Would have extracted")
+        (difference,) = apply(make(Archive, properties))
+        assert difference.startswith("strip_components ")
+        assert contents_of(place) == result, "the members of the earlier extraction are gone"
+        assert apply(make(Archive, properties)) == []
+
+
+def test_stripping_too_much_fails_and_changes_nothing(make: Make, place: Place, server: FileServer) -> None:
+    properties = place.extracting(strip_components=2, checksum=SHA256)
+    with pytest.raises(ResourceError, match="has no path of more than 2 components"):
+        apply(make(Archive, properties))
+    assert not place.parent.exists() or not list(place.parent.iterdir())
 
 
 def test_contents_that_were_removed_come_back(make: Make, place: Place, server: FileServer) -> None:
@@ -523,7 +613,7 @@ def test_a_secret_that_is_no_text_is_refused_without_being_shown(make: Make, pla
         ({"ensure": "extracted"}, "ensure is 'extracted', expected present or absent"),
         ({"name": "app.tar.gz"}, r"name is 'app\.tar\.gz', expected an absolute path"),
         ({"name": "/srv/../app.tar.gz"}, "name is .* expected an absolute path"),
-        ({"name": "/srv/app.tar.bz2"}, r"name is .*, expected a name that ends in \.tar\.gz, \.tgz, \.tar, \.zip"),
+        ({"name": "/srv/app.tar.lz"}, r"name is .*, expected a name that ends in \.tar\.gz, \.tgz, "),
         ({"name": "/srv/.zip"}, "name is .*, expected a name that ends in"),
         ({"url": None}, "url is missing; it is required unless ensure is absent"),
         ({"url": "/srv/app.tar.gz"}, "url is .*, expected an http:// or https:// URL"),

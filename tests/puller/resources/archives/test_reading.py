@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundles.errors import FormatError
-from puller.resources.archives.extract import read_members
+from puller.resources.archives.extract import Form, read_members
 from puller.resources.archives.members import Budget, Kind, Limits, find_kind
 from puller.resources.archives.tar import ArchiveSource
 from tests.simulators.extraction import extract
@@ -170,7 +170,7 @@ def test_members_are_read_in_bounded_memory(tmp_path: Path) -> None:
     """At most one piece of a large file is in memory."""
     (tmp_path / "a").write_bytes(tarred({"a": bytes(5_000_000), "b": b"b"}, tarfile.PAX_FORMAT, "w:gz"))
     with (tmp_path / "a").open("rb") as stream:
-        members = read_members(stream, Kind.TAR_GZ)
+        members = read_members(stream, Form(Kind.TAR_GZ))
         member, pieces = next(members)
         assert member.size == 5_000_000
         assert max(map(len, pieces)) <= 256 * 1024
@@ -183,7 +183,9 @@ def test_members_are_read_in_bounded_memory(tmp_path: Path) -> None:
     [
         ("app.tar.gz", Kind.TAR_GZ), ("app.tgz", Kind.TAR_GZ), ("app.tar", Kind.TAR), ("app.zip", Kind.ZIP),
         ("APP.TAR.GZ", Kind.TAR_GZ), ("a.zip.tar", Kind.TAR), ("app.gz", None), ("app", None), (".tgz", None),
-        ("zip", None), ("app.tar.xz", None), ("", None),
+        ("zip", None), ("app.tar.xz", Kind.TAR_XZ), ("app.txz", Kind.TAR_XZ),
+        ("app.tar.bz2", Kind.TAR_BZ2), ("app.tbz2", Kind.TAR_BZ2), ("app.tar.zst", Kind.TAR_ZST),
+        ("app.tzst", Kind.TAR_ZST), ("app.7z", None), ("", None),
     ],
 )  # fmt: skip
 def test_kinds_are_known_by_the_end_of_a_name(name: str, kind: Kind | None) -> None:
