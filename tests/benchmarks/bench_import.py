@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from puller.authoring.cases.contexts import open_contexts
-from puller.authoring.importing.ansible import import_ansible
+from puller.authoring.importing.ansible.importer import import_ansible
 from puller.authoring.importing.draft import Draft, Outcome, write_draft
 from puller.authoring.lint.check import Linted, lint_on_each
 from puller.authoring.lint.findings import Severity

@@ -1,1 +1,1 @@
-"""Drafts of bundles from roles of Ansible, from cloud-config, and from a running machine."""
+"""Drafts of bundles from Ansible, Puppet, cloud-config, and a running machine."""

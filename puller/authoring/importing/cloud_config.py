@@ -26,9 +26,9 @@ from puller.authoring.importing.draft import (
     Outcome,
     Resource,
     document_text,
+    slug,
 )
 from puller.authoring.importing.reading import COPY_LIMIT, TREE_LIMIT, Document, SourceTree, has_secret
-from puller.authoring.importing.tasks import slug
 from puller.errors import SourceError
 
 _HEADER: Final = "#cloud-config"

@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foundation.problems import ProblemCode
-from puller.authoring.importing.draft import (
-    Draft,
-    ManifestDraft,
-    Origin,
-    Outcome,
-    Resource,
-    document_text,
-)
+from puller.authoring.importing.draft import Draft, ManifestDraft, Origin, Outcome, Resource, document_text
 from puller.authoring.importing.reading import has_secret
 from puller.errors import SourceError, file_problem
 

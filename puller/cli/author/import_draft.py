@@ -71,7 +71,7 @@ def ansible(
 
     Exit status: 0 if the draft is written, even with errors of lint. 13 if SOURCE cannot be read.
     """
-    from puller.authoring.importing.ansible import import_ansible
+    from puller.authoring.importing.ansible.importer import import_ansible
 
     secrets = _secrets(vault_password_file, certificates)
     return _write(directory, lambda: import_ansible(source, source.resolve().name, secrets))

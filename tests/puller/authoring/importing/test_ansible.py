@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from hiera.envelopes import create_key_pair
 from hiera.eyaml import Decryptor
 from hiera.parsing import load_yaml
-from puller.authoring.importing.ansible import import_ansible
+from puller.authoring.importing.ansible.importer import import_ansible
 from puller.authoring.importing.draft import Draft, Outcome, scalar, write_draft
 from puller.authoring.importing.reading import Secrets, SourceTree, VaultError, decrypt_vault
 from puller.cli.command_table import cli

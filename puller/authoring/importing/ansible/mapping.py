@@ -1,6 +1,6 @@
 """Tasks of Ansible as resources: conditions, loops and notifications.
 
-* ``ansible.yaml`` has the table of modules. ``modules.py`` has the functions of modules that need more than a row.
+* ``modules.yaml`` has the table of modules. ``modules.py`` has the functions of modules that need more than a row.
 * A task without an exact counterpart stays at its place as a comment, with the reason and a proposal.
 * A condition on the result of a task is translated only if a guard of a command has the same meaning.
 """
@@ -12,20 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from puller.authoring.importing.draft import ManifestDraft, Outcome, Remark, Resource
-from puller.authoring.importing.expressions import (
+from puller.authoring.importing.ansible.expressions import (
     Names,
-    Untranslatable,
-    all_of,
     as_expression,
-    conjuncts,
     has_expression,
     translate_condition,
     translate_text,
     translate_value,
 )
-from puller.authoring.importing.modules import FUNCTIONS, from_command
-from puller.authoring.importing.tasks import (
+from puller.authoring.importing.ansible.modules import FUNCTIONS, from_command
+from puller.authoring.importing.ansible.tasks import (
     RoleContext,
     Task,
     Unfinished,
@@ -33,10 +29,10 @@ from puller.authoring.importing.tasks import (
     as_text,
     from_row,
     shortened,
-    slug,
     table,
-    unique_name,
 )
+from puller.authoring.importing.draft import ManifestDraft, Outcome, Remark, Resource, slug, unique_name
+from puller.authoring.importing.written_expressions import Untranslatable, all_of, conjuncts
 
 _FLOW_WIDTH: Final = 90
 """Maximum characters of a list inside of a ``for``. A longer list becomes data of the manifest."""

@@ -11,10 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from jinja2 import Environment, TemplateError, nodes
+from jinja2 import Environment, TemplateError
 
-from hiera.errors import HieraError
-from hiera.expressions.jinja import tree_of
+from puller.authoring.importing.written_expressions import (
+    Untranslatable,
+    data_name,
+    is_simple,
+    literal,
+    verify_expression,
+)
 
 Token = tuple[str, str]
 """Kind and text of a token of Jinja2."""
@@ -22,11 +27,6 @@ Token = tuple[str, str]
 _WORDS: Final = frozenset(
     "and or not in is if else true false none True False None".split()  # noqa: SIM905  a list of words
 )
-_METHODS: Final = frozenset(
-    {"clear", "copy", "fromkeys", "get", "items", "keys", "pop", "popitem", "setdefault"}
-)
-"""Variables with these names need brackets, because ``data.items`` is a method."""
-_MORE_METHODS: Final = frozenset({"update", "values"})
 _OTHER_HOSTS: Final = frozenset(
     {"hostvars", "groups", "ansible_play_hosts", "ansible_play_batch", "play_hosts", "ansible_play_hosts_all"}
 )
@@ -51,10 +51,6 @@ _EXPRESSIONS_LIMIT: Final = 1000
 """Maximum expressions in a value."""
 _STATEMENTS_LIMIT: Final = 100
 """Maximum statements in a value, since each may contain the next."""
-
-
-class Untranslatable(Exception):
-    """An expression without an exact counterpart. The text is the reason, as a clause."""
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -143,37 +139,22 @@ def as_expression(value: Any, names: Names) -> str:
     if isinstance(value, list):
         return f"[{', '.join(as_expression(item, names) for item in value)}]"
     if isinstance(value, Mapping):
-        pairs = (f"{_literal(str(key))}: {as_expression(item, names)}" for key, item in value.items())
+        pairs = (f"{literal(str(key))}: {as_expression(item, names)}" for key, item in value.items())
         return f"{{{', '.join(pairs)}}}"
-    return _literal(value)
-
-
-def _literal(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return str(value)
-    if not isinstance(value, str):
-        raise Untranslatable("a value with a tag")
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
-    return f"'{escaped}'"
+    return literal(value)
 
 
 def _joined(parts: Sequence[Token]) -> str:
     """Return parts of a text as one expression."""
     if not parts:
         return "''"
-    pieces = [part if kind != "data" else _literal(part) for kind, part in parts]
+    pieces = [part if kind != "data" else literal(part) for kind, part in parts]
     if len(pieces) == 1:
         return pieces[0]
     return " ~ ".join(
-        f"({piece})" if kind != "data" and not _is_simple(piece) else piece
+        f"({piece})" if kind != "data" and not is_simple(piece) else piece
         for (kind, _), piece in zip(parts, pieces, strict=True)
     )
-
-
-def _is_simple(expression: str) -> bool:
-    return bool(re.fullmatch(r"[\w.]+(\[['\"]?[\w.-]+['\"]?\])*", expression))
 
 
 def _parts(tokens: Sequence[Token], names: Names) -> tuple[list[Token], Sequence[Token]]:
@@ -191,7 +172,7 @@ def _parts(tokens: Sequence[Token], names: Names) -> tuple[list[Token], Sequence
             _, tokens = _until(tokens[1:], "comment_end")
         elif kind == "raw_begin":
             inner, tokens = _until(tokens[1:], "raw_end")
-            parts.append(("expression", _literal("".join(value for _, value in inner))))
+            parts.append(("expression", literal("".join(value for _, value in inner))))
         elif kind == "block_begin":
             inner, after = _until(tokens[1:], "block_end")
             word = _first_word(inner)
@@ -272,7 +253,7 @@ def _rewritten(tokens: Sequence[Token], names: Names) -> str:
             result.append(" " if kind == "whitespace" else value)
             index += 1
     expression = "".join(result).strip()
-    _verify(expression)
+    verify_expression(expression)
     return expression
 
 
@@ -293,7 +274,7 @@ def _name(tokens: Sequence[Token], index: int, names: Names) -> tuple[str, int]:
         return name, index + 1
     if name in names.inline:
         inner = names.inline[name]
-        return (inner if _is_simple(inner) else f"({inner})"), index + 1
+        return (inner if is_simple(inner) else f"({inner})"), index + 1
     if name in names.registered:
         raise Untranslatable(f"depends on {name}, the result of a task")
     if name in _LOOKUPS and following == "(":
@@ -309,19 +290,12 @@ def _name(tokens: Sequence[Token], index: int, names: Names) -> tuple[str, int]:
     if name == "omit":
         return "none", index + 1
     if name in ("role_name", "ansible_role_name"):
-        return _literal(names.role_name), index + 1
+        return literal(names.role_name), index + 1
     if name == "ansible_facts" or (name.startswith("ansible_") and name != "ansible_managed"):
         return _fact(tokens, index, names)
     if following == "(":
         raise Untranslatable(f"calls the function {name}")
     return data_name(name), index + 1
-
-
-def data_name(name: str) -> str:
-    """Return the expression for a variable."""
-    if name in _METHODS or name in _MORE_METHODS:
-        return f"data['{name}']"
-    return f"data.{name}"
 
 
 def _steps(tokens: Sequence[Token], index: int) -> list[tuple[str, int]]:
@@ -361,7 +335,7 @@ def _fact(tokens: Sequence[Token], index: int, names: Names) -> tuple[str, int]:
     for path, end in reversed(paths):
         if path in names.facts:
             expression = names.facts[path]
-            return (expression if _is_simple(expression) else f"({expression})"), end
+            return (expression if is_simple(expression) else f"({expression})"), end
     raise Untranslatable(f"reads the fact {paths[0][0]}, which Puller lacks")
 
 
@@ -396,19 +370,6 @@ def _arguments(tokens: Sequence[Token]) -> Sequence[Token]:
     return _tokens(f"{{{{ {text} }}}}")[1:-1]
 
 
-def _verify(expression: str) -> None:
-    """Check the syntax, and the names of filters, tests and functions."""
-    try:
-        tree, environment = tree_of(expression)
-    except HieraError as error:
-        raise Untranslatable(f"is an invalid expression of Puller ({error})") from None
-    for node in (tree, *tree.find_all(nodes.Node)):
-        if isinstance(node, nodes.Filter) and node.name not in environment.filters:
-            raise Untranslatable(f"uses the filter {node.name}, which Puller lacks")
-        if isinstance(node, nodes.Test) and node.name not in environment.tests:
-            raise Untranslatable(f"uses the test {node.name}, which Puller lacks")
-
-
 # Conditions.
 
 
@@ -428,32 +389,3 @@ def translate_condition(condition: Any, names: Names) -> str:
     if has_expression(condition):
         return as_expression(condition, names)
     return translate_expression(condition, names)
-
-
-def conjuncts(condition: str) -> list[str]:
-    """Split a condition at ``and`` outside of brackets and quotes. A condition with ``or`` stays whole."""
-    parts, depth, quote, start = [], 0, "", 0
-    if re.search(r"\b(or|if)\b", condition):
-        return [condition]
-    for match in re.finditer(r"['\"()\[\]{}]|\band\b", condition):
-        text = match.group()
-        if quote:
-            quote = "" if text == quote else quote
-        elif text in "'\"":
-            quote = text
-        elif text in "([{":
-            depth += 1
-        elif text in ")]}":
-            depth -= 1
-        elif depth == 0:
-            parts.append(condition[start : match.start()].strip())
-            start = match.end()
-    return [*parts, condition[start:].strip()]
-
-
-def all_of(conditions: Sequence[str]) -> str:
-    """Return the conjunction of conditions."""
-    parts = list(dict.fromkeys(condition for condition in conditions if condition != "true"))
-    if len(parts) == 1:
-        return parts[0]
-    return " and ".join(f"({part})" if re.search(r"\b(or|if)\b", part) else part for part in parts)

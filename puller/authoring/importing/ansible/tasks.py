@@ -1,4 +1,4 @@
-"""Tasks of Ansible as read, their values, and the rows of the table ``ansible.yaml``.
+"""Tasks of Ansible as read, their values, and the rows of the table ``modules.yaml``.
 
 A row names the resource type of a module, and the property of each argument. Values that Puller lacks raise
 ``Untranslatable``.
@@ -14,17 +14,17 @@ from typing import Any, Final
 import msgspec
 
 from hiera import parsing
-from puller.authoring.importing.draft import Draft, Origin, Resource
-from puller.authoring.importing.expressions import (
+from puller.authoring.importing.ansible.expressions import (
     Names,
-    Untranslatable,
     as_expression,
     has_expression,
     translate_value,
 )
+from puller.authoring.importing.draft import Draft, Origin, Resource
 from puller.authoring.importing.reading import SourceTree, UnsafeText, VaultText
+from puller.authoring.importing.written_expressions import Untranslatable
 
-_TABLE: Final = Path(__file__).with_name("ansible.yaml")
+_TABLE: Final = Path(__file__).with_name("modules.yaml")
 
 
 @functools.cache
@@ -353,21 +353,6 @@ def _is_text(value: str, work: Work) -> bool:
         )
     root = match[1].partition(".")[0]
     return root in work.names.loop_variables or isinstance(work.context.known.get(match[1]), str)
-
-
-def slug(text: str) -> str:
-    """Return a text as lower-case words with dashes."""
-    slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"{{.*?}}", "", text).lower()).strip("-")
-    return slug[:50].strip("-") or "task"
-
-
-def unique_name(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken, and add it to the taken names."""
-    result, number = name, 2
-    while result in taken:
-        result, number = f"{name}-{number}", number + 1
-    taken.add(result)
-    return result
 
 
 def shortened(value: Any) -> str:

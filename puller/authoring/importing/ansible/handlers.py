@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
+from puller.authoring.importing.ansible.expressions import has_expression, translate_text
+from puller.authoring.importing.ansible.mapping import TaskMapper, with_variables
+from puller.authoring.importing.ansible.tasks import RoleContext, Task, Work, boolean_of, known_value, table
 from puller.authoring.importing.draft import ManifestDraft, Outcome
-from puller.authoring.importing.expressions import Untranslatable, has_expression, translate_text
-from puller.authoring.importing.mapping import TaskMapper, with_variables
-from puller.authoring.importing.tasks import RoleContext, Task, Work, boolean_of, known_value, table
+from puller.authoring.importing.written_expressions import Untranslatable
 
 _SERVICES: Final = frozenset({"service", "systemd", "systemd_service", "sysvinit"})
 

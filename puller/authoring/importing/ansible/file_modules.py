@@ -8,9 +8,10 @@ import os
 import re
 from typing import Any, Final
 
+from puller.authoring.importing.ansible.expressions import as_expression, has_expression
+from puller.authoring.importing.ansible.tasks import Work, as_text, mapped_value, mode_of, with_scheme
 from puller.authoring.importing.draft import Resource
-from puller.authoring.importing.expressions import Untranslatable, as_expression, has_expression
-from puller.authoring.importing.tasks import Work, as_text, mapped_value, mode_of, with_scheme
+from puller.authoring.importing.written_expressions import Untranslatable
 
 _OWNER: Final = (
     "Files without owner or group in the source belong to root. Files without a mode keep their mode (`xxx`)."

@@ -8,9 +8,10 @@ import os
 import re
 from typing import Any
 
-from puller.authoring.importing.draft import Resource
-from puller.authoring.importing.expressions import Untranslatable, has_expression
-from puller.authoring.importing.tasks import Unfinished, Work, slug, with_scheme
+from puller.authoring.importing.ansible.expressions import has_expression
+from puller.authoring.importing.ansible.tasks import Unfinished, Work, with_scheme
+from puller.authoring.importing.draft import Resource, slug
+from puller.authoring.importing.written_expressions import Untranslatable
 
 
 def package(work: Work, resources: list[Resource]) -> list[Resource]:

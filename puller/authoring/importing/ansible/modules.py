@@ -1,4 +1,4 @@
-"""Modules of Ansible whose arguments need more than a row of ``ansible.yaml``, by the name in a row.
+"""Modules of Ansible whose arguments need more than a row of ``modules.yaml``, by the name in a row.
 
 ``package_modules.py`` and ``file_modules.py`` have the modules for packages and files. This module has all others.
 
@@ -12,9 +12,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from puller.authoring.importing.draft import Resource
-from puller.authoring.importing.expressions import Untranslatable, as_expression, has_expression
-from puller.authoring.importing.file_modules import (
+from puller.authoring.importing.ansible.expressions import as_expression, has_expression
+from puller.authoring.importing.ansible.file_modules import (
     blockinfile,
     copy,
     file,
@@ -26,14 +25,16 @@ from puller.authoring.importing.file_modules import (
     template,
     unarchive,
 )
-from puller.authoring.importing.package_modules import (
+from puller.authoring.importing.ansible.package_modules import (
     apt_repository,
     deb822_repository,
     debconf,
     package,
     yum_repository,
 )
-from puller.authoring.importing.tasks import Work, as_text, boolean_of
+from puller.authoring.importing.ansible.tasks import Work, as_text, boolean_of
+from puller.authoring.importing.draft import Resource
+from puller.authoring.importing.written_expressions import Untranslatable
 
 _CRON: Final = "the job moves to /etc/cron.d. Remove the old entry of the crontab from hosts that have it"
 

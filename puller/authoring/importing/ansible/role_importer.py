@@ -12,24 +12,23 @@ from typing import Any, Final
 
 import msgspec
 
-from puller.authoring.importing.draft import Draft, ManifestDraft, Origin, Outcome, Remark, Resource
-from puller.authoring.importing.expressions import (
+from puller.authoring.importing.ansible.expressions import (
     Names,
-    Untranslatable,
-    all_of,
     as_expression,
     has_expression,
     translate_condition,
     translate_value,
 )
-from puller.authoring.importing.handlers import add_handlers
-from puller.authoring.importing.mapping import TaskMapper
+from puller.authoring.importing.ansible.handlers import add_handlers
+from puller.authoring.importing.ansible.manifest_data import SetFacts
+from puller.authoring.importing.ansible.mapping import TaskMapper
+from puller.authoring.importing.ansible.system_variables import SystemVariables
+from puller.authoring.importing.ansible.task_lists import tasks_of
+from puller.authoring.importing.ansible.tasks import RoleContext, Task, Work
+from puller.authoring.importing.ansible.variables import Variables
+from puller.authoring.importing.draft import Draft, ManifestDraft, Origin, Outcome, Remark, Resource
 from puller.authoring.importing.reading import Document, SourceTree, as_list, as_mapping
-from puller.authoring.importing.set_facts import SetFacts
-from puller.authoring.importing.system_variables import SystemVariables
-from puller.authoring.importing.task_lists import tasks_of
-from puller.authoring.importing.tasks import RoleContext, Task, Work
-from puller.authoring.importing.variables import Variables
+from puller.authoring.importing.written_expressions import Untranslatable, all_of
 from puller.errors import SourceError
 
 _INCLUDES: Final = frozenset({"include_tasks", "import_tasks", "include"})

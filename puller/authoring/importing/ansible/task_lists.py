@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from puller.authoring.importing.ansible.expressions import conditions_of
+from puller.authoring.importing.ansible.mapping import KEYWORDS
+from puller.authoring.importing.ansible.tasks import Task
 from puller.authoring.importing.draft import Origin, Outcome, Remark
-from puller.authoring.importing.expressions import conditions_of
-from puller.authoring.importing.mapping import KEYWORDS
 from puller.authoring.importing.reading import Document, as_list, as_mapping
-from puller.authoring.importing.tasks import Task
 
 _INHERITED: Final = ("become_user", "no_log", "ignore_errors", "delegate_to", "run_once")
 """Keywords that a task takes from its blocks. Tags, notifications and variables are merged."""

@@ -9,25 +9,18 @@
 5. Add handlers as subscribers, and a test case for each system.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
-from puller.authoring.importing.division import divide_variables
-from puller.authoring.importing.draft import (
-    Draft,
-    ManifestDraft,
-    document_text,
-    merge_alternatives,
-    separate_manifests,
-    unique_names,
-)
-from puller.authoring.importing.expressions import Names
-from puller.authoring.importing.playbooks import PlaybookImporter, find_playbooks
+from puller.authoring.importing.ansible.expressions import Names
+from puller.authoring.importing.ansible.manifest_data import MANAGED, add_facts_of_templates, declare_missing
+from puller.authoring.importing.ansible.playbooks import PlaybookImporter, find_playbooks
+from puller.authoring.importing.ansible.role_importer import RoleImporter, is_role
+from puller.authoring.importing.ansible.tasks import table
+from puller.authoring.importing.ansible.variables import Variables, divide_variables
+from puller.authoring.importing.conflicts import resolve_conflicts
+from puller.authoring.importing.draft import Draft, ManifestDraft, document_text
 from puller.authoring.importing.reading import Secrets, SourceTree
-from puller.authoring.importing.role_importer import RoleImporter, is_role
-from puller.authoring.importing.tasks import table
-from puller.authoring.importing.unset_names import MANAGED, add_facts_of_templates, declare_missing
-from puller.authoring.importing.variables import Variables
 
 
 def import_ansible(source: Path, name: str, secrets: Secrets | None = None) -> Draft:
@@ -55,7 +48,7 @@ def import_ansible(source: Path, name: str, secrets: Secrets | None = None) -> D
     _add_tests(draft, roles.tests)
     for path, reason in sorted(tree.rejected.items()):
         draft.check(f"{path} {reason}.")
-    _resolve_conflicts(draft)
+    resolve_conflicts(draft)
     return draft
 
 
@@ -82,36 +75,3 @@ def _add_tests(draft: Draft, systems: Iterable[str]) -> None:
             {"os": system}, ["The defaults of the source. Add expected resources under `expect`."]
         )
         draft.files[f"tests/{system}.yaml"] = text.encode()
-
-
-def _resolve_conflicts(draft: Draft) -> None:
-    """Join or separate declarations of the same resource, and repair the references to them."""
-    labels: dict[str, str] = {}
-    for manifest in draft.manifests.values():
-        labels |= merge_alternatives(manifest.resources)
-        unique_names(manifest.resources)
-    separate_manifests(draft)
-    _repair_references(draft, labels)
-
-
-def _repair_references(draft: Draft, labels: Mapping[str, str]) -> None:
-    """Remove references to proposals, and replace labels of joined resources."""
-    active = [
-        resource
-        for manifest in draft.manifests.values()
-        for resource in manifest.resources
-        if not resource.disabled
-    ]
-    known = {name for item in active for name in (item.reference, f"{item.type}#{item.name}")}
-    for manifest in draft.manifests.values():
-        for resource in manifest.resources:
-            for key in ("subscribe", "reload"):
-                references = [
-                    f"label#{labels.get(reference.removeprefix('label#'), '')}"
-                    if reference.removeprefix("label#") in labels
-                    else reference
-                    for reference in resource.properties.pop(key, [])
-                ]
-                kept = [reference for reference in dict.fromkeys(references) if reference in known]
-                if kept:
-                    resource.properties[key] = kept

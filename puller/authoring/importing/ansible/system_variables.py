@@ -12,20 +12,18 @@ from typing import Any, Final
 
 import msgspec
 
-from puller.authoring.importing.draft import Outcome
-from puller.authoring.importing.expressions import (
+from puller.authoring.importing.ansible.expressions import (
     Names,
-    Untranslatable,
-    all_of,
     as_expression,
-    conjuncts,
     has_expression,
     translate_condition,
 )
+from puller.authoring.importing.ansible.task_lists import tasks_of
+from puller.authoring.importing.ansible.tasks import Task
+from puller.authoring.importing.ansible.variables import Level, Variables
+from puller.authoring.importing.draft import Outcome
 from puller.authoring.importing.reading import Document, SourceTree
-from puller.authoring.importing.task_lists import tasks_of
-from puller.authoring.importing.tasks import Task
-from puller.authoring.importing.variables import Level, Variables
+from puller.authoring.importing.written_expressions import Untranslatable, all_of, conjuncts
 
 _PROPER_NAMES: Final = {
     name.lower(): name

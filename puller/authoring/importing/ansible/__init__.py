@@ -1,0 +1,1 @@
+"""Drafts of bundles from roles, playbooks and repositories of Ansible."""

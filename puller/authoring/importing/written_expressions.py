@@ -1,0 +1,89 @@
+"""Expressions of Puller that importers write.
+
+* Every expression is checked for syntax and known filters before it enters a draft.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from jinja2 import nodes
+
+from hiera.errors import HieraError
+from hiera.expressions.jinja import tree_of
+
+_METHODS: Final = frozenset(
+    {"clear", "copy", "fromkeys", "get", "items", "keys", "pop", "popitem", "setdefault"}
+)
+"""Variables with these names need brackets, because ``data.items`` is a method."""
+_MORE_METHODS: Final = frozenset({"update", "values"})
+
+
+class Untranslatable(Exception):
+    """An expression without an exact counterpart. The text is the reason, as a clause."""
+
+
+def literal(value: Any) -> str:
+    """Return a scalar as an expression. Raises ``Untranslatable``."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return str(value)
+    if not isinstance(value, str):
+        raise Untranslatable("a value with a tag")
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    return f"'{escaped}'"
+
+
+def is_simple(expression: str) -> bool:
+    """Return whether an expression needs no parentheses beside an operator."""
+    return bool(re.fullmatch(r"[\w.]+(\[['\"]?[\w.-]+['\"]?\])*", expression))
+
+
+def data_name(name: str) -> str:
+    """Return the expression for a variable."""
+    if name in _METHODS or name in _MORE_METHODS:
+        return f"data['{name}']"
+    return f"data.{name}"
+
+
+def verify_expression(expression: str) -> None:
+    """Check the syntax, and the names of filters and tests. Raises ``Untranslatable``."""
+    try:
+        tree, environment = tree_of(expression)
+    except HieraError as error:
+        raise Untranslatable(f"is an invalid expression of Puller ({error})") from None
+    for node in (tree, *tree.find_all(nodes.Node)):
+        if isinstance(node, nodes.Filter) and node.name not in environment.filters:
+            raise Untranslatable(f"uses the filter {node.name}, which Puller lacks")
+        if isinstance(node, nodes.Test) and node.name not in environment.tests:
+            raise Untranslatable(f"uses the test {node.name}, which Puller lacks")
+
+
+def conjuncts(condition: str) -> list[str]:
+    """Split a condition at ``and`` outside of brackets and quotes. A condition with ``or`` stays whole."""
+    parts, depth, quote, start = [], 0, "", 0
+    if re.search(r"\b(or|if)\b", condition):
+        return [condition]
+    for match in re.finditer(r"['\"()\[\]{}]|\band\b", condition):
+        text = match.group()
+        if quote:
+            quote = "" if text == quote else quote
+        elif text in "'\"":
+            quote = text
+        elif text in "([{":
+            depth += 1
+        elif text in ")]}":
+            depth -= 1
+        elif depth == 0:
+            parts.append(condition[start : match.start()].strip())
+            start = match.end()
+    return [*parts, condition[start:].strip()]
+
+
+def all_of(conditions: Sequence[str]) -> str:
+    """Return the conjunction of conditions."""
+    parts = list(dict.fromkeys(condition for condition in conditions if condition != "true"))
+    if len(parts) == 1:
+        return parts[0]
+    return " and ".join(f"({part})" if re.search(r"\b(or|if)\b", part) else part for part in parts)
