@@ -109,6 +109,7 @@ def test_the_engine_treats_it_as_its_own(puller: Puller, etc: Path) -> None:
     assert f"{etc}/hosts is not a file" in failed.stdout
 
 
+@pytest.mark.everything
 def test_it_is_looped_over_as_our_own_types_are(puller: Puller, etc: Path, tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_text("""\
 data: {hosts: {first: 192.0.2.1, second: 192.0.2.2}}
@@ -158,6 +159,7 @@ def test_mistakes_are_said_as_for_our_own_types(
     assert ended.returncode == status
 
 
+@pytest.mark.everything
 @pytest.mark.usefixtures("etc")
 def test_two_declarations_agree_as_those_of_our_own_types_do(puller: Puller, tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.yaml"
@@ -219,6 +221,7 @@ def test_without_a_name_the_best_available_provider_takes_over(
     assert (etc / "dnsmasq.d/other.conf").exists()
 
 
+@pytest.mark.everything
 @pytest.mark.usefixtures("etc")
 @pytest.mark.parametrize(
     ("module", "status", "message"),

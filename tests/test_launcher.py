@@ -218,6 +218,7 @@ def test_a_run_that_ends_starts_the_count_anew(place: Place) -> None:
     assert place.start("run", "well").stdout == "1.1 run well \n", "only a run that changes something counts"
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("text", ["", "1", "1 x\n", "2 9\n", "1 -4\n", "1 99\n", "\0\n", "1 3 9\n"])
 def test_invalid_count_is_reset(place: Place, text: str) -> None:
     place.install("1.0")
@@ -320,6 +321,7 @@ def test_records_that_cannot_be_written_stop_nothing(place: Place) -> None:
     assert (place.start("a").stdout, place.start("a").stderr) == ("1.0 a \n", "")
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("text", ["", "1", "2 proven\n", "1 proven", "9 hung\n", "\0\n", "1 hung\n"])
 def test_damaged_and_later_records_are_no_records(place: Place, text: str) -> None:
     place.install("1.0")
@@ -426,6 +428,7 @@ _COMMANDS = (
 )
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("self_test", [PROVES, CRASHES])
 @pytest.mark.representatives(1)

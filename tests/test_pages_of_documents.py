@@ -192,6 +192,7 @@ def test_the_first_result_of_a_query_is_its_page(pages: Path, tmp_path: Path) ->
     assert first == FIRST_PAGES
 
 
+@pytest.mark.everything
 def test_ranking_of_a_missing_page_fails_the_build(checkout: Path, tmp_path: Path) -> None:
     with open(checkout / "packaging/documents/search.yaml", "a") as ranking:
         ranking.write("  - gone.html\n")

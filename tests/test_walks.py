@@ -201,6 +201,7 @@ WALKS: dict[str, Callable[[Walk, Path], None]] = {
 }
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("heading", WALKS)
 def test_a_walk_takes_at_most_three_files(heading: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"

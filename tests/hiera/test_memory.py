@@ -122,6 +122,7 @@ def outcomes(expressions: list[str], memory: int) -> list[str]:
     return results
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.attack("input.template-memory")
 @pytest.mark.parametrize("expressions", [MADE_OF_MANY, EXPANDING], ids=["made of many", "expanding"])
 def test_memory_exhaustion_is_refused_in_advance(expressions: list[str]) -> None:

@@ -34,6 +34,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regex, "TIME_LIMIT", 0.1)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("pattern", CATASTROPHES)
 def test_a_catastrophic_pattern_is_stopped(pattern: str) -> None:
     text = CATASTROPHES[pattern]
@@ -102,6 +103,7 @@ def test_nested_search_is_bounded() -> None:
 TEXT = "('a' * 40 ~ 'b')"
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     "expression",
     [
@@ -136,6 +138,7 @@ def test_a_secret_pattern_is_not_shown() -> None:
 KNOCKOUT = {"strategy": "deep", "knockout_prefix": "(a+)+$"}
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "data",
     [

@@ -425,6 +425,7 @@ def parts() -> list[Any]:
     return [0, *(pytest.param(part, marks=pytest.mark.crash) for part in range(1, PARTS + 1))]
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("part", parts())
 def test_random_stories_of_three_bundles(
     part: int, publisher: Publisher, host: Host, execute: Execute, thorough: bool

@@ -257,6 +257,7 @@ def mark(name: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.attack(CASES[name])] if name in CASES else []
 
 
+@pytest.mark.representatives(60)
 @pytest.mark.parametrize(
     ("door", "name"),
     [
@@ -380,6 +381,7 @@ print(*(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 
+@pytest.mark.everything
 @pytest.mark.attack("input.large")
 @pytest.mark.parametrize(
     ("command", "status"),

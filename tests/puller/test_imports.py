@@ -122,6 +122,7 @@ def test_the_table_has_every_folder_and_its_rows_go_downwards() -> None:
     assert placed - {*rows} <= {*layout.PACKAGES}
 
 
+@pytest.mark.everything
 def test_an_import_that_is_not_allowed_is_found(tmp_path: Path) -> None:
     """Imports at the top, within a function and for type checkers, in a tree with each of them."""
     shutil.copytree(ROOT / "bundles", tmp_path / "bundles")
@@ -153,6 +154,7 @@ def test_an_import_that_is_not_allowed_is_found(tmp_path: Path) -> None:
 KEY_SERVICES = {"azure", "boto3", "botocore", "google", "hvac", "keylet", "pkcs11"}
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("command", [("refresh",), ("list",), ("verify",), ("publish",)])
 def test_file_keys_import_no_token_or_service_library(
     command: tuple[str, ...], publisher: "Publisher", tmp_path: Path
@@ -179,6 +181,7 @@ def test_key_service_modules_have_a_single_importer() -> None:
     assert named == ["bundles/format/tuf.py"]
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize(
     ("scheme", "library", "error"),
     [("awskms", "boto3", "AWS_IMPORT_ERROR"), ("hsm", "pkcs11", "PKCS11_IMPORT_ERROR")],
@@ -227,6 +230,7 @@ explain(group, click.Context(group, info_name="puller"))
 """
 
 
+@pytest.mark.everything
 def test_every_command_explains_itself_without_extras() -> None:
     completed = subprocess.run(
         [sys.executable, "-c", WITHOUT_EXTRAS], capture_output=True, text=True, check=False

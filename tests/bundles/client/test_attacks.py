@@ -556,6 +556,7 @@ def test_a_long_chain_of_roots_is_followed(publisher: Publisher, host: Host) -> 
     assert (host.state / "root.json").resolve().name == "32.root.json"
 
 
+@pytest.mark.everything
 @pytest.mark.attack("root.endless-chain")
 def test_long_root_chain_is_followed_and_resumed(publisher: Publisher, host: Host) -> None:
     """python-tuf follows at most 256 roots after the anchor, and ignores further roots silently."""

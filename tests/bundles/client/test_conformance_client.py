@@ -232,6 +232,7 @@ def settled(client: Client) -> Client:
 # --- the protocol -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.everything
 def test_the_command_speaks_the_protocol_of_the_suite(client: Client, repository: Repository) -> None:
     """This test starts processes. The other tests call the same function in this process."""
     repository.add_target("directory/file.txt", b"contents")
@@ -399,6 +400,7 @@ def test_unknown_fields_are_signed_and_otherwise_left_alone(settled: Client, rep
     assert settled.versions == dict.fromkeys(("root", *TOP), 2)
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     "generate",
     [
@@ -544,6 +546,7 @@ CHAINS: dict[str, list[Step]] = {
 }
 
 
+@pytest.mark.representatives(5)
 @pytest.mark.parametrize(("name", "chain"), CHAINS.items(), ids=CHAINS)
 def test_roots_are_followed_in_order(
     fresh: Client, repository: Repository, name: str, chain: list[Step]
@@ -610,6 +613,7 @@ def test_key_under_many_ids_counts_once(settled: Client, repository: Repository)
 # --- targets ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("name", ["file.txt", "path/to/a/file.txt", "a b", "a?b#c", "f\u00fcr.txt", "100%25"])
 @pytest.mark.parametrize("consistent", [True, False])
 def test_a_target_is_downloaded(fresh: Client, repository: Repository, name: str, consistent: bool) -> None:

@@ -54,6 +54,7 @@ def test_a_place_is_the_same_for_ever(host: str, bundle: str, version: str, expe
     assert place(host, bundle, version) == expected
 
 
+@pytest.mark.everything
 def test_a_place_is_the_same_in_another_process() -> None:
     program = "import sys; from bundles.format.release import place; print(place(*sys.argv[1:]))"
     for host, bundle, version, expected in VECTORS:

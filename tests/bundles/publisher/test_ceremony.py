@@ -101,6 +101,7 @@ def test_any_two_of_them_renew_it_in_any_order(
     assert host.version() == "1.0.0"
 
 
+@pytest.mark.everything
 def test_copies_that_were_signed_apart_are_brought_together(office: Office, host: Host) -> None:
     office.role_keys.renew()
     for name in ("alice", "bob"):
@@ -156,6 +157,7 @@ def test_a_key_that_has_no_say_does_not_sign(office: Office) -> None:
         proposal.sign(stranger, "dave.pem")
 
 
+@pytest.mark.everything
 def test_publishing_goes_on_while_a_change_waits(
     office: Office, publisher: Publisher, host: Host, clock: Clock
 ) -> None:
@@ -171,6 +173,7 @@ def test_publishing_goes_on_while_a_change_waits(
     assert len([*(publisher.site.keys / "retired").glob("timestamp-*.pem")]) == 1
 
 
+@pytest.mark.everything
 def test_new_change_voids_signatures_of_the_pending_one(office: Office, host: Host) -> None:
     office.role_keys.rotate("timestamp", plain_key)
     before = office.export("before.json")
@@ -199,6 +202,7 @@ def test_a_root_key_is_replaced_by_the_others(office: Office, publisher: Publish
     assert host.version() == "1.0.0"
 
 
+@pytest.mark.everything
 def test_replaced_key_of_another_holder_is_named(office: Office) -> None:
     with pytest.raises(
         PublishError, match=r"root: other people hold the keys .*; select the key to replace with --key"
@@ -213,6 +217,7 @@ def test_impossible_change_asks_for_no_signature(office: Office, publisher: Publ
     assert not publisher.site.pending_root.exists()
 
 
+@pytest.mark.everything
 def test_discarded_change_removes_its_new_keys(office: Office, publisher: Publisher) -> None:
     before = {path.name for path in publisher.site.keys.glob("*.pem")}
     office.role_keys.rotate("timestamp", plain_key)
@@ -224,6 +229,7 @@ def test_discarded_change_removes_its_new_keys(office: Office, publisher: Publis
         office.role_keys.discard()
 
 
+@pytest.mark.everything
 def test_expiring_root_waits_for_the_pending_change(publisher: Publisher, host: Host, clock: Clock) -> None:
     role_keys = RoleKeys(publisher.site, no_passphrase)
     role_keys.add("root", NewKey(plain_key().public), threshold=2)
@@ -272,6 +278,7 @@ def test_change_overtaken_by_a_newer_root_is_not_pending(office: Office, publish
 # --- information for signers --------------------------------------------------------------------------------
 
 
+@pytest.mark.everything
 def test_change_is_described_with_full_key_ids(office: Office) -> None:
     dave = plain_key()
     office.role_keys.rotate("root", lambda: NewKey(dave.public), key=office.people["alice"].public.keyid)
@@ -300,6 +307,7 @@ def test_words_in_the_file_are_not_believed(office: Office) -> None:
     assert Proposal.load(office.file).changes()[0] == "version 5 becomes 6"
 
 
+@pytest.mark.everything
 def test_undescribed_change_is_pointed_out(office: Office) -> None:
     document = proposed(office)
     document["next"]["signed"]["x-other"] = "surprise"
@@ -363,6 +371,7 @@ def test_invalid_exported_file_is_reported(contents: bytes, tmp_path: Path) -> N
         Proposal.load(tmp_path / "missing")
 
 
+@pytest.mark.everything
 def test_ids_that_are_shown_are_ids_also_in_the_current_root(office: Office) -> None:
     """The creator of a fake site can sign for it, and would control the text on a signer's terminal."""
     office.role_keys.renew()
@@ -391,6 +400,7 @@ def test_a_signature_that_does_not_hold_counts_for_nothing(office: Office) -> No
     assert office.ceremony("alice", "bob") == ["root"]
 
 
+@pytest.mark.everything
 def test_the_pending_file_can_be_signed_itself(office: Office, publisher: Publisher, tmp_path: Path) -> None:
     office.role_keys.renew()
     copy = Path(shutil.copyfile(publisher.site.pending_root, tmp_path / "copy.json"))
@@ -398,6 +408,7 @@ def test_the_pending_file_can_be_signed_itself(office: Office, publisher: Publis
     assert office.role_keys.take_signatures(copy)[1].signed == ["root"]
 
 
+@pytest.mark.everything
 def test_a_damaged_pending_change_is_named(office: Office, publisher: Publisher) -> None:
     office.role_keys.renew()
     publisher.site.pending_root.write_bytes(b"{")

@@ -143,6 +143,7 @@ def touch(directory: Path) -> None:
     (directory / "empty").mkdir()
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -173,6 +174,7 @@ def test_a_library_is_told_from_the_files_of_the_bundle() -> None:
     assert Changes((), (), ("libraries/README",)).libraries == ()
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("version", "following"),
     [("1.4.0", "1.4.1"), ("2.0.0-rc1", "2.0.1"), ("v3", "v4"), ("summer", "summer.1")],

@@ -696,6 +696,7 @@ def test_restored_site_continues_from_the_web_server(
     assert (site / "root.json").read_bytes() == (publisher.served / "metadata/2.root.json").read_bytes()
 
 
+@pytest.mark.everything
 def test_concurrent_copy_gets_a_valid_site(
     publisher: Publisher,
     new_host: NewHost,

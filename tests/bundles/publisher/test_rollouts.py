@@ -71,6 +71,7 @@ def fleet(publisher: Publisher, host: Host, clock: Clock) -> Fleet:
     return made
 
 
+@pytest.mark.everything
 def test_a_rollout_grows_halts_resumes_and_goes_back(
     publisher: Publisher, channels: Channels, fleet: Fleet
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_rollout_grows_with_time_until_all_are_reached(
     assert channels.steer("web", "stable", RolloutRequest(percent=100)).after == Release.of("web", "1.1.0")
 
 
+@pytest.mark.everything
 def test_halted_growing_rollout_resumes_where_it_stopped(
     publisher: Publisher, channels: Channels, fleet: Fleet, clock: Clock
 ) -> None:

@@ -574,6 +574,7 @@ def test_killed_publisher_leaves_old_or_new_and_is_resumed(
     assert verify_site(site)
 
 
+@pytest.mark.everything
 def test_killed_halt_is_complete_or_absent_and_is_resumed(
     publisher: Publisher, new_host: Callable[..., Host], survives: Survives
 ) -> None:

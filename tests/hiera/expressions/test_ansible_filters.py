@@ -127,6 +127,7 @@ def test_refused_filters_name_their_replacement(expression: str, sentence: str) 
     assert sentence in str(caught.value)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     "expression",
     [

@@ -122,6 +122,7 @@ def test_files(tmp_path: Path) -> None:
     assert_told(of(tmp_path, "file", gone, "exists: true, mode: '0640'"), "mode is missing, expected '0640'")
 
 
+@pytest.mark.everything
 def test_commands(tmp_path: Path) -> None:
     name = "echo ready; echo careful >&2; exit 3"
     good = "exit-status: 3, stdout: [ready], stderr: [careful, '!error']"

@@ -312,6 +312,7 @@ def test_data_failure_names_its_machine(execute: Execute, tmp_path: Path) -> Non
     assert "1 of 2 machines (b):\n  file#/etc/who changed" in output
 
 
+@pytest.mark.everything
 def test_an_interrupt_ends_a_preview_and_leaves_nothing(
     publisher: Publisher, fleet: Path, tmp_path: Path
 ) -> None:

@@ -301,6 +301,7 @@ def test_many_cases_are_spread_over_processes_and_told_in_order(tmp_path: Path) 
     assert done.stderr == ""
 
 
+@pytest.mark.everything
 def test_interrupt_stops_all_processes_without_tracebacks() -> None:
     slow = "{% for a in range(3000) %}{% for b in range(3000) %}{% endfor %}{% endfor %}"
     write("web/templates/slow.j2", slow)

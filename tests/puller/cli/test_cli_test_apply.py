@@ -48,6 +48,7 @@ def test_case_is_applied_to_the_given_or_its_own_tree(web: Path, capsys: pytest.
     assert sorted(os.listdir("tree/etc")) == ["group", "os-release", "passwd"]
 
 
+@pytest.mark.everything
 @pytest.mark.root
 def test_inapplicable_declaration_is_found(web: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (web / "manifest.yaml").write_text(NEEDS_A_DIRECTORY)

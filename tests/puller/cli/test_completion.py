@@ -187,6 +187,7 @@ def test_hosts_of_a_store_are_offered(
     assert offered("puller fleet forget --store none.db ") == set()
 
 
+@pytest.mark.everything
 def test_bash_quotes_values_with_spaces(publisher: Publisher, host: Host, tmp_path: Path) -> None:
     publisher.publish("1.0.0", "resources: [{exec: [{'true a b': {}}]}]\n", files={})
     assert host.run().status == 0

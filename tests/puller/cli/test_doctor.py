@@ -179,6 +179,7 @@ def test_services_are_unknown_without_an_answer_of_systemd(
     assert diagnose(healthy, execute)[1]["services"]["verdict"] == "unknown"
 
 
+@pytest.mark.everything
 def test_a_restless_resource_is_a_warning(
     healthy: Host, execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_restless_resource_is_a_warning(
     assert checks["restless"]["fix"] == "puller explain service#hello"
 
 
+@pytest.mark.everything
 def test_the_fix_of_a_clock_needs_a_time_service(
     healthy: Host, execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +209,7 @@ def test_a_site_without_answer_is_a_problem(healthy: Host, execute: Execute) -> 
     assert (status, checks["site"]["verdict"]) == (1, "problem")
 
 
+@pytest.mark.everything
 def test_one_of_two_mirrors_without_answer_is_a_warning(
     healthy: Host, publisher: Publisher, execute: Execute
 ) -> None:
@@ -239,6 +242,7 @@ def test_a_full_disk_is_a_problem(healthy: Host, execute: Execute, monkeypatch: 
     assert (status, checks["disk space"]["verdict"]) == (1, "problem")
 
 
+@pytest.mark.everything
 def test_a_host_before_its_first_run_has_no_problem(
     host: Host, publisher: Publisher, execute: Execute
 ) -> None:
@@ -250,6 +254,7 @@ def test_a_host_before_its_first_run_has_no_problem(
     assert not (host.state / "trust").exists()
 
 
+@pytest.mark.everything
 def test_signs_are_words_without_utf8(
     healthy: Host, execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:

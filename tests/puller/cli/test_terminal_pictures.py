@@ -167,6 +167,7 @@ def story(variant: Variant, new_site: Path) -> Iterator[Story]:
     shutil.rmtree(directory)
 
 
+@pytest.mark.everything
 @pytest.mark.representatives(1)
 def test_runs_look_like_their_pictures(story: Story, variant: Variant) -> None:
     story.publish("1.4.0", workers=2)

@@ -94,6 +94,7 @@ def test_run_enforces_and_keeps_its_report(unread: Unread, host: Host, publisher
     host.assert_enforces("1.0.0")
 
 
+@pytest.mark.everything
 @one_way
 @pytest.mark.parametrize(("command", "status"), [("true", 0), ("false", 4)])
 @pytest.mark.representatives(1)
@@ -143,7 +144,7 @@ def test_a_site_is_made_and_published_in(unread: Unread, tmp_path: Path) -> None
         ("no-such-command", 64),
     ],
 )
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 def test_commands_that_show_something(unread: Unread, tmp_path: Path, line: str, status: int) -> None:
     manifest = many_files(tmp_path / "files")
     words = line.replace("MANIFEST", str(manifest)).split()
@@ -189,6 +190,7 @@ def test_later_opened_file_gets_no_standard_output(tmp_path: Path) -> None:
         assert (tmp_path / "files" / str(number)).read_text() == f"{number}\n"
 
 
+@pytest.mark.everything
 def test_slow_reader_gets_everything_and_blocks_nothing(tmp_path: Path) -> None:
     manifest = many_files(tmp_path / "files", 800)
     state = tmp_path / "state"

@@ -361,6 +361,7 @@ def test_bad_input_is_told(scene: Fleet, options: tuple[str, ...], said: str) ->
     assert "Traceback" not in output
 
 
+@pytest.mark.everything
 def test_a_reader_that_goes_away_is_no_bug(scene: Fleet) -> None:
     scene.arrive(*(sent(f"h{number}") for number in range(50)))
     words = ["--store", scene.location, "--bundle", "web", "--site", str(scene.site)]

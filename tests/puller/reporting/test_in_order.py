@@ -81,6 +81,7 @@ def test_report_contains_details_of_resources(what: str, directories: Directorie
     assert bundle.summary.resources == 3, "the summary counts all"
 
 
+@pytest.mark.everything
 def test_report_of_100000_stable_resources_is_a_kilobyte(
     directories: Directories,
 ) -> None:

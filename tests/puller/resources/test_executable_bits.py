@@ -134,6 +134,7 @@ def test_a_private_program_is_not_opened_to_others(
 CLAUSES = st.from_regex(r"[ugoa]{1,3}[-+=][rwxXst]{1,3}(,[ugoa]{1,3}[-+=][rwxXst]{1,3}){0,2}", fullmatch=True)
 
 
+@pytest.mark.everything
 @given(CLAUSES, st.integers(0, 0o7777), st.booleans())
 def test_copy_has_its_mode_after_a_single_run(changes: str, bits: int, is_program: bool) -> None:
     mode = FileMode.parse(changes)

@@ -340,6 +340,7 @@ def test_noop_predicts_bundles_together(fleet: Fleet) -> None:
     assert list(fleet.host.machine.iterdir()) == []
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("killer", ["a", "b"])
 @pytest.mark.representatives(1)
 def test_killed_runs_count_for_the_reached_trial_only(fleet: Fleet, killer: str) -> None:

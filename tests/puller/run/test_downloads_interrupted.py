@@ -105,6 +105,7 @@ def test_interrupt_ends_an_archive_download_with_progress(
     assert server.asked[1] == ("/first.tar.gz", "bytes=65536-")
 
 
+@pytest.mark.everything
 def test_ctrl_c_ends_the_download_of_a_file_too(manifest: Path, server: MoodyServer) -> None:
     lines = manifest.read_text().splitlines()
     manifest.write_text("\n".join([lines[0], *lines[-2:]]))

@@ -302,6 +302,7 @@ def test_a_run_that_was_killed_is_told_and_tried_again(healthy: Host, publisher:
     assert healthy.status()["bundles"][0]["good"] == "1.1.0"
 
 
+@pytest.mark.everything
 def test_two_runs_in_a_row_that_were_killed_lead_back(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", checked(0) + SLOW)
     cut_short(healthy)
@@ -318,6 +319,7 @@ def test_two_runs_in_a_row_that_were_killed_lead_back(healthy: Host, publisher: 
     assert healthy.run().status == 20
 
 
+@pytest.mark.everything
 def test_a_restart_of_the_machine_is_told_from_a_killed_process(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", checked(0) + SLOW)
     cut_short(healthy)
@@ -330,6 +332,7 @@ def test_a_restart_of_the_machine_is_told_from_a_killed_process(healthy: Host, p
     )
 
 
+@pytest.mark.everything
 def test_a_run_that_was_asked_to_stop_was_not_cut_short(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", checked(0) + SLOW)
     for _ in range(3):
@@ -505,6 +508,7 @@ def test_killed_stopped_and_dry_runs_do_not_count(healthy: Host, publisher: Publ
     healthy.assert_enforces("1.0.0")
 
 
+@pytest.mark.everything
 def test_every_version_has_a_count_of_its_own(healthy: Host, publisher: Publisher) -> None:
     for version in ("1.1.0", "1.2.0"):
         publisher.publish(version, doomed(2))
@@ -515,6 +519,7 @@ def test_every_version_has_a_count_of_its_own(healthy: Host, publisher: Publishe
     assert quarantined(healthy) == ["1.2.0"]
 
 
+@pytest.mark.everything
 def test_cleared_version_is_counted_from_zero(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", doomed(2))
     assert [healthy.run().status for _ in range(2)] == [6, 7]
@@ -542,6 +547,7 @@ def test_an_operator_who_rolls_back_ends_the_count(healthy: Host, publisher: Pub
     assert trials(healthy) == {}
 
 
+@pytest.mark.everything
 def test_pinned_version_is_abandoned_and_reported(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", doomed(1))
     publisher.publish("1.2.0", checked(0))

@@ -3,6 +3,8 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from bundles.format.release import place
 from bundles.publisher.channels import RolloutRequest
 from bundles.publisher.published import OFFERED
@@ -105,6 +107,7 @@ def test_pin_to_an_unpublished_version_is_a_local_error(settled: Host, execute: 
     settled.assert_enforces("1.0.0")
 
 
+@pytest.mark.everything
 def test_host_keeps_its_pinned_version_without_the_site(
     settled: Host, publisher: Publisher, execute: Execute
 ) -> None:

@@ -33,6 +33,7 @@ def run(host: Host) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.everything
 @pytest.mark.attack("overlap.child")
 @pytest.mark.parametrize("how", LEAVES)
 @pytest.mark.representatives(1)

@@ -100,6 +100,7 @@ def follower(publisher: Publisher, tmp_path: Path) -> Iterator[Follower]:
     made.store.remove("web")
 
 
+@pytest.mark.everything
 def test_killed_at_any_step_the_next_run_gets_there(follower: Follower, tmp_path: Path, sweep: Sweep) -> None:
     before = follower.directory
 

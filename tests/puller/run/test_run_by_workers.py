@@ -50,6 +50,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     assert instead  # otherwise the test proves nothing
 
 
+@pytest.mark.everything
 def test_each_step_of_a_run_is_taken_by_workers(
     host: "Host", publisher: "Publisher", opened: list[str]
 ) -> None:
@@ -166,6 +167,7 @@ def test_hostile_worker_can_only_withhold(
     assert "Traceback" not in ended.output
 
 
+@pytest.mark.everything
 @pytest.mark.attack("worker.ends")
 @pytest.mark.parametrize(("operation", "total_timeout"), [("open_glance", "100s"), ("open_mirror", "2s")])
 @pytest.mark.representatives(1)

@@ -72,6 +72,7 @@ def fill(publisher: Publisher, count: int) -> None:
     publisher.deploy()
 
 
+@pytest.mark.everything
 @pytest.mark.attack("machine.memory")
 def test_low_memory_keeps_the_last_good_bundle(settled: Host, publisher: Publisher) -> None:
     fill(publisher, 10)

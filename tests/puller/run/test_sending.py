@@ -543,6 +543,7 @@ def imported(sender: Sender) -> set[str]:
     return set(output.splitlines()[-1].split())
 
 
+@pytest.mark.everything
 def test_run_imports_only_required_destinations(sender: Sender, tmp_path: Path) -> None:
     sender.to()
     assert imported(sender) == set()

@@ -172,6 +172,7 @@ def test_of_a_flood_of_output_the_end_is_kept() -> None:
     assert len(completed.stdout) < 1200
 
 
+@pytest.mark.everything
 @pytest.mark.attack("commands.flood")
 def test_a_gigabyte_of_output_takes_no_memory() -> None:
     program = """\

@@ -104,6 +104,7 @@ CHANGES = [
 ]  # fmt: skip
 
 
+@pytest.mark.representatives(10)
 @pytest.mark.parametrize("changes", CHANGES)
 @pytest.mark.parametrize("kind", [stat.S_IFREG, stat.S_IFDIR])
 def test_symbolic_changes_equal_chmod(changes: str, kind: int, tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ def test_killed_push_shows_hosts_the_old_or_the_new_site(
     assert set(seen) == {seen[0], seen[-1]}
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("role", ["root", "targets", "snapshot", "timestamp"])
 @pytest.mark.representatives(1)
 def test_killed_push_of_a_new_key_locks_no_host_out(
@@ -228,7 +229,7 @@ def test_a_damaged_bundle_is_found_before_it_is_sent(publisher: Publisher, open_
 
 
 @pytest.mark.parametrize("lost", ["*.tar.gz", "*.index.json", "*.history.json"])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_site_with_a_missing_file_is_not_pushed(
     publisher: Publisher, open_www: Open, www: Path, new_host: Callable[..., Host], lost: str
 ) -> None:
@@ -268,7 +269,7 @@ def _emptied(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damaged", [_another, _longer, _cut, _emptied])
-@pytest.mark.representatives(6)
+@pytest.mark.representatives(2)
 def test_a_damaged_file_of_a_bundle_is_found_before_it_is_sent(
     publisher: Publisher, open_www: Open, www: Path, damaged: Callable[[bytes], bytes]
 ) -> None:
@@ -348,6 +349,7 @@ def test_single_push_to_a_destination_at_a_time(publisher: Publisher, open_www: 
     push.run(Nested())
 
 
+@pytest.mark.everything
 @pytest.mark.representatives(1)
 def test_a_large_file_is_watched_while_it_is_on_its_way(
     publisher: Publisher, open_www: Open, ssh: Path
@@ -391,6 +393,7 @@ def test_a_directory_that_leads_to_another_disk_is_looked_into(
     assert run(publisher.site, open_www()).is_empty
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize(
     ("name", "value"), [("TIME_STYLE", "long-iso"), ("BLOCK_SIZE", "1K"), ("QUOTING_STYLE", "c")]
 )
@@ -486,6 +489,7 @@ def test_resumed_push_without_listing_sends_no_file_twice(publisher: Publisher, 
     assert not ended.asked
 
 
+@pytest.mark.everything
 @pytest.mark.representatives(1)
 def test_killed_push_without_listing_removes_old_files(
     publisher: Publisher, open_www: Open, www: Path
@@ -542,6 +546,7 @@ def test_a_shell_that_greets_is_no_problem(publisher: Publisher, ssh: Path, www:
     run(publisher.site, open_destination(f"host:{www}"))
 
 
+@pytest.mark.everything
 def test_leftovers_at_the_far_side_go_when_they_are_old(publisher: Publisher, ssh: Path, www: Path) -> None:
     for name, age in (("old", 3 * 86400), ("new", 60)):
         (www / f".puller-push-{name}").mkdir(parents=True)

@@ -317,6 +317,7 @@ def test_bundles_that_come_before_are_read_with_it(bundle: Path, tmp_path: Path)
     assert "../bas: does not exist" in str(missing)
 
 
+@pytest.mark.everything
 def test_a_regular_expression_without_an_end_is_a_failure_and_no_wait(bundle: Path) -> None:
     (bundle / "manifest.yaml").write_text(
         f"resources: [{{file: [{{/x: {{content: {'a' * 60}, owner: root, group: root, mode: '0644'}}}}]}}]"

@@ -488,6 +488,7 @@ def test_hostile_yaml_is_reported_and_loses_nothing(write: Write, text: str, rea
     assert reason in remark.reasons[0]
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "value",
     [

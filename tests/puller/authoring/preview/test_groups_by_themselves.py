@@ -82,6 +82,7 @@ def plain(comparison: Comparison) -> list[Any]:
     ]
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("broken", ["{{ facts.ip }}", "x"])
 @pytest.mark.hypothesis
 def test_each_machine_of_a_fleet_gets_its_own_result(tmp_path: Path, broken: str) -> None:

@@ -125,6 +125,7 @@ def test_nothing_of_the_tree_and_of_this_machine_is_changed(bundle: Path, tree: 
     assert after == before
 
 
+@pytest.mark.everything
 def test_written_files_exist_for_later_commands(bundle: Path, tree: Path) -> None:
     with (bundle / "manifest.yaml").open("a") as manifest:
         manifest.write(
@@ -137,6 +138,7 @@ def test_written_files_exist_for_later_commands(bundle: Path, tree: Path) -> Non
     assert run_trial(trial_of(bundle, tree)).failures == []
 
 
+@pytest.mark.everything
 def test_change_in_the_second_run_is_a_failure(bundle: Path, tree: Path) -> None:
     commanded(bundle, "cat /etc/hosts")
 
@@ -144,6 +146,7 @@ def test_change_in_the_second_run_is_a_failure(bundle: Path, tree: Path) -> None
     assert failure.startswith("exec#cat /etc/hosts: changes again when it is applied a second time")
 
 
+@pytest.mark.everything
 def test_failed_apply_is_not_repeated(bundle: Path, tree: Path) -> None:
     commanded(bundle, "cat /no/such/file")
     outcome = run_trial(trial_of(bundle, tree))
@@ -170,7 +173,7 @@ def test_refused_manifest_is_a_single_failure(bundle: Path, tree: Path) -> None:
         "cat {outside}",
     ],
 )
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_kernel_and_outside_files_are_inaccessible(
     bundle: Path, tree: Path, tmp_path: Path, command: str
 ) -> None:
@@ -211,7 +214,7 @@ SAME = "read v < {0}; echo $v > {0}"
         "echo forged > /proc/1/fd/2",
     ],
 )
-@pytest.mark.representatives(5)
+@pytest.mark.representatives(1)
 def test_mounting_command_reaches_no_device_or_setting(bundle: Path, tree: Path, command: str) -> None:
     for program in ("mount", "umount", "unshare"):
         install(program, tree)
@@ -222,6 +225,7 @@ def test_mounting_command_reaches_no_device_or_setting(bundle: Path, tree: Path,
     assert (bundle / "manifest.yaml").read_bytes() == before
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize(
     "command",
     [
@@ -246,6 +250,7 @@ def test_command_in_a_trial_has_roots_file_privileges(bundle: Path, tree: Path, 
     assert socket.gethostname() == name
 
 
+@pytest.mark.everything
 def test_nodes_of_devices_in_the_tree_are_no_devices(bundle: Path, tree: Path) -> None:
     os.mknod(tree / "etc/zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
     commanded(bundle, ": < /etc/zero")
@@ -253,6 +258,7 @@ def test_nodes_of_devices_in_the_tree_are_no_devices(bundle: Path, tree: Path) -
     assert "cannot be applied" in run_trial(trial_of(bundle, tree)).failures[0]
 
 
+@pytest.mark.everything
 def test_a_machine_that_allows_no_user_namespace_is_told_to(bundle: Path, tree: Path) -> None:
     container = ("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc")
     limited = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'  # the container's limit
@@ -292,6 +298,7 @@ def test_no_secret_of_the_bundle_is_in_the_outcome(bundle: Path, tree: Path) -> 
     assert b"c4n4ry" not in msgspec.json.encode(outcome)
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("printed", ["$PW", "{{ data.password }}", "{{ data.password | b64encode }}"])
 @pytest.mark.representatives(1)
 def test_secret_output_of_a_failing_command_is_masked(bundle: Path, tree: Path, printed: str) -> None:
@@ -352,6 +359,7 @@ def find_process(command: str, beside: subprocess.Popen[bytes]) -> int:
     raise AssertionError("the trial has ended")
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_nothing_outlasts_the_process_that_makes_a_trial(
     long_trial: tuple[subprocess.Popen[bytes], int], number: signal.Signals

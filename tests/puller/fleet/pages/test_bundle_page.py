@@ -72,6 +72,7 @@ def test_share_of_some_hosts_is_never_zero(count: int, whole: int, text: str) ->
     assert share(count, whole) == text
 
 
+@pytest.mark.everything
 def test_pages_of_a_large_fleet_stay_small(store: Store, now: datetime, tmp_path: Path) -> None:
     """A version for each of many hosts, which all wait, is the worst case."""
     at = now - timedelta(minutes=10)

@@ -163,6 +163,7 @@ def test_tables_have_heads_and_pictures_have_names(pages: dict[str, Page], direc
     assert not re.search(r"#0[a0][0-9a-f]{4}", overview.partition("<svg")[2])  # the page defines each colour
 
 
+@pytest.mark.everything
 def test_unchanged_page_is_not_written_again(make: Make, arrived: Path, tmp_path: Path) -> None:
     first = make()
     assert first.hosts == 14

@@ -176,6 +176,7 @@ ODD: dict[str, Make] = {
 }
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("make", ODD.values(), ids=ODD)
 def test_odd_documents_are_kept_and_read(
     make: Make, store: Store, place: Path, arrive: Import, now: datetime

@@ -265,6 +265,7 @@ def test_files_are_removed_when_the_store_has_them(
 # Several at once
 
 
+@pytest.mark.everything
 def test_two_imports_at_once_into_a_new_store_are_like_one(location: str, place: Path, now: datetime) -> None:
     fleet.deliver(place, fleet.wave(fleet.names(60), now - timedelta(hours=9), 4, breaks="RedHat"))
     both = [fleet.importing(place, location) for _ in range(3)]
@@ -286,6 +287,7 @@ def _alone(place: Path, location: str) -> dict[str, list[dict[str, Any]]]:
     return result
 
 
+@pytest.mark.everything
 def test_an_import_that_is_killed_is_gone_on_with(location: str, place: Path, now: datetime) -> None:
     fleet.deliver(place, fleet.wave(fleet.names(150), now - timedelta(hours=9), 4, breaks="RedHat"))
     for seconds in (0.6, 0.8, 1.0, 1.2):
@@ -416,6 +418,7 @@ class _Handed:
 OF_THE_ORDER = ("periods",)
 
 
+@pytest.mark.everything
 @settings(deadline=None, max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
 @given(
     documents=st.lists(DOCUMENT, min_size=1, max_size=14, unique_by=lambda item: item[:2]),

@@ -225,6 +225,7 @@ def test_killed_run_leaves_old_or_new_files_and_converges(
     assert sweep(is_killed_at) > 60
 
 
+@pytest.mark.everything
 @pytest.mark.usefixtures("no_power_cut")
 @pytest.mark.parametrize("next_version", ["the one before", "another one"])
 def test_killed_new_version_never_passes_for_another(

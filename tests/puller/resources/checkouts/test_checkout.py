@@ -35,6 +35,7 @@ def test_nothing_becomes_a_clone_at_its_revision(place: Place, remote: Remote) -
     assert place.started == ["status"]
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("revision", ["", "main", "v1", "v2", "COMMIT", "SHORT"])
 @pytest.mark.parametrize("depth", [None, 1])
 @pytest.mark.representatives(1)
@@ -54,6 +55,7 @@ def test_matching_revision_costs_a_status_query(
     assert (place.path / ".git/shallow").exists() is bool(depth)
 
 
+@pytest.mark.everything
 def test_missing_revision_means_the_head_of_the_remote(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url)
     assert place.started == ["clone", "checkout"]
@@ -64,6 +66,7 @@ def test_missing_revision_means_the_head_of_the_remote(place: Place, remote: Rem
     assert place.apply(url=remote.url) == [], "present says nothing of which one"
 
 
+@pytest.mark.everything
 def test_known_revision_is_checked_out_offline(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v1")
     old = place.head
@@ -107,6 +110,7 @@ def test_latest_follows_a_rewritten_branch(place: Place, remote: Remote, revisio
     assert place.apply(url=remote.url, revision=revision) == []
 
 
+@pytest.mark.everything
 def test_moved_tag_is_followed_with_latest_only(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v2")
     remote.commit("three", tag="v2")
@@ -118,6 +122,7 @@ def test_moved_tag_is_followed_with_latest_only(place: Place, remote: Remote) ->
     assert place.apply(url=remote.url, revision="v2", ensure="latest") == []
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("ensure", ["present", "latest"])
 def test_of_a_tag_and_a_branch_it_is_the_tag_which_is_told(place: Place, remote: Remote, ensure: str) -> None:
     remote.commit("three", branch="v1")
@@ -127,6 +132,7 @@ def test_of_a_tag_and_a_branch_it_is_the_tag_which_is_told(place: Place, remote:
     assert place.notes == ["v1 is a tag and a branch, and Puller uses the tag"]
 
 
+@pytest.mark.everything
 def test_another_url_is_set_and_asked(place: Place, remote: Remote, tmp_path: Path) -> None:
     place.apply(url=remote.url, revision="v1")
     moved = tmp_path / "moved.git"
@@ -138,6 +144,7 @@ def test_another_url_is_set_and_asked(place: Place, remote: Remote, tmp_path: Pa
     assert place.apply(url=str(moved), revision="v1") == []
 
 
+@pytest.mark.everything
 def test_a_repository_of_no_remote_gets_one(place: Place, remote: Remote) -> None:
     place.path.mkdir()
     place.git("init", "--quiet")
@@ -197,6 +204,7 @@ def test_an_untracked_file_in_the_way_is_refused_by_its_name(
     assert ((place.path / "new").read_text(), place.text) == ("mine", "one")
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("ensure", ["present", "latest", "absent"])
 @pytest.mark.parametrize("found", ["file", "full", "link", "gitfile"])
@@ -228,6 +236,7 @@ def test_absent_takes_a_clean_tree_away(place: Place, remote: Remote) -> None:
     assert place.started == []
 
 
+@pytest.mark.everything
 def test_absent_takes_a_changed_tree_away_with_force_alone(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v1")
     (place.path / "file").write_text("by hand")
@@ -238,6 +247,7 @@ def test_absent_takes_a_changed_tree_away_with_force_alone(place: Place, remote:
     assert not place.path.exists()
 
 
+@pytest.mark.everything
 def test_deleted_remote_branch_is_no_local_work(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="main")
     git(remote.work, "reset", "--quiet", "--hard", "v1")
@@ -282,6 +292,7 @@ def test_a_remote_that_is_away_is_told_in_noop_and_fails_the_run(place: Place, r
     assert place.apply(url=remote.url) == []
 
 
+@pytest.mark.everything
 def test_unavailable_single_commit_fetches_all_history_once(place: Place, remote: Remote) -> None:
     commit = git(remote.work, "rev-parse", "v1^{commit}")
     for key in ("allowTipSHA1InWant", "allowReachableSHA1InWant", "allowAnySHA1InWant"):
@@ -294,6 +305,7 @@ def test_unavailable_single_commit_fetches_all_history_once(place: Place, remote
     assert place.started == ["status"]
 
 
+@pytest.mark.everything
 @pytest.mark.usefixtures("remote")
 def test_a_missing_parent_is_a_failure_in_noop_too(place: Place, remote: Remote) -> None:
     place.path = place.path / "below" / "app"
@@ -314,6 +326,7 @@ def test_missing_git_is_reported(place: Place, remote: Remote, monkeypatch: pyte
                     act(url=remote.url, revision="v1")
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("is_cloned", [False, True])
 def test_noop_believes_in_a_git_that_comes_before(
     place: Place, remote: Remote, monkeypatch: pytest.MonkeyPatch, is_cloned: bool
@@ -353,6 +366,7 @@ def test_git_runs_as_the_owner_and_all_is_theirs(place: Place, open_to_all: Path
     assert os.listdir(open_to_all) == ["remote"]
 
 
+@pytest.mark.everything
 @pytest.mark.root
 def test_an_empty_directory_keeps_its_owner_and_mode(place: Place, open_to_all: Path) -> None:
     place.path = open_to_all / "app"
@@ -366,6 +380,7 @@ def test_an_empty_directory_keeps_its_owner_and_mode(place: Place, open_to_all: 
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (NOBODY, NOBODY, 0o750)
 
 
+@pytest.mark.everything
 def test_an_owner_that_there_is_not_is_a_failure_in_noop_too(place: Place, remote: Remote) -> None:
     for act in (place.predict, place.apply):
         with pytest.raises(ResourceError, match="an unknown user"):

@@ -23,6 +23,7 @@ def given_credentials(place: Place) -> set[str]:
     return {name for name, command in pairs if "GIT_CONFIG_VALUE_0" in command.environment}
 
 
+@pytest.mark.everything
 @pytest.mark.attack("secrets.checkout")
 def test_only_network_commands_get_credentials(place: Place, remote: Remote, web: type[Backend]) -> None:
     url = url_of(web, f"joe:{SECRET}@")
@@ -74,6 +75,7 @@ def test_a_swapped_repository_gets_no_credentials(
     assert (environment == "") is (owner is not None)
 
 
+@pytest.mark.everything
 @pytest.mark.attack("checkout.owner")
 @pytest.mark.root
 @pytest.mark.parametrize("noop", [True, False])

@@ -131,6 +131,7 @@ def test_git_runs_in_trusted_directories_only(
         assert place.started == []
 
 
+@pytest.mark.everything
 def test_git_does_not_run_in_a_tree_that_is_exchangeable(place: Place, remote: Remote, home: Path) -> None:
     os.chown(home, 0, 0)
     place.apply(url=remote.url, revision="v1")
@@ -149,6 +150,7 @@ def test_git_does_not_run_in_a_tree_that_is_exchangeable(place: Place, remote: R
     assert not place.path.exists()
 
 
+@pytest.mark.everything
 def test_a_tree_that_others_may_write_is_exchangeable(place: Place, remote: Remote, home: Path) -> None:
     os.chown(home, 0, 0)
     place.apply(url=remote.url, revision="v1")
@@ -157,6 +159,7 @@ def test_a_tree_that_others_may_write_is_exchangeable(place: Place, remote: Remo
         place.apply(url=remote.url, revision="v2")
 
 
+@pytest.mark.everything
 def test_a_leftover_that_is_exchangeable_stays(place: Place, remote: Remote, home: Path) -> None:
     os.chown(home, 0, 0)
     place.apply(url=remote.url, revision="v1")

@@ -172,6 +172,7 @@ def arm(tree: Path, marks: Path) -> None:
         (tree / ".git/hooks" / name).symlink_to(program)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.attack("checkout.programs")
 @pytest.mark.root
 @pytest.mark.parametrize("force", [False, True])
@@ -242,6 +243,7 @@ def test_no_hook_or_monitor_of_the_repository_runs_at_all(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.everything
 @pytest.mark.attack("checkout.submodule")
 def test_a_remote_brings_no_submodule_and_no_program(place: Place, remote: Remote, tmp_path: Path) -> None:
     git(
@@ -292,6 +294,7 @@ def test_a_link_of_a_user_in_a_repository_leads_root_nowhere(
     assert (victim.read_text(), victim.lstat().st_ctime_ns) == (commit, before.st_ctime_ns)
 
 
+@pytest.mark.everything
 @pytest.mark.attack("checkout.link")
 @pytest.mark.root
 def test_a_fifo_in_a_repository_stops_nobody(place: Place, remote: Remote) -> None:
@@ -301,6 +304,7 @@ def test_a_fifo_in_a_repository_stops_nobody(place: Place, remote: Remote) -> No
         place.apply(url=remote.url, revision="v7")
 
 
+@pytest.mark.everything
 @pytest.mark.attack("checkout.endless")
 @pytest.mark.parametrize(
     "text",
@@ -321,6 +325,7 @@ def test_a_head_that_says_nothing_is_no_commit(place: Place, remote: Remote, tex
         place.apply(url=remote.url, revision="v1")
 
 
+@pytest.mark.everything
 @pytest.mark.attack("checkout.endless")
 @pytest.mark.parametrize(
     "text",
@@ -343,6 +348,7 @@ def test_slow_configuration_is_read_once(place: Place, remote: Remote, text: str
     assert Repository(str(place.path), status, LocalSystem()).url() in ("", '"' * 500_000)
 
 
+@pytest.mark.everything
 @pytest.mark.attack("checkout.endless")
 def test_a_record_that_is_not_ours_says_nothing(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="v1")

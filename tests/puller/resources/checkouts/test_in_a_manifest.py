@@ -39,6 +39,7 @@ def test_equal_declarations_are_a_single_tree(tmp_path: Path, remote: Remote) ->
         apply(tmp_path, declared(), declared(ensure="latest"))
 
 
+@pytest.mark.everything
 def test_noop_assumes_files_of_a_planned_clone(tmp_path: Path, remote: Remote) -> None:
     ours = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0644"}
     resources = (
@@ -56,6 +57,7 @@ def test_noop_assumes_files_of_a_planned_clone(tmp_path: Path, remote: Remote) -
     assert apply(tmp_path, *resources, noop=True) == ["stable"] * 5
 
 
+@pytest.mark.everything
 @pytest.mark.root
 def test_a_dry_run_refuses_a_tree_below_a_new_home(open_to_all: Path, remote: Remote) -> None:
     theirs = {"ensure": "directory", "owner": "nobody", "group": "nogroup", "mode": "0755"}

@@ -43,6 +43,7 @@ STORIES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("step", range(1, 9))
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.representatives(2)
@@ -100,6 +101,7 @@ def test_files_of_a_killed_git_are_no_local_work(
     assert place.apply(url=remote.url, revision="v3") == []
 
 
+@pytest.mark.everything
 def test_after_a_killed_git_a_version_back_is_reached_as_well(
     place: Place, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +114,7 @@ def test_after_a_killed_git_a_version_back_is_reached_as_well(
     assert not (place.path / "new").exists()
 
 
+@pytest.mark.everything
 def test_work_by_hand_in_other_files_stays_after_a_killed_git(
     place: Place, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:

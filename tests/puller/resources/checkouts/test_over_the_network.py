@@ -94,6 +94,7 @@ def everything_in(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
 
 
+@pytest.mark.everything
 @pytest.mark.attack("secrets.checkout")
 def test_url_credentials_reach_the_server_only(place: Place, remote: Remote, web: type[Backend]) -> None:
     url = url_of(web, f"joe:{SECRET}@")
@@ -115,6 +116,7 @@ def test_url_credentials_reach_the_server_only(place: Place, remote: Remote, web
     assert place.started == ["status"]
 
 
+@pytest.mark.everything
 @pytest.mark.attack("secrets.checkout")
 def test_wrong_credentials_fail_without_prompt_or_leak(place: Place, web: type[Backend]) -> None:
     for userinfo in ("", f"joe:wrong-{SECRET}@"):
@@ -222,6 +224,7 @@ def daemon(remote: Remote) -> Iterator[str]:
     process.stderr.close()
 
 
+@pytest.mark.everything
 def test_a_clone_from_gits_own_server(place: Place, remote: Remote, daemon: str) -> None:
     place.apply(url=daemon, revision="v1")
     assert place.text == "one"

@@ -201,6 +201,7 @@ def in_removed_submodule(place: Place, inner: Path) -> None:
 IN_SUBMODULE = (in_changed_file, in_commit, in_stash, in_unused_module, in_removed_submodule)
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("make_work", IN_SUBMODULE, ids=lambda work: work.__name__)
 @pytest.mark.representatives(2)
 def test_work_in_a_submodule_keeps_the_tree(
@@ -210,12 +211,14 @@ def test_work_in_a_submodule_keeps_the_tree(
     assert_kept(place)
 
 
+@pytest.mark.everything
 def test_a_submodule_without_work_goes_with_its_tree(place: Place, with_submodule: Path) -> None:
     assert place.predict(ensure="absent") == "Would have removed the checkout"
     assert place.apply(ensure="absent", of=LeftCheckout)
     assert not place.path.exists()
 
 
+@pytest.mark.everything
 def test_files_in_an_unfilled_submodule_keep_a_leftover(place: Place, with_submodule: Path) -> None:
     place.git("submodule", "--quiet", "deinit", "--all", "--force")
     (place.path / "out").mkdir(exist_ok=True)
@@ -223,6 +226,7 @@ def test_files_in_an_unfilled_submodule_keep_a_leftover(place: Place, with_submo
     assert_kept(place)
 
 
+@pytest.mark.everything
 def test_tags_of_the_remote_are_not_work(place: Place, remote: Remote) -> None:
     remote.commit("beside", branch="gone", tag="v3")
     git(remote.bare, "branch", "--delete", "--force", "gone")
@@ -236,6 +240,7 @@ def test_tags_of_the_remote_are_not_work(place: Place, remote: Remote) -> None:
     assert place.apply(ensure="absent", of=LeftCheckout)
 
 
+@pytest.mark.everything
 def test_former_commits_of_the_remote_are_not_work(place: Place, remote: Remote) -> None:
     place.apply(url=remote.url, revision="main", ensure="latest")
     git(remote.work, "reset", "--quiet", "--hard", "v1")

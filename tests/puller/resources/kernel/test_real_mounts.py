@@ -102,6 +102,7 @@ def test_a_bind_mount_becomes_ro_alone_and_rw_again(namespace: Namespace, how: s
     assert namespace.fstab == f"/mnt/data/www /mnt/www none {how},ro 0 0\n"
 
 
+@pytest.mark.everything
 def test_a_file_open_for_writing_is_foretold(namespace: Namespace) -> None:
     bound = DATA + apply("/mnt/www", "bind") + "exec 9>www/open\n"
     output = namespace.run(bound + apply("/mnt/www", "bind,ro", "--noop") + apply("/mnt/www", "bind,ro"))
@@ -110,6 +111,7 @@ def test_a_file_open_for_writing_is_foretold(namespace: Namespace) -> None:
     assert namespace.fstab == "/mnt/data/www /mnt/www none bind 0 0\n"
 
 
+@pytest.mark.everything
 def test_a_tmpfs_grows_and_becomes_ro_beside_its_bind(namespace: Namespace) -> None:
     tmpfs = {"device": "tmpfs", "kind": "tmpfs"}
     output = namespace.run(
@@ -126,6 +128,7 @@ def test_a_tmpfs_grows_and_becomes_ro_beside_its_bind(namespace: Namespace) -> N
     assert "1 resource, 1 stable" in output
 
 
+@pytest.mark.everything
 def test_an_overlay_of_other_directories_is_mounted_anew(namespace: Namespace) -> None:
     overlay = {"device": "overlay", "kind": "overlay"}
     output = namespace.run(
@@ -171,7 +174,7 @@ LED_ELSEWHERE = {
 
 @pytest.mark.attack("mount.user")
 @pytest.mark.parametrize("case", LED_ELSEWHERE)
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_a_path_that_a_user_can_change_is_not_mounted(namespace: Namespace, case: str) -> None:
     made, point, options, device, kind = LED_ELSEWHERE[case]
     output = namespace.run(
@@ -232,7 +235,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("case", ORDERS)
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_mounts_come_before_the_files_below_them(namespace: Namespace, case: str) -> None:
     """The dry run predicts the run, and the second run changes nothing."""
     text = f"resources:\n{ORDERS[case]}"

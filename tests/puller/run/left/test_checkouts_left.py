@@ -38,6 +38,7 @@ def test_versions_forth_and_back(host: Host, publisher: Publisher, remote: Remot
         assert set(host.states().values()) == {"stable"}
 
 
+@pytest.mark.everything
 def test_a_bundle_that_is_given_up_leaves_the_revision_before_it(
     host: Host, publisher: Publisher, remote: Remote
 ) -> None:
@@ -99,6 +100,7 @@ def test_credentials_are_shown_nowhere(host: Host, publisher: Publisher) -> None
     assert not os.path.lexists(host.machine / "app")
 
 
+@pytest.mark.everything
 def test_a_checkout_stays_until_its_successor_is_cloned(
     host: Host, publisher: Publisher, remote: Remote
 ) -> None:
@@ -123,6 +125,7 @@ def purge(name: str, kind: str) -> str:
     return f'  - scaffold: [{{"{{{{ facts.machine }}}}/{name}": {{source: templates, purge: true}}}}]\n'
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("kind", ["file", "scaffold"])
 @pytest.mark.parametrize("removed", ["", "removed: absent\n"])
 @pytest.mark.representatives(1)
@@ -176,6 +179,7 @@ def test_a_purge_in_a_checkout_with_work_is_refused(
     assert not (host.machine / "app").exists()
 
 
+@pytest.mark.everything
 @pytest.mark.root
 def test_leftover_checkout_of_unknown_state_stays(host: Host, publisher: Publisher, remote: Remote) -> None:
     (host.machine / "srv").mkdir(parents=True)

@@ -28,6 +28,7 @@ def concluded(manifest: Manifest, directories: Directories) -> Leftovers:
     return leftovers
 
 
+@pytest.mark.everything
 def test_ten_thousand_resources_take_less_than_two_megabytes(load: Load, tmp_path: Path) -> None:
     names = [f"/srv/data/of/some/application/with/a/long/path/file-{number:05d}" for number in range(10_000)]
     manifest = load(

@@ -80,6 +80,7 @@ def test_object_of_a_person_survives_two_trials(two: Story, person: str, made: s
     assert not made_and_left(two)
 
 
+@pytest.mark.everything
 def test_a_file_stays_after_the_trial_that_restored_it(two: Story) -> None:
     """The next trial declares another object at its path, fails and is rolled back."""
     person_file(two.machine / "T")
@@ -95,6 +96,7 @@ def test_a_file_stays_after_the_trial_that_restored_it(two: Story) -> None:
     assert of_person(two) == before
 
 
+@pytest.mark.everything
 def test_a_file_stays_though_the_run_that_restored_it_died(
     two: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_file_stays_though_the_run_that_restored_it_died(
 CRON = {"cron": [{"job": {"schedule": "@hourly", "command": "true"}}]}
 
 
+@pytest.mark.everything
 def test_a_cron_file_of_a_person_survives_two_trials(two: Story) -> None:
     """The second trial declares the same path with another type."""
     path = two.machine / "cron.d/job"
@@ -143,6 +146,7 @@ def test_a_cron_file_of_a_person_survives_two_trials(two: Story) -> None:
     assert of_person(two) == before
 
 
+@pytest.mark.everything
 @pytest.mark.root
 @pytest.mark.parametrize("kind", ["mount", "mount in fstab"])
 @pytest.mark.representatives(1)
@@ -215,6 +219,7 @@ def test_a_file_in_the_place_of_a_failed_scaffold_stays(story: Story) -> None:
     assert (story.machine / "T").is_file()
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("made", ["file", "tree", "link"])
 @pytest.mark.representatives(1)
 def test_object_made_before_a_trial_is_still_removed(two: Story, made: str) -> None:

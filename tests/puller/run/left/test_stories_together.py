@@ -226,6 +226,7 @@ def state(root: Path) -> Iterator[tuple[str, tuple[str, int]]]:
         yield str(path.relative_to(root)), (content, path.lstat().st_ino)
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("seed", range(STORIES))
 @pytest.mark.representatives(1)
 def test_random_stories_end_in_the_enforced_state(host: Host, publisher: Publisher, seed: int) -> None:

@@ -132,6 +132,7 @@ class Story:
         return [item["reference"] for item in leftovers]
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.representatives(1)
 def test_an_object_of_a_trial_stays_where_the_next_declares_it(story: Story, kind: str) -> None:
@@ -299,6 +300,7 @@ def archive(web: WebServer, version: int, digest: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("on_trial", [True, False])
 @pytest.mark.representatives(1)
@@ -400,6 +402,7 @@ def two(story: Story) -> Story:
     return story
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("kind", ["setting", "line"])
 @pytest.mark.parametrize("is_later", [True, False])
 @pytest.mark.representatives(1)
@@ -421,6 +424,7 @@ def test_an_edit_of_a_trial_passes_to_who_declares_it_too(two: Story, kind: str,
     assert not [*(two.host.state / "edits").glob("*")]
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("kind", ["setting", "line"])
 @pytest.mark.parametrize("is_trial", [True, False])
 @pytest.mark.parametrize(
@@ -447,6 +451,7 @@ def test_an_edit_passes_to_another_spelling_of_its_file(
     assert not [*(two.host.state / "edits").glob("*")]
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("kind", ["setting", "line"])
 @pytest.mark.parametrize("value", ["1", "2"])
 @pytest.mark.parametrize("ending", ["replaced", "rolled back"])
@@ -472,6 +477,7 @@ def test_a_leftover_that_a_trial_declares_goes_after_it(
     assert two.left() == []
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("removed", ["keep", "absent"])
 @pytest.mark.representatives(1)
 def test_a_renamed_edit_is_removed_as_its_last_name_says(two: Story, removed: str) -> None:
@@ -486,6 +492,7 @@ def test_a_renamed_edit_is_removed_as_its_last_name_says(two: Story, removed: st
     assert two.left() == ([] if removed == "absent" else ["setting#new"])
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("removed", ["keep", "absent"])
 @pytest.mark.parametrize("is_tree", [True, False])
 @pytest.mark.representatives(1)
@@ -508,6 +515,7 @@ def test_declaration_of_a_passed_bundle_is_not_restored(two: Story, removed: str
     assert not (two.machine / "T").exists()
 
 
+@pytest.mark.everything
 def test_nothing_is_restored_below_an_absent_path(two: Story) -> None:
     (two.machine / "T/sub").mkdir(parents=True)
     (two.machine / "T/sub/d").write_text("by hand\n")

@@ -212,6 +212,7 @@ def test_each_trial_takes_out_its_own_edits(
     )
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("ending", ["is replaced", "is rolled back"])
 @pytest.mark.representatives(1)
 def test_of_two_values_in_a_row_the_first_comes_back(story: Story, ending: str) -> None:
@@ -226,6 +227,7 @@ def test_of_two_values_in_a_row_the_first_comes_back(story: Story, ending: str) 
     assert story.shared.read_text() == START
 
 
+@pytest.mark.everything
 def test_a_leftover_goes_with_the_trial_that_took_it(story: Story) -> None:
     """Bundle a drops a block that has to be removed. A trial of bundle b declares it with other content."""
     story.publish("a", block("x", "# of a\n"))
@@ -267,6 +269,7 @@ def test_lines_of_a_person_stay_beside_those_of_a_trial(story: Story) -> None:
     assert "k = 1" not in story.lines()
 
 
+@pytest.mark.everything
 def test_a_file_goes_with_the_last_trial_that_edits_it(story: Story) -> None:
     """The first trial creates the file, and the next version also edits it."""
     made = story.host.machine / "made"
@@ -335,6 +338,7 @@ def test_an_edit_leaves_the_records_of_later_edits(tmp_path: Path) -> None:
     assert other == unchanged, "the lines around an edit need not be up to date"
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize(
     ("old", "new", "line_of_new"),
     [
@@ -359,6 +363,7 @@ def test_edit_with_another_value_replaces_a_leftover(
     assert story.lines() == sorted(START.splitlines())
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("is_one_write", [True, False])
 @pytest.mark.representatives(1)
 def test_a_pattern_takes_the_place_of_a_leftover(story: Story, is_one_write: bool) -> None:

@@ -72,6 +72,7 @@ def story(host: Host, publisher: Publisher) -> Story:
     return Story(host, publisher)
 
 
+@pytest.mark.everything
 def test_object_of_two_trials_goes_with_the_last(story: Story) -> None:
     story.settle("a", "b")
     for name in ("a", "b"):
@@ -96,6 +97,7 @@ def test_directory_of_a_trial_goes_when_it_is_empty(story: Story) -> None:
     assert story.names() == {"of-a", "of-b"}
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("removed", ["keep", "absent"])
 def test_object_moved_to_an_abandoned_bundle_is_restored(story: Story, removed: str) -> None:
     """The leftover stays even if the version that was rolled back declares ``removed: absent``."""
@@ -263,6 +265,7 @@ def test_partial_run_stays_partial_without_a_bundle(story: Story, monkeypatch: p
     assert (story.machine / "of-b").read_text() == "good"
 
 
+@pytest.mark.everything
 def test_rollback_in_a_partial_run_adopts_no_release(story: Story) -> None:
     story.settle("a", "b")
     story.publish("a", "2.0.0", checked("of-a", "bad"), file("new", "2"))
