@@ -95,6 +95,7 @@ def scene(
 ALL = ["w1 192.0.2.1:8080", "w2 192.0.2.2:8080", "w3 192.0.2.3:8080"]
 
 
+@pytest.mark.everything
 def test_server_is_removed_and_returns(scene: Scene) -> None:
     assert len(COMMANDS) == 4
     for version in ("1.0.0", "1.1.0"):

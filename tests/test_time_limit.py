@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 HANGING = """
 import threading
+
+import pytest
 
 def waits(gate):
     gate.wait()
@@ -23,6 +27,7 @@ def test_that_is_well():
 """
 
 
+@pytest.mark.everything
 def test_hanging_test_ends_with_stacks_of_all_threads(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.support.processes"]\n')
     (tmp_path / "test_it.py").write_text(HANGING)

@@ -88,6 +88,7 @@ def test_version_check_refuses_another_tag() -> None:
     assert run("version", "v999").returncode == 1
 
 
+@pytest.mark.everything
 @pytest.mark.skipif(not (ROOT / ".venv/bin/zizmor").exists(), reason="needs zizmor, of the extra test")
 def test_linters_accept_the_files_in_github() -> None:
     done = run("workflows")

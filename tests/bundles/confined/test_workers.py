@@ -287,6 +287,7 @@ def test_it_may_ask_for_names(ask: Ask) -> None:
     assert ask("name") == [b"127.0.0.1"]
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.attack("worker.takes")
 @pytest.mark.parametrize("what", ["thread", "memory", "shared memory", "descriptors"])
 def test_it_takes_a_bounded_part_of_the_machine(attempt: Callable[..., str], what: str) -> None:
@@ -300,6 +301,7 @@ def test_it_has_no_memory_outside_of_its_limits(attempt: Callable[..., str], wha
     assert attempt(what) == "PermissionError"
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.attack("worker.listens")
 @pytest.mark.parametrize("what", ["listen", "bind", "bind datagrams", "bind 6"])
 def test_it_waits_for_no_connection(attempt: Callable[..., str], what: str) -> None:
@@ -345,6 +347,7 @@ WRITES = (
 )
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.attack("worker.opens")
 @pytest.mark.parametrize("what", WRITES)
 def test_without_landlock_it_changes_no_file(what: str, unprotected: Network, open_to_all: Path) -> None:
@@ -376,6 +379,7 @@ def test_a_protection_that_is_unknown_is_ignored(network: Network, ask: Ask) -> 
     assert network.missing == {}
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.attack("worker.sends")
 @pytest.mark.parametrize(("count", "line"), [(5000, b"x"), (300, b"x" * 4000)])
 def test_a_flood_of_log_lines_is_cut_off(
@@ -478,6 +482,7 @@ def test_the_name_that_is_shown_moves_no_cursor(ask: Ask) -> None:
     assert all(name.isprintable() and len(name) < 300 for name in seen)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.attack("worker.ends")
 @pytest.mark.parametrize("how", ["hang", "trickle"])
 def test_endless_worker_is_stopped(session: Connection, ask: Ask, how: str) -> None:

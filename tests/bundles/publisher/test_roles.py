@@ -622,6 +622,7 @@ def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -
 # --- crashes and concurrent readers -------------------------------------------------------------------------
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("role", ["root", "targets", "timestamp"])
 @pytest.mark.representatives(1)
 def test_a_replacement_that_is_killed_leaves_the_old_or_the_new(

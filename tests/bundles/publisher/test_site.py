@@ -555,6 +555,7 @@ def test_an_index_that_was_changed_is_not_published_from(publisher: Publisher) -
 # --- crashes ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.everything
 def test_killed_publisher_leaves_old_or_new_and_is_resumed(
     publisher: Publisher, new_host: Callable[..., Host], survives: Survives
 ) -> None:

@@ -77,6 +77,7 @@ OTHER_TEXTS = {
 FILES = {**BROKEN_TEXTS, **{name: {MANIFEST: text} for name, text in OTHER_TEXTS.items()}}
 
 
+@pytest.mark.representatives(10)
 @pytest.mark.parametrize("files", FILES.values(), ids=FILES)
 def test_decisions_about_a_bundle_need_no_text(
     tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -92,7 +93,7 @@ def test_decisions_about_a_bundle_need_no_text(
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=str)
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_decisions_about_mutations_of_examples_need_no_text(
     tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ def test_how_long_is_kept_and_who_is_silent_is_remembered(place: Path, execute: 
     assert execute("fleet", "import", "reports", "--keep", "never")[0] == 64
 
 
+@pytest.mark.everything
 def test_missing_sqlalchemy_names_the_install_command(place: Path) -> None:
     code = "import sys; sys.modules['sqlalchemy'] = None\nfrom puller.cli import main\nmain(sys.argv[1:])"
     for words in (["import", "reports"], ["status"], ["facts", "--to", "x"], ["forget", "a"]):

@@ -82,6 +82,7 @@ def test_machines_with_equal_changes_are_told_together(
     assert "1 of 5 machines (web04): file#/etc/who fails as before: " in output
 
 
+@pytest.mark.everything
 def test_diffs_have_colour_where_it_is_wanted(
     execute: Execute, old: Path, new: Path, fleet: Path, tmp_path: Path
 ) -> None:

@@ -219,7 +219,7 @@ def test_a_wave_is_halted_as_a_whole(
         (None, 4),
     ],
 )
-@pytest.mark.representatives(4)
+@pytest.mark.representatives(2)
 def test_prometheus_is_a_judge_whose_silence_is_no_consent(
     execute: Execute, reported: Callable[..., None], answer: Any, status: int
 ) -> None:

@@ -141,6 +141,7 @@ def test_terminal_output_is_the_coloured_pipe_output(lines: dict[str, list[str]]
     assert "\x1b" not in plain
 
 
+@pytest.mark.everything
 def test_a_terminal_shows_no_colour_to_who_wants_none(lines: dict[str, list[str]]) -> None:
     for plain in (
         said(lines["error"], terminal=True, NO_COLOR="1"),

@@ -15,6 +15,7 @@ from puller.cli.synonyms import _COMMANDS, _OPTIONS, unknown_option
 CASES: dict[str, str] = yaml.safe_load((Path(__file__).parents[2] / "cases/mistyped.yaml").read_text())
 
 
+@pytest.mark.representatives(60)
 @pytest.mark.parametrize("line", CASES)
 def test_a_mistyped_line_leads_to_the_right_one(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _status(line.split())[0] == 64

@@ -173,6 +173,7 @@ def test_an_operator_s_word_holds(unread: Unread, host: Host, publisher: Publish
     assert host.run().status == 20
 
 
+@pytest.mark.everything
 def test_write_errors_are_reported_where_possible(tmp_path: Path) -> None:
     with open("/dev/full", "ab") as disk:
         line = (*PULLER, "schema", "manifest")

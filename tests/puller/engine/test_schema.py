@@ -28,6 +28,7 @@ def problems(schema: dict[str, Any], value: Any) -> list[str]:
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("schema", [manifest_schema(), request_schema()], ids=["manifest", "request"])
 def test_a_schema_is_one(schema: dict[str, Any]) -> None:
     jsonschema.Draft202012Validator.check_schema(schema)

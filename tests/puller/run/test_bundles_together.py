@@ -141,6 +141,7 @@ def test_contradictions_are_found_before_any_change(fleet: Fleet, first: str) ->
     assert fleet.read("motd") == f"of {first}"
 
 
+@pytest.mark.everything
 def test_last_good_version_replaces_a_contradicting_release(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("motd", "of a"))
     fleet.publish("b", "1.0.0", file("other", "one"))
@@ -192,6 +193,7 @@ def test_a_bundle_follows_the_resources_of_those_before_it(fleet: Fleet) -> None
     fleet.assert_in_order()
 
 
+@pytest.mark.everything
 def test_own_name_precedes_a_name_of_another_bundle(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("one", "1", alias="conf"))
     fleet.publish("b", "1.0.0", file("two", "2", alias="conf"), reload("reload", "file#conf"))
@@ -242,6 +244,7 @@ def test_leftover_belongs_to_the_next_declaring_bundle(fleet: Fleet) -> None:
     assert outcome.status == 4
 
 
+@pytest.mark.everything
 def test_a_pending_refresh_across_bundles_survives(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("conf", "one"))
     fleet.publish("b", "1.0.0", reload("reload", "file#conf", command="false"))
@@ -301,6 +304,7 @@ def test_failed_release_goes_and_the_other_stays(fleet: Fleet) -> None:
     fleet.assert_held()
 
 
+@pytest.mark.everything
 def test_release_waits_for_an_abandoned_dependency(fleet: Fleet) -> None:
     fleet.publish("a", "1.0.0", file("conf", "good"), checked("check", "conf"))
     fleet.publish("b", "1.0.0", file("other", "1"))
@@ -317,6 +321,7 @@ def test_release_waits_for_an_abandoned_dependency(fleet: Fleet) -> None:
     assert fleet.read("other") == "2"
 
 
+@pytest.mark.everything
 def test_manual_rollback_of_a_bundle_leaves_the_other(fleet: Fleet) -> None:
     for version in ("1.0.0", "1.1.0"):
         for name in ("a", "b"):

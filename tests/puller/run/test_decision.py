@@ -127,6 +127,7 @@ def test_decision_before_applying_is_that_of_the_table(slots: Sequence[str]) -> 
     assert steps == {Step.NOTHING, Step.FETCH, Step.READ, Step.GIVE_UP, Step.APPLY}
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("result", [result for result in Result if result is not Result.NONE])
 def test_decision_after_applying_is_that_of_the_table(result: Result) -> None:
     for versions in situations(AFTER):

@@ -152,6 +152,7 @@ def test_any_state_but_ok_or_warning_abandons_the_bundle(
     assert (status, "  failed: exec#false: exit code 1" in listed) == (0, True)
 
 
+@pytest.mark.everything
 def test_check_unavailable_before_the_change_is_ignored(healthy: Host, publisher: Publisher) -> None:
     manifest = with_command("{{ facts.machine }}/check")
     publisher.publish("1.1.0", manifest)
@@ -195,6 +196,7 @@ def test_check_that_breaks_during_the_trial_abandons_it(healthy: Host, publisher
     healthy.assert_enforces("1.0.0")
 
 
+@pytest.mark.everything
 def test_breakage_is_found_without_reaching_the_resource(healthy: Host, publisher: Publisher) -> None:
     manifest = checked(2).replace(
         "          source: files/app.conf\n",
@@ -225,6 +227,7 @@ def test_first_bundle_of_a_host_stays_despite_its_checks(host: Host, publisher: 
     assert quarantined(host) == []
 
 
+@pytest.mark.everything
 def test_when_rolling_back_helps_nothing_the_exit_status_says_so(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", checked(0).replace('/health": {content: "0\\n"}', '/other": {content: "x"}'))
     assert healthy.run().status == 0
@@ -352,6 +355,7 @@ def test_first_bundle_is_retried_after_interrupted_runs(host: Host, publisher: P
     host.assert_enforces("1.0.0")
 
 
+@pytest.mark.everything
 def test_a_rollback_that_was_cut_short_is_gone_by_the_next_run(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", checked(0))
     assert healthy.run().status == 0
@@ -366,6 +370,7 @@ def test_a_rollback_that_was_cut_short_is_gone_by_the_next_run(healthy: Host, pu
     assert healthy.status()["bundles"][0]["good"] == "1.0.0"
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("fails", ["puller.run.catalog.apply_catalog", "os.symlink"])
 def test_unstarted_run_does_not_count_as_interrupted(
     host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, fails: str
@@ -387,6 +392,7 @@ def test_unstarted_run_does_not_count_as_interrupted(
     host.assert_enforces("1.1.0")
 
 
+@pytest.mark.everything
 def test_a_rollback_that_was_stopped_proves_nothing(host: Host, publisher: Publisher) -> None:
     stop = "  - exec:\n      - stop: {command: \"sh -c 'test ! -e {{ facts.machine }}/doom || kill -TERM $PPID'\"}\n"
     publisher.publish("1.0.0", checked(1).replace("resources:\n", f"resources:\n{stop}"))
@@ -528,6 +534,7 @@ def test_cleared_version_is_counted_from_zero(healthy: Host, publisher: Publishe
     healthy.assert_enforces("1.0.0")
 
 
+@pytest.mark.everything
 def test_failures_abandon_nothing_without_a_good_bundle(host: Host, publisher: Publisher) -> None:
     for version in ("1.0.0", "1.1.0"):
         publisher.publish(version, doomed(1))
@@ -539,6 +546,7 @@ def test_failures_abandon_nothing_without_a_good_bundle(host: Host, publisher: P
     assert host.run().status == 0
 
 
+@pytest.mark.everything
 def test_an_operator_who_rolls_back_ends_the_count(healthy: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", doomed(3))
     assert healthy.run().status == 6

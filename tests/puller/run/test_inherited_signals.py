@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 MANIFEST = """\
 resources:
   - exec: {name: fails, command: "sh -c 'sleep 0.1; exit 3'"}
@@ -16,12 +18,15 @@ resources:
 
 ODD_PARENT = """\
 import os, signal, sys
+
+import pytest
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 os.execv(sys.executable, [sys.executable, "-m", "puller", "apply", *sys.argv[1:]])
 """
 
 
+@pytest.mark.everything
 def test_inherited_signal_masks_do_not_matter(tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text(MANIFEST)

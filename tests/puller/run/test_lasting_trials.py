@@ -166,6 +166,7 @@ def test_a_failure_between_two_runs_rolls_back(lasting: Host, publisher: Publish
     assert quarantined(lasting) == ["1.1.0"]
 
 
+@pytest.mark.everything
 def test_a_failure_after_the_trial_rolls_nothing_back(lasting: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", TWO_RUNS + checked(0))
     lasting.run()
@@ -186,6 +187,7 @@ def test_a_dry_run_between_two_runs_changes_no_trial(lasting: Host, publisher: P
     assert quarantined(lasting) == []
 
 
+@pytest.mark.everything
 def test_failed_resources_begin_the_time_again(lasting: Host, publisher: Publisher) -> None:
     fails = "  - exec: [{\"sh -c '! test -e {{ facts.machine }}/broken'\": {}}]\n"
     publisher.publish("1.1.0", TWO_RUNS + checked(0) + fails)
@@ -200,6 +202,7 @@ def test_failed_resources_begin_the_time_again(lasting: Host, publisher: Publish
     assert versions(lasting) == ("1.1.0", "1.1.0", False)
 
 
+@pytest.mark.everything
 def test_a_partial_run_does_not_count(lasting: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", TWO_RUNS + checked(0))
     lasting.run()
@@ -299,6 +302,7 @@ resources:
 """
 
 
+@pytest.mark.everything
 def test_a_bundle_is_judged_once_between_two_runs(host: Host, publisher: Publisher) -> None:
     host.lasting_trials = True
     host.configure(bundles=[{"name": "web"}, {"name": "second"}])
@@ -316,6 +320,7 @@ def test_a_bundle_is_judged_once_between_two_runs(host: Host, publisher: Publish
     assert outcome.output.count("No other version is available for a rollback") == 1
 
 
+@pytest.mark.everything
 def test_a_full_disk_at_the_end_of_a_trial_loses_nothing(
     lasting: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +368,7 @@ resources:
 """
 
 
+@pytest.mark.everything
 def test_checks_between_two_runs_hide_an_earlier_secret(lasting: Host, publisher: Publisher) -> None:
     publisher.publish("1.1.0", TEN_MINUTES + WITH_A_SECRET, files={})
     assert lasting.run().status == 0

@@ -94,6 +94,7 @@ def test_of_a_small_bundle_the_archive_is_fetched(
     assert len(fetched(web)) == len(archives(web)) == 1
 
 
+@pytest.mark.everything
 def test_when_most_has_changed_the_archive_is_fetched(
     most_is_here: Host, publisher: Publisher, web: WebServer
 ) -> None:
@@ -104,6 +105,7 @@ def test_when_most_has_changed_the_archive_is_fetched(
     assert len(fetched(web)) == 2  # and the release description
 
 
+@pytest.mark.everything
 def test_bundles_share_their_files(most_is_here: Host, publisher: Publisher, web: WebServer) -> None:
     manifest = "resources: []\n"
     publisher.publish("1.0.0", manifest, name="db", files=NOISE)
@@ -113,6 +115,7 @@ def test_bundles_share_their_files(most_is_here: Host, publisher: Publisher, web
     assert [path for path in web.requests if path == site_path(NOISE["noise/01"])] == []
 
 
+@pytest.mark.everything
 def test_the_way_back_needs_no_site(most_is_here: Host, publisher: Publisher, web: WebServer) -> None:
     publish(publisher, "1.2.0", {**CHANGED, "noise/01": OTHER[::-1]})
     most_is_here.run()
@@ -176,6 +179,7 @@ def test_file_with_wrong_content_causes_an_archive_download(
     assert list((most_is_here.state / "downloads").iterdir()) == []
 
 
+@pytest.mark.everything
 @pytest.mark.attack("files.description")
 @pytest.mark.parametrize("lie", [flipped, Path.unlink, holding(b"{}")])
 @pytest.mark.representatives(1)
@@ -255,6 +259,7 @@ def test_a_run_that_was_killed_has_its_files_for_the_next_one(
     assert list((most_is_here.state / "downloads").iterdir()) == []
 
 
+@pytest.mark.everything
 def test_files_of_a_release_that_is_no_more_are_removed(most_is_here: Host) -> None:
     leftovers = most_is_here.state / f"downloads/{'0' * 64}.files"
     leftovers.mkdir(parents=True, mode=0o700)

@@ -84,6 +84,7 @@ def test_contested_resource_is_restless_after_three_runs(machine: Machine) -> No
     assert (status, output.startswith("PULLER WARNING - file#")) == (1, True)
 
 
+@pytest.mark.everything
 def test_many_at_once_are_told_in_few_lines(machine: Machine, publisher: "Publisher") -> None:
     stamps = "".join(
         f"      - '{{{{ facts.machine }}}}/stamp-{n}': {{content: 'at {{{{ facts.tick }}}}'}}\n"
@@ -122,6 +123,7 @@ def test_unstable_template_and_useless_guard_are_restless(machine: Machine, publ
     assert len(stamp["differences"]) == 3, "what it changed from and to, each time"
 
 
+@pytest.mark.everything
 def test_a_release_in_every_run_leaves_nothing_restless(machine: Machine, publisher: "Publisher") -> None:
     for version in ("2.0.0", "3.0.0", "4.0.0", "5.0.0", "6.0.0"):
         publisher.publish(version)
@@ -170,6 +172,7 @@ def directory(path: Path) -> None:
     path.mkdir()
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("harm", [lambda path: path.write_text("{"), directory])
 def test_a_damaged_record_is_told_and_found_anew(machine: Machine, harm: Callable[[Path], object]) -> None:
     for _ in range(3):

@@ -61,6 +61,7 @@ def test_a_rollout_grows_is_halted_and_arrives_by_way_of_a_copy(
         host.assert_enforces("1.1.0")
 
 
+@pytest.mark.everything
 def test_a_release_is_taken_back_by_way_of_a_copy(follow: Follow, host: Host, publisher: Publisher) -> None:
     """Rollbacks also work to a version that the mirror has dropped or never had."""
     publisher.publish("1.1.0")

@@ -87,6 +87,7 @@ def test_low_memory_keeps_the_last_good_bundle(settled: Host, publisher: Publish
     settled.assert_enforces("1.0.0")
 
 
+@pytest.mark.everything
 def test_memory_depends_on_actual_file_sizes(settled: Host, publisher: Publisher) -> None:
     """The limit for manifests is 64 MiB, and this manifest has a thousand bytes."""
     publisher.publish("1.1.0")

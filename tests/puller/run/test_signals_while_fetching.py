@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,8 +40,11 @@ STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130}
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 """The garbage collector closes an abandoned connection."""
 
-AT_MOST = 2.0
-"""Maximum seconds that a run takes to end on a busy machine."""
+READ_TIMEOUT = 20
+"""Seconds after which the client itself stops waiting for a silent server."""
+
+USUALLY_AT_MOST = 2.0
+"""Maximum seconds in which most runs end, on a machine with twice as many busy processes as processors."""
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +67,7 @@ def server(
     publisher.publish("1.0.0", files={**publisher.story_files, **NOISE})
     ours = authority.Authority(tmp_path)
     with moody.serving(publisher.served, ours.server() if request.param == "https" else None) as server:
-        http = {"retries": 3, "read_timeout": 20, "ca_bundle": str(ours.bundle)}
+        http = {"retries": 3, "read_timeout": READ_TIMEOUT, "ca_bundle": str(ours.bundle)}
         host.configure(site=server.url, http=http)
         yield server
 
@@ -162,18 +166,21 @@ def busy(processes: int) -> Iterator[None]:
 
 @pytest.mark.crash
 @pytest.mark.attack("signals.sigterm", "signals.sigint")
-def test_hundreds_of_signals_end_runs_in_two_seconds(
+def test_hundreds_of_signals_end_runs_before_a_timeout(
     host: Host, server: MoodyServer, capsys: pytest.CaptureFixture[str], thorough: bool
 ) -> None:
-    """Half of the signals are during HTTP downloads, the other half during TLS downloads."""
+    """Half of the signals are during HTTP downloads, the other half during TLS downloads.
+
+    A run that waited for its server would last until the read timeout. A single run of a busy machine may wait for a
+    processor much longer than two seconds, so the median has the limit of two seconds.
+    """
     count = 250 if thorough else 120
     with busy(2 * (os.cpu_count() or 1)):
         lasted = sorted(assert_signals_end_runs(host, server, count, seed=int.from_bytes(os.urandom(4))))
     with capsys.disabled():
-        print(
-            f"\n{server.url.partition(':')[0]}: median {lasted[len(lasted) // 2]:.3f} s, longest {lasted[-1]:.3f} s"
-        )
-    assert lasted[-1] < AT_MOST
+        print(f"\n{server.url.partition(':')[0]}: median {median(lasted):.3f} s, longest {lasted[-1]:.3f} s")
+    assert median(lasted) < USUALLY_AT_MOST
+    assert lasted[-1] < READ_TIMEOUT / 2
 
 
 def test_signal_inside_an_http_lock_leaves_no_lock(

@@ -325,6 +325,7 @@ def killed_at(moment: int, action: Callable[[], object], monkeypatch: pytest.Mon
     return True
 
 
+@pytest.mark.everything
 def test_killed_pruning_leaves_a_complete_site_and_is_resumed(
     publisher: Publisher,
     clock: Clock,

@@ -77,6 +77,7 @@ def test_push_to_an_object_store_copies_only_changes(publisher: Publisher, store
     assert push() == ()
 
 
+@pytest.mark.everything
 def test_removed_files_go_and_foreign_files_stay(publisher: Publisher, store: Any) -> None:
     store.put_object(Bucket="sites", Key="index.html", Body=b"mine")
     store.put_object(Bucket="sites", Key="metadata/77.snapshot.json", Body=b"old")

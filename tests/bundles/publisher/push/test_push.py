@@ -538,6 +538,7 @@ def test_a_connection_that_fails_once_is_tried_again(
     assert (www / "metadata/timestamp.json").exists()
 
 
+@pytest.mark.everything
 def test_a_shell_that_greets_is_no_problem(publisher: Publisher, ssh: Path, www: Path) -> None:
     ssh.write_text(ssh.read_text().replace("exec sh", "echo Welcome to www; echo; exec sh"))
     run(publisher.site, open_destination(f"host:{www}"))

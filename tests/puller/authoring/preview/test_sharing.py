@@ -124,7 +124,7 @@ BUNDLES: dict[str, tuple[str, dict[str, str]]] = {
 
 @pytest.mark.parametrize("name", list(BUNDLES))
 @pytest.mark.hypothesis
-@pytest.mark.representatives(6)
+@pytest.mark.representatives(2)
 def test_shared_results_equal_separate_results(tmp_path: Path, name: str) -> None:
     by_itself = resolver(tmp_path / "b", *BUNDLES[name])
 

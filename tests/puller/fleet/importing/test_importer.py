@@ -175,6 +175,7 @@ def test_killed_import_loses_and_repeats_nothing(
     text.close()
 
 
+@pytest.mark.everything
 def test_concurrent_importers_share_a_store(tmp_path: Path, place: Path) -> None:
     at = now() - timedelta(hours=1)
     deliver(

@@ -104,6 +104,7 @@ def test_stored_run_has_the_rows_of_the_last_one(store: Store, arrive: Import, n
     assert view.runs[1].outcomes[0] == ("added", 1)
 
 
+@pytest.mark.everything
 def test_progress_rewrites_pages_of_waiting_hosts(
     store: Store, arrive: Import, now: datetime, tmp_path: Path
 ) -> None:

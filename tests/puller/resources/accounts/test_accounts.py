@@ -110,7 +110,7 @@ def files(machine: Accounts) -> list[str]:
 
 
 @pytest.mark.parametrize(("kind", "case"), TABLE)
-@pytest.mark.representatives(50)
+@pytest.mark.representatives(20)
 def test_every_state_converges_in_a_run_or_is_refused(
     machine: Accounts, homes: Path, apply: Apply, kind: str, case: dict[str, Any]
 ) -> None:
@@ -151,7 +151,7 @@ def check_after(machine: Accounts, homes: Path, case: Mapping[str, Any]) -> None
 
 
 @pytest.mark.parametrize(("kind", "case"), TABLE)
-@pytest.mark.representatives(59)
+@pytest.mark.representatives(20)
 def test_noop_predicts_the_run_and_changes_nothing(
     machine: Accounts, homes: Path, apply: Apply, kind: str, case: dict[str, Any]
 ) -> None:
@@ -168,7 +168,7 @@ def test_noop_predicts_the_run_and_changes_nothing(
 
 
 @pytest.mark.parametrize(("kind", "case"), ALLOWED)
-@pytest.mark.representatives(49)
+@pytest.mark.representatives(20)
 def test_interrupted_run_is_completed_by_the_next(
     machine: Accounts, homes: Path, apply: Apply, kind: str, case: dict[str, Any]
 ) -> None:

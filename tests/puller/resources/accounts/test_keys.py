@@ -84,6 +84,7 @@ def test_no_line_is_a_key_that_is_written_otherwise(line: str) -> None:
         assert find_key(str(key)) == key
 
 
+@pytest.mark.everything
 def test_keys_are_those_that_ssh_itself_makes(tmp_path: Path) -> None:
     for kind in ("ed25519", "rsa", "ecdsa"):
         path = tmp_path / kind

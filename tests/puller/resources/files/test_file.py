@@ -112,6 +112,7 @@ def is_as_wanted(path: Path, desired: str) -> bool:
     return stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o644
 
 
+@pytest.mark.representatives(40)
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize(("wanted", "actual"), list(itertools.product(WANTED, ACTUAL)))
 def test_every_state_converges_or_is_refused_untouched(
@@ -140,6 +141,7 @@ def test_every_state_converges_or_is_refused_untouched(
         assert (tmp_path / "target" / "kept").read_text() == "precious", "nothing is done through a link"
 
 
+@pytest.mark.representatives(40)
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize(("wanted", "actual"), list(itertools.product(WANTED, ACTUAL)))
 def test_noop_predicts_the_run_and_changes_nothing(

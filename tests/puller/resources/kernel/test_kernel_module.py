@@ -161,6 +161,7 @@ WANTED: dict[str, tuple[dict[str, Any], tuple[str, str, bool | None]]] = {
 FOUND = ["nothing", "only loaded", *WANTED]
 
 
+@pytest.mark.representatives(15)
 @pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("found", FOUND)
 def test_every_state_converges_as_noop_predicts(place: Place, found: str, wanted: str) -> None:

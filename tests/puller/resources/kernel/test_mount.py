@@ -140,6 +140,7 @@ def steps(ensure: str, entry: str, mounted: str) -> tuple[list[str], list[str]]:
     return line[0] + then[0], line[1] + then[1]
 
 
+@pytest.mark.representatives(20)
 @pytest.mark.parametrize("mounted", MOUNTS)
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("ensure", ["mounted", "present", "unmounted", "absent"])

@@ -85,6 +85,7 @@ TABLE += [
 ]
 
 
+@pytest.mark.representatives(30)
 @pytest.mark.parametrize(("family", "actual", "desired", "says"), TABLE)
 def test_noop_predicts_the_run_and_the_second_is_stable(
     package: MakePackage,

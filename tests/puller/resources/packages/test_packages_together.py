@@ -261,6 +261,7 @@ def test_a_file_with_a_checksum_is_simulated_too(
     assert run(debian, alone, remote=content)["bbb"].notes == ["removed aaa with it"]
 
 
+@pytest.mark.everything
 def test_a_dry_run_leaves_no_package_file_behind(
     run: Run, debian: Debian, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

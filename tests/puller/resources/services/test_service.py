@@ -109,7 +109,7 @@ EVERY_PAIR = [
 
 
 @pytest.mark.parametrize(("state", "desired"), EVERY_PAIR)
-@pytest.mark.representatives(89)
+@pytest.mark.representatives(30)
 def test_every_state_converges_in_a_run_or_is_refused(
     machine: SimulatedSystemd, service: Make, state: str, desired: dict[str, Any]
 ) -> None:
@@ -132,7 +132,7 @@ def test_every_state_converges_in_a_run_or_is_refused(
 
 
 @pytest.mark.parametrize(("state", "desired"), EVERY_PAIR)
-@pytest.mark.representatives(72)
+@pytest.mark.representatives(30)
 def test_noop_predicts_the_run_and_changes_nothing(
     machine: SimulatedSystemd, service: Make, state: str, desired: dict[str, Any]
 ) -> None:

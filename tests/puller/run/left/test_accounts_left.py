@@ -89,6 +89,7 @@ def test_running_user_goes_after_its_processes_end(
     assert machine.ran[-2:] == [["userdel", "--", "app"], ["groupdel", "--", "web"]]
 
 
+@pytest.mark.everything
 def test_abandoned_bundle_removes_its_users(
     machine: Accounts, host: Host, publisher: Publisher, homes: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_abandoned_bundle_removes_its_users(
     assert "user#theirs was changed or run" in done.output
 
 
+@pytest.mark.everything
 def test_a_user_that_is_renamed_makes_way_for_its_number(
     machine: Accounts, host: Host, publisher: Publisher, homes: Path
 ) -> None:

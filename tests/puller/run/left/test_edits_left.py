@@ -72,6 +72,7 @@ def test_leftover_edit_is_removed_and_the_next_run_is_stable(
     assert path.read_text() == AFTER
 
 
+@pytest.mark.everything
 def test_dry_run_removes_a_line_of_two_bundles_once(host: Host, publisher: Publisher, path: Path) -> None:
     """The first removal takes the line away, and the second one finds nothing to do."""
     host.configure(bundles=[{"name": "web"}, {"name": "base"}])
@@ -110,6 +111,7 @@ def test_equivalent_existing_text_is_not_removed(host: Host, publisher: Publishe
     assert left(host) == dict.fromkeys(edits, False)
 
 
+@pytest.mark.everything
 def test_modified_leftover_line_is_removed(host: Host, publisher: Publisher, path: Path) -> None:
     for version, text in (("1.0.0", "new=1"), ("2.0.0", "new=2"), ("3.0.0", "new=3")):
         publisher.publish(version, story({"line#l": {"line": text, "match": "^new="}}))
@@ -149,6 +151,7 @@ def test_a_version_that_is_given_up_has_edited_nothing(host: Host, publisher: Pu
     assert path.read_text() == BEFORE
 
 
+@pytest.mark.everything
 def test_versions_edit_each_others_text_forth_and_back(host: Host, publisher: Publisher, path: Path) -> None:
     item = {**THREE, "block#b": {**THREE["block#b"], "content": "z\n"}}
     publisher.publish("1.0.0", story(item))
@@ -201,6 +204,7 @@ def test_a_secret_line_is_in_no_receipt(host: Host, publisher: Publisher, path: 
     assert path.read_text() == BEFORE
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff", b'{"path": 1}'])
 @pytest.mark.representatives(1)
 def test_damaged_receipt_keeps_edits_and_new_edits_work(

@@ -119,6 +119,7 @@ def test_directory_with_foreign_files_stays_until_empty(extended: Any) -> None:
     assert left(host) == {}
 
 
+@pytest.mark.everything
 def test_the_reason_of_a_leftover_is_logged_once(extended: Any, publisher: Publisher) -> None:
     host = extended("absent")
     (host.machine / "conf.d/theirs").touch()
@@ -136,6 +137,7 @@ def test_the_reason_of_a_leftover_is_logged_once(extended: Any, publisher: Publi
     assert stays(host) == {}
 
 
+@pytest.mark.everything
 def test_a_leftover_above_a_declared_path_has_a_reason(extended: Any, publisher: Publisher) -> None:
     host = extended("absent")
     publisher.publish("3.0.0", files("absent", '      - "{{ facts.machine }}/conf.d/new": {content: "x"}\n'))
@@ -160,6 +162,7 @@ def test_a_resource_says_otherwise_than_its_manifest(host: Host, publisher: Publ
     assert left(host) == {"file#conf.d/extra": True, "file#conf.d": True}
 
 
+@pytest.mark.everything
 def test_returning_resource_still_counts_as_made(host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0", files("keep", EXTRA))
     assert host.run().status == 0
@@ -294,6 +297,7 @@ def test_a_damaged_record_takes_nothing_away(extended: Any) -> None:
     assert has(host, "conf.d/extra")
 
 
+@pytest.mark.everything
 def test_idle_run_does_not_write_the_record(extended: Any) -> None:
     host = extended("keep")
     assert host.run().status == 0

@@ -37,6 +37,7 @@ def versions(publisher: Publisher, host: Host, *texts: str) -> None:
         assert (again.status, again.output.count("changed ensure")) == (0, 0), text
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("successor", [LINK + REAL, LINK + LINE])
 def test_respelled_path_is_no_leftover(host: Host, publisher: Publisher, successor: str) -> None:
     versions(publisher, host, LINK + LINKED)

@@ -237,7 +237,7 @@ def test_object_made_before_a_trial_is_still_removed(two: Story, made: str) -> N
 
 @pytest.mark.parametrize("made", [name for name in AT_T if "line" not in name])
 @pytest.mark.parametrize("between", [1, 2])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_object_that_waits_for_its_removal_is_declared_again(story: Story, made: str, between: int) -> None:
     """Two trials fail. The second one does not declare the object of the first, and the third version does."""
     story.publish("1", OBJECTS[made], FAILS)
@@ -257,7 +257,7 @@ def test_object_that_waits_for_its_removal_is_declared_again(story: Story, made:
 
 @pytest.mark.parametrize("made", [name for name in AT_T if "line" not in name])
 @pytest.mark.parametrize("runs", [1, 3])
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(1)
 def test_object_of_puller_stays_its_own_after_a_removal_on_trial(story: Story, made: str, runs: int) -> None:
     """A version on trial declares the object as absent and is given up. The next version does not declare it."""
     story.publish("1")
@@ -278,7 +278,7 @@ def test_object_of_puller_stays_its_own_after_a_removal_on_trial(story: Story, m
 @pytest.mark.parametrize("made", AT_T)
 @pytest.mark.parametrize("person", PEOPLE)
 @pytest.mark.parametrize("first", ["absent", "file"])
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 def test_object_returns_after_trials_without_any_pass(
     story: Story, person: str, made: str, first: str
 ) -> None:

@@ -64,6 +64,7 @@ def test_abandoned_version_leaves_the_tree_unchanged(purge: bool, host: Host, pu
     assert set(host.states().values()) == {"stable"}
 
 
+@pytest.mark.everything
 def test_tree_made_by_an_abandoned_version_is_removed(host: Host, publisher: Publisher) -> None:
     publisher.publish("1.0.0", story(0))
     assert host.run().status == 0
@@ -184,6 +185,7 @@ def test_nothing_is_purged_while_a_name_is_not_known(host: Host, publisher: Publ
     assert files_in(host.machine / "tree") == ["old"]
 
 
+@pytest.mark.everything
 def test_leftover_below_a_purged_directory_is_delisted(host: Host, publisher: Publisher) -> None:
     sites = '      - "{{ facts.machine }}/tree": {ensure: directory, mode: "0755", purge: true}\n'
     publisher.publish("1.0.0", story(0, sites, LOCAL))

@@ -224,6 +224,7 @@ def test_a_leftover_of_a_trial_is_back_after_a_rollback(story: Story, kind: str,
 SHARED_KINDS = ["line", "block", "setting"]
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("kind", SHARED_KINDS)
 @pytest.mark.parametrize("ending", ["replaced", "rolled back"])
 @pytest.mark.parametrize("hand", ["a person", "another bundle"])
@@ -252,6 +253,7 @@ def test_edits_of_others_during_a_trial_stay(story: Story, kind: str, ending: st
     assert sorted(text.splitlines()) == sorted(["# by hand", *extra, "[one]", *expected])
 
 
+@pytest.mark.everything
 def test_replaced_path_stays_and_fails_no_run(story: Story) -> None:
     story.publish("1")
     story.run()
@@ -267,6 +269,7 @@ def test_replaced_path_stays_and_fails_no_run(story: Story) -> None:
     assert (story.machine / "T/precious").exists()
 
 
+@pytest.mark.everything
 def test_replacement_of_a_leftover_stays(story: Story) -> None:
     """The second version declares a link with ``keep`` at the path of a leftover file."""
     story.publish("1", OBJECTS["file"])
@@ -330,6 +333,7 @@ def test_an_application_stays_until_its_successor_is_there(
     assert bool(story.left()) is not is_there
 
 
+@pytest.mark.everything
 def test_exit_status_of_several_bundles_counts_all_changes(story: Story) -> None:
     story.host.configure(bundles=[{"name": "web"}, {"name": "base"}])
     story.publish("1", FAILS)
@@ -368,6 +372,7 @@ def test_a_leftover_goes_before_the_command_that_subscribed(story: Story) -> Non
     assert not (story.machine / "old").exists()
 
 
+@pytest.mark.everything
 def test_a_package_that_was_never_installed_is_not_listed(story: Story) -> None:
     """The version that fixes the release prints no warnings either."""
     story.publish("1")
@@ -528,6 +533,7 @@ def test_nothing_is_restored_below_an_absent_path(two: Story) -> None:
     assert not (two.machine / "T").exists()
 
 
+@pytest.mark.everything
 def test_a_line_of_a_person_stays_through_two_trials(story: Story) -> None:
     """The second trial edits the same file, and an operator rolls it back."""
     story.publish("1", OBJECTS["setting"], OBJECTS["block"], FAILS)

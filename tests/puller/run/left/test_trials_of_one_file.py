@@ -188,6 +188,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(names, cases, ids=["-".join(case) for case in cases])
 
 
+@pytest.mark.everything
 @pytest.mark.representatives(1)
 def test_each_trial_takes_out_its_own_edits(
     story: Story, kind: str, order: str, first: str, second: str
@@ -284,6 +285,7 @@ def test_a_file_goes_with_the_last_trial_that_edits_it(story: Story) -> None:
     assert not made.exists()
 
 
+@pytest.mark.everything
 def test_an_empty_file_is_empty_again(story: Story) -> None:
     empty = story.host.machine / "empty"
     empty.touch()

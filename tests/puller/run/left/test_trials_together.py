@@ -86,6 +86,7 @@ def test_object_of_two_trials_goes_with_the_last(story: Story) -> None:
     assert story.journals() == []
 
 
+@pytest.mark.everything
 def test_directory_of_a_trial_goes_when_it_is_empty(story: Story) -> None:
     story.settle("a", "b")
     story.publish("a", "2.0.0", file("d", ensure="directory", mode="0755"), FAILS)
@@ -114,6 +115,7 @@ def test_object_moved_to_an_abandoned_bundle_is_restored(story: Story, removed: 
     assert [(item["reference"][-4:], item["made"]) for item in leftovers] == [("/one", True)]
 
 
+@pytest.mark.everything
 def test_first_trial_of_a_path_keeps_the_original(story: Story) -> None:
     story.settle("a", "b")
     (story.machine / "theirs").write_text("by hand")
@@ -207,6 +209,7 @@ def test_partial_run_refreshes_subscribers(story: Story) -> None:
     assert (story.machine / "said").read_text() == "2\nby hand\n"
 
 
+@pytest.mark.everything
 def test_a_trial_that_cannot_be_put_on_record_keeps_its_copies(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +228,7 @@ def test_a_trial_that_cannot_be_put_on_record_keeps_its_copies(
     assert (story.machine / "theirs").read_text() == "by hand"
 
 
+@pytest.mark.everything
 def test_a_rollback_that_cannot_become_current_ends(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     story.settle("a", "b")
     story.publish("a", "2.0.0", checked("of-a", "bad"))
@@ -247,6 +251,7 @@ def test_a_rollback_that_cannot_become_current_ends(story: Story, monkeypatch: p
     assert (story.machine / "of-a").read_text() == "good"
 
 
+@pytest.mark.everything
 def test_partial_run_stays_partial_without_a_bundle(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     story.settle("a", "b")
     story.publish("a", "2.0.0", checked("of-a", "good, 2"))

@@ -144,6 +144,7 @@ def test_irreversible_change_is_listed(settled: Host, publisher: Publisher) -> N
     assert f"not undone: {output}" in settled.puller("quarantine", "list").output
 
 
+@pytest.mark.everything
 def test_object_too_large_to_keep_is_named_before_the_change(
     settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +238,7 @@ def test_a_rollback_by_the_operator_undoes_a_trial_too(settled: Host, publisher:
     assert copies(settled) == []
 
 
+@pytest.mark.everything
 def test_subscriber_of_an_undone_change_is_refreshed(settled: Host, publisher: Publisher) -> None:
     reload = """\
   - exec:
