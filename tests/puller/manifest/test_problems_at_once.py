@@ -61,7 +61,8 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
         "archive: [{/a.rar: {url: 'ftp://x/a.zip', checksum: x, cleanup: true, username: x, creates: y, owner: root}}]",
         [
             "creates is 'y', expected an absolute path without '.', '..' or doubled slashes",
-            "name is '/a.rar', expected a name that ends in .tar.gz, .tgz, .tar, .zip",
+            "name is '/a.rar', expected a name that ends in "
+            ".tar.gz, .tgz, .tar.xz, .txz, .tar.bz2, .tbz2, .tar.zst, .tzst, .tar, .zip",
             "url is 'ftp://x/a.zip', expected an http:// or https:// URL",
             "group is missing; it is required unless ensure is absent",
             "checksum is 'x', expected 64 lower-case hexadecimal digits (SHA-256)",
