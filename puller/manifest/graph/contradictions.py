@@ -209,13 +209,19 @@ def _is_path_known(declaration: Declaration) -> bool:
 
 
 def _between(claims: Iterable[_Claimed], spellings: Spellings) -> Iterator[Conflict]:
-    """Compare claims of one path. Claims of one editor are compared by their type."""
+    """Compare claims of one path. The type compares claims of one editor, except for owner, group and mode."""
     by_editor: dict[str, list[_Claimed]] = {}
     for claimed in claims:
         by_editor.setdefault(claimed.claim.editor, []).append(claimed)
     pairs = [*combinations(by_editor.get("", ()), 2)]
     for item, other in combinations(by_editor.values(), 2):
         pairs += product(item, other)
+    for editor, edits in by_editor.items():
+        if editor:  # one edit for each combination of attributes, because a file may have thousands of edits
+            by_attributes = {
+                (each.claim.owner, each.claim.group, each.claim.mode): each for each in reversed(edits)
+            }
+            pairs += combinations(reversed(by_attributes.values()), 2)
     for first, second in pairs:
         if first.declaration is second.declaration:
             continue

@@ -1,7 +1,7 @@
 """Edits of files: one read and one write of each file, for any number of lines, blocks and settings.
 
 * Each edit changes the text in memory. If any edit is out of sync, the new text is validated once and written
-  atomically. Owner, group, mode and labels stay.
+  atomically. Owner, group, mode and labels of an existing file stay.
 * A file is not written if another process has changed it since it was read.
 """
 
@@ -23,10 +23,12 @@ from puller.resources.diff import unified
 from puller.resources.edits.edit_receipts import Made, Receipts
 from puller.resources.edits.file_text import Edited, Text, printable
 from puller.resources.edits.plan import Place, Plan, Texts
+from puller.resources.owners import group_id, user_id
 from puller.resources.paths import check_path, require_parent
 from puller.resources.validation import Validation, check_validate
 from puller.system.mounts import refuse_mounted
 from puller.system.protocol import Attributes
+from puller.values.file_mode import FileMode
 
 _NEW_MODE = 0o644
 
@@ -37,7 +39,13 @@ class EditProperties(Properties, frozen=True):
     path: str = ""
     """The file. The default is the name, if it is an absolute path."""
     create: bool = False
-    """Create a missing file for root with mode 0644, but not its directory."""
+    """Create a missing file, but not its directory."""
+    owner: str | int | None = None
+    """Owner of a file that this edit creates: name, or numeric id. The default is the user that runs Puller."""
+    group: str | int | None = None
+    """Group of a file that this edit creates: name, or numeric id. The default is the group that runs Puller."""
+    mode: FileMode | None = None
+    """Mode of a file that this edit creates, by default 0644."""
     validate: str | None = None
     """A command that validates the new file. ``{}`` is its path."""
     validate_in_place: bool = False
@@ -218,17 +226,19 @@ class Edit(Resource[P, EditState]):
         # 2. Refuse
         validations = _validations(members)
         _refuse(place, context, validations)
+        attributes = _attributes(place, members)
         # 3. Compare
         if place.found is not None and context.system.read(place.real, place.found) != place.text.data:
             raise ChangedMeanwhile(f"{place.path}: another process changed it while Puller inspected it")
         # 4. Record
         _note(members)
         # 5. Write
-        _write(made.data, place, context, validations)
+        _write(made.data, place, attributes, context, validations)
 
     def noop_message(self, differences: Sequence[Difference], actual: EditState) -> str:
         validations = _validations([(self, actual)])
         _refuse(actual.place, self.context, validations)
+        _attributes(actual.place, [(self, actual)])
         self.context.system.expect(actual.place.path, "file")
         self._predict(actual.place)
         return f"Would have changed {actual.place.path}" + (" (not validated)" if validations else "")
@@ -260,6 +270,7 @@ class Edit(Resource[P, EditState]):
         if properties.ensure not in ("present", "absent"):
             yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present or absent")
         yield from _check_file(properties)
+        yield from _check_attributes(properties)
         if properties.validate is not None or properties.validate_in_place or properties.provider == "shell":
             yield from check_validate(
                 properties.validate, in_place=properties.validate_in_place, provider=properties.provider
@@ -277,7 +288,16 @@ class Edit(Resource[P, EditState]):
             return line not in _lines_after(cls, properties, Text((line,), is_ended=True))
 
         use = Use.PART if properties.ensure == "present" else Use.REMOVED_PART
-        yield Claim(properties.file, use, editor="edit", lines=lines, removes=removes)
+        yield Claim(
+            properties.file,
+            use,
+            properties.owner,
+            properties.group,
+            properties.mode,
+            editor="edit",
+            lines=lines,
+            removes=removes,
+        )
 
     @classmethod
     def places(cls, properties: Any) -> tuple[str, ...]:
@@ -372,7 +392,13 @@ def _refuse(place: Place, context: Context, validations: "Sequence[Validation]")
         validation.require_possible(context)
 
 
-def _write(data: bytes, place: Place, context: Context, validations: "Sequence[Validation]") -> None:
+def _write(
+    data: bytes,
+    place: Place,
+    attributes: Attributes,
+    context: Context,
+    validations: "Sequence[Validation]",
+) -> None:
     is_secret = _plan(place, context).is_secret
     verifiers = [validation.verifier(place.real, context, secret=is_secret) for validation in validations]
 
@@ -383,14 +409,28 @@ def _write(data: bytes, place: Place, context: Context, validations: "Sequence[V
     Texts.of(context).forget()
     with needing(len(data)):
         context.system.replace_file(
-            place.real, [data], _attributes(place), place.found, verify=verify if verifiers else None
+            place.real, [data], attributes, place.found, verify=verify if verifiers else None
         )
 
 
-def _attributes(place: Place) -> Attributes:
+def _attributes(place: Place, members: Sequence[tuple[Edit[Any], EditState]]) -> Attributes:
+    """Return the attributes of the file after the write. A new file has those of the edits that create it.
+
+    The manifest rejects edits with different attributes. Raises ``ResourceError`` for an unknown user or group.
+    """
     status = place.found
     if status is None:
-        return Attributes(os.geteuid(), os.getegid(), _NEW_MODE)
+        context = members[0][0].context
+        creators = [resource.properties for resource, _ in members if resource.properties.create]
+        owner, group, mode = (
+            next((value for item in creators if (value := getattr(item, name)) is not None), None)
+            for name in ("owner", "group", "mode")
+        )
+        return Attributes(
+            os.geteuid() if owner is None else user_id(owner, context),
+            os.getegid() if group is None else group_id(group, context),
+            _NEW_MODE if mode is None else mode.over(FileMode.NEW_FILE),
+        )
     return Attributes(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
 
@@ -407,3 +447,12 @@ def _check_file(properties: Any) -> Iterator[PropertyError]:
     yield from check_path("path" if properties.path else "name", properties.file)
     if properties.file == "/":
         yield PropertyError("path" if properties.path else "name", "is '/', which is not a file")
+
+
+def _check_attributes(properties: Any) -> Iterator[PropertyError]:
+    for name in ("owner", "group", "mode"):
+        if getattr(properties, name) is not None and not properties.create:
+            hint = "set create: true, or declare the attributes of the file with a file resource"
+            yield PropertyError(name, "is only for a file that is created", because=["create"], hint=hint)
+    if properties.mode is not None and properties.mode.gives_set_id:
+        yield PropertyError("mode", f"is {str(properties.mode)!r}", expected="a mode without set-id bits")

@@ -17,6 +17,19 @@ ONE_MARK = "defaults: {path: /f, marker: '# {mark} m'}"
 
 REFUSED: list[tuple[str, list[str]]] = [
     (
+        "line#b: requires another mode of /f than another resource: line#a",
+        [
+            "line: [{defaults: {path: /f, create: true}}, {a: {line: x, mode: '0600'}}, {b: {line: y, mode: '0644'}}]"
+        ],
+    ),
+    (
+        "setting#b: requires another owner of /f than another resource: file#/f",
+        [
+            f"file: [{{/f: {{ensure: exists, {FILE}}}}}]",
+            f"setting: [{{b: {{{INI}, value: '1', create: true, owner: daemon}}}}]",
+        ],
+    ),
+    (
         "line#b: takes away a line that is to be present: line#a",
         ["line: [{a: {path: /f, line: x}}, {b: {path: /f, line: x, ensure: absent}}]"],
     ),
@@ -108,6 +121,18 @@ def test_contradictions_are_refused_with_both_lines(load: Load, said: str, entri
         load(text(*entries))
     (problem,) = map(str, raised.value.problems)
     assert f"{said} at web/manifest.yaml:" in problem
+
+
+@pytest.mark.parametrize(
+    ("properties", "problem"),
+    {
+        "owner: root": "line#a: owner is only for a file that is created",
+        "create: true, mode: '4755'": "line#a: mode is '4755', expected a mode without set-id bits",
+    }.items(),
+)
+def test_attributes_require_a_created_file(load: Load, properties: str, problem: str) -> None:
+    with pytest.raises(ManifestError, match=problem):
+        load(text(f"line: [{{a: {{path: /f, line: x, {properties}}}}}]"))
 
 
 UNDER = "control: {if: 'true'}", "control: {unless: 'true'}"

@@ -50,6 +50,63 @@ def test_a_missing_file_is_made_where_that_is_said(apply: Apply, place: Path) ->
     assert (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
 
 
+EDITS: dict[str, dict[str, Any]] = {
+    "line": {"line": "a"},
+    "block": {"content": "a", "marker": "# {mark} m"},
+    "setting": {"format": "ini", "section": "s", "key": "k", "value": "v"},
+}
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_a_new_file_gets_the_declared_mode(apply: Apply, place: Path, kind: str) -> None:
+    path = place / "file"
+    edit = {f"{kind}#a": {"path": str(path), "create": True, "mode": "0640", **EDITS[kind]}}
+    apply(edit)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    path.chmod(0o600)
+    (event,) = apply(edit).values()
+    assert event.state == "stable"
+    path.write_text("")
+    apply(edit)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600, "the attributes of an existing file stay"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", EDITS)
+def test_a_new_file_gets_the_declared_owner(apply: Apply, place: Path, kind: str) -> None:
+    path = place / "file"
+    apply(
+        {
+            f"{kind}#a": {
+                "path": str(path),
+                "create": True,
+                "owner": "daemon",
+                "group": 12345,
+                **EDITS[kind],
+            }
+        }
+    )
+    assert (path.owner(), path.stat().st_gid) == ("daemon", 12345)
+
+
+def test_an_edit_that_does_not_create_has_no_attributes_to_give(apply: Apply, place: Path) -> None:
+    path = place / "file"
+    edits = {
+        **line(path, create=True),
+        "line#b": {"path": str(path), "line": "b", "create": True, "mode": "0600"},
+    }
+    apply(edits)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600, "the mode of any creating edit counts"
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["owner", "group"])
+def test_an_unknown_account_prevents_the_new_file(apply: Apply, place: Path, name: str, noop: bool) -> None:
+    failure = said(apply(line(place / "file", create=True, **{name: "nobody-here"}), noop=noop))
+    assert failure.startswith(f"{name} is 'nobody-here', an unknown ")
+    assert os.listdir(place) == []
+
+
 @BOTH
 def test_a_missing_directory_is_never_made(apply: Apply, place: Path, noop: bool) -> None:
     failure = said(apply(line(place / "none" / "file", create=True), noop=noop))

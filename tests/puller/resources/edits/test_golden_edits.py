@@ -30,7 +30,7 @@ def content(path: Path) -> str | None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-@pytest.mark.representatives(120)
+@pytest.mark.representatives(40)
 def test_edit_equals_reference_tools_and_is_idempotent(
     case: dict[str, Any], apply: Callable[..., Any], place: Path
 ) -> None:
