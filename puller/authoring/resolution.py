@@ -18,6 +18,7 @@ from foundation.problems import KeyPath, Problem
 from hiera.errors import HieraError
 from hiera.values.secrets import Secret, revealed
 from puller.engine.conditions import why_unmanaged
+from puller.engine.joined_parts import JoinedParts
 from puller.errors import PullerError, ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.declare import evaluate_again
@@ -227,6 +228,7 @@ class _Resolving:
             fetch=_no_fetch,
             shared=self.shared,
             declared=self.manifest.names_of,
+            joined_parts=JoinedParts(self.manifest, self._context).of,
             noop=True,
         )
 

@@ -23,6 +23,7 @@ from puller.engine.conditions import health_checks_of, is_left_out, why_unmanage
 from puller.engine.failures import failures_of
 from puller.engine.final_look import FinalLook
 from puller.engine.health_checks import check_health
+from puller.engine.joined_parts import JoinedParts
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Progress
 from puller.engine.transactions import Begun, Member, Parts, Transactions
@@ -376,6 +377,7 @@ class Engine:
             shared=self._shared,
             declared=self._catalog.names_of,
             parts=self._parts.of,
+            joined_parts=self._joined_of(noop=looks_only).of,
             resources=self._parts.all,
             elsewhere=self._settings.elsewhere,
             leftovers=self._settings.leftovers,
@@ -386,6 +388,12 @@ class Engine:
             changes=lambda: self._changes,
             uncertain=self._is_uncertain,
         )
+
+    def _joined_of(self, *, noop: bool) -> JoinedParts:
+        def context_of(part: Declaration) -> Context:
+            return self._context_of(part, noop=noop)
+
+        return JoinedParts(self._catalog, context_of, noop=noop or self._settings.noop)
 
     def _is_uncertain(self, path: str, apart_from: str = "") -> bool:
         """Return whether an unpredictable effect may reach a path, or the end of a link that this run would create."""

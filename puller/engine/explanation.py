@@ -426,6 +426,11 @@ def _explained(
         "subscribes": [str(catalog.declarations[i].reference) for i in catalog.subscriptions(index)],
         "reloads_for": [str(catalog.declarations[i].reference) for i in catalog.reloads(index)],
         "refreshes": [_refreshed(listed) for listed in catalog.subscribers_of(index)],
+        "part_of": [
+            str(catalog.declarations[whole].reference)
+            for whole, parts in catalog.links.parts.items()
+            if index in parts
+        ],
         "below": [_name(parent) for parent in declaration.parents()],
     }
     return explained | {name: references for name, references in links.items() if references}

@@ -150,7 +150,7 @@ def _load(text: ManifestText, inputs: Inputs, family: Family, known: Collection[
         declaration.check()
     _refuse_contradictions(declarations, spellings)
     # 8. References and order.
-    links = link(declarations, known, family.of_no_item)
+    links = link(declarations, known, family.of_no_item, spellings)
     indexes = order(declarations, links)
     exports, export_problems = _exported(text, home)
     pre_message, post_message = text.message("pre_message", home), text.message("post_message", home)

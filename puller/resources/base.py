@@ -205,6 +205,11 @@ class Context(msgspec.Struct, frozen=True):
     """The names of all resources of a type in this manifest, for queries about many at once."""
     parts: Callable[[Hashable], Sequence[Part]] = lambda whole: ()
     """All managed resources of a ``whole``, in the order of the run."""
+    joined_parts: "Callable[[str], Sequence[Resource[Any, Any]] | None]" = lambda reference: ()
+    """The managed resources whose ``part_of`` is this reference. ``None`` if one is unknown in noop.
+
+    Raises ``ResourceError`` if one cannot be applied.
+    """
     resources: Callable[[], Sequence[Part]] = tuple
     """All resources that this run manages or may manage. Raises ``ResourceError`` if they cannot be determined."""
     elsewhere: Callable[[], Sequence[str]] = tuple
@@ -326,6 +331,21 @@ class Resource(ABC, Generic[P, S]):
         """
         del properties
         return None
+
+    @classmethod
+    def part_of(cls, properties: Any) -> Reference | None:
+        """Return the resource that applies this one with its own change, such as the file of a fragment.
+
+        That resource follows this one, and requires it.
+        """
+        del properties
+        return None
+
+    @classmethod
+    def joins_parts(cls, properties: Any) -> bool:
+        """Return whether the resource applies all resources whose ``part_of`` it is."""
+        del properties
+        return False
 
     def transaction(self, actual: S) -> Hashable | None:
         """Return the key of changes that are applied together. ``None``: this change is applied alone.

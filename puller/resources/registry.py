@@ -26,6 +26,7 @@ _OWN = {
     "cron": "puller.resources.services.cron:Cron",
     "exec": "puller.resources.exec:Exec",
     "file": "puller.resources.files.file:File",
+    "fragment": "puller.resources.files.fragment:Fragment",
     "group": "puller.resources.accounts.group:Group",
     "kernel_module": "puller.resources.kernel.kernel_module:KernelModule",
     "line": "puller.resources.edits.line:Line",

@@ -301,6 +301,10 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         f"MACHINE/ensured --source http://u:C:sourceuser@WEB/missing?C:sourcequery --mode 0600 {ENSURE}",
         f"MACHINE/ensured --content C:ensured --mode 0600 --encoding nonsense --sensitive {ENSURE}",
     ),
+    "ensure fragment": (
+        f"a-part --path MACHINE/whole --content C:ensured --sensitive {ENSURE}",
+        f"a-part --path C:ensured --content C:ensured --sensitive {ENSURE}",
+    ),
     "ensure line": (
         f"edited --path MACHINE/edited --create --line C:ensured --sensitive {EDIT} --diff -v",
         f"edited --path MACHINE/edited --line C:other --match 'C:ens.*' --sensitive {EDIT} --diff -v",

@@ -89,7 +89,7 @@ def resource_lines(result: Mapping[str, Any]) -> Iterator[str]:
     if "on_record" in result:
         yield "  on record"
         yield from (visible(f"    {sentence}") for sentence in result["on_record"])
-    for name in ("requires", "subscribes", "reloads_for", "refreshes", "below"):
+    for name in ("requires", "subscribes", "reloads_for", "refreshes", "part_of", "below"):
         yield from (visible(f"  {name.replace('_', ' ')} {reference}") for reference in result.get(name, ()))
     yield from _last_run_lines(result.get("last_run"))
 

@@ -8,7 +8,7 @@ import msgspec
 from foundation.suggestions import meant
 from puller.errors import UsageError
 from puller.manifest.declaration import Declaration
-from puller.manifest.graph.links import Links
+from puller.manifest.graph.edges import Links
 from puller.values.references import Reference
 
 
@@ -73,8 +73,10 @@ class Catalog(msgspec.Struct):
     def limited_to(self, patterns: Iterable[str]) -> Self:
         """Return the catalog limited to the named resources and their requirements. ``*`` matches any text.
 
-        Links and numbers are unchanged. Only the order is shorter. Raise ``UsageError`` for a pattern without matches.
+        Links and numbers are unchanged. Only the order is shorter. A part includes the resource that applies it. Raise
+        ``UsageError`` for a pattern without matches.
         """
+        wholes = {part: whole for whole, parts in self.links.parts.items() for part in parts}
         waiting = [index for pattern in patterns for index in self._named(pattern)]
         results: set[int] = set()
         while waiting:
@@ -82,6 +84,7 @@ class Catalog(msgspec.Struct):
             if index not in results:
                 results.add(index)
                 waiting += (*(other for _, other in self.requirements(index)), *self.children(index))
+                waiting += (wholes[index],) if index in wholes else ()
         return msgspec.structs.replace(self, order=[index for index in self.order if index in results])
 
     def _named(self, pattern: str) -> list[int]:

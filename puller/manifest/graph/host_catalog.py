@@ -14,8 +14,10 @@ from puller.errors import ManifestError
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.catalog import Catalog
 from puller.manifest.graph.contradictions import Key, find_contradictions, key_of, objects_of, spellings_of
+from puller.manifest.graph.edges import Links
 from puller.manifest.graph.implied_order import CycleError, ordered, with_last
-from puller.manifest.graph.links import APPLY, Links, cycle_problem
+from puller.manifest.graph.links import APPLY, cycle_problem
+from puller.manifest.graph.parts import link_outside_parts
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest, ManifestSource
 from puller.values.references import Reference, reload_of
@@ -61,12 +63,14 @@ class HostCatalog(Catalog, kw_only=True, dict=True):
     def concerns(self, number: int) -> list[int]:
         """Return the indexes of all resources that concern a manifest, in the order of application.
 
-        They are its own resources, those that it shares, and those of other manifests that it refreshes.
+        They are its own resources, those that it shares or has parts of, and those of other manifests that it
+        refreshes.
         """
         if len(self.manifests) == 1:
             return self.order
         part = {index for index, owner in enumerate(self.owners) if owner == number}
         part |= {index for index, numbers in self.shared.items() if number in numbers}
+        part |= {index for index, parts in self.links.parts.items() if not part.isdisjoint(parts)}
         refreshed = (*self.links.subscriptions.items(), *self.links.reloads.items())
         part |= {index for index, others in refreshed if not part.isdisjoint(others)}
         return [index for index in self.order if index in part]
@@ -171,6 +175,8 @@ class _Joining:
             raise ManifestError(self.problems)
         # 2. Links
         links = self._links()
+        if self.problems:
+            raise ManifestError(self.problems)
         # 3. Order
         order = self._order(links)
         return HostCatalog(
@@ -238,8 +244,13 @@ class _Joining:
             links.children[place(index)] = [place(child) for child in children]
         for index, references in own.subscribers.items():
             links.subscribers.setdefault(place(index), []).extend(references)
+        for index, parts in own.parts.items():
+            merged_parts = links.parts.setdefault(place(index), [])
+            merged_parts += [part for part in map(place, parts) if part not in merged_parts]
         for index, outside in own.outside.items():
             self._link_outside(place(index), outside, links)
+        outside_parts = {place(index): references for index, references in own.outside_parts.items()}
+        self.problems += link_outside_parts(self.declarations, outside_parts, links, self._spellings)
         return links
 
     def _link_outside(self, index: int, outside: Iterable[tuple[str, Reference]], links: Links) -> None:
@@ -260,7 +271,8 @@ class _Joining:
 
     def _order(self, links: Links) -> list[int]:
         order = [*self.before.order, *(self.places[index] for index in self.manifest.order)]
-        if self.shared != self.before.shared:  # a new resource follows all resources that it can wait for
+        # Usually a new resource follows all resources that it can wait for.
+        if self.shared != self.before.shared or links.parts != self.before.links.parts:
             try:
                 order = _stable(order, links.first)
             except CycleError as cycle:

@@ -18,50 +18,29 @@ from foundation.problems import DependsOn, Problem, ProblemCode
 from foundation.suggestions import meant_reference
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration, has_conditions
+from puller.manifest.graph.edges import Found, Links, Outside
 from puller.manifest.graph.implied_order import CycleError, ordered, with_implied, with_last
+from puller.manifest.graph.parts import link_parts
 from puller.resources.registry import type_names
+from puller.system.local_paths import Spellings
 from puller.values.references import LABEL, Reference, reload_of
 
 APPLY = "apply"
 _APPLY = f"{APPLY}#"
 _LABEL = f"{LABEL}#"
-Found = list[tuple[Reference, int]]
-Outside = list[tuple[str, Reference]]
-"""References to resources of other manifests, each with its property."""
 T = TypeVar("T")
-
-
-class Links(msgspec.Struct):
-    """References as indexes. Resources without references are left out."""
-
-    requirements: dict[int, Found] = {}
-    subscriptions: dict[int, list[int]] = {}
-    reloads: dict[int, list[int]] = {}
-    """Further subscriptions, which only need a reload."""
-    subscribers: dict[int, list[Reference]] = {}
-    """In the notation of ``puller.values.references``."""
-    first: dict[int, list[int]] = {}
-    """All prerequisites of a resource."""
-    children: dict[int, list[int]] = {}
-    """The resources in the manifest of an ``apply`` resource."""
-    outside: dict[int, Outside] = {}
-    """References to resources of other manifests."""
-
-    def copied(self) -> "Links":
-        """Return a copy that can be extended."""
-        return Links(
-            *({index: list(found) for index, found in each.items()} for each in msgspec.structs.astuple(self))
-        )
 
 
 def link(
     declarations: Sequence[Declaration],
     known: Collection[Reference] = (),
     of_no_item: Collection[Reference] = (),
+    spellings: Spellings | None = None,
 ) -> Links:
     """Resolve all references. Record problems.
 
-    ``known`` are resources of other manifests, ``of_no_item`` are names of loops without items.
+    ``known`` are resources of other manifests, ``of_no_item`` are names of loops without items. ``spellings`` are the
+    canonical names of the machine.
     """
     names = _names(declarations, known, of_no_item)
     applied_by = _applied_by(declarations)
@@ -77,6 +56,7 @@ def link(
             or kind.reloads(properties)
         ):
             _link(position, declaration, names, links)
+    link_parts(declarations, links, known, spellings or Spellings({}))
     _hand_down(declarations, applied_by, links)
     links.first = with_implied(declarations, links.first)
     return links

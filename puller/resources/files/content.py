@@ -3,25 +3,31 @@
 * Text, rendered templates and downloads are held in memory. A file of the bundle is streamed, whatever its size.
 * In noop, content from an earlier resource is not known yet. The file would be written with unknown content.
 * An invalid source raises ``ResourceError``.
+* The parts of a file with ``fragments: true`` are sorted by position, then by name. Types of other distributions can be
+  parts too: subclasses of ``FilePart``.
 """
 
 import os
 import stat
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from foundation.differences import Difference
 from foundation.problems import ProblemCode
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources import base
-from puller.resources.base import Context
+from puller.resources.base import Context, Properties, PropertyError, Resource
+from puller.resources.claims import Claim
 from puller.resources.content_sources import fetched, is_url, sha256
 from puller.resources.files.file_properties import FileProperties
 from puller.resources.owners import require_trusted_source
 from puller.system.protocol import System
 from puller.templates.functions import over_data
+from puller.values.references import Reference
 
 if TYPE_CHECKING:
     from puller.templates.rendering import Rendered
@@ -99,6 +105,8 @@ def find_content(properties: FileProperties, context: Context) -> Content | None
         if is_url(properties.source):
             return _of_download(properties.source, properties, context)
         return _of_file(properties.source, context, gives_set_id=_gives_set_id(properties))
+    if properties.fragments:
+        return _joined(properties, context)
     return None
 
 
@@ -202,3 +210,125 @@ def _decoded(data: bytes, source: str, encoding: str) -> str:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         raise ResourceError(f"source {source} is not {encoding}: {error.reason}") from error
+
+
+# Files of several parts.
+
+DEFAULT_ORDER = 50
+"""The position of a part without its own."""
+
+P = TypeVar("P", bound=Properties)
+
+
+class FilePart(Resource[P, None]):
+    """A resource whose text is a part of a ``file`` with ``fragments: true``."""
+
+    has_state = False
+
+    # Methods of the types
+
+    @classmethod
+    @abstractmethod
+    def path(cls, properties: Any) -> str:
+        """Return the path of the file."""
+
+    @abstractmethod
+    def text(self, encoding: str) -> Content:
+        """Return the text. A missing newline at its end is added. Raises ``ResourceError`` and ``HieraError``."""
+
+    @classmethod
+    def position(cls, properties: Any) -> int:
+        """Return the position in the file. Parts with the same position are sorted by their references."""
+        del properties
+        return DEFAULT_ORDER
+
+    # Resource
+
+    @classmethod
+    def part_of(cls, properties: Any) -> Reference | None:
+        return Reference.to("file", cls.path(properties)) if properties.ensure == "present" else None
+
+    def look(self) -> None:
+        """Return nothing: the file reads its own state.
+
+        Raises the errors of ``text``, so that a part that cannot be made fails at its own place.
+        """
+        self.text("utf-8")
+
+    def differences(self, actual: None, *, refresh: bool = False) -> Sequence[Difference]:
+        del actual, refresh
+        return ()
+
+    def change(self, differences: Sequence[Difference], actual: None) -> None:
+        """Do nothing: the file writes its parts."""
+
+    def noop_message(self, differences: Sequence[Difference], actual: None) -> str:
+        del differences, actual
+        return ""
+
+    @classmethod
+    def check(cls, properties: Any) -> Iterator[PropertyError]:
+        if properties.ensure not in ("present", "absent"):
+            yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present or absent")
+        hint = "set it on the file that contains the fragment"
+        for name in ("health_checks", "noop", "removed"):
+            if getattr(properties, name):
+                yield PropertyError(name, "has no effect on a part of a file", hint=hint)
+
+    @classmethod
+    def claims(cls, properties: Any) -> Sequence[Claim]:
+        """Return no claims: the file claims its path."""
+        del properties
+        return ()
+
+    @classmethod
+    def places(cls, properties: Any) -> Sequence[str]:
+        """Return no paths, also if the name looks like one."""
+        del properties
+        return ()
+
+    @classmethod
+    def identity(cls, properties: Any, spellings: Any) -> str:
+        """Return the name, which is no path."""
+        del spellings
+        name: str = properties.name
+        return name
+
+
+def _joined(properties: FileProperties, context: Context) -> Content:
+    """Return the content of a file with ``fragments: true``. ``Pending`` if a part is unknown in noop.
+
+    Raises ``ResourceError`` and ``HieraError`` if the text of a part cannot be determined.
+    """
+    reference = f"file#{properties.name}"
+    parts = context.joined_parts(reference)
+    if parts is None:
+        return Pending(reference)
+    texts = [_text(part, properties.encoding) for part in sorted(_file_parts(parts), key=_place)]
+    if pending := next((text for text in texts if isinstance(text, Pending)), None):
+        return pending
+    data = b"".join(map(_ended, texts))
+    is_secret = any(text.is_secret for text in texts) or any(part.properties.sensitive for part in parts)
+    return Bytes(data, context.system, is_secret)
+
+
+def _file_parts(parts: Sequence[Resource[Any, Any]]) -> Iterator[FilePart[Any]]:
+    return (part for part in parts if isinstance(part, FilePart))
+
+
+def _place(part: FilePart[Any]) -> tuple[int, str, str]:
+    return part.position(part.properties), part.properties.name, part.type_name
+
+
+def _text(part: FilePart[Any], encoding: str) -> Content:
+    try:
+        return part.text(encoding)
+    except ResourceError as error:
+        reference = f"{part.type_name}#{part.properties.name}"
+        raise ResourceError(f"{reference}: {error}", code=error.code) from None
+
+
+def _ended(text: Content) -> bytes:
+    """Return the bytes of a text, with a newline at the end, so that lines of two parts never join."""
+    data = b"".join(text.chunks())
+    return data if not data or data.endswith(b"\n") else data + b"\n"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 _ATTRIBUTES = ("owner", "group", "mode")
-CONTENT_SOURCES = ("content", "source", "template")
+CONTENT_SOURCES = ("content", "source", "template", "fragments")
 """Properties that declare the content of a file. At most one is allowed."""
 
 UNUSED: Final[Mapping[str, frozenset[str]]] = {
@@ -62,6 +62,8 @@ class FileProperties(Properties, frozen=True):
     """A command that validates new content before it is installed: ``visudo -cf {}``."""
     validate_in_place: bool = False
     """Run ``validate`` with the new content at the final path, visible only to the command."""
+    fragments: bool = False
+    """Join the texts of all ``fragment`` resources with this path."""
     interpolate: bool = False
     """For TinyCM: replace ``{name}`` in ``content``, or render the downloaded text. Templates can use data by name."""
 
@@ -73,6 +75,11 @@ class FileProperties(Properties, frozen=True):
         from puller.resources.validation import Validation  # loaded only if a file is validated
 
         return Validation(self.validate, self.validate_in_place, self.provider == "shell")
+
+
+def content_sources(properties: FileProperties) -> list[str]:
+    """Return the given properties that declare the content."""
+    return [name for name in CONTENT_SOURCES if getattr(properties, name) not in (None, False)]
 
 
 def check_attributes(properties: FileProperties) -> Iterator[PropertyError]:
@@ -96,7 +103,7 @@ def _check_set_id(properties: FileProperties, mode: str) -> Iterator[PropertyErr
         yield PropertyError("mode", sentence, because=["source", "checksum"])
     names = ("source",) if properties.ensure == "directory" else CONTENT_SOURCES
     is_managed = properties.create and properties.ensure != "exists"
-    if is_managed and any(getattr(properties, name) is not None for name in names):
+    if is_managed and any(getattr(properties, name) not in (None, False) for name in names):
         return
     fact = f"is {mode!r}, which gives a set-id bit to files whose content is not managed"
     fix = "give content, source or template with ensure: present, or leave the bit out"
@@ -132,8 +139,9 @@ def check_validation(properties: FileProperties) -> Iterator[PropertyError]:
     yield from check_validate(
         properties.validate, in_place=properties.validate_in_place, provider=properties.provider
     )
-    has_content = any(getattr(properties, name) is not None for name in CONTENT_SOURCES)
-    if properties.validate is not None and (not has_content or properties.ensure == "directory"):
+    if properties.validate is not None and (
+        not content_sources(properties) or properties.ensure == "directory"
+    ):
         yield PropertyError(
             "validate", "is only for a file whose content is managed", because=CONTENT_SOURCES
         )
@@ -141,7 +149,7 @@ def check_validation(properties: FileProperties) -> Iterator[PropertyError]:
 
 def check_content(properties: FileProperties) -> Iterator[PropertyError]:
     """Yield the errors in the content properties."""
-    provided = [name for name in CONTENT_SOURCES if getattr(properties, name) is not None]
+    provided = content_sources(properties)
     for other in provided[1:]:
         yield PropertyError(other, f"cannot be given together with {provided[0]}", because=[provided[0]])
     if properties.ensure == "directory":
@@ -160,8 +168,10 @@ def check_content(properties: FileProperties) -> Iterator[PropertyError]:
         yield from check_sha256("checksum", properties.checksum)
         if properties.source is None or not is_url(properties.source):
             yield PropertyError("checksum", "is only for a source that is a URL", because=["source"])
+    if properties.fragments and properties.ensure == "exists":
+        yield PropertyError("fragments", "has no effect with ensure: exists", because=["ensure"])
     if properties.encoding != "utf-8":  # skip the codec lookup for most files
-        yield from _check_encoding(properties.encoding)
+        yield from _check_encoding(properties)
 
 
 def _check_tree(properties: FileProperties) -> Iterator[PropertyError]:
@@ -190,8 +200,13 @@ def _check_engine(template: str, engine: str) -> Iterator[PropertyError]:
         yield PropertyError("template", str(error), because=["engine"])
 
 
-def _check_encoding(encoding: str) -> Iterator[PropertyError]:
+def _check_encoding(properties: FileProperties) -> Iterator[PropertyError]:
+    encoding = properties.encoding
     try:
-        "".encode(encoding)
+        newline = "\n".encode(encoding)
     except LookupError:
         yield PropertyError("encoding", f"is {encoding!r}, which is not a known encoding")
+        return
+    if properties.fragments and newline != b"\n":  # each text would start with a byte order mark
+        message = f"is {encoding!r}, and the texts of fragments cannot be joined in it"
+        yield PropertyError("encoding", message, because=["fragments"], expected="an extension of ASCII")

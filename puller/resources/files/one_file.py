@@ -22,12 +22,12 @@ from puller.resources.claims import Claim, Use
 from puller.resources.content_sources import bundled_contents, is_url, plain_files, sha256, short, verified
 from puller.resources.files.content import Content, Pending, SourceFile, bundled_content, find_content
 from puller.resources.files.file_properties import (
-    CONTENT_SOURCES,
     UNUSED,
     FileProperties,
     check_attributes,
     check_content,
     check_validation,
+    content_sources,
 )
 from puller.resources.owned_paths import refuse_owned_below
 from puller.resources.owners import (
@@ -279,10 +279,7 @@ class OneFile(Resource[FileProperties, FileState]):
     @property
     def _compares_content(self) -> bool:
         """Whether the content of an existing file is managed."""
-        properties = self.properties
-        return properties.ensure == "present" and any(
-            getattr(properties, name) is not None for name in CONTENT_SOURCES
-        )
+        return self.properties.ensure == "present" and bool(content_sources(self.properties))
 
     def _compared_content(self) -> Iterable[bytes] | None:
         """Return the bytes that the file was compared with, ``None`` if its content is not managed."""
@@ -437,6 +434,10 @@ class OneFile(Resource[FileProperties, FileState]):
         yield Claim(properties.name, _use(properties), owner=owner, group=group, mode=mode)
 
     @classmethod
+    def joins_parts(cls, properties: FileProperties) -> bool:
+        return properties.fragments and properties.ensure == "present"
+
+    @classmethod
     def purges(cls, properties: FileProperties) -> Sequence[str]:
         return [properties.name] if properties.purge and properties.ensure == "directory" else ()
 
@@ -471,8 +472,7 @@ class OneFile(Resource[FileProperties, FileState]):
         is_directory = properties.ensure == "directory"
         if not properties.create or not (properties.mode or FileMode.ANY).says_all(directory=is_directory):
             return False
-        has_content = any(getattr(properties, name) is not None for name in CONTENT_SOURCES)
-        return is_directory or (has_content and properties.ensure == "present")
+        return is_directory or (bool(content_sources(properties)) and properties.ensure == "present")
 
     @classmethod
     def agree(cls, first: FileProperties, second: FileProperties) -> FileProperties:
@@ -486,9 +486,8 @@ def _use(properties: FileProperties) -> Use:
         return Use.ABSENT
     if properties.ensure == "directory":
         return Use.DIRECTORY
-    has_content = any(getattr(properties, name) is not None for name in CONTENT_SOURCES)
     # With ``exists`` the content is written once.
-    return Use.WHOLE if has_content and properties.ensure == "present" else Use.FILE
+    return Use.WHOLE if content_sources(properties) and properties.ensure == "present" else Use.FILE
 
 
 def _is_other_reference(after: object) -> bool:

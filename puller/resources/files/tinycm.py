@@ -12,7 +12,7 @@ from typing import Any
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError
-from puller.resources.files.file_properties import CONTENT_SOURCES, FileProperties
+from puller.resources.files.file_properties import CONTENT_SOURCES, FileProperties, content_sources
 from puller.resources.property_agreement import Rule, agree
 from puller.templates.rendering import Rendered, choose_engine
 
@@ -165,4 +165,4 @@ def _engine(template: str) -> Rule:
 
 
 def _has_content(properties: FileProperties) -> bool:
-    return any(getattr(properties, name) is not None for name in CONTENT_SOURCES)
+    return bool(content_sources(properties))

@@ -60,8 +60,20 @@ def test_system_wide_type_is_refused_for_users(tmp_path: Path, type_name: str) -
 
 
 def test_every_type_states_whether_it_requires_root() -> None:
-    no_root = {"apply", "archive", "block", "checkout", "exec", "file", "line", "link", "scaffold", "service"}
-    assert {*WANTS_ROOT, *no_root, "setting"} == set(type_names())
+    no_root = {
+        "apply",
+        "archive",
+        "block",
+        "checkout",
+        "exec",
+        "file",
+        "fragment",
+        "line",
+        "link",
+        "scaffold",
+        "service",
+    }
+    assert {*WANTS_ROOT, *no_root, "scaffold", "service", "setting"} == set(type_names())
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ def placed(value: Any, tmp_path: Path, path: str = "") -> Any:
 
 
 def load(tmp_path: Path, *entries: Entry, bundle: str = "web") -> Manifest:
+    beside = [other for entry in entries for name in entry for other in ROWS.get(name, {}).get("beside", ())]
+    entries = (*placed(beside, tmp_path), *entries)
     path = tmp_path / bundle / "manifest.yaml"
     path.write_text(yaml.safe_dump({"resources": list(entries)}, sort_keys=False))
     return load_manifest(path, f"{bundle}/manifest.yaml", Inputs({}, {}))
