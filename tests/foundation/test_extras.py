@@ -75,7 +75,10 @@ def clone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("clone", "modules")
-def test_clone_reads_the_libraries_from_its_project() -> None:
+def test_clone_reads_the_libraries_from_its_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "foundation.extras._PROJECT", str(ROOT / "pyproject.toml")
+    )  # also if Puller is installed
     assert how_to_install("fleet") == f"Run: {sys.executable} {PIP} {FLEET}"
 
 

@@ -763,7 +763,7 @@ def test_the_zstd_program_ends_with_the_reader(tmp_path: Path) -> None:
     with pytest.raises(FormatError):
         extract(tmp_path / "archive", Kind.TAR_ZST, tmp_path / "out")
     gc.collect()
-    assert children() == before
+    assert children() <= before
 
 
 def children() -> set[str]:

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from puller.reporting import metrics
 from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+from puller.values.pending_reboot import PendingReboot
 from puller.values.visible import visible
 
 PAGE = Path(__file__).parents[3] / "docs/monitoring.md"
@@ -48,6 +49,9 @@ def sent(**fields: Any) -> SentReport:
         bundles=[bundle],
         phases={"refresh": 0.25, "apply": 1.0},
         last_good="2026-11-20T15:30:00+00:00",
+        reboots=[
+            PendingReboot(resource="reboot#kernel", reasons=["a kernel"], since="2026-11-20T12:00:00+00:00")
+        ],
     )
     published = PublishedBundle(
         name="web", enforced="1.4.0", enforced_since="2026-11-19T00:00:00+00:00", quarantined=["1.5.0"]

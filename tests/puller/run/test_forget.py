@@ -35,7 +35,7 @@ def test_status_lists_forgettable_bundles_with_the_command(left: Host) -> None:
     assert (result["name"], result["version"], result["directory"]) == ("base", "2.0.0", str(directory))
     assert result["bytes"] > 100
     output = left.puller("status").output
-    assert "base 2.0.0 is no longer in the configuration, and is not applied; " in output
+    assert "base 2.0.0 is no longer in the configuration, and is not applied. " in output
     assert f"are kept in {directory} until `puller forget base`" in output
 
 
