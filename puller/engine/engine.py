@@ -94,6 +94,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Paths of this host that other owners manage, with everything below them. The catalog lacks them."""
     leftovers: Callable[[], Sequence[str]] = tuple
     """The references of leftover resources."""
+    is_made_at: Callable[[str], bool] = lambda path: False
+    """Whether an earlier run has created the object at a path."""
     reboots: "RebootPlan | None" = None
     """The reboots of this run. ``None``: the command never restarts the machine."""
 
@@ -381,6 +383,7 @@ class Engine:
             resources=self._parts.all,
             elsewhere=self._settings.elsewhere,
             leftovers=self._settings.leftovers,
+            is_made_at=self._settings.is_made_at,
             state_directory=self._settings.state_directory,
             reboots=self._settings.reboots,
             log=lambda line: self._settings.log(self._masks.of(home.scope.data)(line)),

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from foundation.differences import ABSENT, Difference, presence
-from puller.resources.base import Properties, Resource
+from puller.resources.base import Context, Properties, Resource
 from puller.resources.content_sources import sha256
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import parents, printable
@@ -84,6 +84,20 @@ class Receipts:
     def forget(self) -> None:
         """Remove the receipt, because none of its files remain."""
         self._file.remove()
+
+
+def is_own_directory(path: str, context: Context) -> bool:
+    """Return whether Puller has created a directory, for a resource that creates its first file there.
+
+    The receipt of a tree or scaffold at the path decides. Without a receipt, the record of created resources decides.
+    """
+    folders = (
+        Receipts(kind, path, context.state_directory, noop=context.noop) for kind in (TREES, SCAFFOLDS)
+    )
+    receipts = [receipt for folder in folders if (receipt := folder.load()).root]
+    return any("" in receipt.directories for receipt in receipts) or (
+        not receipts and context.is_made_at(path)
+    )
 
 
 def own_file(system: System, root: str, path: str, receipt: Receipt) -> os.stat_result | None:

@@ -23,7 +23,7 @@ from puller.resources.files.one_file import FileState, OneFile
 from puller.resources.files.tree_plan import Plan, Walk, Wanted, is_text
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import printable
-from puller.resources.receipts import TREES, Receipts, own_file
+from puller.resources.receipts import TREES, Receipts, is_own_directory, own_file
 from puller.system.mounts import refuse_mounted, refuse_mounted_among
 from puller.system.protocol import require_one_name, requires_new_file
 from puller.values.removal_policy import ABSENT
@@ -247,7 +247,8 @@ class Tree(OneFile):
         made = [path for path, found in plan.written.items() if found is None]
         read = self.context.system.read_chunks
         digests = {path: sha256(read(f"{self._source}/{path}")) for path in plan.written}
-        self._receipts.note(self._root, made, [*([""] if is_new else []), *plan.made], digests)
+        is_own = is_new or is_own_directory(self._root, self.context)
+        self._receipts.note(self._root, made, [*([""] if is_own else []), *plan.made], digests)
 
     def _change_below(self, plan: Plan) -> None:
         """Make the planned changes below the directory, which exists.

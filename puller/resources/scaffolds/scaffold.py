@@ -20,7 +20,7 @@ from puller.resources.content_sources import plain_files, sha256
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import check_managed, kind
 from puller.resources.property_agreement import agree
-from puller.resources.receipts import SCAFFOLDS, LeftFiles, Receipts
+from puller.resources.receipts import SCAFFOLDS, LeftFiles, Receipts, is_own_directory
 from puller.resources.scaffolds.changes import Draft, PostCommand, PostCommands, clear, place
 from puller.resources.scaffolds.scaffold_state import (
     Ownership,
@@ -311,7 +311,8 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         # 5. Place
         made = [path for path in drafts if target.files[path] is None]
         digests = {path: sha256([draft.data]) for path, draft in drafts.items()}
-        self._receipts.note(target.root, made, target.missing_directories(), digests)
+        own = [""] if is_own_directory(target.root, self.context) else []
+        self._receipts.note(target.root, made, [*own, *target.missing_directories()], digests)
         attributes = {path: self._attributes(target, path) for path in actual.changed if path not in drafts}
         place(system, target, ownership, drafts, attributes)
         # 6. Note

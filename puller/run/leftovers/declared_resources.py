@@ -1,5 +1,6 @@
 """Resources that the bundles of a host declare now, and the paths that they reserve."""
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -7,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from puller.errors import ConfigurationError
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.contradictions import Key, identity_of, key_of, objects_of, spellings_of
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.resources.paths import parents
+from puller.resources.registry import find_remover
 from puller.system.local_paths import Spellings
 from puller.values.removal_policy import ABSENT
 
@@ -119,11 +122,16 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         if not path.startswith("/") or reference in self.names or not self.has_place(path):
             return False
         place = self._real.of(path)
-        return not failed or any(
-            str(item.reference) not in failed
+        replacements = (
+            item
             for item in self._all()
-            if any(self._real.of(each) == place for each in _paths(item))
+            if str(item.reference) not in failed
+            and any(self._real.of(each) == place for each in _paths(item))
         )
+        if not _fills(reference):
+            return any(replacements)
+        # A plain directory at the path keeps the files of a leftover tree.
+        return place in self._closed or any(item.type.fills(item.properties) for item in replacements)
 
     def has_place(self, path: str) -> bool:
         """Return whether a resource is declared at a path."""
@@ -234,6 +242,15 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
     def _all(self) -> Iterator[Declaration]:
         for declarations in self.declarations.values():
             yield from declarations
+
+
+def _fills(reference: str) -> bool:
+    """Return whether a leftover fills a directory with its own files."""
+    type_name, _, name = reference.partition("#")
+    with contextlib.suppress(ConfigurationError):  # a type of another distribution that is unusable now
+        if (kind := find_remover(type_name)) is not None:
+            return bool([*kind.fills(kind.properties_type(name=name, ensure=str(ABSENT)))])
+    return False
 
 
 def _is_below(path: str, directories: Collection[str]) -> bool:

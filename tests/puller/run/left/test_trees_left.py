@@ -202,3 +202,43 @@ def test_leftover_below_a_purged_directory_is_delisted(host: Host, publisher: Pu
     assert picture(host.machine) == before
     assert host.run("--detailed-exitcodes").status == 20
     assert picture(host.machine) == before
+
+
+PLAIN = '      - "{{ facts.machine }}/tree": {ensure: directory, mode: "0755"}\n'
+SCAFFOLD = '  - scaffold: [{"{{ facts.machine }}/tree": {source: tree}}]\n'
+
+
+@pytest.mark.parametrize("filled", [TREE, SCAFFOLD], ids=["tree", "scaffold"])
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_own_directory_leaves_with_its_later_tree(
+    filled: str, is_foreign: bool, host: Host, publisher: Publisher
+) -> None:
+    """A directory that a plain resource created leaves with the tree that filled it, and a person's stays."""
+    tree = host.machine / "tree"
+    if is_foreign:
+        tree.mkdir(parents=True, mode=0o755)
+    for version, parts in (("1.0.0", (PLAIN,)), ("2.0.0", (filled,)), ("3.0.0", ())):
+        publisher.publish(version, story(0, *parts), files=FIRST if filled in parts else {})
+        outcome = host.run()
+        assert outcome.status == 0, outcome.output
+        assert tree.exists() is (version < "3" or is_foreign)
+    if (
+        not is_foreign or filled == SCAFFOLD
+    ):  # otherwise the resource existed before Puller, and stays on the list
+        assert files_in(host.machine) == ["health"]
+
+
+def test_plain_directory_keeps_leftover_scaffold_on_the_list(host: Host, publisher: Publisher) -> None:
+    publisher.publish("1.0.0", story(0, SCAFFOLD), files=FIRST)
+    publisher.publish("2.0.0", story(0, PLAIN))
+    publisher.publish("3.0.0", story(0))
+    for version in ("1.0.0", "2.0.0"):
+        host.configure(bundles=[{"name": "web", "version": version}])
+        assert host.run().status == 0
+        assert files_in(host.machine / "tree") == ["a", "d/b", "kind"]
+    listed = [each["reference"] for each in host.status()["bundles"][0]["left_behind"]]
+    assert listed == [f"scaffold#{host.machine}/tree"]
+    host.configure(bundles=[{"name": "web"}])
+    assert host.run().status == 0
+    assert files_in(host.machine) == ["health"]
+    assert not (host.machine / "tree").exists()
