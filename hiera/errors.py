@@ -2,6 +2,7 @@
 
 HieraError
 * DocumentError       the author of a document: unreadable text, or an invalid structure
+  - EnvelopeError         the author of an encrypted value, or the owner of its key
 * ExpressionError     the author of an expression: it cannot be compiled, or fails while it runs
   - UndefinedError        the author or the machine: a missing fact, key or name
 * ConfigError         the author of a ``hiera.yaml``
@@ -140,6 +141,10 @@ class EnvelopeError(DocumentError):
     """An unusable encrypted value or key."""
 
     code = ProblemCode.UNREADABLE_SECRET
+
+
+class RecipientError(EnvelopeError):
+    """A file that is encrypted for other recipients than this host."""
 
 
 class ExpressionError(HieraError):

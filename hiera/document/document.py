@@ -110,7 +110,17 @@ class Chosen:
 class Document:
     """A document with a valid structure."""
 
-    __slots__ = ("annotations", "data", "locate", "merge", "order", "overrides", "replaced", "source")
+    __slots__ = (
+        "annotations",
+        "data",
+        "is_skipped",
+        "locate",
+        "merge",
+        "order",
+        "overrides",
+        "replaced",
+        "source",
+    )
 
     def __init__(
         self,
@@ -135,6 +145,8 @@ class Document:
         self.annotations = annotations
         self.replaced: frozenset[tuple[str, ...]] = frozenset()
         """The paths of values that replace values of lower sources, instead of merging with them."""
+        self.is_skipped = False
+        """Whether it is encrypted for other recipients, and optional."""
 
     @property
     def is_empty(self) -> bool:
@@ -161,19 +173,24 @@ class Document:
         source: str,
         *,
         limit: int = parsing.SIZE_LIMIT,
+        opened: Callable[[Any, str, str], Any] = lambda value, text, source: value,
     ) -> Document:
         """Read a separate document, YAML or JSON.
 
-        Raises DocumentError and LimitError.
+        ``opened`` returns the plain values of an encrypted document, ``None`` to skip it. Its arguments are the value,
+        the text and ``source``. Raises DocumentError and LimitError.
         """
         # 1.
         value = parsing.load_yaml(text, source, limit=limit)
         decoded = text.decode() if isinstance(text, bytes) else text
+        plain = opened(value, decoded, source)
         locate = functools.partial(parsing.locate, decoded)
         shape = _Shape(source, locate)
-        document = shape.mapping((), value)
-        shape.verify_keys((), document, KEYS)
-        return cls.from_value(document, source, locate, annotations_of(decoded, source))  # 2.
+        mapping = shape.mapping((), plain)
+        shape.verify_keys((), mapping, KEYS)
+        document = cls.from_value(mapping, source, locate, annotations_of(decoded, source))  # 2.
+        document.is_skipped = plain is None and value is not None
+        return document
 
     @classmethod
     def from_value(

@@ -4,6 +4,8 @@
 * Values must be data: texts, numbers, booleans, null, lists, and mappings with texts or numbers as keys.
 * ``json_data`` reads JSON like Ruby's parser: comments are allowed, ``NaN`` and trailing commas are rejected.
 * ``eyaml_lookup_key`` reads YAML with encrypted texts. Each decrypted text is a secret.
+* Each function reads files that SOPS encrypted. A file for other recipients is an error, unless the level is
+  ``optional``. Its values are secrets.
 * An unsupported function is an error only if the level has files to read. Puppet skips levels without files, too.
 """
 
@@ -12,8 +14,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from hiera.errors import ConfigError, DocumentError, EnvelopeError, LookupFailure
+from hiera.errors import ConfigError, DocumentError, EnvelopeError, LookupFailure, RecipientError
 from hiera.eyaml import Decryptor, is_encrypted, key_reader
+from hiera.sops.identities import Identities
+from hiera.sops.reading import is_sealed, opened
 from hiera.tree.config.locations import Documents, Kind, Location, join
 from hiera.tree.config.schema import LevelConfig
 from hiera.tree.context.explain import ABSENT, Absent, Step
@@ -82,18 +86,24 @@ def _clean(match: re.Match[str]) -> str:
 
 
 class DataFiles:
-    """The mappings in files of ``documents``. ``warn`` receives files without a mapping."""
+    """The mappings in files of ``documents``. ``warn`` receives files without a mapping.
 
-    def __init__(self, documents: Documents, warn: Warn) -> None:
+    ``identities`` open encrypted files.
+    """
+
+    def __init__(self, documents: Documents, warn: Warn, identities: Identities) -> None:
         self.documents = documents
         self._warn = warn
+        self._identities = identities
+        self._closed: dict[str, RecipientError] = {}
         self._yaml: dict[str, dict[Any, Any]] = {}
         self._json: dict[str, dict[Any, Any]] = {}
 
     def yaml(self, path: str) -> dict[Any, Any]:
         """Return the mapping in a YAML file, empty without one. Raises ``DocumentError`` and ``LimitError``."""
         if path not in self._yaml:
-            content = psych.load(self._read(path), path)
+            data = self._read(path)
+            content = self._opened(psych.load(data, path), data, path)
             if not isinstance(content, dict):
                 self._warn(warning("file does not contain a valid yaml hash", path))
                 content = {}
@@ -103,13 +113,28 @@ class DataFiles:
     def json(self, path: str) -> dict[Any, Any]:
         """Return the mapping in a JSON file. Raises ``LookupFailure`` for a file without a mapping."""
         if path not in self._json:
-            content = load_json(self._read(path), path)
+            data = self._read(path)
+            content = self._opened(load_json(data, path), data, path)
             if not isinstance(content, dict):
                 detail = f"Value returned from data_hash function 'json_data', when using location '{path}',"
                 expected = f"has wrong type, expects a Hash value, got {values.type_name(content)}"
                 raise LookupFailure("", f"{detail} {expected}").placed()
             self._json[path] = content
         return self._json[path]
+
+    def _opened(self, content: Any, data: bytes, path: str) -> Any:
+        """Return the plain values of an encrypted file, and other content unchanged."""
+        if path in self._closed:
+            raise self._closed[path]
+        text = psych.decode(data, path)
+        if not is_sealed(text):
+            return content
+        try:
+            return opened(content, text, path, self._identities)
+        except RecipientError as error:
+            # Kept, since each key of the tree searches the file, and each attempt tries all recipients.
+            self._closed[path] = error
+            raise
 
     def _read(self, path: str) -> bytes:
         if self.documents.kind(path) is Kind.DIRECTORY:

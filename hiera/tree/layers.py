@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from hiera.errors import ConfigError, HieraError, LimitError, LookupFailure
+from hiera.errors import ConfigError, HieraError, LimitError, LookupFailure, RecipientError
 from hiera.tree import backends
 from hiera.tree.backends import DataFunction, Tools
 from hiera.tree.config.load import load_config
@@ -41,8 +41,17 @@ class Holder(NamedTuple):
 class Level:
     """A level with its locations. It calls its function for each location."""
 
-    def __init__(self, name: str, function: DataFunction, locations: list[Location] | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: DataFunction,
+        locations: list[Location] | None,
+        *,
+        is_optional: bool = False,
+    ) -> None:
+        """An ``is_optional`` level skips files that are encrypted for other recipients."""
         self.name = name
+        self._is_optional = is_optional
         self._function = function
         self._locations: list[Location | None] = [None] if locations is None else [*locations]
 
@@ -50,7 +59,13 @@ class Level:
         """Yield each file that exists, with its top-level keys."""
         for location in self._locations:
             if location is None or location.kind is not Kind.NOTHING:
-                yield location.place if location else "", self._function.names(location)
+                try:
+                    names = self._function.names(location)
+                except RecipientError:
+                    if not self._is_optional:
+                        raise
+                    continue
+                yield location.place if location else "", names
 
     def find(self, key: Key, strategy: Strategy, invocation: Invocation, step: Step) -> Any | Absent:
         """Return the level's value of the root of ``key``."""
@@ -65,7 +80,13 @@ class Level:
             if location.kind is Kind.NOTHING:
                 step.skipped("location_not_found")
                 return ABSENT
-        value = self._read(location, key, invocation, step)
+        try:
+            value = self._read(location, key, invocation, step)
+        except RecipientError:
+            if not self._is_optional:
+                raise
+            step.skipped("other_recipients")
+            return ABSENT
         if value is ABSENT:
             step.missing(key.root)
         else:
@@ -167,7 +188,7 @@ class Layer:
                     continue
             options = resolver.options(config)
             function = backends.function(config, options, self._where, self._module, self._tools)
-            levels.append(Level(config.name, function, locations))
+            levels.append(Level(config.name, function, locations, is_optional=config.is_optional))
         return levels
 
 

@@ -38,6 +38,7 @@ from typing import Any
 from foundation.problems import Problem
 from hiera import regex
 from hiera.errors import HieraError, KeyNotFound, LimitError, LookupFailure
+from hiera.sops.identities import NO_IDENTITIES, Identities
 from hiera.tree import strategies
 from hiera.tree.backends import DataFiles, Tools
 from hiera.tree.config.locations import Documents, Files
@@ -137,6 +138,7 @@ class Tree:
         environment_name: str = "production",
         certname: str | None = None,
         private_key: str | None = None,
+        identities: Identities = NO_IDENTITIES,
         documents: Documents | None = None,
         warn: Warn | None = None,
     ) -> None:
@@ -144,14 +146,15 @@ class Tree:
 
         ``config_path`` is the environment's configuration if it has another name. ``module_path`` comes before the path
         in ``environment.conf``. ``certname`` is the trusted name of a host whose facts lack ``clientcert``.
-        ``private_key`` is the path of the eyaml key for levels without their own key. ``documents`` reads the files, by
-        default from the disk. ``warn`` receives each of Puppet's warnings once.
+        ``private_key`` is the path of the eyaml key for levels without their own key. ``identities`` open files that
+        SOPS encrypted. ``documents`` reads the files, by default from the disk. ``warn`` receives each of Puppet's
+        warnings once.
         """
         self._said: set[Problem] = set()
         self._tell = warn
         scope = Scope(facts, environment=environment_name, certname=certname)
         interpolator = Interpolator(scope, self._answer_data, self._warn)
-        files = DataFiles(documents or Files(), self._warn)
+        files = DataFiles(documents or Files(), self._warn, identities)
         self._layout = Layout(
             environment,
             config_path,

@@ -205,6 +205,15 @@ private_key_option: Decorator = click.option(
     help="The key for encrypted values in the bundle's Hiera tree.",
 )
 
+identity_option: Decorator = click.option(
+    "--identity",
+    "identities",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A key of age or SSH for files that SOPS encrypted. Repeatable.  [default: the keys of this host]",
+)
+
 data_options = together(
     click.option(
         "--data",
@@ -222,6 +231,7 @@ data_options = together(
         help="Set a value over all other data, in YAML: web.port=8080.",
     ),
     private_key_option,
+    identity_option,
 )
 """With ``fact_options`` for ``puller.run.host.load_inputs``, which resolves a manifest with them."""
 

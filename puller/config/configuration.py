@@ -27,10 +27,12 @@ from puller.config.destinations import DestinationOptions, find_destination_prob
 from puller.errors import ConfigurationError, file_problem
 from puller.state.default_paths import (
     DEFAULT_CONFIGURATION,
+    IDENTITIES,
     PRIVATE_KEY,
     UserConfigurationFile,
     users_configuration,
     users_facts,
+    users_identities,
     users_private_key,
     users_run,
     users_state,
@@ -144,6 +146,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     data: str | tuple[str, ...] = ()
     """Site data: absolute paths, URLs, and ``site:NAME`` for signed documents of the site. Lowest precedence first."""
     eyaml_private_key: str = PRIVATE_KEY
+    age_identities: tuple[str, ...] = IDENTITIES
+    """The keys for files that SOPS encrypted. Missing files are skipped. The first one is in reports."""
     facts_directory: str = "/etc/puller/facts.d"
     windows: tuple[Window, ...] = ()
     """Maintenance windows, when bundles may be applied. Empty: always."""
@@ -204,6 +208,7 @@ def _load_of_user(path: Path) -> Configuration:
 def _files_of(configuration: Configuration) -> Iterator[str]:
     """Yield the files and directories that it names and that affect the run."""
     yield from (getattr(configuration, key) for key in _PATHS)
+    yield from configuration.age_identities
     yield from (location for location in configuration.site_data if location.startswith("/"))
     transports: tuple[HttpOptions | DestinationOptions, ...]
     transports = (configuration.http, *configuration.reports.destinations)
@@ -214,7 +219,7 @@ def _files_of(configuration: Configuration) -> Iterator[str]:
         yield from (os.path.join(directory, name) for name in sorted(os.listdir(directory)))
 
 
-def _users_places() -> dict[str, str]:
+def _users_places() -> dict[str, str | tuple[str, ...]]:
     """Return the user's paths in place of the machine's."""
     directory = users_configuration()
     return {
@@ -222,6 +227,7 @@ def _users_places() -> dict[str, str]:
         "host_data": f"{directory}/data.yaml",
         "host_data_directory": f"{directory}/data.d",
         "eyaml_private_key": users_private_key(),
+        "age_identities": users_identities(),
         "facts_directory": users_facts(),
         "state_directory": users_state(),
         "run_directory": users_run(),

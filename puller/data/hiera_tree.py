@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foundation.problems import Problem
 from hiera.errors import HieraError, KeyNotFound
+from hiera.sops.identities import Identities
 from hiera.tree.ruby.values import printable
 from hiera.values.plain import MISSING
 
@@ -21,14 +22,18 @@ TREE = "hiera.yaml"
 
 
 def open_tree(
-    directory: Path, facts: Mapping[str, Any], private_key: str, warn: Callable[[Problem], None]
+    directory: Path,
+    facts: Mapping[str, Any],
+    private_key: str,
+    identities: Identities,
+    warn: Callable[[Problem], None],
 ) -> "Tree | None":
     """Return the Hiera tree beside a manifest, or ``None``. Raise ``HieraError`` if it is unusable."""
     if not (directory / TREE).exists():
         return None
     from hiera.tree.lookup import Tree  # half of an idle run, and few manifests have a tree
 
-    tree = Tree(facts, environment=str(directory), private_key=private_key, warn=warn)
+    tree = Tree(facts, environment=str(directory), private_key=private_key, identities=identities, warn=warn)
     try:
         tree.verify()
     except HieraError as error:

@@ -138,7 +138,8 @@ class SiteData(msgspec.Struct, frozen=True):
 
     def _source(self, copy: Copy, below: Iterable[DataSource]) -> DataSource:
         source = self.surroundings.resolve(copy.text, copy.location, Origin.SITE, below)
-        if source.document is not None and source.document.is_empty:
+        document = source.document
+        if document is not None and document.is_empty and not document.is_skipped:
             raise DocumentError(copy.location, "is empty, and empty documents are ignored")
         return source
 

@@ -16,6 +16,7 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ from hiera import parsing
 from hiera.document.document import Chosen, Document
 from hiera.document.layers import Explanation
 from hiera.errors import DocumentError, HieraError, UndefinedError
+from hiera.sops.identities import NO_IDENTITIES, Identities
+from hiera.sops.reading import opened_document
 from hiera.values.plain import merge_deep, merge_sources, parse_path
 from puller.bundle_paths import FileTree
 from puller.errors import ConfigurationError, UsageError, file_problem, reason
@@ -103,14 +106,20 @@ class DataSource(msgspec.Struct, frozen=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The facts and the environment of this host for documents."""
+    """The facts, the environment and the keys of this host for documents."""
 
     facts: Mapping[str, Any]
     environ: Mapping[str, str]
+    identities: Identities = NO_IDENTITIES
+    """The keys for documents that SOPS encrypted."""
+
+    def parse(self, text: str, name: str) -> Document:
+        """Return a document with its encrypted values as secrets. Raise ``HieraError`` with file and line."""
+        return Document.parse(text, name, opened=partial(opened_document, identities=self.identities))
 
     def resolve(self, text: str, name: str, origin: Origin, below: Iterable[DataSource] = ()) -> DataSource:
         """Return the data of a document over the sources ``below``. Raise ``HieraError`` with file and line."""
-        document = Document.parse(text, name)
+        document = self.parse(text, name)
         is_unknown = _is_of_bundle if origin in _OF_HOST else _must_be_known
         resolved = document.resolve(self.facts, self.environ, data=merged(below), is_replaced=is_unknown)
         source = DataSource(origin, name, resolved.data, document, resolved.explanation)
@@ -245,17 +254,14 @@ def read(path: Path) -> str:
 DATA = "data.yaml"
 
 
-def library_data(
-    libraries: Iterable[FileTree], facts: Mapping[str, Any], environ: Mapping[str, str]
-) -> tuple[DataSource, ...]:
+def library_data(libraries: Iterable[FileTree], here: Surroundings) -> tuple[DataSource, ...]:
     """Return the documents of the libraries, in their order. Raise ``HieraError``."""
-    here = Surroundings(facts, environ)
     data_sources: list[DataSource] = []
     for library in libraries:
         name, path = f"{library.name}:{DATA}", os.path.join(library.root, DATA)
         if os.path.lexists(path):
             data_sources.append(
-                here.choose(Document.parse(_read_library(path, name), name), name, Origin.LIBRARY)
+                here.choose(here.parse(_read_library(path, name), name), name, Origin.LIBRARY)
             )
     return tuple(data_sources)
 

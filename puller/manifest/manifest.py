@@ -18,6 +18,7 @@ from bundles.errors import FormatError
 from foundation.masking import mask_location
 from foundation.problems import KeyPath, Problem
 from hiera.expressions.expressions import Scope
+from hiera.sops.identities import Identities
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
@@ -27,7 +28,7 @@ from puller.manifest.graph.catalog import Catalog
 from puller.manifest.problems import Problems
 from puller.resources.archives.extract import Form, read_members
 from puller.resources.archives.members import Kind, Type
-from puller.state.default_paths import PRIVATE_KEY
+from puller.state.default_paths import IDENTITIES, PRIVATE_KEY
 from puller.system import signals
 from puller.values.references import Reference
 from puller.values.trial_rule import TrialRule
@@ -69,7 +70,9 @@ class Inputs(msgspec.Struct, frozen=True):
     sources: tuple[DataSource, ...] = ()
     """Data from outside of the manifest, lowest precedence first. They override its own data."""
     private_key: str = PRIVATE_KEY
-    """The file with this host's key for encrypted values."""
+    """The file with this host's key for encrypted values of eyaml."""
+    identities: Identities = Identities(IDENTITIES)
+    """The keys of this host for files that SOPS encrypted."""
     as_user: bool | None = None
     """Whether the agent of an ordinary user reads it, with the rules of ``of_user``. ``None``: it is only read, and the
     manifest decides.

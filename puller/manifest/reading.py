@@ -319,9 +319,10 @@ def _checked_data(
         if child is not None:
             above, libraries = child.given, child.applied[0].home.data.written_libraries
         else:
-            tree = open_tree(text.directory, inputs.facts, inputs.private_key, family.warnings.append)
+            warn = family.warnings.append
+            tree = open_tree(text.directory, inputs.facts, inputs.private_key, inputs.identities, warn)
             above, libraries = BundleData(nothing, tree, inputs.sources), _of_libraries(family.files, inputs)
-        here = Surroundings(inputs.facts, inputs.environ)
+        here = Surroundings(inputs.facts, inputs.environ, inputs.identities)
         data = above.over(_own_data(text, here), libraries, here)
         return data, data.failures()
     except HieraError as error:
@@ -331,7 +332,8 @@ def _checked_data(
 def _of_libraries(files: BundleFiles, inputs: Inputs) -> tuple[DataSource, ...]:
     if not files.libraries:
         return ()
-    return library_data(files.libraries.values(), inputs.facts, inputs.environ)
+    here = Surroundings(inputs.facts, inputs.environ, inputs.identities)
+    return library_data(files.libraries.values(), here)
 
 
 def _own_data(text: ManifestText, here: Surroundings) -> DataSource:

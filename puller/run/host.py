@@ -11,6 +11,7 @@ import msgspec
 
 from foundation.formatting import text_of
 from hiera.errors import HieraError
+from hiera.sops.identities import NO_IDENTITIES, OPAQUE, Identities
 from puller.data.sources import (
     DataSource,
     FilesBeside,
@@ -24,7 +25,13 @@ from puller.errors import ConfigurationError
 from puller.facts.fact_tree import Facts, gather
 from puller.facts.given_facts import chosen_facts, facts_from
 from puller.manifest.manifest import Inputs
-from puller.state.default_paths import PRIVATE_KEY, configuration_file, places_of_data
+from puller.state.default_paths import (
+    IDENTITIES,
+    PRIVATE_KEY,
+    configuration_file,
+    places_of_data,
+    users_identities,
+)
 from puller.state.directories import Directories
 from puller.values.visible import visible
 
@@ -89,9 +96,19 @@ class Host(msgspec.Struct, frozen=True):
 
     def _inputs(self, site: tuple[DataSource, ...]) -> Inputs:
         paths = host_files(Path(self.configuration.host_data), Path(self.configuration.host_data_directory))
-        sources = Surroundings(self.facts, self.environ).load(paths, Origin.HOST, site)
-        key, as_user = self.configuration.eyaml_private_key, self.configuration.as_user
-        return Inputs(self.facts, self.environ, sources, key, as_user)
+        sources = self._surroundings.load(paths, Origin.HOST, site)
+        return Inputs(
+            self.facts,
+            self.environ,
+            sources,
+            self.configuration.eyaml_private_key,
+            self._surroundings.identities,
+            self.configuration.as_user,
+        )
+
+    @property
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(self.facts, self.environ, Identities(self.configuration.age_identities))
 
     def _site_data(
         self,
@@ -105,10 +122,8 @@ class Host(msgspec.Struct, frozen=True):
         from puller.config.transport import settings_for  # see above
         from puller.data.site_data import SiteData
 
-        surroundings = Surroundings(self.facts, self.environ)
-        return SiteData(
-            copies, surroundings, partial(settings_for, self.configuration), warn, signed, deadline, noop
-        )
+        settings = partial(settings_for, self.configuration)
+        return SiteData(copies, self._surroundings, settings, warn, signed, deadline, noop)
 
 
 class CommandInputs(msgspec.Struct, frozen=True):
@@ -122,6 +137,8 @@ class CommandInputs(msgspec.Struct, frozen=True):
     """Problems with the data of this host that do not stop a run."""
     beside: FilesBeside = FilesBeside()
     """The files beside the manifest."""
+    identities: Identities = NO_IDENTITIES
+    """The keys for files that SOPS encrypted."""
 
     def with_files_beside(self, directory: Path) -> "CommandInputs":
         """Return the inputs with ``.env`` and ``.hiera`` of a directory."""
@@ -129,7 +146,7 @@ class CommandInputs(msgspec.Struct, frozen=True):
 
     def for_manifest(self) -> Inputs:
         """Return the facts and data for a manifest. Raise ``ConfigurationError`` for an invalid document."""
-        here = Surroundings(self.facts, {**os.environ, **self.beside.environ})
+        here = Surroundings(self.facts, {**os.environ, **self.beside.environ}, self.identities)
         below: Sequence[DataSource] = ()
         private_key = self.options["private_key"]
         if self.host is not None:
@@ -144,7 +161,8 @@ class CommandInputs(msgspec.Struct, frozen=True):
         sources = here.load(map(Path, self.options["data_files"]), Origin.COMMAND_LINE, below)
         provided = assigned(self.options["data_pairs"])
         as_user = self.options.get("as_user")
-        return Inputs(self.facts, here.environ, (*sources, *provided), private_key, as_user)
+        sources = (*sources, *provided)
+        return Inputs(self.facts, here.environ, sources, private_key, self.identities, as_user)
 
     def problems(self) -> list[str]:
         """Return sentences about facts that could not be read. Complete only when all facts were gathered."""
@@ -161,9 +179,15 @@ class CommandInputs(msgspec.Struct, frozen=True):
             print(visible(f"puller: {problem}"), file=sys.stderr)
 
 
-def load_inputs(options: Mapping[str, Any]) -> CommandInputs:
-    """Return the inputs of the options ``fact_options`` and ``data_options``."""
-    return CommandInputs(chosen_facts(options), options)
+def identities_of(options: Mapping[str, Any]) -> Identities:
+    """Return the keys of ``--identity``, by default those of the machine, or of the user with ``--as-user``."""
+    return Identities(options["identities"] or (users_identities() if options.get("as_user") else IDENTITIES))
+
+
+def load_inputs(options: Mapping[str, Any], *, opaque: bool = False) -> CommandInputs:
+    """Return the inputs of the options ``fact_options`` and ``data_options``. ``opaque`` uses no keys."""
+    identities = OPAQUE if opaque else identities_of(options)
+    return CommandInputs(chosen_facts(options), options, identities=identities)
 
 
 def load_inputs_of_host(options: Mapping[str, Any]) -> CommandInputs:
@@ -178,8 +202,10 @@ def load_inputs_of_host(options: Mapping[str, Any]) -> CommandInputs:
     if not options["config"] and not os.path.exists(path):
         facts = facts_from(options)
         files = host_files(*map(Path, places_of_data(as_user=options["as_user"])))
-        sources = Surroundings(facts, dict(os.environ)).load(files, Origin.HOST)
-        return CommandInputs(facts, options, Inputs(facts, os.environ, sources, options["private_key"]))
+        identities = identities_of(options)
+        sources = Surroundings(facts, dict(os.environ), identities).load(files, Origin.HOST)
+        inputs = Inputs(facts, os.environ, sources, options["private_key"], identities)
+        return CommandInputs(facts, options, inputs, identities=identities)
     from puller.config.configuration import load_configuration  # see above
 
     configuration, problems = load_configuration(path), list[str]()
@@ -187,4 +213,5 @@ def load_inputs_of_host(options: Mapping[str, Any]) -> CommandInputs:
     facts = facts_from(options, directories=[configuration.facts_directory], agent=own_facts(configuration))
     host = Host(configuration, facts, dict(os.environ))
     inputs = host.inputs_of_last_run(directories.data, lambda sentence, error: problems.append(sentence))
-    return CommandInputs(facts, options, inputs, problems)
+    identities = identities_of(options) if options["identities"] else inputs.identities
+    return CommandInputs(facts, options, inputs, problems, identities=identities)

@@ -143,6 +143,8 @@ class ApplyOptions(Options, kw_only=True):
     data_files: tuple[str, ...] = ()
     data_pairs: tuple[str, ...] = ()
     private_key: str = PRIVATE_KEY
+    identities: tuple[str, ...] = ()
+    """The keys for files that SOPS encrypted. Empty: those of this host."""
     plain_archive: bool = False
     """Accept archives that are not bundle files."""
     as_user: bool = False

@@ -15,6 +15,8 @@ import msgspec
 
 from bundles.client.trust import Anchor
 from bundles.errors import BundleError
+from hiera.errors import HieraError
+from hiera.sops.identities import recipients_of
 from puller.config.configuration import Configuration
 from puller.config.destinations import DestinationOptions
 from puller.config.transport import transport_settings, verify_files
@@ -44,6 +46,8 @@ def find_unready(configuration: Configuration) -> Iterator[Unready]:
     yield from _of("host_data", lambda: _check_host_data(configuration))
     yield from _of("facts_directory", lambda: _check_listed(configuration.facts_directory))
     yield from _of("eyaml_private_key", lambda: _check_private_key(configuration))
+    for index, path in enumerate(configuration.age_identities):
+        yield from _of(("age_identities", index), partial(_check_identity, path))
     yield from _of("http", lambda: _check_transport(configuration))
     yield from _of("network_user", lambda: _check_user(configuration.network_user))
     yield from _of("state_directory", lambda: _check_place(configuration.state_directory))
@@ -69,7 +73,7 @@ def _of(keys: str | Keys, check: Callable[[], None]) -> Iterator[Unready]:
         check()
     except OSError as error:
         yield Unready(path, file_problem(error, "cannot be used"))
-    except (PullerError, BundleError, ValueError, LookupError) as error:
+    except (PullerError, BundleError, HieraError, ValueError, LookupError) as error:
         yield Unready(path, " ".join(str(error).split()))
 
 
@@ -102,6 +106,11 @@ def _check_private_key(configuration: Configuration) -> None:
         return
     with open(find_trusted(path), "rb"):
         pass
+
+
+def _check_identity(path: str) -> None:
+    if os.path.lexists(path):
+        recipients_of(str(find_trusted(path)))
 
 
 def _check_transport(configuration: Configuration) -> None:

@@ -11,7 +11,9 @@ from typing import Final
 
 DEFAULT_CONFIGURATION: Final = "/etc/puller/config.yaml"
 PRIVATE_KEY: Final = "/etc/puller/keys/private_key.pkcs7.pem"
-"""The default path of a host's key for encrypted values."""
+"""The default path of a host's key for encrypted values of eyaml."""
+IDENTITIES: Final = ("/etc/puller/keys/age.txt", "/etc/ssh/ssh_host_ed25519_key")
+"""The default paths of a host's keys for files that SOPS encrypted."""
 
 
 class UserConfigurationFile(str):
@@ -41,6 +43,11 @@ def places_of_data(*, as_user: bool) -> tuple[str, str]:
 def users_private_key() -> str:
     """Return the path of the running user's key for encrypted values."""
     return os.path.join(users_configuration(), "keys/private_key.pkcs7.pem")
+
+
+def users_identities() -> tuple[str, ...]:
+    """Return the paths of the running user's keys for files that SOPS encrypted."""
+    return (os.path.join(users_configuration(), "keys/age.txt"),)
 
 
 def users_facts() -> str:

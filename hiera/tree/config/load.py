@@ -149,6 +149,7 @@ _HIERARCHY = schema.list_of(
         {
             "name": schema.text,
             "options": schema.options,
+            "optional": schema.boolean,
             **dict.fromkeys(
                 ("data_hash", "lookup_key", "hiera3_backend", "v4_data_hash", "data_dig"), schema.text
             ),
@@ -280,6 +281,7 @@ class _Reader:
             location=location,
             places=tuple(provided) if isinstance(provided, list) else (provided,),
             options=entry.get("options", self._defaults.get("options", {})),
+            is_optional=entry.get("optional", False),
         )
 
 

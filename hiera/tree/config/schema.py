@@ -42,6 +42,12 @@ def integer(desired: int) -> Check:
     return check
 
 
+def boolean(value: Any, where: str) -> Iterator[str]:
+    """Check that the value is a boolean."""
+    if not isinstance(value, bool):
+        yield f"{where} expects a Boolean value, got {values.type_name(value)}"
+
+
 def list_of(item: Check, least: int = 0, most: int | None = None) -> Check:
     """Return a check for a list of ``least`` to ``most`` items."""
 
@@ -108,6 +114,7 @@ class LevelConfig(NamedTuple):
     places: tuple[str, ...]
     options: Mapping[str, Any]
     extension: str = ""  # appended to each place that lacks it
+    is_optional: bool = False  # skip encrypted files for other recipients. Puppet has no such key
 
 
 class Config(NamedTuple):

@@ -206,6 +206,8 @@ def _outcome(step: Step, indent: str) -> list[str]:
     if step.event.startswith("found"):
         where = step.event.removeprefix("found").replace("_", " ")
         return [f'Found key: "{step.key}" value: {_dump(step.value, indent)}{where}']
+    if step.event == "other_recipients":
+        return ["Encrypted for other recipients, and optional"]
     if step.event == "location_not_found":
         return ["Path not found" if step.kind == "path" else "URI not found"]
     return [_EVENTS[step.event].format(step.name)] if step.event else []

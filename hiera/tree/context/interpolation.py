@@ -208,11 +208,12 @@ class Interpolator:
 
     def _decrypted(self, value: Decrypted, invocation: Invocation) -> Any:
         """Interpolate a decrypted text, as Puppet does. Its content appears in no record and no message."""
-        if "%{" not in value.reveal():
+        plain = value.reveal()
+        if not isinstance(plain, str) or "%{" not in plain:  # SOPS encrypts numbers and booleans too
             return value
         quiet = Interpolator(self.scope, self._lookup, lambda _: None)
         try:
-            text = quiet.resolve(value.reveal(), invocation, SILENT)
+            text = quiet.resolve(plain, invocation, SILENT)
         except HieraError as error:
             raise LookupFailure(
                 "", f"an expression in a decrypted text fails ({type(error).__name__})"

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from hiera.sops.identities import OPAQUE
 from puller.authoring.cases.case_files import find_cases, load_case
 from puller.authoring.cases.repository import machines_with
 from puller.data.sources import DataSource, Origin
@@ -59,7 +60,7 @@ def open_contexts(source: str, private_key: str, opened: contextlib.ExitStack) -
         )
         if key not in contexts and len(contexts) < _MOST:
             data = (DataSource(Origin.COMMAND_LINE, machine.origin, machine.data),) if machine.data else ()
-            inputs = Inputs(described(machine.facts), machine.environ, data, private_key)
+            inputs = Inputs(described(machine.facts), machine.environ, data, private_key, OPAQUE)
             before = tuple(opened.enter_context(open_source(place)) for place in machine.before)
             contexts[key] = BundleContext(machine.name, machine.facts, inputs, before)
     return list(contexts.values())

@@ -26,6 +26,7 @@ from foundation.formatting import place_text, text_without_place
 from foundation.masking import mask_urls
 from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
+from hiera.sops.identities import OPAQUE
 from puller.authoring.cases.case_files import TESTS, CaseFile, LoadedCase, find_cases, load_case
 from puller.authoring.cases.expectations import (
     compare,
@@ -173,7 +174,7 @@ def _before(bundle: BundleWithCases, loaded: LoadedCase) -> Iterator[list[Manife
 def _inputs(loaded: LoadedCase, settings: Settings) -> Inputs:
     case = loaded.case
     data = (DataSource(Origin.COMMAND_LINE, f"{loaded.places.source}: data", case.data),) if case.data else ()
-    return Inputs(described(loaded.facts), case.environ, data, settings.private_key)
+    return Inputs(described(loaded.facts), case.environ, data, settings.private_key, OPAQUE)
 
 
 def _compared(

@@ -26,6 +26,7 @@ import msgspec
 
 from foundation.problems import ProblemCode
 from hiera.errors import HieraError
+from hiera.sops.identities import OPAQUE
 from puller.authoring.cases.trial import Trial, TrialOutcome
 from puller.data.sources import DataSource, Origin
 from puller.engine.catalog_run import apply_catalog
@@ -258,7 +259,7 @@ def _outcome(trial: Trial) -> TrialOutcome:
 
 def _load(trial: Trial) -> HostCatalog:
     data = tuple(DataSource(Origin.COMMAND_LINE, place, values) for place, values in trial.data)
-    inputs = Inputs(described(trial.facts), trial.environ, data, trial.private_key)
+    inputs = Inputs(described(trial.facts), trial.environ, data, trial.private_key, OPAQUE)
     return load_together([ManifestSource(Path(path), name) for path, name in trial.manifests], inputs)
 
 

@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 
-from hiera.document.document import Document
 from hiera.errors import HieraError
+from hiera.sops.identities import Identities, Opaque
 from puller.authoring.preview.differences import Outcome, Refusal
 from puller.authoring.preview.groups import Machine
 from puller.authoring.resolution import resolve
@@ -129,6 +129,10 @@ class Watched(Mapping[Any, Any]):
         return {key: value._plain() if isinstance(value, Watched) else value for key, value in result.items()}
 
 
+_OPAQUE = Identities(opaque=Opaque.BY_CIPHERTEXT)
+"""A changed ciphertext is shown as a change, since the preview has no key to compare the values."""
+
+
 class Given(msgspec.Struct, frozen=True):
     """Inputs that are equal for both sides of a preview and for all machines."""
 
@@ -142,8 +146,8 @@ class Given(msgspec.Struct, frozen=True):
 
     def inputs(self, facts: Mapping[str, Any]) -> Inputs:
         """Return the inputs of a machine, with an unknown environment. Raises ``ConfigurationError``."""
-        sources = Surroundings(facts, {}).load(self.data_files, Origin.COMMAND_LINE)
-        inputs = Inputs(facts, {}, (*sources, *self.assigned))
+        sources = Surroundings(facts, {}, _OPAQUE).load(self.data_files, Origin.COMMAND_LINE)
+        inputs = Inputs(facts, {}, (*sources, *self.assigned), identities=_OPAQUE)
         return msgspec.structs.replace(inputs, private_key=self.private_key) if self.private_key else inputs
 
 
@@ -176,7 +180,7 @@ def empty_documents(data_files: Iterable[Path]) -> Iterator[str]:
         if not text.strip():
             raise ConfigurationError(f"{path}: is empty, and hosts reject an empty document")
         with contextlib.suppress(HieraError):  # an invalid document fails on every machine
-            if Document.parse(text, str(path)).is_empty:
+            if Surroundings({}, {}, _OPAQUE).parse(text, str(path)).is_empty:
                 yield f"{path} has no data, so hosts reject the document and keep the last good copy"
 
 

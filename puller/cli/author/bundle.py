@@ -25,6 +25,7 @@ from bundles.format.identity import parse_name, parse_version
 from bundles.progress import watched_by
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
+from hiera.sops.identities import OPAQUE
 from puller.authoring.lint.check import Linted, lint_bundle
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import output_option, text_format_option
@@ -70,7 +71,7 @@ def _linted(source: Path) -> Iterator[Linted]:
 
     try:
         with open_source(str(source)) as opened:
-            yield lint_bundle(opened, Inputs({}, {}), of_any_host=True)
+            yield lint_bundle(opened, Inputs({}, {}, identities=OPAQUE), of_any_host=True)
     except BundleError:
         return  # publishing reports invalid archives
 

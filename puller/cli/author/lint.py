@@ -80,7 +80,7 @@ def lint(
     """
     with contextlib.ExitStack() as opened:
         *others, result = (opened.enter_context(open_source(item)) for item in (*before, source))
-        inputs = load_inputs(options)
+        inputs = load_inputs(options, opaque=True)
         contexts = (
             [] if before or has_context(options) else open_contexts(source, options["private_key"], opened)
         )

@@ -25,7 +25,7 @@ from puller.cli.hiera.lookup_sources import (
     source_of,
 )
 from puller.cli.lazy_group import CommandGroup
-from puller.cli.options import fact_options, format_option, no_system_facts_option, together
+from puller.cli.options import fact_options, format_option, identity_option, no_system_facts_option, together
 from puller.cli.output import show, warn
 from puller.data.queries import Answer, Question
 from puller.errors import UsageError
@@ -136,6 +136,7 @@ data_place_options = together(
         metavar="FILE",
         help="The eyaml key for levels without a key of their own.",
     ),
+    identity_option,
     no_system_facts_option,
 )
 """For ``open_answers``."""

@@ -16,15 +16,19 @@ from bundles.filesystem.atomic import read_limited
 from hiera import parsing
 from hiera.document.document import Document, annotations_of
 from hiera.errors import HieraError
+from hiera.sops.format import METADATA
+from hiera.sops.identities import Identities
 from hiera.tree.context.interpolation import verify_complete
 from hiera.tree.lookup import Tree
 from hiera.tree.ruby.values import printable, revealed, with_decrypted
 from puller.cli.output import show, warn
 from puller.data.queries import Answer, Answers, BundleAnswers, BundleTogether, DocumentAnswers, TreeAnswers
+from puller.data.sources import Surroundings
 from puller.errors import UsageError
 from puller.facts.given_facts import chosen_facts
 from puller.manifest.bundle_facts import need_bundle_facts
 from puller.manifest.manifest import open_source
+from puller.run.host import identities_of
 from puller.state.default_paths import PRIVATE_KEY
 from puller.values.visible import visible
 
@@ -63,11 +67,12 @@ def open_answers(
     Raises ``UsageError``, ``HieraError``, ``ManifestError`` and ``SourceError``.
     """
     if options["document"] is not None:
-        yield _document(options["document"], options["document"], facts, is_checked=True)
+        path = options["document"]
+        yield _document(path, path, facts, identities_of(options), is_checked=True)
     elif source is None:
         yield TreeAnswers(_tree(options, options["environment"], facts, warn))
     elif os.path.isfile(source) and not source.endswith((".tar.gz", ".tgz", "hiera.yaml")):
-        yield _document(source, source, facts, is_checked=True)
+        yield _document(source, source, facts, identities_of(options), is_checked=True)
     elif os.path.basename(source) == "hiera.yaml":
         yield TreeAnswers(_tree({**options, "config": source}, None, facts, warn))
     else:
@@ -81,7 +86,8 @@ def _answers_of_bundle(
 ) -> Iterator[Answers]:
     with _unpacked(source) as (directory, manifest, name):
         facts = need_bundle_facts(facts, Path(directory))
-        document = _document(manifest, name, facts) if os.path.exists(manifest) else None
+        identities = identities_of(options)
+        document = _document(manifest, name, facts, identities) if os.path.exists(manifest) else None
         answers: list[Answers] = [document] if document is not None else []
         if os.path.exists(os.path.join(directory, "hiera.yaml")):
             sensitive = document.sensitive_keys if document is not None else frozenset()
@@ -115,22 +121,34 @@ def _tree(
         module_path=options["modules"],
         environment_name=options["environment_name"],
         private_key=private_key and os.path.abspath(private_key),
+        identities=identities_of(options),
         warn=lambda problem: warn(str(problem)),
     )
 
 
-def _document(path: str, name: str, facts: Mapping[str, Any], *, is_checked: bool = False) -> DocumentAnswers:
+def _document(
+    path: str,
+    name: str,
+    facts: Mapping[str, Any],
+    identities: Identities,
+    *,
+    is_checked: bool = False,
+) -> DocumentAnswers:
     """Return the document in a separate file, or in a manifest, whose other keys are ignored."""
     try:
         text = read_limited(path, parsing.SIZE_LIMIT).decode("utf-8", "surrogateescape")
     except ValueError as error:
         raise UsageError(str(error)) from error
     value = parsing.load_yaml(text, name)
-    if isinstance(value, dict) and not value.keys() <= {"data", "hierarchy", "overrides"}:
+    if (
+        isinstance(value, dict)
+        and not value.keys() <= {"data", "hierarchy", "overrides"}
+        and METADATA not in value
+    ):
         locate = functools.partial(parsing.locate, text)
         document = Document.from_value(value, name, locate, annotations_of(text, name))
     else:
-        document = Document.parse(text, name)
+        document = Surroundings(facts, {}, identities).parse(text, name)
     return DocumentAnswers(document, facts, is_checked=is_checked)
 
 

@@ -12,13 +12,14 @@ from bundles.publisher.data_publication import plan_data, publish_data, withdraw
 from bundles.publisher.site import Site
 from foundation.problems import Location, Problem, ProblemCode
 from foundation.timestamps import zulu_text
-from hiera.document.document import Document
 from hiera.errors import HieraError
+from hiera.sops.identities import OPAQUE
 from puller.cli.completing import files
 from puller.cli.options import noop_option, text_format_option
 from puller.cli.output import say, show
 from puller.cli.publisher.key_sources import passphrase_of_keys
 from puller.cli.publisher.site_options import passphrase_option, site_directory
+from puller.data.sources import Surroundings
 from puller.errors import ManifestError, UsageError
 
 
@@ -97,7 +98,7 @@ def _document(path: Path) -> bytes:
     """Return the text of a valid document. Raises ``ManifestError`` for a document that hosts would refuse."""
     try:
         contents = read_limited(path, LARGEST_SITE_DATA)
-        document = Document.parse(contents.decode("utf-8"), str(path))
+        document = Surroundings({}, {}, OPAQUE).parse(contents.decode("utf-8"), str(path))
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be read: {error.strerror}", code=ProblemCode.UNREADABLE_SOURCE

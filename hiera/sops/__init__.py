@@ -1,0 +1,1 @@
+"""Files encrypted by SOPS (https://getsops.io), with recipients of age."""

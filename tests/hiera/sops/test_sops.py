@@ -1,0 +1,409 @@
+"""Files that SOPS encrypted: what is read, what is rejected, and what an editor gets."""
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from foundation.problems import DependsOn
+from hiera import parsing
+from hiera.errors import DocumentError, EnvelopeError, HieraError, RecipientError
+from hiera.sops.format import Metadata, Rule
+from hiera.sops.identities import (
+    OPAQUE,
+    Identities,
+    Opaque,
+    new_identity,
+    published_recipient,
+    recipients_of,
+    wrapped,
+)
+from hiera.sops.reading import opened, opened_document
+from hiera.sops.writing import Readers, decrypt, encrypt, secret_paths, with_recipients
+from hiera.values.secrets import Secret, revealed
+from tests.support.ssh_keys import make_ssh_key
+
+VALUES = """\
+# how to use it
+db:
+  password: "hunter 2"   # of 2025
+  port: 5432
+  ratio: 0.5
+  tls: true
+  missing: ~
+  certificate: |
+    -----BEGIN
+
+    -----END
+  folded: >-
+    a b
+    c
+list:
+  - one
+  - {a: 1, b: "x: y"}
+  - |
+    item
+    of a list
+empty: ""
+"""
+
+Key = Callable[[str], tuple[Identities, str]]
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Key:
+    """Return ``key(name)``, which makes an identity and returns it with its recipient."""
+
+    def make(name: str) -> tuple[Identities, str]:
+        identity, recipient = new_identity()
+        path = tmp_path / f"{name}.txt"
+        path.write_text(f"# created by a test\n{identity}\n")
+        return Identities((str(path),)), recipient
+
+    return make
+
+
+def read(text: str, identities: Identities) -> Any:
+    return revealed(opened(parsing.load_yaml(text, "data.yaml"), text, "data.yaml", identities))
+
+
+# --- Values ---------------------------------------------------------------------------------
+
+
+def test_values_of_all_types_are_read_as_secrets(key: Key) -> None:
+    identities, recipient = key("web")
+    text = encrypt(VALUES, "data.yaml", Readers({recipient: ""}))
+    assert "hunter" not in text
+    assert "2025" not in text
+    value = opened(parsing.load_yaml(text, "data.yaml"), text, "data.yaml", identities)
+    assert revealed(value) == parsing.load_yaml(VALUES, "data.yaml")
+    assert isinstance(value["db"]["port"], Secret)
+    assert "hunter" not in repr(value)
+
+
+def test_json_is_read_in_any_encoding_of_its_numbers(key: Key) -> None:
+    identities, recipient = key("web")
+    plain = '{"port": 5, "list": [1.5, 1e3, true, null, "\\u00e9"], "open_unencrypted": 1e3}'
+    text = encrypt(plain, "data.json", Readers({recipient: ""}))
+    assert read(text, identities) == {
+        "port": 5,
+        "list": [1.5, 1000, True, None, "é"],
+        "open_unencrypted": 1000.0,
+    }
+
+
+OPEN = """\
+a_unencrypted: 2026-01-02
+b_unencrypted: [0644, yes, 1e3, 1.50, .5, "5", 1_000, 0x1F, True, ~, 2026-01-02T03:04:05Z]
+"""
+OF_GO = [b"2026-01-02T00:00:00Z", b"420", b"yes", b"1000", b"1.5", b"0.5", b"5", b"1000", b"31", b"True"]
+
+
+def test_mac_is_made_of_values_as_go_writes_them(key: Key) -> None:
+    """The MAC of a file by SOPS: SHA-512 of the values in capitals, sealed with the time of the change."""
+    from hashlib import sha512
+
+    identities, recipient = key("web")
+    file_key, modified = bytes(range(32)), "2026-01-02T03:04:05Z"
+    digest = sha512(b"".join([*OF_GO, b"2026-01-02T03:04:05Z"])).hexdigest().upper()
+    mac = sealed(file_key, digest.encode(), modified)
+    enc = wrapped(file_key, recipient)
+    metadata = {"age": [{"recipient": recipient, "enc": enc}], "lastmodified": modified, "mac": mac}
+    assert read(f"{OPEN}sops: {json.dumps(metadata)}\n", identities)["a_unencrypted"] == "2026-01-02"
+
+
+def sealed(file_key: bytes, plain: bytes, additional: str, kind: str = "str") -> str:
+    vector = bytes(32)
+    data = AESGCM(file_key).encrypt(vector, plain, additional.encode())
+    parts = [base64.b64encode(part).decode() for part in (data[:-16], vector, data[-16:])]
+    return f"ENC[AES256_GCM,data:{parts[0]},iv:{parts[1]},tag:{parts[2]},type:{kind}]"
+
+
+RULES = {
+    "unencrypted_suffix": (Rule("unencrypted_suffix", "_open"), {"a", "b.c", "b.d_secret"}),
+    "encrypted_suffix": (Rule("encrypted_suffix", "_secret"), {"b.d_secret"}),
+    "unencrypted_regex": (Rule("unencrypted_regex", "^a$"), {"b.c", "b.d_secret", "e_open"}),
+    "encrypted_regex": (Rule("encrypted_regex", "^b$"), {"b.c", "b.d_secret"}),
+}
+
+
+@pytest.mark.parametrize("mac_only_encrypted", [False, True])
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_selects_the_encrypted_values(key: Key, name: str, mac_only_encrypted: bool) -> None:
+    identities, recipient = key("web")
+    rule, selected = RULES[name]
+    plain = "a: 1\nb: {c: 2, d_secret: 3}\ne_open: 4\n"
+    readers = Readers({recipient: ""}, rule, mac_only_encrypted)
+    text = encrypt(plain, "data.yaml", readers)
+    assert {*secret_paths(text, "data.yaml")} == selected
+    assert text.count("type:int") == len(selected)
+    assert read(text, identities) == parsing.load_yaml(plain, "data.yaml")
+
+
+def test_changes_of_open_values_count_unless_excluded(key: Key) -> None:
+    identities, recipient = key("web")
+    for mac_only_encrypted in (False, True):
+        readers = Readers({recipient: ""}, None, mac_only_encrypted)
+        text = encrypt("a: 1\nb_unencrypted: 2\n", "data.yaml", readers).replace(": 2", ": 3")
+        if mac_only_encrypted:
+            assert read(text, identities) == {"a": 1, "b_unencrypted": 3}
+        else:
+            with pytest.raises(EnvelopeError, match="do not match the MAC"):
+                read(text, identities)
+
+
+# --- Tampering ------------------------------------------------------------------------------
+
+
+def swapped(text: str) -> str:
+    first, second = re.findall(r"ENC\[[^]]+type:str\]", text)[:2]
+    return text.replace(first, "FIRST").replace(second, first).replace("FIRST", second)
+
+
+TAMPERED: dict[str, tuple[Callable[[str], str], str]] = {
+    "two values are swapped": (swapped, "moved from another key"),
+    "a value is removed": (lambda text: re.sub(r"b: .*\n", "", text), "do not match the MAC"),
+    "a value is plain": (lambda text: re.sub(r"b: .*\n", "b: plain\n", text), "is not encrypted"),
+    "a value is repeated": (
+        lambda text: re.sub(r"(?m)^(    - .*\n)", r"\1\1", text, count=1),
+        "do not match the MAC",
+    ),
+    "items are reordered": (
+        lambda text: re.sub(r"(?m)^(    - .*\n)(    - .*\n)", r"\2\1", text, count=1),
+        "do not match the MAC",
+    ),
+    "the MAC is of another time": (
+        lambda text: re.sub(r'lastmodified: "20', 'lastmodified: "19', text),
+        "the MAC of the file is damaged",
+    ),
+    "the MAC is removed": (lambda text: re.sub(r"    mac: .*\n", "    mac: ''\n", text), "no mac"),
+    "a tag is shortened": (
+        lambda text: re.sub(r"(b: .*,tag:)[^,]+", r"\1AAAA", text),
+        "its authentication tag is shortened",
+    ),
+    "a value has another type": (
+        lambda text: re.sub(r"(b: .*,type:)str", r"\1int", text),
+        "is not a value of the type int",
+    ),
+}
+
+
+@pytest.mark.attack("sops.tampered")
+@pytest.mark.parametrize("change", TAMPERED)
+def test_changed_file_is_rejected_without_a_value(key: Key, change: str) -> None:
+    identities, recipient = key("web")
+    text = encrypt("a: first\nb: second\nc:\n    - x1\n    - x2\n", "data.yaml", Readers({recipient: ""}))
+    tamper, message = TAMPERED[change]
+    tampered = tamper(text)
+    assert tampered != text
+    with pytest.raises(HieraError, match=message) as error:
+        read(tampered, identities)
+    assert "first" not in str(error.value)
+    assert error.value.location.file == "data.yaml"
+
+
+METADATA: dict[str, tuple[dict[str, Any], str]] = {
+    "several key groups": ({"key_groups": [{"age": []}, {"age": []}]}, "several key groups"),
+    "a threshold": ({"shamir_threshold": 2}, "several key groups"),
+    "a key service": ({"age": [], "kms": [{"arn": "x"}]}, "only for kms"),
+    "rules for comments": ({"encrypted_comment_regex": "x"}, "are not supported"),
+    "two rules": ({"encrypted_regex": "x", "encrypted_suffix": "y"}, "expected one"),
+}
+
+
+@pytest.mark.parametrize("kind", METADATA)
+def test_unsupported_metadata_are_rejected(kind: str) -> None:
+    more, message = METADATA[kind]
+    metadata = {"age": [{"recipient": "age1", "enc": "x"}], "mac": "x", "lastmodified": "x", **more}
+    with pytest.raises(EnvelopeError, match=message):
+        Metadata.parse(metadata)
+
+
+def test_a_single_key_group_is_read(key: Key) -> None:
+    identities, recipient = key("web")
+    enc = wrapped(bytes(32), recipient)
+    group = {"key_groups": [{"age": [{"recipient": recipient, "enc": enc}]}], "mac": "x", "lastmodified": "x"}
+    metadata = Metadata.parse(group)
+    assert identities.open_key(metadata.sealed, metadata.names) == bytes(32)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: &x 1\nb: *x\n", "a: {b: 1}\nc: {<<: {b: 1}}\n", "a: {b: &x [1]}\nc: *x\n"]
+)
+def test_aliases_and_merge_keys_are_rejected(key: Key, text: str) -> None:
+    _, recipient = key("web")
+    with pytest.raises(DocumentError, match="not supported in an encrypted file"):
+        encrypt(text, "data.yaml", Readers({recipient: ""}))
+
+
+# --- Recipients -----------------------------------------------------------------------------
+
+
+def test_every_recipient_reads_and_no_other_host(key: Key, tmp_path: Path) -> None:
+    web, first = key("web")
+    _, second = key("db")
+    other, third = key("other")
+    ssh = tmp_path / "ssh_host_ed25519_key"
+    by_ssh = make_ssh_key(ssh)
+    text = encrypt(VALUES, "data.yaml", Readers({first: "web1", second: "", by_ssh: "db1"}))
+    for identities in (web, Identities((str(ssh),)), Identities((str(tmp_path / "absent"), str(ssh)))):
+        assert read(text, identities)["db"]["port"] == 5432
+    with pytest.raises(RecipientError) as error:
+        read(text, other)
+    (problem,) = error.value.problems
+    assert problem.depends_on is DependsOn.KEY
+    assert "web1" in problem.message
+    assert "db1" in problem.message
+    assert third in problem.message
+
+
+def test_missing_keys_are_named(tmp_path: Path, key: Key) -> None:
+    _, recipient = key("web")
+    text = encrypt("a: 1\n", "data.yaml", Readers({recipient: ""}))
+    with pytest.raises(RecipientError, match="no key exists: /nonexistent"):
+        read(text, Identities(("/nonexistent",)))
+    (tmp_path / "bad").write_text("hello\n")
+    with pytest.raises(EnvelopeError, match="contains neither a key of age nor an SSH key") as error:
+        read(text, Identities((str(tmp_path / "bad"),)))
+    assert not isinstance(error.value, RecipientError)
+    assert "hello" not in str(error.value)
+
+
+def test_recipient_of_a_key_is_printed(tmp_path: Path) -> None:
+    recipient = make_ssh_key(tmp_path / "host")
+    assert recipients_of(str(tmp_path / "host")) == [recipient]
+    assert published_recipient([str(tmp_path / "absent"), str(tmp_path / "host")]) == recipient
+    (tmp_path / "host.pub").unlink()
+    assert published_recipient([str(tmp_path / "host")]) == recipient
+    assert published_recipient([str(tmp_path / "absent")]) == ""
+
+
+def test_new_reader_gets_the_key_and_values_stay(key: Key) -> None:
+    web, first = key("web")
+    db, second = key("db")
+    text = encrypt(VALUES, "data.yaml", Readers({first: "web1"}))
+    both = with_recipients(text, "data.yaml", Readers({first: "", second: "db1"}), web)
+    assert both.partition("sops:")[0] == text.partition("sops:")[0]
+    assert read(both, db) == read(text, web)
+    same = Readers({first: "web1", second: "db1"})
+    assert with_recipients(both, "data.yaml", same, web) == both
+
+
+@pytest.mark.attack("sops.gone")
+def test_reader_that_leaves_does_not_know_the_new_key(key: Key) -> None:
+    web, first = key("web")
+    gone, second = key("gone")
+    both = encrypt(VALUES, "data.yaml", Readers({first: "web1", second: "gone1"}))
+    known = decrypt(both, "data.yaml", gone).key
+    left = with_recipients(both, "data.yaml", Readers({first: "web1"}), web)
+    assert decrypt(left, "data.yaml", web).key != known
+    assert decrypt(left, "data.yaml", web).text == decrypt(both, "data.yaml", web).text
+    assert {*re.findall(r"data:[^,]+", left)} & {*re.findall(r"data:[^,]+", both)} == set()
+    with pytest.raises(RecipientError):
+        read(left, gone)
+
+
+# --- Editors --------------------------------------------------------------------------------
+
+
+def test_decrypted_text_keeps_its_layout_and_comments(key: Key) -> None:
+    identities, recipient = key("web")
+    text = encrypt(VALUES, "data.yaml", Readers({recipient: ""}))
+    plain = decrypt(text, "data.yaml", identities).text
+    assert parsing.load_yaml(plain, "") == parsing.load_yaml(VALUES, "")
+    assert plain.startswith("# how to use it\ndb:\n  password: hunter 2   # of 2025\n")
+
+
+def test_unchanged_values_keep_their_ciphertext(key: Key) -> None:
+    identities, recipient = key("web")
+    text = encrypt(VALUES, "data.yaml", Readers({recipient: ""}))
+    before = decrypt(text, "data.yaml", identities)
+    after = encrypt(before.text.replace("5432", "5433"), "data.yaml", Readers({recipient: ""}), before)
+    pairs = zip(text.splitlines(), after.splitlines(), strict=True)
+    changed = [old.split(":")[0].strip() for old, new in pairs if old != new]
+    assert set(changed) <= {"port", "mac", "lastmodified"}
+    assert {"port", "mac"} <= set(changed)
+
+
+TEXTS = [
+    "yes",
+    "null",
+    "5",
+    " x",
+    "#",
+    "a: b",
+    '"',
+    "\\",
+    "\t",
+    "a\nb",
+    "a\n\nb\n",
+    "a\n\n",
+    "\na",
+    "é\u2028\x07",
+    "{{ x }}",
+    "%{x}",
+    "- a",
+    "2026-01-02",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_text_survives_an_edit(key: Key, text: str) -> None:
+    identities, recipient = key("web")
+    plain = f"a: {json.dumps(text)}\nb: [{json.dumps(text)}, 1]\nc:\n  - {json.dumps(text)}\n"
+    sealed_text = encrypt(plain, "data.yaml", Readers({recipient: ""}))
+    assert read(sealed_text, identities) == {"a": text, "b": [text, 1], "c": [text]}
+    again = decrypt(sealed_text, "data.yaml", identities).text
+    assert parsing.load_yaml(again, "") == {"a": text, "b": [text, 1], "c": [text]}
+
+
+# --- Without a key --------------------------------------------------------------------------
+
+
+def test_opaque_values_have_the_types_of_the_values(key: Key) -> None:
+    _, recipient = key("web")
+    text = encrypt(VALUES, "data.yaml", Readers({recipient: ""}))
+    value = read(text, OPAQUE)
+    plain = parsing.load_yaml(VALUES, "")
+    assert {name: type(item) for name, item in value["db"].items()} == {
+        name: type(item) for name, item in plain["db"].items()
+    }
+    assert value["db"]["password"].startswith("opaque-")
+    assert read(encrypt(VALUES, "data.yaml", Readers({recipient: ""})), OPAQUE) == value
+    by_ciphertext = Identities(opaque=Opaque.BY_CIPHERTEXT)
+    assert read(encrypt(VALUES, "data.yaml", Readers({recipient: ""})), by_ciphertext) != read(
+        text, by_ciphertext
+    )
+
+
+def document(text: str, identities: Identities) -> Any:
+    return opened_document(parsing.load_yaml(text, "data.yaml"), text, "data.yaml", identities)
+
+
+def test_optional_document_for_others_is_skipped(key: Key) -> None:
+    web, recipient = key("web")
+    other, _ = key("other")
+    plain = "optional: true\nhierarchy: {order: [a]}\ndata: {password: x}\noverrides: {a: {b: 1}}\n"
+    text = encrypt(plain, "data.yaml", Readers({recipient: ""}))
+    assert document(text, other) is None
+    assert revealed(document(text, web)) == {
+        "hierarchy": {"order": ["a"]},
+        "data": {"password": "x"},
+        "overrides": {"a": {"b": 1}},
+    }
+    required = encrypt(plain.replace("true", "false"), "data.yaml", Readers({recipient: ""}))
+    with pytest.raises(RecipientError):
+        document(required, other)
+
+
+def test_encrypted_hierarchy_is_rejected(key: Key) -> None:
+    web, recipient = key("web")
+    text = encrypt("hierarchy: {order: [a]}\ndata: {b: 1}\n", "data.yaml", Readers({recipient: ""}, Rule()))
+    for identities in (web, OPAQUE):
+        with pytest.raises(EnvelopeError, match="hierarchy is encrypted"):
+            document(text, identities)

@@ -1,0 +1,205 @@
+"""Secrets for named hosts: files that SOPS encrypted, in every place of data, on three hosts with SSH keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hiera.errors import RecipientError
+from hiera.sops.identities import Identities
+from hiera.sops.writing import Readers, decrypt, encrypt, with_recipients
+from tests.support.ssh_keys import make_ssh_key
+from tests.support.stories import Host
+
+if TYPE_CHECKING:
+    from tests.support.stories import Execute, Publisher, WebServer
+
+TREE = """\
+version: 5
+hierarchy:
+  - {name: secrets, path: secrets.yaml}
+  - {name: common, path: common.yaml}
+"""
+MANIFEST = """\
+resources:
+  - file:
+      - "{{ facts.machine }}": {ensure: directory, owner: "{{ facts.uid }}", group: "{{ facts.gid }}", mode: "0755"}
+      - "{{ facts.machine }}/token":
+          content: "{{ hiera('token', 'none') }} {{ lookup('data.more', 'none') }}"
+          owner: "{{ facts.uid }}"
+          group: "{{ facts.gid }}"
+          mode: "0600"
+"""
+PLAIN = "token: s3cret-of-web\nport: 8443\n"
+SECRET = "s3cret-of-web"
+
+
+class Hosts:
+    """Three hosts with SSH host keys."""
+
+    def __init__(self, directory: Path, web: WebServer, publisher: Publisher, execute: Execute) -> None:
+        anchor = publisher.site.directory / "root.json"
+        self.recipients: dict[str, str] = {}
+        self.keys: dict[str, Identities] = {}
+        self.hosts: dict[str, Host] = {}
+        for name in ("web1", "web2", "db1"):
+            host = Host(directory / name, anchor, web.url, execute)
+            path = directory / name / "ssh_host_ed25519_key"
+            self.recipients[name] = make_ssh_key(path)
+            self.keys[name] = Identities((str(path),))
+            host.configure(host_name=f"{name}.example.com", age_identities=[str(path)])
+            self.hosts[name] = host
+
+    def readers(self, *names: str) -> Readers:
+        return Readers({self.recipients[name]: f"{name}.example.com" for name in names})
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, web: WebServer, publisher: Publisher, execute: Execute) -> Hosts:
+    return Hosts(tmp_path / "hosts", web, publisher, execute)
+
+
+def publish(publisher: Publisher, version: str, text: str, tree: str = TREE) -> None:
+    files = {"hiera.yaml": tree, "data/secrets.yaml": text, "data/common.yaml": "port: 80\n"}
+    publisher.publish(version, MANIFEST, files={path: data.encode() for path, data in files.items()})
+
+
+def token(host: Host) -> str:
+    return (host.machine / "token").read_text().split()[0]
+
+
+def all_files(directory: Path) -> list[bytes]:
+    return [path.read_bytes() for path in directory.rglob("*") if path.is_file() and not path.is_symlink()]
+
+
+@pytest.mark.attack("sops.other-host", "sops.gone")
+def test_two_of_three_hosts_read_a_secret_of_a_bundle(
+    hosts: Hosts, publisher: Publisher, tmp_path: Path
+) -> None:
+    text = encrypt(PLAIN, "secrets.yaml", hosts.readers("web1", "web2"))
+    publish(publisher, "1.0.0", text)
+    for name in ("web1", "web2"):
+        outcome = hosts.hosts[name].run()
+        assert outcome.status == 0, outcome.output
+        assert token(hosts.hosts[name]) == SECRET
+        assert SECRET not in outcome.output
+        assert not any(SECRET.encode() in data for data in all_files(hosts.hosts[name].state))
+
+    # The third host names the recipients, and changes nothing.
+    other = hosts.hosts["db1"]
+    outcome = other.run()
+    assert outcome.status == 13
+    assert "unreadable-secret" in other.problem_codes()
+    assert "encrypted for web1.example.com, web2.example.com, not for this key" in outcome.output
+    assert not other.machine.exists()
+
+    # Root of the third host has all files of the site, and all its own files.
+    public = [*all_files(publisher.site.public), *all_files(other.state)]
+    assert not any(SECRET.encode() in data for data in public)
+    with pytest.raises(RecipientError):
+        decrypt(text, "secrets.yaml", hosts.keys["db1"])
+
+    # A host that has gone does not read the next secret, even with the key of the file that it had.
+    new = with_recipients(text, "secrets.yaml", hosts.readers("web1"), hosts.keys["web1"])
+    publish(publisher, "1.1.0", new)
+    assert hosts.hosts["web1"].run().status == 0
+    gone = hosts.hosts["web2"].run()
+    assert gone.status == 13
+    assert "encrypted for web1.example.com, not for this key" in gone.output
+    old_key = decrypt(text, "secrets.yaml", hosts.keys["web2"]).key
+    assert decrypt(new, "secrets.yaml", hosts.keys["web1"]).key != old_key
+
+
+def test_optional_level_for_others_is_skipped(hosts: Hosts, publisher: Publisher) -> None:
+    tree = TREE.replace("path: secrets.yaml", "path: secrets.yaml, optional: true")
+    publish(publisher, "1.0.0", encrypt(PLAIN, "secrets.yaml", hosts.readers("web1")), tree)
+    assert hosts.hosts["web1"].run().status == 0
+    assert hosts.hosts["db1"].run().status == 0
+    assert token(hosts.hosts["web1"]) == SECRET
+    assert token(hosts.hosts["db1"]) == "none"
+
+
+def test_a_changed_file_is_rejected_with_its_place(hosts: Hosts, publisher: Publisher) -> None:
+    tree = TREE.replace("path: secrets.yaml", "path: secrets.yaml, optional: true")
+    text = encrypt(PLAIN, "secrets.yaml", hosts.readers("web1"))
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("port:")]
+    publish(publisher, "1.0.0", "".join(lines), tree)
+    outcome = hosts.hosts["web1"].run()
+    assert outcome.status == 13
+    assert "secrets.yaml: the values do not match the MAC" in outcome.output
+
+
+def test_site_and_host_documents_are_decrypted(
+    hosts: Hosts, publisher: Publisher, web: WebServer, tmp_path: Path
+) -> None:
+    publish(publisher, "1.0.0", "port: 80\n")
+    host = hosts.hosts["web1"]
+    document = "hierarchy: {order: [all]}\ndata: {more: from-the-site}\noverrides: {all: {other: 1}}\n"
+    site = encrypt(document, "site.yaml", hosts.readers("web1"))
+    (tmp_path / "site.yaml").write_text(site)
+    host.configure(data=str(tmp_path / "site.yaml"))
+    assert host.run().status == 0
+    assert (host.machine / "token").read_text() == "none from-the-site"
+    assert not any(b"from-the-site" in data for data in all_files(host.state))
+
+    own = encrypt(document.replace("the-site", "the-host"), "data.yaml", hosts.readers("web1"))
+    (tmp_path / "hosts/web1/data.yaml").write_text(own)
+    assert host.run().status == 0
+    assert (host.machine / "token").read_text() == "none from-the-host"
+
+    # Another host: its own data are an error, and those of the site are skipped only if optional.
+    other = hosts.hosts["db1"]
+    (tmp_path / "hosts/db1/data.yaml").write_text(own)
+    outcome = other.run()
+    assert outcome.status == 78
+    assert "encrypted for web1.example.com" in outcome.output
+    optional = encrypt(f"optional: true\n{document}", "data.yaml", hosts.readers("web1"))
+    (tmp_path / "hosts/db1/data.yaml").write_text(optional)
+    (tmp_path / "site.yaml").write_text(optional)
+    other.configure(data=str(tmp_path / "site.yaml"))
+    outcome = other.run()
+    assert outcome.status == 0, outcome.output
+    assert (other.machine / "token").read_text() == "none none"
+
+
+def test_lint_and_preview_need_no_key(
+    hosts: Hosts, publisher: Publisher, tmp_path: Path, execute: Execute
+) -> None:
+    bundle = tmp_path / "web"
+    (bundle / "data").mkdir(parents=True)
+    (bundle / "hiera.yaml").write_text(TREE)
+    (bundle / "manifest.yaml").write_text(
+        "resources: [exec: [show: {command: /bin/true, environment: [\"TOKEN={{ hiera('token') }}\"]}]]\n"
+    )
+    text = encrypt(PLAIN, "secrets.yaml", hosts.readers("web1"))
+    (bundle / "data/secrets.yaml").write_text(text)
+    status, output = execute("lint", str(bundle))
+    assert status == 0, output
+    assert SECRET not in output
+    status, output = execute("render", str(bundle), "--no-system-facts")
+    assert status != 0
+    assert "encrypted for web1.example.com" in output
+    key = str(tmp_path / "hosts/web1/ssh_host_ed25519_key")
+    status, output = execute("render", str(bundle), "--no-system-facts", "--identity", key)
+    assert status == 0, output
+    assert SECRET not in output
+
+
+def test_library_document_is_decrypted(hosts: Hosts, tmp_path: Path, execute: Execute) -> None:
+    text = encrypt("data: {more: from-the-library}\n", "data.yaml", hosts.readers("web1"))
+    (tmp_path / "libraries/base").mkdir(parents=True)
+    (tmp_path / "libraries/base/library.yaml").touch()
+    (tmp_path / "libraries/base/data.yaml").write_text(text)
+    (tmp_path / "web").mkdir()
+    show = "resources: [exec: [show: {command: /bin/true, stdin: '{{ data.more }}'}]]\n"
+    manifest = f"libraries: {{base: ../libraries/base}}\n{show}"
+    (tmp_path / "web/manifest.yaml").write_text(manifest)
+    key = str(tmp_path / "hosts/web1/ssh_host_ed25519_key")
+    status, output = execute("explain", "more", str(tmp_path / "web"), "--identity", key)
+    assert status == 0, output
+    assert "from-the-library" not in output
+    status, output = execute("explain", "more", str(tmp_path / "web"))
+    assert status != 0
+    assert "encrypted for web1.example.com" in output
