@@ -39,7 +39,8 @@ from hiera.values.secrets import Decrypted, has_secret
 OPTIONAL: Final = "optional"
 """The key of a document that a host without the key skips."""
 
-_STRUCTURE: Final = ("hierarchy", "replace")
+STRUCTURE: Final = ("hierarchy", "replace")
+"""The keys of a document that select its data. Hosts, lint and previews read them without a key."""
 _MARK: Final = "ENC[AES256_GCM,"
 
 
@@ -71,6 +72,16 @@ def is_sealed(text: str) -> bool:
     return _MARK in text and METADATA in text
 
 
+def is_json(text: str) -> bool:
+    """Return whether the text of a file is JSON."""
+    return text.lstrip()[:1] == "{"
+
+
+def without_metadata(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a loaded file."""
+    return {name: item for name, item in value.items() if name != METADATA}
+
+
 def metadata_of(value: object) -> Metadata | None:
     """Return the metadata of a loaded file, or ``None`` for another file. Raises ``EnvelopeError``."""
     if not isinstance(value, Mapping):
@@ -92,9 +103,8 @@ def opened(value: Any, text: str, source: str, identities: Identities) -> Any:
         metadata = metadata_of(value)
         if metadata is None:
             return value
-        content = {key: item for key, item in value.items() if key != METADATA}
-        is_json = text.lstrip()[:1] == "{"
-        typed = parsing.load_json(text, source) if is_json else root_of(text)
+        content = without_metadata(value)
+        typed = parsing.load_json(text, source) if is_json(text) else root_of(text)
         reader: _Reader = (
             _Reader(open_cipher(metadata, identities), source)
             if identities.opaque is None
@@ -122,7 +132,7 @@ def opened_document(value: Any, text: str, source: str, identities: Identities) 
         raise
     if result is value:
         return value
-    for key in _STRUCTURE:
+    for key in STRUCTURE:
         if has_secret(result.get(key)):
             detail = f"{key} is encrypted, and lint and previews read it without the key"
             raise EnvelopeError(Location(source), detail, hint="use encrypted_regex: ^(data|overrides)$")

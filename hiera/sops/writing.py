@@ -35,9 +35,8 @@ from hiera.sops.format import (
     sealed_key,
 )
 from hiera.sops.identities import Identities
-from hiera.sops.reading import Leaf, leaves, metadata_of, root_of
+from hiera.sops.reading import STRUCTURE, Leaf, is_json, leaves, metadata_of, root_of, without_metadata
 
-_STRUCTURE: Final = ("hierarchy", "replace")
 DOCUMENT_RULE: Final = Rule("encrypted_regex", "^(data|overrides)$")
 """The rule for a document with a hierarchy, which hosts must read to select the data."""
 
@@ -76,11 +75,6 @@ def load(text: str, source: str) -> dict[str, Any]:
     return value
 
 
-def is_json(text: str) -> bool:
-    """Return whether a text is JSON, which is written as a whole."""
-    return text.lstrip()[:1] == "{"
-
-
 def find_metadata(text: str, source: str) -> Metadata | None:
     """Return the metadata of a file, or ``None`` if it is not encrypted. Raises ``HieraError``."""
     try:
@@ -99,7 +93,7 @@ def encrypt(text: str, source: str, readers: Readers, before: Opened | None = No
         raise DocumentError(Location(source), f"has the key {METADATA}, so it is encrypted already")
     if not readers.recipients:
         raise EnvelopeError(Location(source), "no recipient is selected", hint="name a recipient")
-    rule = readers.rule or (DOCUMENT_RULE if any(key in value for key in _STRUCTURE) else Rule())
+    rule = readers.rule or (DOCUMENT_RULE if any(key in value for key in STRUCTURE) else Rule())
     key = before.key if before is not None else os.urandom(32)
     cipher = Cipher(key, rule, mac_only_encrypted=readers.mac_only_encrypted)
     if before is not None:
@@ -128,7 +122,7 @@ def decrypt(text: str, source: str, identities: Identities) -> Opened:
         key = identities.open_key(metadata.sealed, metadata.names)
         cipher = Cipher(key, metadata.rule, mac_only_encrypted=metadata.mac_only_encrypted)
         if is_json(text):
-            body = _mapped({name: item for name, item in value.items() if name != METADATA}, cipher.decrypt)
+            body = _mapped(without_metadata(value), cipher.decrypt)
             plain = json.dumps(body, indent="\t", ensure_ascii=False) + "\n"
         else:
             plain = _decrypted_yaml(text, cipher, source)
@@ -155,7 +149,7 @@ def with_recipients(text: str, source: str, readers: Readers, identities: Identi
         new = readers.recipients.keys() - metadata.sealed.keys()
         added = sealed_key(opened.key, {each: "" for each in readers.recipients if each in new})
         sealed = {**metadata.sealed, **added}
-        body = _without_metadata(text) if not is_json(text) else _body_of(load(text, source))
+        body = _without_metadata(text) if not is_json(text) else without_metadata(load(text, source))
         return _with_metadata(body, replace(metadata, sealed=sealed, names=names), source)
     recipients = {recipient: names.get(recipient, "") for recipient in readers.recipients}
     fresh = Readers(recipients, metadata.rule, metadata.mac_only_encrypted)
@@ -169,7 +163,7 @@ def secret_paths(text: str, source: str) -> list[str]:
         return []
     paths: list[Path] = []
     if is_json(text):
-        _mapped(_body_of(load(text, source)), lambda value, path: paths.append(path))
+        _mapped(without_metadata(load(text, source)), lambda value, path: paths.append(path))
     else:
         paths += [leaf.path for leaf in leaves(root_of(text)) if leaf.value is not None]
     return list(dict.fromkeys(".".join(path) for path in paths if metadata.rule.selects(path)))
@@ -181,10 +175,6 @@ _Convert = Callable[[Scalar | None, Path], Scalar | None]
 _ConvertComment = Callable[[str, Path], str]
 _Write = Callable[[str, Leaf, Any], str]
 """Returns the notation of a new value for a leaf of a text."""
-
-
-def _body_of(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: item for name, item in value.items() if name != METADATA}
 
 
 def _mapped(value: Any, convert: Callable[[Any, Path], Any], path: Path = ()) -> Any:
