@@ -5,11 +5,10 @@
 * The resource itself only represents them: its event counts theirs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from foundation.differences import Difference
-from puller.resources.base import Properties, PropertyError, Resource
+from puller.resources.base import Properties, PropertyError, Stateless
 from puller.resources.property_agreement import agree
 
 
@@ -24,7 +23,7 @@ class ApplyProperties(Properties, frozen=True):
     """Only read the resources of the child, as with ``noop``, and run their health checks."""
 
 
-class Apply(Resource[ApplyProperties, None]):
+class Apply(Stateless[ApplyProperties]):
     """A child manifest."""
 
     type_name = "apply"
@@ -34,21 +33,6 @@ class Apply(Resource[ApplyProperties, None]):
     )  # secrets in the data stay secrets until the child uses them
     secret_properties = frozenset({"data"})
     providers = ("puller", "ccmmanifest")  # the second is the name in CCM
-    has_state = False
-
-    def look(self) -> None:
-        """Return nothing: the child's resources read their own state."""
-
-    def differences(self, actual: None, *, refresh: bool = False) -> Sequence[Difference]:
-        del actual, refresh
-        return ()
-
-    def change(self, differences: Sequence[Difference], actual: None) -> None:
-        """Do nothing: the child's resources have already been changed."""
-
-    def noop_message(self, differences: Sequence[Difference], actual: None) -> str:
-        del differences, actual
-        return ""
 
     @classmethod
     def subjects(cls, properties: ApplyProperties) -> Iterable[str]:

@@ -663,4 +663,24 @@ class Resource(ABC, Generic[P, S]):
         return True
 
 
+class Stateless(Resource[P, None]):
+    """A resource without a state of its own. Other resources read and change what it stands for."""
+
+    has_state = False
+
+    def look(self) -> None:
+        """Return nothing: the other resources read their own state."""
+
+    def differences(self, actual: None, *, refresh: bool = False) -> Sequence[Difference]:
+        del actual, refresh
+        return ()
+
+    def change(self, differences: Sequence[Difference], actual: None) -> None:
+        """Do nothing: the other resources make the changes."""
+
+    def noop_message(self, differences: Sequence[Difference], actual: None) -> str:
+        del differences, actual
+        return ""
+
+
 ResourceType = type[Resource[Any, Any]]

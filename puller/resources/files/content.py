@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from foundation.differences import Difference
 from foundation.problems import ProblemCode
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources import base
-from puller.resources.base import Context, Properties, PropertyError, Resource
+from puller.resources.base import Context, Properties, PropertyError, Resource, Stateless
 from puller.resources.claims import Claim
 from puller.resources.content_sources import fetched, is_url, sha256
 from puller.resources.files.file_properties import FileProperties
@@ -220,10 +219,8 @@ DEFAULT_ORDER = 50
 P = TypeVar("P", bound=Properties)
 
 
-class FilePart(Resource[P, None]):
+class FilePart(Stateless[P]):
     """A resource whose text is a part of a ``file`` with ``fragments: true``."""
-
-    has_state = False
 
     # Methods of the types
 
@@ -254,17 +251,6 @@ class FilePart(Resource[P, None]):
         Raises the errors of ``text``, so that a part that cannot be made fails at its own place.
         """
         self.text("utf-8")
-
-    def differences(self, actual: None, *, refresh: bool = False) -> Sequence[Difference]:
-        del actual, refresh
-        return ()
-
-    def change(self, differences: Sequence[Difference], actual: None) -> None:
-        """Do nothing: the file writes its parts."""
-
-    def noop_message(self, differences: Sequence[Difference], actual: None) -> str:
-        del differences, actual
-        return ""
 
     @classmethod
     def check(cls, properties: Any) -> Iterator[PropertyError]:

@@ -21,7 +21,7 @@ from puller.values.maintenance_windows import Window
 from puller.values.pending_reboot import PendingReboot, RebootState
 
 
-class Asked(msgspec.Struct, frozen=True):
+class DueReboot(msgspec.Struct, frozen=True):
     """A reboot that a resource requires."""
 
     resource: str
@@ -49,7 +49,7 @@ class _Pass(msgspec.Struct):
     """By resource."""
     seen: dict[str, set[str]] = {}
     """The keys of all reasons, by resource."""
-    requested: dict[str, tuple[Asked, datetime]] = {}
+    requested: dict[str, tuple[DueReboot, datetime]] = {}
     obstacle: str | None = None
 
 
@@ -118,7 +118,7 @@ class RebootPlan:
 
     # Decisions
 
-    def decide(self, asked: Asked) -> Verdict:
+    def decide(self, due: DueReboot) -> Verdict:
         """Return the decision about the reasons of a resource, and keep it for the report. Raise ``OSError``.
 
         1. Reasons that remained after a restart are never tried again. If no other reason is left, the reboot fails.
@@ -126,13 +126,13 @@ class RebootPlan:
         3. A shutdown of somebody else goes first.
         4. Otherwise find the time. Near it, the run requests the restart, unless other work prevents it.
         """
-        verdict = self._decide(asked)
-        since = min((self._since(reason) for reason in asked.reasons), default=self.now)
+        verdict = self._decide(due)
+        since = min((self._since(reason) for reason in due.reasons), default=self.now)
         current = self._current
-        current.seen[asked.resource] = {reason.key for reason in asked.reasons}
-        current.pending[asked.resource] = PendingReboot(
-            resource=asked.resource,
-            reasons=[reason.text for reason in asked.reasons],
+        current.seen[due.resource] = {reason.key for reason in due.reasons}
+        current.pending[due.resource] = PendingReboot(
+            resource=due.resource,
+            reasons=[reason.text for reason in due.reasons],
             since=iso_text(since),
             state=verdict.state,
             at=iso_text(verdict.at) if verdict.at is not None else "",
@@ -140,16 +140,16 @@ class RebootPlan:
         )
         return verdict
 
-    def _decide(self, asked: Asked) -> Verdict:
+    def _decide(self, due: DueReboot) -> Verdict:
         # 1. Reasons
-        if all(map(self.has_remained, asked.reasons)):
+        if all(map(self.has_remained, due.reasons)):
             tried = self.record.tried
-            last = max(tried[reason.key] for reason in asked.reasons)
+            last = max(tried[reason.key] for reason in due.reasons)
             return Verdict(RebootState.FAILED, None, f"the reboot of {minute_text(last)} did not help")
         # 2. Restarts on their way
         current, request = self._current, self.record.request
-        if asked.resource in current.requested:
-            return Verdict(RebootState.REQUESTED, current.requested[asked.resource][1])
+        if due.resource in current.requested:
+            return Verdict(RebootState.REQUESTED, current.requested[due.resource][1])
         is_ours = request is not None and request.is_scheduled
         if (scheduled := current.scheduled) is not None:
             if is_ours and scheduled.mode == "reboot":
@@ -158,17 +158,17 @@ class RebootPlan:
             sentence = f"for the {scheduled.mode or 'shutdown'} of {minute_text(scheduled.at)}"
             return Verdict(RebootState.WAITING, None, f"{sentence}, which somebody has scheduled")
         # 4. Time
-        return self._find_time(asked, request.at if request is not None and is_ours else None)
+        return self._find_time(due, request.at if request is not None and is_ours else None)
 
-    def _find_time(self, asked: Asked, cancelled: datetime | None) -> Verdict:
+    def _find_time(self, due: DueReboot, cancelled: datetime | None) -> Verdict:
         now, waiting = self.now, RebootState.WAITING if cancelled is None else RebootState.CANCELLED
-        earliest = self.machine.booted_at(now) + asked.min_uptime
-        at = find_time(asked.rules, Times(now, earliest, cancelled))
+        earliest = self.machine.booted_at(now) + due.min_uptime
+        at = find_time(due.rules, Times(now, earliest, cancelled))
         if not self.is_allowed:
             return Verdict(waiting, at, "for `puller run`")
         if at is None:
             return Verdict(waiting, None, "for a window")
-        if not is_near(at, asked.rules, now):
+        if not is_near(at, due.rules, now):
             return Verdict(waiting, at)
         if obstacle := self._obstacle:
             return Verdict(waiting, at, obstacle)
@@ -184,6 +184,10 @@ class RebootPlan:
     def _since(self, reason: Reason) -> datetime:
         return self.record.since.get(reason.key, self.now)
 
+    def pending(self, resource: str) -> PendingReboot:
+        """Return the reboot of a resource that this pass has decided about."""
+        return self._current.pending[resource]
+
     def settle(self, resource: str) -> None:
         """Record that a resource requires no reboot now."""
         self._current.pending.pop(resource, None)
@@ -191,16 +195,16 @@ class RebootPlan:
 
     # Requests
 
-    def request(self, asked: Asked, at: datetime) -> None:
+    def request(self, due: DueReboot, at: datetime) -> None:
         """Request the restart at the end of this run. Raise ``OSError``."""
         current, record = self._current, self.record
-        current.requested[asked.resource] = (asked, at)
+        current.requested[due.resource] = (due, at)
         keys = {reason.key for each, _ in current.requested.values() for reason in each.reasons}
         request = Request(sorted(keys), self._request_time(current.requested.values()))
         self.records.save(msgspec.structs.replace(record, request=request))
 
     @staticmethod
-    def _request_time(requested: Iterable[tuple[Asked, datetime]]) -> datetime:
+    def _request_time(requested: Iterable[tuple[DueReboot, datetime]]) -> datetime:
         """Return the time that suits all resources which request the restart: the latest."""
         return max(at for _, at in requested)
 
@@ -290,7 +294,7 @@ class RebootPlan:
         requested = self._current.requested
         # 1. Decision
         self._pass = None
-        verdicts = [self._decide(asked) for asked, _ in requested.values()]
+        verdicts = [self._decide(due) for due, _ in requested.values()]
         self._current.requested = requested
         for verdict in verdicts:
             if verdict.state is not RebootState.REQUESTED:
@@ -298,7 +302,7 @@ class RebootPlan:
                     f"the machine is not restarted: it waits {verdict.waits_for or 'for its time'}"
                 )
         now, at = self.now, max(verdict.at for verdict in verdicts if verdict.at is not None)
-        message = next((asked.message for asked, _ in requested.values() if asked.message), "")
+        message = next((due.message for due, _ in requested.values() if due.message), "")
         # 2. Restart
         self.machine.restart(at, now, message)
         # 3. Record

@@ -21,11 +21,11 @@ from foundation.timestamps import minute_text
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.reboots.machine import Machine, Reason
-from puller.resources.reboots.plan import Asked, RebootPlan, Verdict
+from puller.resources.reboots.plan import DueReboot, RebootPlan
 from puller.resources.reboots.records import Records
 from puller.resources.reboots.schedule import Rules, Share, slot_of
 from puller.values.maintenance_windows import Window
-from puller.values.pending_reboot import PendingReboot, RebootState
+from puller.values.pending_reboot import RebootState
 from puller.values.references import Reference
 
 _MINUTE, _DAY = 60.0, 86400.0
@@ -105,14 +105,15 @@ class Reboot(Resource[RebootProperties, RebootingState]):
         if not reasons:
             plan.settle(self._reference)
             return ()
-        verdict = plan.decide(self._asked(reasons))
+        verdict = plan.decide(self._due(reasons))
         if verdict.state is RebootState.FAILED:
             raise ResourceError(
                 f"a reboot is still required after the last one ({_texts(reasons)}): {verdict.waits_for}",
                 code=ProblemCode.REASON_REMAINS,
                 hint="remove the cause, or restart the machine yourself. Puller does not repeat the reboot",
             )
-        self._notes = (self._note(reasons, verdict),)
+        progress = plan.pending(self._reference).progress
+        self._notes = (f"a reboot is due ({_texts(reasons)}): {progress}",)
         if verdict.state is RebootState.REQUESTED and not plan.has_requested(self._reference):
             return [self._difference("requested", is_refresh=refresh)]
         return [self._difference("pending", is_refresh=True)] if is_new else ()
@@ -129,10 +130,10 @@ class Reboot(Resource[RebootProperties, RebootingState]):
             plan.record_subscription(self._reference, subscription.text)
             reasons.append(subscription)
         if differences[0].desired == "requested":
-            asked = self._asked(reasons)
-            verdict = plan.decide(asked)
+            due = self._due(reasons)
+            verdict = plan.decide(due)
             if verdict.state is RebootState.REQUESTED and verdict.at is not None:
-                plan.request(asked, verdict.at)
+                plan.request(due, verdict.at)
 
     def noop_message(self, differences: Sequence[Difference], actual: RebootingState) -> str:
         del actual
@@ -250,26 +251,14 @@ class Reboot(Resource[RebootProperties, RebootingState]):
         more = f" or {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return Reason(f"subscribe {self._reference}", f"change of {', '.join(names[:_NAMED])}{more}")
 
-    def _asked(self, reasons: Sequence[Reason]) -> Asked:
+    def _due(self, reasons: Sequence[Reason]) -> DueReboot:
         properties, plan = self.properties, self._plan
         slot = slot_of(plan.find_host(), properties.number, properties.share) if properties.share else 0
         rules = Rules(
             properties.windows, plan.windows, properties.share, slot, properties.duration, properties.delay
         )
         uptime = timedelta(seconds=properties.min_uptime)
-        return Asked(self._reference, reasons, rules, uptime, properties.message)
-
-    @staticmethod
-    def _note(reasons: Sequence[Reason], verdict: Verdict) -> str:
-        pending = PendingReboot(
-            resource="",
-            reasons=[],
-            since="",
-            state=verdict.state,
-            at=verdict.at.isoformat() if verdict.at is not None else "",
-            waits_for=verdict.waits_for,
-        )
-        return f"a reboot is due ({_texts(reasons)}): {pending.progress}"
+        return DueReboot(self._reference, reasons, rules, uptime, properties.message)
 
 
 def _texts(reasons: Sequence[Reason]) -> str:
