@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from foundation.problems import DependsOn
 from hiera.errors import EnvelopeError, RecipientError
@@ -47,11 +47,26 @@ class Identities:
     def open_key(self, sealed: Mapping[str, str], names: Mapping[str, str]) -> bytes:
         """Return the key of a file. ``sealed`` has the encrypted key by recipient, ``names`` names of recipients.
 
-        Raises ``RecipientError`` if no identity opens it, and ``EnvelopeError`` for an unusable key.
+        Raises ``RecipientError`` if no identity opens it, and ``EnvelopeError`` for an unusable key. A key that this
+        user cannot read may be the right one, so it is no ``RecipientError``: an optional file is not skipped.
         """
         import pyrage  # only hosts with encrypted files need the library
 
-        identities = [identity for path in self.files for identity in _load_identities(path)]
+        identities, unreadable = list[Any](), list[str]()
+        for path in self.files:
+            try:
+                identities += _load_identities(path)
+            except PermissionError:
+                unreadable.append(path)
+        for text in sealed.values() if identities else ():
+            try:
+                key: bytes = pyrage.decrypt(text.encode(), identities)
+                return key
+            except (pyrage.DecryptError, ValueError):  # for another recipient, or damaged
+                continue
+        if unreadable:
+            detail = f"encrypted for {_listed(sealed, names)}, and {' and '.join(unreadable)} cannot be read"
+            raise EnvelopeError("", detail, hint="use root, or --identity with your own key")
         if not identities:
             hint = "create a key, and encrypt the file for its recipient"
             files = " and ".join(self.files) or "no key is configured"
@@ -59,12 +74,6 @@ class Identities:
                 "", f"encrypted for {_listed(sealed, names)}, and no key exists: {files}", hint=hint
             )
             raise error.depending(DependsOn.KEY)
-        for text in sealed.values():
-            try:
-                key: bytes = pyrage.decrypt(text.encode(), identities)
-                return key
-            except (pyrage.DecryptError, ValueError):  # for another recipient, or damaged
-                continue
         own = ", ".join(map(shortened, self.recipients()))
         error = RecipientError(
             "",
@@ -112,7 +121,10 @@ def new_identity() -> tuple[str, str]:
 
 
 def recipients_of(path: str) -> list[str]:
-    """Return the recipients of the identities in a file, empty for a missing file. Raises ``EnvelopeError``."""
+    """Return the recipients of the identities in a file, empty for a missing file.
+
+    Raises ``EnvelopeError`` and ``PermissionError``.
+    """
     data = _read(path)
     if data is None:
         return []
@@ -197,13 +209,15 @@ def _age_identities(data: bytes, path: str) -> list[x25519.Identity]:
 
 
 def _read(path: str) -> bytes | None:
-    """Return the content of a key file, or ``None`` if it does not exist."""
+    """Return the content of a key file, or ``None`` if it does not exist. Raises ``PermissionError``."""
     try:
         # A named pipe without a writer would block for ever.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             return file.read(_SIZE_LIMIT)
     except FileNotFoundError:
         return None
+    except PermissionError:
+        raise
     except OSError as error:
         raise _unusable(path, f"cannot be read: {error.strerror}") from None
 

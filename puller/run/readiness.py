@@ -23,7 +23,7 @@ from puller.config.transport import transport_settings, verify_files
 from puller.delivery.destination import open_destination
 from puller.errors import PullerError, file_problem
 from puller.run.host import Host
-from puller.state.default_paths import PRIVATE_KEY
+from puller.state.default_paths import IDENTITIES, PRIVATE_KEY
 from puller.state.directories import Directories
 from puller.system.local_paths import require_writable
 from puller.system.trusted_files import find_trusted
@@ -109,7 +109,8 @@ def _check_private_key(configuration: Configuration) -> None:
 
 
 def _check_identity(path: str) -> None:
-    if os.path.lexists(path):
+    is_others = path in IDENTITIES and os.geteuid() != 0  # the default keys are root's, and its runs use them
+    if os.path.lexists(path) and not is_others:
         recipients_of(str(find_trusted(path)))
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -272,6 +273,25 @@ def test_missing_keys_are_named(tmp_path: Path, key: Key) -> None:
         read(text, Identities((str(tmp_path / "bad"),)))
     assert not isinstance(error.value, RecipientError)
     assert "hello" not in str(error.value)
+
+
+def test_unreadable_key_does_not_skip_an_optional_file(key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key may be the right one. A readable key opens the file beside it."""
+    identities, recipient = key("web")
+    text = encrypt("optional: true\ndata: {a: 1}\n", "data.yaml", Readers({recipient: "web1"}))
+    unreadable, os_open = "/etc/ssh/unreadable", os.open
+
+    def open_file(path: str, *arguments: Any, **options: Any) -> int:
+        if path == unreadable:
+            raise PermissionError(13, "Permission denied", path)
+        return os_open(path, *arguments, **options)
+
+    monkeypatch.setattr("os.open", open_file)
+    value = parsing.load_yaml(text, "data.yaml")
+    with pytest.raises(EnvelopeError, match=f"for web1, and {unreadable} cannot be read") as error:
+        opened_document(value, text, "data.yaml", Identities((unreadable, "/nonexistent")))
+    assert not isinstance(error.value, RecipientError)
+    assert opened_document(value, text, "data.yaml", Identities((unreadable, *identities.files)))
 
 
 def test_recipient_of_a_key_is_printed(tmp_path: Path) -> None:
