@@ -159,7 +159,7 @@ def _load_event(path: Path) -> RecordedEvent:
         raise UsageError(f"{path}: is not an event of a session ({error})") from error
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class RequestedResource(msgspec.Struct, frozen=True):
     """A requested resource. Its name is a property."""
 
     type: str
@@ -167,7 +167,11 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def ensure(
-    desired: Wanted, inputs: Inputs, settings: Settings, stops: StopRequests, session: Session | None
+    desired: RequestedResource,
+    inputs: Inputs,
+    settings: Settings,
+    stops: StopRequests,
+    session: Session | None,
 ) -> list[Event]:
     """Apply a resource. Return its event after the events of its child resources. The session records all events.
 
@@ -287,7 +291,7 @@ _KEYS = ("protocol", "type", "properties")
 _HEALTH = {Health.OK: 0, Health.WARNING: 1, Health.CRITICAL: 2, Health.UNKNOWN: 3}
 
 
-def parse_request(text: bytes) -> Wanted:
+def parse_request(text: bytes) -> RequestedResource:
     """Return the resource of a request in YAML or JSON. Raise ``UsageError``."""
     try:
         request = parsing.load_yaml(text, "request")
@@ -316,7 +320,7 @@ def response(event: Event | None, problems: Sequence[Problem]) -> dict[str, Any]
     return answer
 
 
-def _only_resource(type_name: str, properties: Any) -> Wanted:
+def _only_resource(type_name: str, properties: Any) -> RequestedResource:
     """Return the one resource of an entry. Both forms of entries in a manifest are valid."""
     if isinstance(properties, dict) and "name" not in properties and len(properties) == 1:
         properties = [properties]
@@ -328,7 +332,7 @@ def _only_resource(type_name: str, properties: Any) -> Wanted:
         raise UsageError("multiple resources found" if entries else "no resources found")
     if entries[0].loop is not None:
         raise UsageError("a request cannot have a loop (for), because it is for one resource")
-    return Wanted(type_name, entries[0].properties)
+    return RequestedResource(type_name, entries[0].properties)
 
 
 def _state(event: Event) -> dict[str, Any]:

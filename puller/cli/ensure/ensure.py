@@ -28,7 +28,7 @@ from puller.cli.completing import files
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import Decorator, data_options, fact_options, job_options, together
 from puller.cli.output import show, warn, with_colour_option
-from puller.engine.ensure import SESSION_VARIABLE, Session, Wanted, ensure, parse_request, response
+from puller.engine.ensure import SESSION_VARIABLE, RequestedResource, Session, ensure, parse_request, response
 from puller.engine.manifest_schema import describe_properties
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
@@ -57,7 +57,7 @@ ensure_options = together(job_options, session_option, fact_options, data_option
 
 
 def run_one(
-    desired: Wanted, options: dict[str, Any], log: Log, *, diff: bool | None
+    desired: RequestedResource, options: dict[str, Any], log: Log, *, diff: bool | None
 ) -> tuple[list[Event], int]:
     """Ensure a resource with the options of ``ensure_options``. Return its events and the exit status."""
     started, stops = time.perf_counter(), StopRequests(log.at_once)
@@ -321,7 +321,7 @@ def _command(resource_type: ResourceType) -> click.Command:
         properties = {"name": name, **properties_from(resource_type, options)}
         if ensure is not None:
             properties["ensure"] = ensure
-        desired = Wanted(resource_type.type_name, properties)
+        desired = RequestedResource(resource_type.type_name, properties)
         # Pipes get a line for every state. On a terminal, the summary shows an unchanged resource.
         verbose = options["verbose"] or not (options["quiet"] or sys.stdout.isatty())
         log = Options(

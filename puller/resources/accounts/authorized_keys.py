@@ -162,7 +162,7 @@ _DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class DesiredKeys(msgspec.Struct, frozen=True):
     """The desired keys of a user. Without ``exclusive``, undeclared keys stay."""
 
     keys: tuple[Key, ...]
@@ -219,24 +219,24 @@ def all_missing(desired: Sequence[Key]) -> KeysState:
     return KeysState(missing=len(desired))
 
 
-def look(wanted: Wanted) -> KeysState:
+def look(desired: DesiredKeys) -> KeysState:
     """Return the differences of the current file. Raises ``OSError``, and ``ResourceError`` for an invalid file."""
-    with _directory(wanted) as directory:
+    with _directory(desired) as directory:
         if directory is None:
-            return all_missing(wanted.keys)
-        attributes = [*_attributes(os.fstat(directory), wanted, wanted.directory, _DIRECTORY_MODE)]
-        status = _stat(_FILE, directory, wanted.path)
+            return all_missing(desired.keys)
+        attributes = [*_attributes(os.fstat(directory), desired, desired.directory, _DIRECTORY_MODE)]
+        status = _stat(_FILE, directory, desired.path)
         if status is None:
-            state = all_missing(wanted.keys)
+            state = all_missing(desired.keys)
         else:
-            attributes += _attributes(status, wanted, wanted.path, _FILE_MODE)
-            state = merged(_read(directory, wanted), wanted)[1]
-    if not wanted.keys and status is None:
+            attributes += _attributes(status, desired, desired.path, _FILE_MODE)
+            state = merged(_read(directory, desired), desired)[1]
+    if not desired.keys and status is None:
         return KeysState()
     return msgspec.structs.replace(state, attributes=tuple(attributes))
 
 
-def write(wanted: Wanted, act: Callable[[Callable[[], object]], None]) -> None:
+def write(desired: DesiredKeys, act: Callable[[Callable[[], object]], None]) -> None:
     """Write the desired keys. ``act`` calls the writing function as the user. Raises ``OSError`` and ``ResourceError``.
 
     1. Open the home as root, so that the directories above need no permissions for the user.
@@ -245,11 +245,11 @@ def write(wanted: Wanted, act: Callable[[Callable[[], object]], None]) -> None:
     """
     # 1. Home
 
-    with open_safely(wanted.home) as home, naming(wanted.path):
-        act(lambda: _write_as_user(home, wanted))
+    with open_safely(desired.home) as home, naming(desired.path):
+        act(lambda: _write_as_user(home, desired))
 
 
-def _write_as_user(home: int, desired: Wanted) -> None:
+def _write_as_user(home: int, desired: DesiredKeys) -> None:
     # 2. Directory
     if _stat(_DIRECTORY, home, desired.directory) is None:
         os.mkdir(_DIRECTORY, _DIRECTORY_MODE, dir_fd=home)
@@ -268,16 +268,16 @@ def _write_as_user(home: int, desired: Wanted) -> None:
         replace_file(directory, _FILE, [new], mode=_FILE_MODE, gid=desired.gid)
 
 
-def merged(content: bytes, wanted: Wanted) -> tuple[bytes, KeysState]:
+def merged(content: bytes, desired: DesiredKeys) -> tuple[bytes, KeysState]:
     """Return the content with the desired keys, and its differences.
 
     Comments stay, and undeclared keys stay unless ``exclusive``. A second line of a desired key is removed, because
     sshd accepts any line that allows the login. Raises ``ResourceError`` for text in another encoding, unless all other
     lines are removed.
     """
-    if is_wide(content) and not wanted.exclusive:
-        raise ResourceError(f"{wanted.path} {IS_WIDE}")
-    missing: dict[tuple[str, str], Key] = {key.identity: key for key in wanted.keys}
+    if is_wide(content) and not desired.exclusive:
+        raise ResourceError(f"{desired.path} {IS_WIDE}")
+    missing: dict[tuple[str, str], Key] = {key.identity: key for key in desired.keys}
     lines, changed, surplus = [], 0, 0
     for line in content.split(b"\n"):
         text = line.decode("utf-8", "surrogateescape").rstrip("\r")
@@ -286,7 +286,7 @@ def merged(content: bytes, wanted: Wanted) -> tuple[bytes, KeysState]:
         if new is not None:
             changed += new != key
             lines.append(line if new == key else str(new).encode())
-        elif _stays(text, key, wanted):
+        elif _stays(text, key, desired):
             lines.append(line)
         else:
             surplus += 1
@@ -306,7 +306,7 @@ def _says_nothing(text: str) -> bool:
     return not text or text.startswith("#")
 
 
-def _stays(text: str, key: Key | None, desired: Wanted) -> bool:
+def _stays(text: str, key: Key | None, desired: DesiredKeys) -> bool:
     if _says_nothing(text):
         return True
     is_second = key is not None and any(key.identity == one.identity for one in desired.keys)
@@ -317,27 +317,27 @@ def _stays(text: str, key: Key | None, desired: Wanted) -> bool:
 
 
 @contextmanager
-def _directory(wanted: Wanted, home: int | None = None) -> Iterator[int | None]:
+def _directory(desired: DesiredKeys, home: int | None = None) -> Iterator[int | None]:
     """Yield a descriptor of ``.ssh``, or ``None`` if it is missing. Pass ``home`` if its path may be inaccessible."""
     with ExitStack() as stack:
         if home is None:
-            home = stack.enter_context(open_safely(wanted.home))
-        status = _stat(_DIRECTORY, home, wanted.directory)
+            home = stack.enter_context(open_safely(desired.home))
+        status = _stat(_DIRECTORY, home, desired.directory)
         if status is None:
             yield None
             return
-        _require(wanted, wanted.directory, status, stat.S_ISDIR, "directory")
+        _require(desired, desired.directory, status, stat.S_ISDIR, "directory")
         directory = os.open(_DIRECTORY, _OPEN | os.O_DIRECTORY, dir_fd=home)
         stack.callback(os.close, directory)
         yield directory
 
 
-def _is_all_ours(status: os.stat_result, desired: Wanted) -> bool:
+def _is_all_ours(status: os.stat_result, desired: DesiredKeys) -> bool:
     """Return whether a file of root can be replaced without reading it."""
     return status.st_uid != desired.uid and desired.exclusive
 
 
-def _read(directory: int, desired: Wanted) -> bytes:
+def _read(directory: int, desired: DesiredKeys) -> bytes:
     """Return the content of the file, which must exist."""
     status = os.stat(_FILE, dir_fd=directory, follow_symlinks=False)
     _require(desired, desired.path, status, stat.S_ISREG, "file")
@@ -360,7 +360,7 @@ def _stat(name: str, directory: int, path: str) -> os.stat_result | None:
 
 
 def _require(
-    desired: Wanted, path: str, status: os.stat_result, is_right: Callable[[int], bool], description: str
+    desired: DesiredKeys, path: str, status: os.stat_result, is_right: Callable[[int], bool], description: str
 ) -> None:
     """Raise unless the path is a directory or file of the user, who could otherwise redirect reads and writes."""
     if stat.S_ISLNK(status.st_mode):
@@ -380,12 +380,12 @@ def _require(
         )
 
 
-def _is_of_root(status: os.stat_result, desired: Wanted) -> bool:
+def _is_of_root(status: os.stat_result, desired: DesiredKeys) -> bool:
     """Return whether a file of root can be replaced by the user: it is readable, or its content is not needed."""
     return status.st_uid == 0 and (desired.exclusive or bool(status.st_mode & stat.S_IROTH))
 
 
-def _attributes(status: os.stat_result, desired: Wanted, path: str, mode: int) -> Iterator[str]:
+def _attributes(status: os.stat_result, desired: DesiredKeys, path: str, mode: int) -> Iterator[str]:
     name = path.removeprefix(f"{desired.home}/")
     if status.st_uid != desired.uid:
         yield f"{name} belongs to user {status.st_uid}"

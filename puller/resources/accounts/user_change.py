@@ -18,11 +18,11 @@ from puller.resources.accounts.authorized_keys import write
 from puller.resources.accounts.user_state import (
     UserState,
     default_home,
+    desired_keys,
     differences_of,
     is_missing_home,
     look_at,
     manages_home,
-    wanted_keys,
 )
 from puller.resources.base import Context
 from puller.resources.owned_paths import refuse_owned_below
@@ -280,7 +280,7 @@ class UserChange:
 
     def _write_keys(self) -> None:
         user, keys = self._actual.found, self._actual.keys
-        expected = None if user is None else wanted_keys(user, self._properties)
+        expected = None if user is None else desired_keys(user, self._properties)
         if user is None or expected is None or keys is None or keys.is_right:
             return
 

@@ -22,7 +22,7 @@ from puller.resources.accounts.account_properties import (
     is_locked,
     is_met,
 )
-from puller.resources.accounts.authorized_keys import KeysState, Wanted, all_missing, look, parse_key
+from puller.resources.accounts.authorized_keys import DesiredKeys, KeysState, all_missing, look, parse_key
 from puller.resources.base import Context
 from puller.resources.owners import group_id
 
@@ -104,17 +104,17 @@ def _exists(home: str, context: Context) -> bool:
     return context.system.lstat(home) is not None or context.system.exists(home)
 
 
-def wanted_keys(user: UserEntry, properties: UserProperties) -> "Wanted | None":
+def desired_keys(user: UserEntry, properties: UserProperties) -> DesiredKeys | None:
     """Return the desired keys of a user, or ``None`` if they are not managed."""
     if properties.authorized_keys is None:
         return None
 
     keys = tuple(map(parse_key, properties.authorized_keys))
-    return Wanted(keys, properties.exclusive_keys, user.name, user.uid, user.gid, user.home)
+    return DesiredKeys(keys, properties.exclusive_keys, user.name, user.uid, user.gid, user.home)
 
 
 def _look_at_keys(user: UserEntry, properties: UserProperties, context: Context) -> KeysState | None:
-    desired = wanted_keys(user, properties)
+    desired = desired_keys(user, properties)
     if desired is None:
         return None
 

@@ -20,7 +20,7 @@ from puller.resources.content_sources import sha256
 from puller.resources.diff import LIMIT, unified
 from puller.resources.files.content import resolved
 from puller.resources.files.one_file import FileState, OneFile
-from puller.resources.files.tree_plan import Plan, Walk, Wanted, is_text
+from puller.resources.files.tree_plan import DesiredAttributes, Plan, Walk, is_text
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import printable
 from puller.resources.receipts import TREES, Receipts, is_own_directory, own_file
@@ -145,7 +145,7 @@ class Tree(OneFile):
         walk = Walk(
             self._root,
             self._source,
-            self._wanted,
+            self._desired_attributes,
             self._owned,
             self.context.system,
             purge=properties.purge,
@@ -157,9 +157,9 @@ class Tree(OneFile):
         return plan
 
     @property
-    def _wanted(self) -> Wanted:
+    def _desired_attributes(self) -> DesiredAttributes:
         properties = self.properties
-        return Wanted(properties.owner, properties.group, properties.mode, self.context)
+        return DesiredAttributes(properties.owner, properties.group, properties.mode, self.context)
 
     @cached_property
     def _owned(self) -> OwnedPaths:
@@ -237,7 +237,7 @@ class Tree(OneFile):
             if source is None:
                 require_one_name(self._path(path), found)
             has_names = found.st_nlink > 1 and stat.S_ISREG(found.st_mode)
-            if has_names or requires_new_file(found, self._wanted.of(found, source)):
+            if has_names or requires_new_file(found, self._desired_attributes.of(found, source)):
                 yield path
 
     def _note(self, plan: Plan, *, is_new: bool) -> None:
@@ -264,7 +264,7 @@ class Tree(OneFile):
             plan = self._look_below(is_there=True)
             self._note(plan, is_new=False)
         # 2. Make, write, set
-        desired, system = self._wanted, self.context.system
+        desired, system = self._desired_attributes, self.context.system
         for path in plan.made:
             attributes = desired.of_new(plan.source[path])
             system.make_directory(self._path(path), attributes, within=self._root)
@@ -282,9 +282,13 @@ class Tree(OneFile):
                 for path, found in plan.removals():
                     self._remove_below(path, found)
 
-    def _write(self, path: str, entry: os.stat_result, found: os.stat_result | None, wanted: Wanted) -> None:
+    def _write(
+        self, path: str, entry: os.stat_result, found: os.stat_result | None, expected: DesiredAttributes
+    ) -> None:
         is_kept = found is not None and stat.S_ISREG(found.st_mode)
-        attributes = wanted.of(found, entry, is_written=True) if found and is_kept else wanted.of_new(entry)
+        attributes = (
+            expected.of(found, entry, is_written=True) if found and is_kept else expected.of_new(entry)
+        )
         chunks = self.context.system.read_chunks(f"{self._source}/{path}")
         with needing(entry.st_size):
             self.context.system.replace_file(self._path(path), chunks, attributes, found, within=self._root)

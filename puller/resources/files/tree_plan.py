@@ -31,7 +31,7 @@ _IN_MEMORY = 1024 * 1024  # bytes; larger files are compared in chunks
 _Found = dict[str, os.stat_result]
 
 
-class Wanted:
+class DesiredAttributes:
     """Desired owner, group and mode of paths in a tree. Raises ``ResourceError`` for an unknown user or group."""
 
     def __init__(
@@ -116,22 +116,22 @@ class Walk:
         self,
         root: str,
         source: str,
-        wanted: Wanted,
+        expected: DesiredAttributes,
         owned: OwnedPaths,
         system: System,
         *,
         purge: bool,
         sensitive: bool,
     ) -> None:
-        self._root, self._source, self._wanted, self._owned, self._system = (
+        self._root, self._source, self._desired_attributes, self._owned, self._system = (
             root,
             source,
-            wanted,
+            expected,
             owned,
             system,
         )
         self._purge, self._sensitive = purge, sensitive
-        self._gives_set_id = wanted.gives_set_id
+        self._gives_set_id = expected.gives_set_id
         self._plan = Plan()
         self._extra: _Found = {}
         self._held: set[str] = set(owned.above)
@@ -197,7 +197,7 @@ class Walk:
         if status is None or not stat.S_ISREG(status.st_mode):
             self._note(path, "absent" if status is None else kind(status.st_mode), "present")
         elif not self._is_same(path, entry, status):
-            attributes = self._wanted.differences(path, status, entry, is_written=True)
+            attributes = self._desired_attributes.differences(path, status, entry, is_written=True)
             self._plan.differences[path] = [self._content_difference(path, entry, status), *attributes]
         else:
             self._compare_attributes(path, status, entry)
@@ -224,23 +224,23 @@ class Walk:
     def _compare_attributes(
         self, path: str, status: os.stat_result, source: os.stat_result | None = None
     ) -> None:
-        desired = self._wanted.of(status, source)
+        desired = self._desired_attributes.of(status, source)
         if (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) != (
             desired.uid,
             desired.gid,
             desired.mode,
         ):
-            self._plan.differences[path] = self._wanted.differences(path, status, source)
+            self._plan.differences[path] = self._desired_attributes.differences(path, status, source)
             self._plan.attributes[path] = status
             if source is not None:
                 self._plan.source[path] = source
 
-    def _block(self, path: str, found: os.stat_result, wanted: str) -> None:
-        self._note(path, kind(found.st_mode), wanted)
-        self._plan.in_the_way[path] = f"{printable(path)} is {kind(found.st_mode)}, expected {wanted}"
+    def _block(self, path: str, found: os.stat_result, expected: str) -> None:
+        self._note(path, kind(found.st_mode), expected)
+        self._plan.in_the_way[path] = f"{printable(path)} is {kind(found.st_mode)}, expected {expected}"
 
-    def _note(self, path: str, actual: str, wanted: str) -> None:
-        self._plan.differences[path] = [presence(actual, wanted, printable(path))]
+    def _note(self, path: str, actual: str, expected: str) -> None:
+        self._plan.differences[path] = [presence(actual, expected, printable(path))]
 
     # Other paths
 

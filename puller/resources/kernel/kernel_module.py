@@ -127,9 +127,9 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         self._refuse_to_write(differences, actual)
         # 2. Files
         named = {difference.path or difference.property for difference in differences}
-        for file, wanted in reversed(self._wanted(actual)):
+        for file, content in reversed(self._desired_files(actual)):
             if file.path in named:
-                self._write(file, wanted)
+                self._write(file, content)
         # 3. Load or unload
         if "module" in named and self.properties.ensure == "loaded":
             load(self.properties.name, self.context.system)
@@ -140,10 +140,10 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
     def noop_message(self, differences: Sequence[Difference], actual: ModuleState) -> str:
         self._refuse_to_write(differences, actual)
         named, done = {difference.path or difference.property for difference in differences}, []
-        for file, wanted in self._wanted(actual):
+        for file, content in self._desired_files(actual):
             if file.path in named:
-                self.context.system.expect(file.path, "absent" if wanted is None else "file")
-                done.append(f"{'removed' if wanted is None else 'written'} {file.path}")
+                self.context.system.expect(file.path, "absent" if content is None else "file")
+                done.append(f"{'removed' if content is None else 'written'} {file.path}")
         if "module" in named and self.properties.ensure == "loaded":
             done.append("loaded the module")
         elif "module" in named:
@@ -183,7 +183,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
     def _name(self) -> str:
         return normalized(self.properties.name)
 
-    def _wanted(self, actual: ModuleState) -> list[tuple[ModuleFile, bytes | None]]:
+    def _desired_files(self, actual: ModuleState) -> list[tuple[ModuleFile, bytes | None]]:
         """Return the files with their desired contents, ``None`` for files that should be absent."""
         ensure, options = self.properties.ensure, _as_texts(self.properties.options)
         at_boot, configured = "", ""
@@ -198,13 +198,13 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
         return [(file, f"{_HEADER}{text}".encode() if text else None) for file, text in texts]
 
     def _of_files(self, actual: ModuleState) -> Iterator[Difference]:
-        for file, wanted in self._wanted(actual):
+        for file, content in self._desired_files(actual):
             is_there = "absent" if file.found is None else "present"
-            if (file.found is None) is not (wanted is None):
-                yield presence(is_there, "present" if wanted is not None else ABSENT, file.path)
-            elif file.found is not None and wanted is not None:
-                if file.content != wanted:
-                    yield _content_difference(file, wanted)
+            if (file.found is None) is not (content is None):
+                yield presence(is_there, "present" if content is not None else ABSENT, file.path)
+            elif file.found is not None and content is not None:
+                if file.content != content:
+                    yield _content_difference(file, content)
                 yield from attribute_differences(file.found, _attributes(), "root", "root", file.path)
 
     def _of_kernel(self, actual: ModuleState) -> Iterator[Difference]:

@@ -20,7 +20,7 @@ from puller.resources.kernel import fstab
 from puller.resources.kernel.fstab import Entry, Fields
 from puller.resources.kernel.mount_changes import Processes, change_mounts, foretell
 from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, MountState, fstab_file, paths_of, plan
-from puller.resources.kernel.mount_table import Mounts, MountTable, is_bind, is_wanted, not_in_force
+from puller.resources.kernel.mount_table import Mounts, MountTable, is_bind, is_desired_mount, not_in_force
 from puller.resources.paths import check_path
 from puller.system.local_paths import Spellings
 from puller.values.references import Reference
@@ -77,7 +77,7 @@ class Mount(Resource[MountProperties, MountState]):
 
     def differences(self, actual: MountState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        desired, todo, differences = self._wanted, plan(self.properties.ensure, self._wanted, actual), []
+        desired, todo, differences = self._desired, plan(self.properties.ensure, self._desired, actual), []
         if todo.first or todo.then == ("mounted",):
             differences.append(presence(self.final_ensure(actual), self.properties.ensure))
         if actual.is_other and actual.mounted is not None:
@@ -201,22 +201,24 @@ class Mount(Resource[MountProperties, MountState]):
 
     def _compared(self, found: MountState, table: MountTable) -> MountState:
         """Return the state after comparing the mount with the declaration."""
-        desired, mounted = self._wanted, found.mounted
+        desired, mounted = self._desired, found.mounted
         if self.properties.ensure != "mounted" or mounted is None:
             return found
-        is_same = is_wanted(desired, mounted, table)
+        is_same = is_desired_mount(desired, mounted, table)
         missing = not_in_force(desired.options, mounted) if is_same else ()
         return msgspec.structs.replace(found, is_other=not is_same, missing=tuple(missing))
 
     # Desired state
 
     @property
-    def _wanted(self) -> Fields:
+    def _desired(self) -> Fields:
         return _fields(self.properties)
 
     def _change(self, actual: MountState) -> Change:
         notes = self.context.shared.setdefault(Mount, {}).setdefault(self.properties.name, [])
-        return Change(self._wanted, plan(self.properties.ensure, self._wanted, actual), actual, notes.append)
+        return Change(
+            self._desired, plan(self.properties.ensure, self._desired, actual), actual, notes.append
+        )
 
     # Loading
 

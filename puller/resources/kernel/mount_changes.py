@@ -289,7 +289,7 @@ def foretell(context: Context, change: Change) -> None:
     refuse_what_cannot_be(context, change, foreseen)
     foreseen.add(change)
     if "mounted" in change.plan.then:
-        _expect_content(context.system, change.wanted)
+        _expect_content(context.system, change.desired)
 
 
 def _expect_content(system: System, desired: Fields) -> None:
@@ -339,7 +339,7 @@ def _refuse_to_unmount(context: Context, point: str, foreseen: Foreseen) -> None
 
 
 def _refuse_to_mount(context: Context, change: Change, foreseen: Foreseen) -> None:
-    desired, point = change.wanted, change.actual.point
+    desired, point = change.desired, change.actual.point
     if not context.uncertain("/sbin"):
         require_helper(desired.type)
     comes = foreseen.will_hold(desired.device) or _may_come(desired.device, context)
@@ -351,13 +351,13 @@ def _refuse_to_mount(context: Context, change: Change, foreseen: Foreseen) -> No
 
 def _look_at_point(context: Context, change: Change) -> None:
     """Raise ``ResourceError`` if nothing can be mounted at the point. Note the files that a mount would hide."""
-    device, point, system = change.wanted.device, change.actual.point, context.system
+    device, point, system = change.desired.device, change.actual.point, context.system
     status = system.lstat(point)
     if PathState(status).kind == "symbolic link":
         raise ResourceError(
             f"{point} is a symbolic link", code=ProblemCode.CHANGE_REFUSED, hint="name its target"
         )
-    binds_file = is_bind(change.wanted.options) and os.path.isfile(device)  # an image needs a directory
+    binds_file = is_bind(change.desired.options) and os.path.isfile(device)  # an image needs a directory
     if status is None and not system.exists(point) and binds_file:
         raise ResourceError(f"the mount point of the file {device} must be an existing file: {point}")
     if change.actual.mounted is None and status is not None and _holds_anything(point):
@@ -400,14 +400,14 @@ def _before(context: Context, change: Change) -> None:
 def _require_in_force(context: Context, change: Change) -> None:
     """Raise ``ResourceError`` if options did not change, because mount(8) exits with 0 for options that it ignores."""
     layers = Mounts.current(context).at(change.actual.point)
-    if missing := not_in_force(change.wanted.options, layers[-1]) if layers else []:
+    if missing := not_in_force(change.desired.options, layers[-1]) if layers else []:
         raise ResourceError(
             f"mount has not changed {', '.join(missing)}", hint=f"unmount {change.actual.point} first"
         )
 
 
 def _after(context: Context, change: Change) -> None:
-    steps, system, point = change.plan.then, context.system, change.wanted.point
+    steps, system, point = change.plan.then, context.system, change.desired.point
     if "unmounted" in steps:
         _unmount(context, change.actual.point)
     if "mounted" in steps:
@@ -421,7 +421,7 @@ def _after(context: Context, change: Change) -> None:
 def _require_mounted(context: Context, change: Change) -> None:
     """Raise ``ResourceError`` if nothing was mounted. mount(8) with ``nofail`` exits with 0 in this case."""
     if not Mounts.current(context).at(change.actual.point):
-        hides = ", since the option nofail hides the reason" if "nofail" in change.wanted.options else ""
+        hides = ", since the option nofail hides the reason" if "nofail" in change.desired.options else ""
         raise ResourceError(f"mount has ended without an error and has mounted nothing{hides}")
 
 
@@ -430,7 +430,7 @@ def _require_same_point(context: Context, change: Change) -> None:
 
     The owner of a directory in the path can replace it, and can read in fstab when a mount is due.
     """
-    point, now = change.wanted.point, context.system.resolve(change.wanted.point)
+    point, now = change.desired.point, context.system.resolve(change.desired.point)
     if now != change.actual.point:
         raise ChangedMeanwhile(f"{point}: leads to {now}, since another process changed the path to it")
 
@@ -465,7 +465,7 @@ def _mount_again(context: Context, change: Change) -> None:
     if change.actual.entry is not None or before.root == "/":
         try:
             if change.actual.entry is not None:
-                mount(context.system, change.wanted.point)
+                mount(context.system, change.desired.point)
             else:
                 options = ",".join(before.all_options)
                 mount_by(

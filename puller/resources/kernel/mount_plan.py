@@ -31,11 +31,11 @@ from puller.resources.kernel.mount_table import (
     Mounted,
     MountTable,
     content_of_overlay,
+    declared_flags,
     has_propagation,
     is_bind,
     is_of_mount,
     of_kernel,
-    wanted_flags,
 )
 from puller.system.trusted_files import distrust_of_way
 
@@ -66,30 +66,30 @@ def plan_remount(
 class _Planner:
     def __init__(
         self,
-        wanted: Fields,
+        desired: Fields,
         before: Fields | None,
         missing: Sequence[str],
         mounted: Mounted,
         table: MountTable,
     ) -> None:
-        self._wanted, self._mounted = wanted, mounted
+        self._desired, self._mounted = desired, mounted
         self._before = before.options if before else ()
         self._others = [
             other
             for other in table.mounts
             if other.device == mounted.device and other.number != mounted.number
         ]
-        options_before = of_kernel(self._before) if before else of_kernel(wanted.options)
-        changed = {*missing, *(of_kernel(wanted.options) ^ options_before)}
+        options_before = of_kernel(self._before) if before else of_kernel(desired.options)
+        changed = {*missing, *(of_kernel(desired.options) ^ options_before)}
         self._changes_file_system = not all(map(is_of_mount, changed))
-        self._declared = wanted_flags(wanted.options)
+        self._declared = declared_flags(desired.options)
         self._is_read_only = "ro" in mounted.of_all
 
     def plan(self) -> Remount:
         """Decide between the mount point and the file system, then build the commands."""
         read_only = self._flag("ro")
         becomes_read_only = read_only and "ro" not in self._mounted.options and not self._is_read_only
-        if is_bind(self._wanted.options):
+        if is_bind(self._desired.options):
             if self._declared.get("ro") is False and self._is_read_only:
                 detail = f"{self._point} cannot become writable: its file system is read-only as a whole"
                 raise ResourceError(detail, code=ProblemCode.CHANGE_REFUSED, hint="mount that with rw")
@@ -113,7 +113,7 @@ class _Planner:
         """Return whether the mount point should have a flag."""
         if name in self._declared:
             return self._declared[name]
-        return name in self._mounted.options and name not in wanted_flags(self._before)
+        return name in self._mounted.options and name not in declared_flags(self._before)
 
     def _file_system_read_only(self, read_only: bool, becomes_read_only: bool) -> tuple[bool, str]:
         """Return whether the file system itself should be read-only, and a note."""
@@ -126,7 +126,7 @@ class _Planner:
                 False,
                 f"its file system is also mounted at {where}, so only {self._point} is read-only until the next boot",
             )
-        is_asked = "ro" in self._declared or "ro" in wanted_flags(self._before)
+        is_asked = "ro" in self._declared or "ro" in declared_flags(self._before)
         if self._is_read_only and not read_only and is_asked:
             if writable:
                 raise ResourceError(
@@ -151,8 +151,8 @@ class _Planner:
         words = ["remount", "ro" if read_only else "rw", *self._flag_words()]
         words += [
             option
-            for option in self._wanted.options
-            if option in of_kernel(self._wanted.options)
+            for option in self._desired.options
+            if option in of_kernel(self._desired.options)
             and not is_of_mount(option)
             and not option.startswith(OF_CONTENT)
         ]
@@ -173,7 +173,7 @@ class _Planner:
 
     def _atime(self) -> str:
         """Return the word for access times. Exactly one word applies."""
-        declared = [option for option in self._wanted.options if option in ATIMES]
+        declared = [option for option in self._desired.options if option in ATIMES]
         if declared:
             return declared[-1]
         if not ATIMES.isdisjoint(self._before):
@@ -183,7 +183,7 @@ class _Planner:
         )
 
     def _propagation(self) -> Iterator[tuple[str, ...]]:
-        words = [option for option in self._wanted.options if option in PROPAGATIONS]
+        words = [option for option in self._desired.options if option in PROPAGATIONS]
         if words and not has_propagation(self._mounted, words[-1]):
             yield (f"--make-{words[-1]}", "--", self._point)
 
@@ -241,7 +241,7 @@ class Plan(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """The work for one mount. ``note`` accepts sentences for the report."""
 
-    wanted: Fields
+    desired: Fields
     plan: Plan
     actual: MountState
     note: Callable[[str], None]
@@ -251,7 +251,7 @@ class Change(msgspec.Struct, frozen=True):
         """The new line in fstab, ``None`` if it stays."""
         if not self.plan.line:
             return None
-        return Edit(self.wanted.point, self.wanted if self.plan.line == "written" else None)
+        return Edit(self.desired.point, self.desired if self.plan.line == "written" else None)
 
     def remount(self, table: MountTable) -> "Remount":
         """Return how to change the options of this mount alone. Raises ``ResourceError`` if this is impossible."""
@@ -259,15 +259,15 @@ class Change(msgspec.Struct, frozen=True):
         if mounted is None:
             raise ResourceError(f"{self.actual.point} is not mounted")
         before = self.actual.entry.fields if self.actual.entry else None
-        return plan_remount(self.wanted, before, self.actual.missing, mounted, table)
+        return plan_remount(self.desired, before, self.actual.missing, mounted, table)
 
     @property
     def way_back(self) -> Edit:
         """The edit that restores the previous line in fstab."""
-        return Edit(self.wanted.point, line=self.actual.entry.line if self.actual.entry else "")
+        return Edit(self.desired.point, line=self.actual.entry.line if self.actual.entry else "")
 
 
-def plan(ensure: str, wanted: Fields, actual: MountState) -> Plan:
+def plan(ensure: str, desired: Fields, actual: MountState) -> Plan:
     """Return the steps from the current to the desired state."""
     is_mounted = actual.mounted is not None
     away = ("unmounted",) if is_mounted else ()
@@ -275,14 +275,14 @@ def plan(ensure: str, wanted: Fields, actual: MountState) -> Plan:
         return Plan(first=away)
     if ensure == "absent":
         return Plan(first=away, line="removed" if actual.entry else "")
-    line = "" if actual.entry is not None and actual.entry.fields.same_as(wanted) else "written"
+    line = "" if actual.entry is not None and actual.entry.fields.same_as(desired) else "written"
     if ensure == "present" or actual.is_automount:
         return Plan(line=line)
     if not is_mounted:
         return Plan(line=line, then=("mounted",))
     if actual.is_other:
         return Plan(line=line, then=("unmounted", "mounted"))
-    return Plan(line=line, remounted=bool(actual.missing) or _changes_options(wanted, actual))
+    return Plan(line=line, remounted=bool(actual.missing) or _changes_options(desired, actual))
 
 
 def _changes_options(desired: Fields, actual: MountState) -> bool:
@@ -297,7 +297,7 @@ def _changes_options(desired: Fields, actual: MountState) -> bool:
 
 def refuse_paths_of_users(change: Change) -> None:
     """Raise ``ResourceError`` if another user could change the device or the mount point."""
-    for name, path in paths_of(change.wanted):
+    for name, path in paths_of(change.desired):
         if reason := distrust_of_way(path):
             raise ResourceError(
                 f"{name} {path} can be led elsewhere by another user, now or at boot: {reason}",
@@ -305,12 +305,12 @@ def refuse_paths_of_users(change: Change) -> None:
             )
 
 
-def paths_of(wanted: Fields) -> Iterator[tuple[str, str]]:
+def paths_of(desired: Fields) -> Iterator[tuple[str, str]]:
     """Yield the paths that a mount follows, each with the name of its property."""
-    yield "mount point", wanted.point
-    if wanted.device.startswith("/") and not wanted.device.startswith("//"):
-        yield "device", wanted.device
-    for option in sorted(content_of_overlay(wanted.options)):
+    yield "mount point", desired.point
+    if desired.device.startswith("/") and not desired.device.startswith("//"):
+        yield "device", desired.device
+    for option in sorted(content_of_overlay(desired.options)):
         key, _, value = option.partition("=")
         for path in value.strip('"').replace("\\:", "\0").split(":"):
             if path.startswith("/"):

@@ -220,7 +220,7 @@ def is_of_mount(option: str) -> bool:
     return name in _OF_EACH_MOUNT or option in PROPAGATIONS
 
 
-def wanted_flags(options: Iterable[str]) -> dict[str, bool]:
+def declared_flags(options: Iterable[str]) -> dict[str, bool]:
     """Return the final value of each flag that belongs to a mount point."""
     return {name: on for _, name, on in _flags([*options], bind=True)}
 
@@ -359,9 +359,9 @@ _WHOLE = frozenset(
 _OTHER_NAMES = {"nfs": "nfs4", "cifs": "smb3", "ntfs": "fuseblk", "ntfs-3g": "fuseblk"}
 
 
-def is_wanted(wanted: Fields, mount: Mounted, table: MountTable) -> bool:
+def is_desired_mount(desired: Fields, mount: Mounted, table: MountTable) -> bool:
     """Return whether the mount matches the declaration. Raises ``ResourceError`` if this cannot be determined."""
-    return _same_type(wanted.type, wanted.options, mount) and _same_device(wanted, mount, table)
+    return _same_type(desired.type, desired.options, mount) and _same_device(desired, mount, table)
 
 
 def _same_type(desired: str, options: Sequence[str], mount: Mounted) -> bool:

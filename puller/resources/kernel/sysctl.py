@@ -77,7 +77,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         del refresh
         if self.properties.ensure == "absent":
             return [] if actual.kept is None else [presence("present", ABSENT)]
-        differences, desired = [], self._wanted
+        differences, desired = [], self._desired
         if not same_words(actual.running, desired):
             differences.append(self._value_difference(actual.running))
         if not same_words(actual.kept, desired):
@@ -87,7 +87,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     def _value_difference(self, current: str | None, path: str = "") -> Difference:
         if self.properties.sensitive:
             return secret("value", path)
-        desired = self._shown(self._wanted)
+        desired = self._shown(self._desired)
         if current is None:
             return added("value", desired, path)
         return changed("value", self._shown(current), desired, path)
@@ -132,11 +132,11 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         if self.properties.ensure == "absent":
             self._note_removed()
             return f"Would have removed {key} from {path}"
-        desired, words = self._shown(self._wanted), []
-        if not same_words(actual.running, self._wanted):
+        desired, words = self._shown(self._desired), []
+        if not same_words(actual.running, self._desired):
             result = "" if actual.running is None else f" from {self._shown(actual.running)}"
             words.append(f"changed {key}{result} to {desired}")
-        if not same_words(actual.kept, self._wanted):
+        if not same_words(actual.kept, self._desired):
             words.append(f"set {key} to {desired} in {path}")
         return f"Would have {', would have '.join(words)}"
 
@@ -151,7 +151,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             if others and set_last:
                 notes.append(f"{set_last[0]} sets it to {self._shown(set_last[1])} at boot")
             return notes
-        if others and set_last and not same_words(set_last[1], self._wanted):
+        if others and set_last and not same_words(set_last[1], self._desired):
             return [f"{set_last[0]} sets it to {self._shown(set_last[1])} at boot, whatever {path} says"]
         if not boot.reads(path) and not boot.reads(self._file.real) and not self.context.noop:
             return [f"{path} is not read at boot"]
@@ -192,7 +192,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     def changed_paths(self, actual: SysctlState) -> Iterable[str]:
         paths = [self._file.real]
-        if self.properties.ensure == "present" and not same_words(actual.running, self._wanted):
+        if self.properties.ensure == "present" and not same_words(actual.running, self._desired):
             paths += [] if actual.running is None else [path_of(self._key)]
         return paths
 
@@ -234,12 +234,12 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         return normalized(self.properties.name)
 
     @property
-    def _wanted(self) -> str:
+    def _desired(self) -> str:
         return str(self.properties.value).strip()
 
     @property
     def _edit(self) -> Edit:
-        return Edit(self.properties.name, None if self.properties.ensure == "absent" else self._wanted)
+        return Edit(self.properties.name, None if self.properties.ensure == "absent" else self._desired)
 
     def _shown(self, value: str) -> str:
         return VALUE_MASK if self.properties.sensitive else " ".join(value.split())
@@ -248,7 +248,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     def _set(self, actual: SysctlState) -> None:
         """Set the value in the kernel, then verify it."""
-        desired, path = self._wanted, path_of(self._key)
+        desired, path = self._desired, path_of(self._key)
         if self.properties.ensure == "absent":
             self._note_removed()
             return
@@ -266,7 +266,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     def _why_not(self, actual: SysctlState) -> str:
         """Return why the kernel cannot accept the value, empty if it may."""
-        if self.properties.ensure == "absent" or same_words(actual.running, self._wanted):
+        if self.properties.ensure == "absent" or same_words(actual.running, self._desired):
             return ""
         path = path_of(self._key)
         if actual.running is None:

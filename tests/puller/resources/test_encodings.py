@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from puller.errors import ResourceError
-from puller.resources.accounts.authorized_keys import KeysState, Wanted, merged, parse_key
+from puller.resources.accounts.authorized_keys import DesiredKeys, KeysState, merged, parse_key
 from puller.resources.files.file import File
 from puller.resources.kernel import fstab, module_files, sysctl_files
 from puller.resources.kernel.edited_file import EditedFile
@@ -110,8 +110,8 @@ def test_a_module_behind_a_mark_or_other_blanks_is_not_loaded(tmp_path: Path) ->
     assert [line.module for line in module_files.lines_of(str(path))] == ["\ufeffloop", "\xa0dummy", "b_c"]
 
 
-def keys_of_user(*, exclusive: bool) -> Wanted:
-    return Wanted((parse_key(KEY),), exclusive, "a", 1, 1, "/home/a")
+def keys_of_user(*, exclusive: bool) -> DesiredKeys:
+    return DesiredKeys((parse_key(KEY),), exclusive, "a", 1, 1, "/home/a")
 
 
 @pytest.mark.parametrize("encoding", WIDE)

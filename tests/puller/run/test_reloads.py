@@ -13,7 +13,7 @@ import pytest
 
 from foundation.differences import Difference, changed
 from puller.engine.engine import Settings
-from puller.engine.ensure import Session, Wanted, ensure
+from puller.engine.ensure import RequestedResource, Session, ensure
 from puller.errors import UsageError
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event, State
@@ -191,7 +191,7 @@ def test_session_knows_reload_references(tmp_path: Path) -> None:
         session.record(Event(type="file", name=name, state=State.CHANGED))
 
     def run(**references: Any) -> State:
-        desired = Wanted("daemon", {"name": "app", **references})
+        desired = RequestedResource("daemon", {"name": "app", **references})
         return ensure(desired, Inputs({}, {}), Settings(), StopRequests(), session)[-1].state
 
     record("/a")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from puller.errors import MutationInNoop, ResourceError
-from puller.resources.accounts.authorized_keys import LARGEST, KeysState, Wanted, look, parse_key, write
+from puller.resources.accounts.authorized_keys import LARGEST, DesiredKeys, KeysState, look, parse_key, write
 from puller.system import identity
 from puller.system.identity import Identity, act_as
 from puller.system.local import LocalSystem
@@ -30,15 +30,15 @@ def home(tmp_path: Path) -> Path:
     return directory
 
 
-def wanted(home: Path, *keys: str, exclusive: bool = False) -> Wanted:
-    return Wanted(tuple(map(parse_key, keys or (KEY,))), exclusive, "a", UID, GID, str(home))
+def desired(home: Path, *keys: str, exclusive: bool = False) -> DesiredKeys:
+    return DesiredKeys(tuple(map(parse_key, keys or (KEY,))), exclusive, "a", UID, GID, str(home))
 
 
 def user_at(home: Path) -> Identity:
     return Identity("a", UID, GID, (GID,), str(home), "/bin/sh")
 
 
-def apply(keys: Wanted) -> KeysState:
+def apply(keys: DesiredKeys) -> KeysState:
     """Write the keys if they are out of sync, and return the state before the change."""
     keys_state = look(keys)
     if not keys_state.is_right:
@@ -60,7 +60,7 @@ def put(home: Path, content: str = "", *, uid: int = UID, mode: int = 0o600) -> 
 
 
 def test_directory_and_file_are_private_to_the_user(home: Path) -> None:
-    assert apply(wanted(home)) == KeysState(missing=1)
+    assert apply(desired(home)) == KeysState(missing=1)
     for path, mode in ((home / ".ssh", 0o700), (home / ".ssh/authorized_keys", 0o600)):
         status = path.lstat()
         assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (UID, GID, mode)
@@ -68,35 +68,35 @@ def test_directory_and_file_are_private_to_the_user(home: Path) -> None:
 
 
 def test_no_keys_and_no_file_is_in_order(home: Path) -> None:
-    assert look(Wanted((), True, "a", UID, GID, str(home))).is_right
+    assert look(DesiredKeys((), True, "a", UID, GID, str(home))).is_right
     assert not (home / ".ssh").exists()
 
 
 def test_a_directory_and_a_file_that_others_can_read_are_closed(home: Path) -> None:
     path = put(home, f"{KEY}\n", mode=0o644)
     path.parent.chmod(0o755)
-    assert apply(wanted(home)).attributes == (".ssh has mode 0755", ".ssh/authorized_keys has mode 0644")
+    assert apply(desired(home)).attributes == (".ssh has mode 0755", ".ssh/authorized_keys has mode 0644")
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
 def test_another_group_becomes_the_primary_one(home: Path) -> None:
     path = put(home, f"{KEY}\n")
     os.chown(path, UID, 0)
-    assert apply(wanted(home)).attributes == (".ssh/authorized_keys has group 0",)
+    assert apply(desired(home)).attributes == (".ssh/authorized_keys has group 0",)
     assert path.stat().st_gid == GID
 
 
 def test_a_file_of_root_becomes_the_users_with_all_its_keys(home: Path) -> None:
     path = put(home, f"{OTHER}\n", uid=0, mode=0o644)
-    apply(wanted(home))
+    apply(desired(home))
     assert (path.stat().st_uid, path.read_text()) == (UID, f"{OTHER}\n{KEY}\n")
 
 
 def test_unreadable_root_file_is_only_replaced(home: Path) -> None:
     path = put(home, f"{OTHER}\n", uid=0)
     with pytest.raises(ResourceError, match="belongs to user 0, expected a file of a"):
-        look(wanted(home))
-    apply(wanted(home, exclusive=True))
+        look(desired(home))
+    apply(desired(home, exclusive=True))
     assert path.read_text() == f"{KEY}\n"
 
 
@@ -158,7 +158,7 @@ def test_obstacles_are_refused_without_effect(
     prepare(home, secret)
     for exclusive in (False, True):
         with pytest.raises(ResourceError, match=why):
-            apply(wanted(home, exclusive=exclusive))
+            apply(desired(home, exclusive=exclusive))
     after = [path.lstat() for path in (secret.parent, secret)]
     assert [(item.st_mode, item.st_uid) for item in before] == [(item.st_mode, item.st_uid) for item in after]
     assert secret.read_text() == f"secret {OTHER}\n"
@@ -169,14 +169,14 @@ def test_obstacles_are_refused_without_effect(
 def test_late_obstacles_are_refused_by_the_user_process(
     home: Path, secret: Path, prepare: Callable[[Path, Path], None], why: str
 ) -> None:
-    assert look(wanted(home)).missing == 1
+    assert look(desired(home)).missing == 1
 
     def act_later(act: Callable[[], object]) -> None:
         prepare(home, secret)
         act_as(user_at(home), act)
 
     with pytest.raises(ResourceError, match=why):
-        write(wanted(home), act_later)
+        write(desired(home), act_later)
     assert secret.read_text() == f"secret {OTHER}\n"
     assert sorted(os.listdir(secret.parent)) == ["authorized_keys"]
 
@@ -185,7 +185,7 @@ def test_unwritable_home_is_a_failure_with_the_path(home: Path) -> None:
     os.chown(home, 0, 0)
     home.chmod(0o755)
     with pytest.raises(PermissionError) as failure:
-        apply(wanted(home))
+        apply(desired(home))
     assert failure.value.filename == str(home / ".ssh/authorized_keys")
 
 
@@ -193,7 +193,7 @@ def test_unwritable_home_is_a_failure_with_the_path(home: Path) -> None:
 def test_a_file_that_is_too_large_is_refused(home: Path) -> None:
     put(home, "#" * (LARGEST + 1))
     with pytest.raises(ResourceError, match=f"has more than {LARGEST} bytes"):
-        look(wanted(home))
+        look(desired(home))
 
 
 # The process that acts as the user

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.resources.accounts.authorized_keys import Key, KeysState, Wanted, find_key, merged, parse_key
+from puller.resources.accounts.authorized_keys import DesiredKeys, Key, KeysState, find_key, merged, parse_key
 
 ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINENO5BBHYBbDqOgk1cPiqa+N259bg97G1XeVSYa0YiN"
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -95,44 +95,44 @@ def test_keys_are_those_that_ssh_itself_makes(tmp_path: Path) -> None:
 # Files
 
 
-def wanted(*lines: str, exclusive: bool = False) -> Wanted:
-    return Wanted(tuple(map(parse_key, lines)), exclusive, "a", 1, 1, "/home/a")
+def desired(*lines: str, exclusive: bool = False) -> DesiredKeys:
+    return DesiredKeys(tuple(map(parse_key, lines)), exclusive, "a", 1, 1, "/home/a")
 
 
 @pytest.mark.parametrize(
     ("content", "keys", "expected", "state"),
     [
-        (b"", wanted(ED25519), f"{ED25519}\n", KeysState(missing=1)),
-        (f"{ED25519}\n".encode(), wanted(ED25519), f"{ED25519}\n", KeysState()),
-        (f"  {ED25519}  \n".encode(), wanted(ED25519), f"  {ED25519}  \n", KeysState()),
-        (f"{ED25519}".encode(), wanted(ED25519), f"{ED25519}\n", KeysState()),
-        (f"{ED25519}".encode(), wanted(OTHER), f"{ED25519}\n{OTHER}\n", KeysState(missing=1)),
-        (f"{ED25519} x\n".encode(), wanted(f"{ED25519} y"), f"{ED25519} y\n", KeysState(changed=1)),
+        (b"", desired(ED25519), f"{ED25519}\n", KeysState(missing=1)),
+        (f"{ED25519}\n".encode(), desired(ED25519), f"{ED25519}\n", KeysState()),
+        (f"  {ED25519}  \n".encode(), desired(ED25519), f"  {ED25519}  \n", KeysState()),
+        (f"{ED25519}".encode(), desired(ED25519), f"{ED25519}\n", KeysState()),
+        (f"{ED25519}".encode(), desired(OTHER), f"{ED25519}\n{OTHER}\n", KeysState(missing=1)),
+        (f"{ED25519} x\n".encode(), desired(f"{ED25519} y"), f"{ED25519} y\n", KeysState(changed=1)),
         (
             f"# first\n\nno-pty {ED25519}\nhello\n".encode(),
-            wanted(OTHER, ED25519),
+            desired(OTHER, ED25519),
             f"# first\n\n{ED25519}\nhello\n{OTHER}\n",
             KeysState(missing=1, changed=1),
         ),
         (
             f"# first\n{OTHER}\nhello\n\n".encode(),
-            wanted(ED25519, exclusive=True),
+            desired(ED25519, exclusive=True),
             f"# first\n\n{ED25519}\n",
             KeysState(missing=1, surplus=2),
         ),
-        (f"{OTHER}\n".encode(), wanted(exclusive=True), "", KeysState(surplus=1)),
+        (f"{OTHER}\n".encode(), desired(exclusive=True), "", KeysState(surplus=1)),
         (
             f"restrict {ED25519}\n{OTHER}\n{ED25519}\n".encode(),
-            wanted(f"restrict {ED25519}"),
+            desired(f"restrict {ED25519}"),
             f"restrict {ED25519}\n{OTHER}\n",
             KeysState(surplus=1),
         ),
-        (b"# \xff\n", wanted(ED25519), f"# \udcff\n{ED25519}\n", KeysState(missing=1)),
-        (f"{ED25519}\r\n".encode(), wanted(ED25519), f"{ED25519}\r\n", KeysState()),
+        (b"# \xff\n", desired(ED25519), f"# \udcff\n{ED25519}\n", KeysState(missing=1)),
+        (f"{ED25519}\r\n".encode(), desired(ED25519), f"{ED25519}\r\n", KeysState()),
     ],
 )
 def test_comments_and_other_keys_stay_in_order(
-    content: bytes, keys: Wanted, expected: str, state: KeysState
+    content: bytes, keys: DesiredKeys, expected: str, state: KeysState
 ) -> None:
     new, result = merged(content, keys)
     assert (new.decode("utf-8", "surrogateescape"), result) == (expected, state)
@@ -142,7 +142,7 @@ def test_comments_and_other_keys_stay_in_order(
 @given(st.lists(st.sampled_from([ED25519, OTHER, f"restrict {OTHER}", "# c", "", "hello", "\tssh-rsa AA"])))
 def test_any_key_file_converges_in_a_step(lines: list[str]) -> None:
     for exclusive in (False, True):
-        keys = wanted(ED25519, RSA, exclusive=exclusive)
+        keys = desired(ED25519, RSA, exclusive=exclusive)
         new, _ = merged("\n".join(lines).encode(), keys)
         assert merged(new, keys)[1].is_right
         results = [key for line in new.decode().split("\n") if (key := find_key(line)) and line[0] != "#"]

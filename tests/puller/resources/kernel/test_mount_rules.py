@@ -13,8 +13,8 @@ from puller.resources.kernel.mount_table import (
     Mounted,
     MountTable,
     find_device,
+    is_desired_mount,
     is_device_missing,
-    is_wanted,
     not_in_force,
 )
 
@@ -165,20 +165,20 @@ def source(kind: str, name: str, device: str = "8:1", root: str = "/") -> Mounte
     ],
 )
 def test_mounted_state_matches_the_declaration(device: str, kind: str, found: Mounted, same: bool) -> None:
-    assert is_wanted(Fields(device, "/p", kind), found, MountTable("")) is same
+    assert is_desired_mount(Fields(device, "/p", kind), found, MountTable("")) is same
 
 
 def test_a_device_has_many_names(disk: Path) -> None:
     named = Fields("UUID=11-aa", "/p", "ext4")
-    assert is_wanted(named, source("ext4", str(disk / "by-uuid_11-aa")), MountTable(""))
-    assert not is_wanted(named, source("ext4", "/dev/sda1"), MountTable(""))
+    assert is_desired_mount(named, source("ext4", str(disk / "by-uuid_11-aa")), MountTable(""))
+    assert not is_desired_mount(named, source("ext4", "/dev/sda1"), MountTable(""))
 
 
 def test_undecidable_state_is_a_failure(disk: Path) -> None:
     with pytest.raises(
         ResourceError, match=r"unknown device UUID=22 in .*, so the mounted file system is unknown"
     ):
-        is_wanted(Fields("UUID=22", "/p", "ext4"), source("ext4", "/dev/sda1"), MountTable(""))
+        is_desired_mount(Fields("UUID=22", "/p", "ext4"), source("ext4", "/dev/sda1"), MountTable(""))
 
 
 def test_a_file_is_known_by_the_loop_device_that_it_is_behind(
@@ -189,8 +189,10 @@ def test_a_file_is_known_by_the_loop_device_that_it_is_behind(
     image.write_text("")
     (tmp_path / "loop0/loop").mkdir(parents=True)
     (tmp_path / "loop0/loop/backing_file").write_text(f"{image}\n")
-    assert is_wanted(Fields(str(image), "/p", "ext4"), source("ext4", "/dev/loop0", "7:0"), MountTable(""))
-    assert not is_wanted(
+    assert is_desired_mount(
+        Fields(str(image), "/p", "ext4"), source("ext4", "/dev/loop0", "7:0"), MountTable("")
+    )
+    assert not is_desired_mount(
         Fields(str(image), "/p", "ext4"), source("ext4", "/dev/loop1", "7:1"), MountTable("")
     )
 
@@ -214,4 +216,4 @@ def test_bind_mount_is_identified_by_its_source_directory(
     unchanged: Callable[[str], str] = lambda path: path  # noqa: E731
     monkeypatch.setattr(os.path, "realpath", unchanged)
     desired = Fields(device, "/p", "none", ("bind",))
-    assert is_wanted(desired, source("ext4", "/dev/vda", number, root), MountTable(TABLE)) is same
+    assert is_desired_mount(desired, source("ext4", "/dev/vda", number, root), MountTable(TABLE)) is same
