@@ -27,7 +27,7 @@ from foundation.differences import Difference
 from foundation.problems import Problem
 from foundation.quantities import counted
 from puller.exit_status import ExitStatus
-from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary, told_failures
+from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary, failure_texts
 from puller.reporting.sent_report import PublishedBundle, SentReport
 from puller.reporting.terminal_rows import Content, Outcome, content_of, count_outcomes
 
@@ -466,7 +466,7 @@ def _failure(report: Report) -> str:
     if report.problems:
         return str(report.problems[0])
     for bundle in _all(report):
-        if reported := told_failures(bundle.events, most=1):
+        if reported := failure_texts(bundle.events, most=1):
             return reported[0]
     failed = sum(bundle.summary.failed + bundle.summary.unmet for bundle in report.bundles)
     return f"{counted(failed, 'resource')} failed" if failed else f"exit status {report.exit_status}"

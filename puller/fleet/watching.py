@@ -43,7 +43,7 @@ _CHANCE = 1e-5
 """Maximum probability of a false alarm in one check. A rollout is checked hundreds of times."""
 
 
-class Became(StrEnum):
+class ReleaseResult(StrEnum):
     """The result of a release on a host."""
 
     IN_ORDER = "in order"
@@ -60,7 +60,7 @@ class HostOutcome:
     host: str
     kind: str
     """Such as ``Debian 12``. Empty if unknown."""
-    became: Became
+    result: ReleaseResult
     why: str = ""
 
 
@@ -68,10 +68,10 @@ class HostOutcome:
 class Verdict:
     """Whether a rollout may continue."""
 
-    counts: Mapping[Became, int]
+    counts: Mapping[ReleaseResult, int]
     reasons: Sequence[str]
     """Reasons to stop, a sentence each. Empty if the rollout may continue."""
-    is_told: bool = False
+    is_reported: bool = False
     """Whether hosts reported failures. Missing reports are a reason to halt, but not to go back."""
 
     @property
@@ -82,7 +82,7 @@ class Verdict:
     @property
     def is_on_trial(self) -> bool:
         """Whether hosts have the release on trial, and none has passed."""
-        return bool(self.counts.get(Became.ON_TRIAL)) and not self.counts.get(Became.IN_ORDER)
+        return bool(self.counts.get(ReleaseResult.ON_TRIAL)) and not self.counts.get(ReleaseResult.IN_ORDER)
 
 
 def judge(outcomes: Iterable[HostOutcome], rule: WatchRule, usual: float = 0.0) -> Verdict:
@@ -99,8 +99,10 @@ def judge(outcomes: Iterable[HostOutcome], rule: WatchRule, usual: float = 0.0) 
     if len(by_kind) > 1:
         for kind, of_kind in sorted(by_kind.items()):
             reasons += _reasons(of_kind, kind or "an unknown kind", rule, usual)
-    counts = {became: sum(item.became is became for item in every) for became in Became}
-    return Verdict(counts, [sentence for sentence, _ in reasons], any(is_told for _, is_told in reasons))
+    counts = {result: sum(item.result is result for item in every) for result in ReleaseResult}
+    return Verdict(
+        counts, [sentence for sentence, _ in reasons], any(is_reported for _, is_reported in reasons)
+    )
 
 
 def _reasons(
@@ -108,19 +110,19 @@ def _reasons(
 ) -> Iterable[tuple[str, bool]]:
     """Yield sentences, each with whether hosts reported the problem."""
     for what, limit, words in (
-        ((Became.FAILED, Became.GAVE_UP), rule.failed, "failed or rolled back"),
-        ((Became.SILENT,), rule.silent, "have been silent since they received it"),
+        ((ReleaseResult.FAILED, ReleaseResult.GAVE_UP), rule.failed, "failed or rolled back"),
+        ((ReleaseResult.SILENT,), rule.silent, "have been silent since they received it"),
     ):
-        bad = [outcome for outcome in outcomes if outcome.became in what]
+        bad = [outcome for outcome in outcomes if outcome.result in what]
         part = 100 * len(bad) / len(outcomes) if outcomes else 0.0
-        expected = usual * len(outcomes) if Became.FAILED in what else 0.0
+        expected = usual * len(outcomes) if ReleaseResult.FAILED in what else 0.0
         if len(bad) >= rule.at_least and part > limit and not _is_chance(len(bad), expected):
             of = f" of {kind}" if kind else ""
             names = ", ".join(outcome.host for outcome in bad[:_NAMED])
             suffix = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
             why = next((f": {outcome.why}" for outcome in bad if outcome.why), "")
             share = f"{len(bad)} of {counted(len(outcomes), 'host')}{of} {words} (limit {limit:g}%)"
-            yield f"{share}: {names}{suffix}{why}", Became.FAILED in what
+            yield f"{share}: {names}{suffix}{why}", ReleaseResult.FAILED in what
 
 
 def _is_chance(count: int, expected: float) -> bool:
@@ -154,13 +156,13 @@ def outcomes_of(
     results = []
     failed_without = 0
     for row in rows:
-        became = _became(reader, release, row, before.get(row["host"], ""), first)
-        without = reader.hosts[row["host"]].state if became is None else before.get(row["host"], "")
+        result = _result(reader, release, row, before.get(row["host"], ""), first)
+        without = reader.hosts[row["host"]].state if result is None else before.get(row["host"], "")
         failed_without += without in _BAD
-        if became is not None:
+        if result is not None:
             host = reader.hosts[row["host"]]
-            why = "" if became in (Became.IN_ORDER, Became.ON_TRIAL) else host.why
-            results.append(HostOutcome(host.name, kind_of(facts.get(host.name, {}), kinds), became, why))
+            why = "" if result in (ReleaseResult.IN_ORDER, ReleaseResult.ON_TRIAL) else host.why
+            results.append(HostOutcome(host.name, kind_of(facts.get(host.name, {}), kinds), result, why))
     return results, failed_without / len(rows) if rows else 0.0
 
 
@@ -190,27 +192,27 @@ def last_heard(reader: "Reader", bundle: str, channel: str) -> datetime | None:
     return max((item for item in heard if item is not None), default=None)
 
 
-def _became(
+def _result(
     reader: "Reader", release: Release, row: Mapping[str, Any], before: str, first: float | None
-) -> Became | None:
+) -> ReleaseResult | None:
     host = reader.hosts[row["host"]]
     if release.version in row["quarantined"]:
-        return Became.GAVE_UP
+        return ReleaseResult.GAVE_UP
     if row["enforced"] == release.version:
         if host.state == Condition.SILENT:
-            return Became.SILENT
+            return ReleaseResult.SILENT
         has_failed = host.state in _BAD and before not in _BAD
         if has_failed:
-            return Became.FAILED
-        return Became.IN_ORDER if row["good"] == release.version else Became.ON_TRIAL
+            return ReleaseResult.FAILED
+        return ReleaseResult.IN_ORDER if row["good"] == release.version else ReleaseResult.ON_TRIAL
     if first is None or host.heard is None or row["pin"]:
         return None
     if host.state == Condition.SILENT:
         was_there = (host.heard + reader.silent_after).timestamp() > first
         was_to_have_it = _takes(reader, release, host.name, -reader.silent_after)
-        return Became.SILENT if was_there and was_to_have_it else None
+        return ReleaseResult.SILENT if was_there and was_to_have_it else None
     if row["published"] == release.version and host.state in _BAD and before not in _BAD:
-        return Became.FAILED if _takes(reader, release, host.name, host.heard - reader.now) else None
+        return ReleaseResult.FAILED if _takes(reader, release, host.name, host.heard - reader.now) else None
     return None
 
 
@@ -304,7 +306,7 @@ class Doubt:
     """The reason for which a query does not hold."""
 
     why: str
-    is_told: bool = False
+    is_reported: bool = False
     """Whether the response shows the problem. False for a missing response."""
 
 
@@ -330,7 +332,7 @@ def doubt_of(url: str, query: str, seconds: float = _PROMETHEUS_SECONDS) -> Doub
     if not (wrong := sum(not value for value in values)):
         return None
     return Doubt(
-        f"the query of Prometheus is false for {wrong} of {len(values)} series: {query}", is_told=True
+        f"the query of Prometheus is false for {wrong} of {len(values)} series: {query}", is_reported=True
     )
 
 

@@ -15,7 +15,7 @@ from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from foundation.timestamps import minute_text, parse_moment
 from puller.exit_status import ExitStatus
-from puller.reporting.report import BundleReport, HeldBecause, Report, State, told_failures
+from puller.reporting.report import BundleReport, HeldBecause, Report, State, failure_texts
 from puller.system.systemd_units import AGENT_TIMER, StoppedService, Timer
 
 _RUN = "`puller run`"
@@ -189,7 +189,7 @@ def next_step(report: Report) -> str:
 
 def cause(report: Report) -> tuple[str, str]:
     """Return the first problem of a run, and the next step if it is known. Both are empty without problems."""
-    failures = [text for bundle in report.bundles for text in told_failures(bundle.events, 1)]
+    failures = [text for bundle in report.bundles for text in failure_texts(bundle.events, 1)]
     texts = [*failures, *map(str, report.problems)]
     if not texts:
         return "", ""

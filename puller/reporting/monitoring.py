@@ -13,7 +13,7 @@ import msgspec
 
 from foundation.timestamps import minute_text, parse_moment
 from puller.exit_status import ExitStatus
-from puller.reporting.report import Health, Report, told_failures
+from puller.reporting.report import Health, Report, failure_texts
 
 _HEALTH_OF = {
     ExitStatus.OK: Health.OK,
@@ -135,7 +135,7 @@ def _of_report(report: Report) -> Iterator[Finding]:
     health = Health.CRITICAL if failed else _HEALTH_OF.get(ExitStatus(report.exit_status), Health.CRITICAL)
     yield Finding(health, f"the last run ended with exit status {report.exit_status}")
     for bundle in report.bundles:
-        yield from (Finding(health, failure) for failure in told_failures(bundle.events, most=3))
+        yield from (Finding(health, failure) for failure in failure_texts(bundle.events, most=3))
     if report.only:
         yield Finding(
             Health.WARNING,

@@ -170,7 +170,7 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
         return self.state in (State.CHANGED, State.REFRESHED)
 
 
-def told_failures(events: Iterable[Event], most: int = _MOST_FAILURES) -> list[str]:
+def failure_texts(events: Iterable[Event], most: int = _MOST_FAILURES) -> list[str]:
     """Return a short sentence for each failed resource. The last sentence counts the omitted resources."""
     failed = [event for event in events if event.state is State.FAILED]
     reported = [_beginning_of(f"{_named(event)}: {', '.join(event.errors)}") for event in failed[:most]]

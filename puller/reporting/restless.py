@@ -137,7 +137,7 @@ def find_restless(
     # 4.
     for key, window in windows.items():
         if window.changes >= (FEW if key in before else MANY):
-            result[key] = window.told(key)
+            result[key] = window.resource(key)
     most = sorted(result, key=lambda key: (-result[key].changes, key))[:_MOST]
     return [result[key] for key in sorted(most)]
 
@@ -176,7 +176,7 @@ class _Window(msgspec.Struct):
             plain = (msgspec.structs.replace(difference, diff="") for difference in event.differences)
             self.differences += [difference for difference in plain if difference not in self.differences]
 
-    def told(self, key: Key) -> RestlessResource:
+    def resource(self, key: Key) -> RestlessResource:
         name, reference = key
         differences = [difference.map_texts(_beginning_of) for difference in self.differences[:_MOST_TOLD]]
         return RestlessResource(

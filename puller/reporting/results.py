@@ -170,7 +170,7 @@ class HealthFinding(msgspec.Struct, kw_only=True):
     """A sentence about the health of the host."""
 
     health: Health
-    says: str
+    message: str
 
 
 class RepairRun(msgspec.Struct, kw_only=True):
@@ -184,7 +184,7 @@ class CheckResult(Result, tag="check", kw_only=True):
     """The result of ``puller check``. Its exit status is that of a Nagios plugin."""
 
     health: Health = Health.UNKNOWN
-    says: str = ""
+    message: str = ""
     enforced: dict[str, str] = {}
     """Versions by the name of the bundle."""
     checks: list[BundleCheck] = []

@@ -234,7 +234,7 @@ class Entries:
     def __init__(self, journal: "Journal", otherwise: Lines) -> None:
         self._journal = journal
         self._otherwise = otherwise
-        self._is_told = False
+        self._has_warned = False
 
     def write(self, level: Level, sentence: str, fields: Fields) -> None:
         """Send an entry with its fields, or write it without fields."""
@@ -255,8 +255,8 @@ class Entries:
         self._journal.send(entry(level, sentence, fields))
 
     def _tell(self, error: OSError) -> None:
-        if not self._is_told:
-            self._is_told = True
+        if not self._has_warned:
+            self._has_warned = True
             why = os.strerror(error.errno or 0)
             print(
                 f"puller: the journal rejects entries with fields ({why}), so they are written as lines",

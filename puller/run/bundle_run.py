@@ -34,7 +34,7 @@ from puller.reporting.report import (
     HeldBecause,
     State,
     Summary,
-    told_failures,
+    failure_texts,
 )
 from puller.reporting.run_problems import RunProblems
 from puller.reporting.sinks import MessageId
@@ -578,7 +578,7 @@ class BundleRun(msgspec.Struct):
             sentence = f"resources failed in {failed}, and the limit is {limit}"
             self.context.problems.log.notice(f"{self.name} {self.report.version}: {sentence}")
             return ""
-        failures = "; ".join(told_failures((event for _, event in outcomes), most=3))
+        failures = "; ".join(failure_texts((event for _, event in outcomes), most=3))
         times = f" in {runs} consecutive runs, most recently:" if runs > 1 else ":"
         return f"resources failed{times} {failures}"
 
@@ -605,7 +605,7 @@ class BundleRun(msgspec.Struct):
         sentence = f"{bundle.version} is given up: {reason}"
         kind = MessageId.BUNDLE_GIVEN_UP
         self._report_error(sentence, ExitStatus.HEALTH_FAILED, kind, code=ProblemCode.ROLLED_BACK)
-        failed = told_failures(given_up.events)
+        failed = failure_texts(given_up.events)
         with self.context.problems.remembering():
             self.context.quarantine.add(bundle.name, bundle.version, bundle.sha256, reason, failed)
         with self.context.problems.remembering():

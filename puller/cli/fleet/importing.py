@@ -90,10 +90,10 @@ def import_reports(
     if output_format == "json":
         show(_plain(imported), "json")
     else:
-        for refused in imported.told:
+        for refused in imported.listed:
             warn(f"{refused.path}: {refused.why}")
-        if imported.untold:
-            warn(f"and {imported.untold} more that are not reports")
+        if imported.unlisted:
+            warn(f"and {imported.unlisted} more that are not reports")
         say(_sentence(imported, seconds))
     return ExitStatus.FAILED if imported.refused else ExitStatus.OK
 
@@ -141,7 +141,7 @@ def _plain(imported: "Imported") -> dict[str, object]:
         "known": imported.known,
         "imported_before": imported.unchanged,
         "refused": imported.refused,
-        "newly_refused": [{"path": item.path, "why": item.why} for item in imported.told],
+        "newly_refused": [{"path": item.path, "why": item.why} for item in imported.listed],
         "removed": imported.removed,
         "forgotten_runs": imported.forgotten,
     }

@@ -66,7 +66,7 @@ def _ask(
 ) -> dict[str, Answer]:
     """Return the answers by key. An error of all facts or data is the answer for each key."""
     try:
-        with open_answers(options, source, facts_of(options), told) as answers:
+        with open_answers(options, source, facts_of(options), print_warning) as answers:
             return {key: answers.ask(key, question) for key in keys}
     except HieraError as error:
         return {key: Answer(key, error=str(error)) for key in keys}
@@ -98,7 +98,7 @@ def _merge(options: Mapping[str, Any]) -> Any:
     return chosen if prefix is None else {**chosen, "knockout_prefix": prefix}
 
 
-def told(text: str) -> None:
+def print_warning(text: str) -> None:
     """Print a warning about the data."""
     warn(f"warning: {text}")
 
@@ -242,7 +242,7 @@ def resolve(source: str | None, output_format: str, reveal: bool, **options: Any
     """
     place = _place(source, options)
     secret = secret_printer(reveal, masked=True)
-    with open_answers(options, place, facts_of(options), told) as answers:
+    with open_answers(options, place, facts_of(options), print_warning) as answers:
         result = answers.ask_all(question_of({}))
     for key in result:
         made_printable(result[key], secret)
@@ -293,7 +293,7 @@ def list_keys(source: str | None, output_format: str, **options: Any) -> None:
     The level with the highest priority is first.
     """
     place = _place(source, options)
-    with open_answers(options, place, facts_of(options), told) as answers:
+    with open_answers(options, place, facts_of(options), print_warning) as answers:
         held = answers.holders()
     show({key: held[key] for key in sorted(held)}, output_format)
 
@@ -335,7 +335,7 @@ def diff(source: str | None, output_format: str, reveal: bool, **options: Any) -
 def _answers_of_host(options: Mapping[str, Any], place: str | None, file: str) -> dict[str, Answer]:
     options = {**options, "no_system_facts": True}
     facts = facts_of(options, facts_files=(file,))
-    with open_answers(options, place, facts, told) as answers:
+    with open_answers(options, place, facts, print_warning) as answers:
         return answers.ask_all(question_of({}, explained=True))
 
 

@@ -61,7 +61,7 @@ def check(bundles: tuple[str, ...], path: str, output_format: str, repair: bool)
     try:
         configuration, directories = load_host(path)
     except (PullerError, OSError) as error:
-        return _tell(_Found(), [_unknown(str(error))], started, output_format)
+        return _print_verdict(_Found(), [_unknown(str(error))], started, output_format)
     try:
         for name in bundles:
             chosen(configuration, name)
@@ -69,7 +69,7 @@ def check(bundles: tuple[str, ...], path: str, output_format: str, repair: bool)
         if output_format != "json":
             raise
         problems = described_problems(error.problems)
-        return print_result(CheckResult(exit_status=error.exit_status, problems=problems, says=str(error)))
+        return print_result(CheckResult(exit_status=error.exit_status, problems=problems, message=str(error)))
     with stops.handled():
         try:
             result, findings = _answer(configuration, directories, bundles)
@@ -78,7 +78,7 @@ def check(bundles: tuple[str, ...], path: str, output_format: str, repair: bool)
         except Stopped as stop:
             say(f"puller: {stop}", err=True)
             return stop.exit_status
-    return _tell(result, findings, started, output_format)
+    return _print_verdict(result, findings, started, output_format)
 
 
 class _Found:
@@ -171,7 +171,7 @@ def _remark(sentence: str) -> "Finding":
     return Finding(Health.OK, sentence)
 
 
-def _tell(result: _Found, findings: "list[Finding]", started: float, output_format: str) -> int:
+def _print_verdict(result: _Found, findings: "list[Finding]", started: float, output_format: str) -> int:
     requested = result.health.results if result.health else []
     failed = sum(not item.result.status.in_order for item in requested)
     figures = {
@@ -201,14 +201,14 @@ def _result(result: _Found, verdict: "Verdict") -> CheckResult:
     return CheckResult(
         exit_status=verdict.exit_code,
         health=verdict.health,
-        says=str(verdict),
+        message=str(verdict),
         enforced=health.enforced if health else {},
         checks=[
             BundleCheck(bundle=check.bundle, resource=check.resource, **structs.asdict(check.result))
             for check in (health.results if health else ())
         ],
         findings=[
-            HealthFinding(health=finding.health, says=finding.sentence) for finding in verdict.findings
+            HealthFinding(health=finding.health, message=finding.sentence) for finding in verdict.findings
         ],
         at_work=result.at_work or None,
         held=result.held or None,

@@ -87,7 +87,7 @@ def disable(reason: str, until: str | None, path: str, output_format: str) -> in
     if output_format == "json":
         return print_result_of(DisableResult, lambda: DisableResult(**msgspec.structs.asdict(hold())))
     say(hold())
-    _tell_of_run(load_host(path)[1], "The hold takes effect after it")
+    _print_active_run(load_host(path)[1], "The hold takes effect after it")
     return 0
 
 
@@ -113,7 +113,7 @@ def enable(path: str) -> None:
     with state_in_use("written"):
         hold = end_hold(directories, datetime.now(UTC))
     say(f"enabled. Before: {hold}" if hold else "already enabled")
-    _tell_of_run(directories, "The next run applies bundles again")
+    _print_active_run(directories, "The next run applies bundles again")
 
 
 def _end(until: str | None, now: datetime) -> datetime | None:
@@ -123,7 +123,7 @@ def _end(until: str | None, now: datetime) -> datetime | None:
         raise UsageError(f"--until {error}") from None
 
 
-def _tell_of_run(directories: Directories, consequence: str) -> None:
+def _print_active_run(directories: Directories, consequence: str) -> None:
     doing = load_status(directories)
     if doing and doing.state == "running":
         say(
@@ -158,7 +158,7 @@ def pin(bundle: str, version: str | None, path: str, output_format: str) -> int:
     if pinned.enforced != pinned.version:
         change = f"; enforced now: {pinned.enforced or 'nothing'}, the next run changes that"
     say(f"{bundle} is pinned to {pinned.version}{change}")
-    _tell_of_quarantine(load_host(path)[1], bundle, pinned.version)
+    _print_quarantine(load_host(path)[1], bundle, pinned.version)
     return 0
 
 
@@ -213,7 +213,7 @@ def _check_configured(choice: BundleChoice, version: str, path: str) -> None:
         )
 
 
-def _tell_of_quarantine(directories: Directories, bundle: str, version: str) -> None:
+def _print_quarantine(directories: Directories, bundle: str, version: str) -> None:
     for entry in Quarantine.load(directories, warn, noop=True).entries:
         if (entry.bundle, entry.version) == (bundle, version):
             say(f"{entry}. `puller quarantine clear {bundle} {version}` allows another attempt")

@@ -97,7 +97,7 @@ def _check(path: str, output_format: str, oldest: timedelta) -> int:
     except (PullerError, BundleError, OSError, ValueError) as error:
         verdict = unknown(str(error))
     if output_format == "json":
-        show({"health": verdict.health.value, "says": str(verdict), **result}, "json")
+        show({"health": verdict.health.value, "message": str(verdict), **result}, "json")
     else:
         say(str(verdict))
     return verdict.exit_code
@@ -147,7 +147,7 @@ def _judge(result: dict[str, Any], report: Report | None, oldest: timedelta) -> 
         enforced={bundle["name"]: bundle["enforced"] for bundle in result["bundles"]},
         held=result["holds"]["lines"],
         restless=result["restless_lines"][:_MOST_CHECKED],
-        unsent=[item["says"] for item in result["unsent"] if _waits_since(item["oldest"]) < now - oldest],
+        unsent=[item["message"] for item in result["unsent"] if _waits_since(item["oldest"]) < now - oldest],
     )
     return judge(records, now, oldest)
 
@@ -194,7 +194,7 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
     fetching = load_fetching(directories, running.process) if running and is_running else None
     return {
         "running_since": running.since if running and is_running else None,
-        "fetching": {**to_builtins(fetching), "says": str(fetching)} if fetching else None,
+        "fetching": {**to_builtins(fetching), "message": str(fetching)} if fetching else None,
         "cut_short": None if is_running else find_unfinished(directories),
         "holds": {**holds.data(now), "lines": [*holds.lines(now, published), *notes], "past": past},
         "notes": notes,
@@ -203,7 +203,7 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
             _unconfigured(bundle) | _left_behind(state.managed.remains(bundle.name))
             for bundle in state.unconfigured()
         ],
-        "reboots": [{**to_builtins(item), "says": str(item)} for item in _reboots(directories, notes)],
+        "reboots": [{**to_builtins(item), "message": str(item)} for item in _reboots(directories, notes)],
         "restless": [to_builtins(resource) for resource in restless],
         "restless_lines": sentences(restless),
         "unsent": _unsent(configuration, directories, notes),
@@ -230,7 +230,7 @@ def _unsent(configuration: Configuration, directories: Directories, notes: list[
         return []
 
     delivery = Delivery(configuration, directories.spool, notes.append)
-    return [{**to_builtins(unsent), "says": str(unsent)} for unsent in delivery.unsent()]
+    return [{**to_builtins(unsent), "message": str(unsent)} for unsent in delivery.unsent()]
 
 
 def _unconfigured(bundle: Unconfigured) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def _bundle(bundle: BundleState, last: BundleReport | None, quarantined: str) ->
             **to_builtins(trial.report()),
             "failed_runs": trial.failed,
             "failure": trial.failure or None,
-            "says": str(trial.report()),
+            "message": str(trial.report()),
         }
     if bundle.problem:
         fields["problem"] = bundle.problem
@@ -320,7 +320,7 @@ def _print(result: dict[str, Any]) -> None:
     if result["running_since"]:
         _say(f"a run has been active since {result['running_since']}")
     if result["fetching"]:
-        _say(f"  {result['fetching']['says']}")
+        _say(f"  {result['fetching']['message']}")
     held = [bundle["held"] for bundle in result["bundles"]]
     for line in result["holds"]["lines"]:
         if line not in held:  # its bundle has the line
@@ -332,11 +332,11 @@ def _print(result: dict[str, Any]) -> None:
     for left in result["left"]:
         _say(_left_line(left))
     for reboot in result["reboots"]:
-        _say(reboot["says"], "red" if reboot.get("state") == RebootState.FAILED else "yellow")
+        _say(reboot["message"], "red" if reboot.get("state") == RebootState.FAILED else "yellow")
     for line in result["restless_lines"]:
         _say(line)
     for unsent in result["unsent"]:
-        _say(unsent["says"])
+        _say(unsent["message"])
     if past := result["holds"]["past"]:
         what = counted(past, "earlier bundle is", "earlier bundles are")
         _say(f"{what} quarantined, and not published for this host any more: `puller quarantine list`")
@@ -393,7 +393,7 @@ def _print_bundle(bundle: dict[str, Any]) -> None:
         if trial["failure"]:
             _say(f"  the next run gives it up: {trial['failure']}", "red")
         elif trial.get("until"):
-            _say(f"  {trial['says']}")
+            _say(f"  {trial['message']}")
     if bundle["held"]:
         _say(f"  held: {bundle['held']}", "yellow")
     if bundle.get("problem"):

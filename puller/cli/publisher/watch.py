@@ -137,7 +137,7 @@ class _Watched:
             "version": self.release.version,
             "channel": self.channel,
             "reached": self.reached,
-            "hosts": {str(became): count for became, count in self.verdict.counts.items()},
+            "hosts": {str(result): count for result, count in self.verdict.counts.items()},
             "reasons": list(self.verdict.reasons),
             "halted_before": self.is_halted,
             "done": self.done,
@@ -174,10 +174,10 @@ def _judged(reader: "Reader", release: Release, channel: str, rule: WatchRule) -
     outcomes, usual = outcomes_of(reader, release, channel, rule.kinds)
     verdict = judge(outcomes, rule, usual)
     if rule.prometheus and not is_halted and (doubt := doubt_of(rule.prometheus, rule.query)):
-        is_told = verdict.is_told or doubt.is_told
-        verdict = Verdict(verdict.counts, [*verdict.reasons, doubt.why], is_told)
+        is_reported = verdict.is_reported or doubt.is_reported
+        verdict = Verdict(verdict.counts, [*verdict.reasons, doubt.why], is_reported)
     if not is_halted and (why := blindness(reader, release, channel)):
-        verdict = Verdict(verdict.counts, [*verdict.reasons, why], verdict.is_told)
+        verdict = Verdict(verdict.counts, [*verdict.reasons, why], verdict.is_reported)
     reached = shown_percent(rollout.reached(reader.now)) if rollout is not None else "100%"
     heard = last_heard(reader, release.bundle, channel)
     return _Watched(channel, release, verdict, is_halted, reached, heard)
@@ -212,7 +212,7 @@ def _sign(
 ) -> dict[str, str]:
     """Return the signed action for each bundle: ``halted`` or ``taken back``."""
     # A silent host cannot receive a rollback either, and all other hosts may be in order.
-    is_back = rule.may is May.BACK and item.verdict.is_told
+    is_back = rule.may is May.BACK and item.verdict.is_reported
     is_back = is_back and all(
         mate.release.rollout is not None and mate.release.rollout.before is not None for mate in mates
     )
@@ -253,7 +253,7 @@ def _tell(item: _Watched, done: str, rule: WatchRule) -> None:
 
 def _print(rollouts: list[_Watched], directory: Path, *, noop: bool) -> None:
     for item in rollouts:
-        hosts = ", ".join(f"{count} {became}" for became, count in item.verdict.counts.items() if count)
+        hosts = ", ".join(f"{count} {result}" for result, count in item.verdict.counts.items() if count)
         text = f"{item.release} in channel {item.channel}, {item.reached}: {hosts or 'no host has it yet'}"
         if item.is_halted:
             say(f"{text}. It is halted")

@@ -81,7 +81,7 @@ _BATCH = 500
 _BATCH_BYTES = 16 * 1024 * 1024
 """Maximum bytes of JSON of one transaction. Decoded JSON needs many times this memory."""
 _AT_ONCE = 400
-_TOLD = 20
+_MOST_LISTED = 20
 _LONGEST_PATH = 600
 
 
@@ -98,9 +98,9 @@ class Imported(msgspec.Struct):
     """Files that an earlier import read."""
     refused: int = 0
     """Invalid files, including files that were reported before."""
-    told: list[Refused] = []
+    listed: list[Refused] = []
     """The first newly reported files."""
-    untold: int = 0
+    unlisted: int = 0
     """Number of further new files."""
     removed: int = 0
     forgotten: int = 0
@@ -119,10 +119,10 @@ class Imported(msgspec.Struct):
 
     def refuse(self, refused: Refused) -> None:
         """Count an invalid file that was not reported before."""
-        if len(self.told) < _TOLD:
-            self.told.append(refused)
+        if len(self.listed) < _MOST_LISTED:
+            self.listed.append(refused)
         else:
-            self.untold += 1
+            self.unlisted += 1
 
 
 Progress = Callable[[Imported], None]
@@ -196,7 +196,9 @@ class _Import:
     def _attend(self, found: Found | Refused, path: str) -> None:
         before = self._known.get(path)
         if isinstance(found, Refused):
-            self._refuse(path, -1, 0, found.why, is_told=before is not None and before[2] and before[0] == -1)
+            self._refuse(
+                path, -1, 0, found.why, is_listed=before is not None and before[2] and before[0] == -1
+            )
             return
         if before is not None and before[:2] == (found.size, found.stamp):
             if before[2]:
@@ -212,16 +214,16 @@ class _Import:
         except Gone:
             pass
         except Unreadable as error:
-            self._refuse(path, -1, 0, str(error), is_told=before is not None and before[2])
+            self._refuse(path, -1, 0, str(error), is_listed=before is not None and before[2])
         except ValueError as error:
-            self._refuse(path, found.size, found.stamp, str(error), is_told=False)
+            self._refuse(path, found.size, found.stamp, str(error), is_listed=False)
         else:
             self._batch.append((found, document))
             self._bytes += document.size
 
-    def _refuse(self, path: str, size: int, stamp: int, why: str, *, is_told: bool) -> None:
+    def _refuse(self, path: str, size: int, stamp: int, why: str, *, is_listed: bool) -> None:
         self._imported.refused += 1
-        if not is_told:
+        if not is_listed:
             self._imported.refuse(Refused(path, why))
             self._refused[path] = (size, stamp, why)
 
@@ -277,7 +279,7 @@ class _Import:
                 _delete(connection, self._source.name, paths)
 
 
-def refused_files(store: Store, most: int = _TOLD) -> tuple[int, Mapping[str, str]]:
+def refused_files(store: Store, most: int = _MOST_LISTED) -> tuple[int, Mapping[str, str]]:
     """Return the number of invalid files, and the newest of them with reasons."""
     table = database.documents.c
     with store.reading() as connection:

@@ -101,8 +101,8 @@ def _restore(undo: Undo, line: Changed, heirs: Collection[str]) -> None:
     now = _read(path)
     if now is None and line.original.kind == "directory":
         return
-    became = copies.became.get(line.path)
-    text = copies.text_of(became) if became is not None else None
+    new_state = copies.new_states.get(line.path)
+    text = copies.text_of(new_state) if new_state is not None else None
     changed = now if text is None else _parsed(text)
     if now is None and changed is None and line.original.kind != "present":
         return

@@ -63,7 +63,7 @@ class Changed(msgspec.Struct, frozen=True, tag="path", omit_defaults=True):
     """It existed, and Puller had not made it."""
 
 
-class Became(msgspec.Struct, frozen=True, tag="became", omit_defaults=True):
+class NewState(msgspec.Struct, frozen=True, tag="state", omit_defaults=True):
     """A path after a change by the trial. Without a ``state`` during the change."""
 
     path: str
@@ -139,7 +139,7 @@ class Edited(msgspec.Struct, frozen=True, tag="edit", omit_defaults=True):
     """See ``Changed.left``."""
 
 
-Line = Began | Changed | Became | Made | NotMade | Was | Done | Edited
+Line = Began | Changed | NewState | Made | NotMade | Was | Done | Edited
 Object = Changed | Made | Was | Done | Edited
 """The lines about changes of a trial: one for each object."""
 
@@ -149,7 +149,7 @@ def key_of(line: Line) -> str:
     match line:
         case Began():
             return ""
-        case Changed() | Became():
+        case Changed() | NewState():
             return line.path
         case Edited():
             return f"{line.reference} in {line.path} by {line.trial}"
@@ -172,7 +172,7 @@ class TrialCopies:
         """The objects that trials have changed, by path or reference, in the order of their first change."""
         self.trials: dict[str, Began] = {}
         """The trials that have changed objects most recently, by path or reference."""
-        self.became: dict[str, Became] = {}
+        self.new_states: dict[str, NewState] = {}
         """The paths after their change."""
         self.size = 0
         """Bytes of all copies."""
@@ -192,12 +192,12 @@ class TrialCopies:
                 self.began = line
             case NotMade():
                 self.objects.pop(line.reference, None)
-            case Became():
-                self.became[line.path] = line
+            case NewState():
+                self.new_states[line.path] = line
             case _:
                 self.objects[key_of(line)] = line
                 self.take_over(key_of(line))
-        if isinstance(line, Changed | Became | Edited) and line.copy and line.copy not in self._counted:
+        if isinstance(line, Changed | NewState | Edited) and line.copy and line.copy not in self._counted:
             self._counted.add(line.copy)
             self.size += line.size
             self._last = max(self._last, line.copy)
@@ -275,11 +275,11 @@ class TrialCopies:
             stream.writelines(chunks)
         return number
 
-    def path_of(self, line: Changed | Became | Edited) -> str:
+    def path_of(self, line: Changed | NewState | Edited) -> str:
         """Return the path of the copy. Empty without a copy."""
         return str(self.directory / str(line.copy)) if line.copy else ""
 
-    def text_of(self, line: Changed | Became | Edited) -> bytes | None:
+    def text_of(self, line: Changed | NewState | Edited) -> bytes | None:
         """Return the copied content. ``None`` without a copy."""
         with contextlib.suppress(FileNotFoundError):
             return (self.directory / str(line.copy)).read_bytes() if line.copy else None
@@ -291,9 +291,9 @@ class TrialCopies:
         if self._noop or (keys and not self.objects.keys() - {*keys}):
             return
         self.objects = {key: line for key, line in self.objects.items() if key in keys}
-        self.became = {path: line for path, line in self.became.items() if path in self.objects}
+        self.new_states = {path: line for path, line in self.new_states.items() if path in self.objects}
         if self.objects and self.began is not None:
-            lines: list[Line] = [*self._objects_with_trials(), self.began, *self.became.values()]
+            lines: list[Line] = [*self._objects_with_trials(), self.began, *self.new_states.values()]
             write_state(self._journal, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
         else:
             self.objects, self.began = {}, None
@@ -312,8 +312,8 @@ class TrialCopies:
             yield line
 
     def _remove_copies(self) -> None:
-        lines = (*self.objects.values(), *self.became.values())
-        copies = {str(line.copy) for line in lines if isinstance(line, Changed | Became | Edited)}
+        lines = (*self.objects.values(), *self.new_states.values())
+        copies = {str(line.copy) for line in lines if isinstance(line, Changed | NewState | Edited)}
         with contextlib.suppress(FileNotFoundError):
             for path in self.directory.iterdir():
                 if path.name not in copies | {self._journal.name} and ".unreadable" not in path.name:

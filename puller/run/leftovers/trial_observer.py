@@ -22,12 +22,12 @@ from puller.resources.paths import PathState
 from puller.resources.registry import find_remover
 from puller.run.leftovers.merging import merged_text
 from puller.run.leftovers.trial_copies import (
-    Became,
     Began,
     Changed,
     Done,
     Line,
     Made,
+    NewState,
     NotMade,
     TrialCopies,
     Was,
@@ -170,9 +170,9 @@ class TrialObserver:
             line = self._line(path, status, system, owner)
             # The first bundle of a host has no fallback. If its line is lost, a file may remain.
             self._append(line, sync=bool(self._began.back) or status is not None)
-        elif path in self._copies.became and path not in self._kept:
-            self._keep_edits_of_others(line, self._copies.became[path], status, system)
-            self._append(Became(path))
+        elif path in self._copies.new_states and path not in self._kept:
+            self._keep_edits_of_others(line, self._copies.new_states[path], status, system)
+            self._append(NewState(path))
         self._kept.append(path)
         self._touch(path)
         # A run may have been killed after it recorded the directory, and before all its contents.
@@ -228,14 +228,14 @@ class TrialObserver:
         return lost
 
     def _keep_edits_of_others(
-        self, line: Changed, became: Became, status: os.stat_result | None, system: System
+        self, line: Changed, new_state: NewState, status: os.stat_result | None, system: System
     ) -> None:
         """Apply the edits to the copy that another program has made since the last change of the trial."""
         if status is None or not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_TEXT:
             return
         before = b"" if line.original.kind == "absent" else self._copies.text_of(line)
-        changed = self._copies.text_of(became)
-        if before is None or changed is None or (line.original.kind == "absent" and not became.is_shared):
+        changed = self._copies.text_of(new_state)
+        if before is None or changed is None or (line.original.kind == "absent" and not new_state.is_shared):
             return
         merged = merged_text(before, changed, system.read(line.path))
         if merged is not None and merged != before:
@@ -254,25 +254,25 @@ class TrialObserver:
         for path in dict.fromkeys(paths):
             line = self._copies.objects.get(path)
             if isinstance(line, Changed):
-                self._append(self._became(line, resource.context.system, is_shared=is_shared), sync=False)
+                self._append(self._new_state(line, resource.context.system, is_shared=is_shared), sync=False)
 
-    def _became(self, line: Changed, system: System, *, is_shared: bool) -> Became:
+    def _new_state(self, line: Changed, system: System, *, is_shared: bool) -> NewState:
         path, copies = line.path, self._copies
         status = system.lstat(path)
         state = original_of(path, status, system)
         if status is None or state.kind != "present":
-            return Became(path, state)
+            return NewState(path, state)
         digest = sha256(system.read_chunks(path))
         if line.copy and line.size == status.st_size and _digest_of(copies.path_of(line)) == digest:
-            return Became(path, state, digest, same_content=True)
-        known = copies.became.get(path)
+            return NewState(path, state, digest, same_content=True)
+        known = copies.new_states.get(path)
         if known is not None and known.sha256 == digest and known.state == state:
             return known
         copy = 0
         is_first = line.original.kind == "absent" and not is_shared
         if not is_first and status.st_size <= LARGEST_TEXT and not is_parameter(path):
             copy = copies.copy([system.read(path)], sync=False)
-        return Became(path, state, digest, copy, status.st_size if copy else 0, is_shared=is_shared)
+        return NewState(path, state, digest, copy, status.st_size if copy else 0, is_shared=is_shared)
 
     def _append(self, line: Line, *, sync: bool = True) -> None:
         self._begin()

@@ -29,11 +29,11 @@ from puller.run.leftovers.declared_resources import Declared
 from puller.run.leftovers.merging import merged_text
 from puller.run.leftovers.removals import Phase, Step, removal
 from puller.run.leftovers.trial_copies import (
-    Became,
     Changed,
     Done,
     Edited,
     Made,
+    NewState,
     Object,
     TrialCopies,
     Was,
@@ -265,10 +265,10 @@ class Planner:
     # Paths
 
     def _path(self, undo: Undo, line: Changed) -> tuple[Action, Step | None]:
-        became = undo.copies.became.get(line.path)
+        new_state = undo.copies.new_states.get(line.path)
         try:
             current = self._planned.get(line.path) or self._look(line.path)
-            now, content = self._compare(undo.copies, line, became, current)
+            now, content = self._compare(undo.copies, line, new_state, current)
         except (OSError, PullerError):  # the step reports the error
             current, now, content = _Current(Original("unknown")), Now.AS_TRIAL, None
         part = self._declared.part_in(line.path)
@@ -290,7 +290,7 @@ class Planner:
             return action, Step(
                 LeftFile, properties, line.subscribers, Phase.LATE if is_late else Phase.EARLY
             )
-        return action, self._restoration(undo.copies, line, became, current, content)
+        return action, self._restoration(undo.copies, line, new_state, current, content)
 
     # Edits
 
@@ -361,38 +361,38 @@ class Planner:
         return _Current(original_of(path, status, self._system), size=status.st_size if status else 0)
 
     def _compare(
-        self, copies: TrialCopies, line: Changed, became: Became | None, current: _Current
+        self, copies: TrialCopies, line: Changed, new_state: NewState | None, current: _Current
     ) -> tuple[Now, bytes | None]:
         """Compare the current state with those before and after the trial. Return also the merged text of a file."""
         before, now = line.original, current.state
-        trial = became.state if became is not None else None
+        trial = new_state.state if new_state is not None else None
         if now.kind == ABSENT:
             is_by_trial = trial is None or trial.kind == ABSENT
             return (Now.GONE if is_by_trial and before.kind != ABSENT else Now.AS_BEFORE), None
         if now == before and now.kind != "present":
             return Now.AS_BEFORE, None
-        if became is None or trial is None:
+        if new_state is None or trial is None:
             return Now.AS_TRIAL, None
         if now.kind != trial.kind:
             return Now.FOREIGN, None
         if now.kind == "symbolic link":
             return (Now.AS_TRIAL if now.target == trial.target else Now.FOREIGN), None
-        if now.kind != "present" or became.same_content or not became.sha256:
+        if now.kind != "present" or new_state.same_content or not new_state.sha256:
             return Now.AS_TRIAL, None
-        return self._compare_content(copies, line, became, current)
+        return self._compare_content(copies, line, new_state, current)
 
     def _compare_content(
-        self, copies: TrialCopies, line: Changed, became: Became, current: _Current
+        self, copies: TrialCopies, line: Changed, new_state: NewState, current: _Current
     ) -> tuple[Now, bytes | None]:
         if current.content is None and (
-            line.path in self._planned or self._digest(line.path) == became.sha256
+            line.path in self._planned or self._digest(line.path) == new_state.sha256
         ):
             return Now.AS_TRIAL, None
-        if current.content is not None and sha256([current.content]) == became.sha256:
+        if current.content is not None and sha256([current.content]) == new_state.sha256:
             return Now.AS_TRIAL, None
-        is_first = line.original.kind == ABSENT and not became.is_shared
+        is_first = line.original.kind == ABSENT and not new_state.is_shared
         is_small = current.content is not None or current.size <= LARGEST_TEXT
-        changed = copies.text_of(became) if is_small and not is_first else None
+        changed = copies.text_of(new_state) if is_small and not is_first else None
         before = b"" if line.original.kind == ABSENT else copies.text_of(line)
         if changed is None or before is None:
             return Now.FOREIGN, None
@@ -413,13 +413,13 @@ class Planner:
         self,
         copies: TrialCopies,
         line: Changed,
-        became: Became | None,
+        new_state: NewState | None,
         current: _Current,
         content: bytes | None,
     ) -> Step:
         """Return the step that restores a path. Attributes that another program has changed stay."""
         before, now = line.original, current.state
-        trial = became.state if became is not None else None
+        trial = new_state.state if new_state is not None else None
         target = before if before.kind != ABSENT else now
         if trial is not None and now.kind == trial.kind == before.kind:
             names = ("uid", "gid", "mode", "labels")
@@ -427,7 +427,7 @@ class Planner:
                 before,
                 **{each: getattr(now, each) for each in names if getattr(now, each) != getattr(trial, each)},
             )
-        is_kept = became is not None and became.same_content and now.kind == "present"
+        is_kept = new_state is not None and new_state.same_content and now.kind == "present"
         copy = "" if is_kept or content is not None else copies.path_of(line)
         properties = RestoredProperties(
             name=line.path, ensure=target.kind, original=target, copy=copy, content=content

@@ -17,7 +17,7 @@ from puller.errors import UsageError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.log import sentence
-from puller.reporting.report import Event, State, told_failures
+from puller.reporting.report import Event, State, failure_texts
 from puller.system.signals import StopRequests
 
 IDS = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
@@ -104,7 +104,7 @@ def test_a_failure_says_which_item_with_the_line_of_its_entry(run: Run, tmp_path
     assert event.state is State.FAILED
     assert event.item == "web/manifest.yaml:11: for name, vhost in data.vhosts: name is 'blog'"
     assert f'item="{event.item}"' in sentence(event)
-    assert told_failures([event])[0].startswith(f"file#{tmp_path}/blog ({event.item}): ")
+    assert failure_texts([event])[0].startswith(f"file#{tmp_path}/blog ({event.item}): ")
     assert msgspec.to_builtins(event)["item"] == event.item
 
 

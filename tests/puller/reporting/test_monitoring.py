@@ -163,7 +163,7 @@ def test_programs_get_the_verdict_with_all_that_it_is_made_of(settled: Host) -> 
     status, output = settled.puller("status", "--check", "--format", "json")
     result = json.loads(output)
     assert (status, result["health"], result["bundles"][0]["enforced"]) == (0, "OK", "1.0.0")
-    assert result["says"].startswith("PULLER OK - ")
+    assert result["message"].startswith("PULLER OK - ")
 
 
 def test_invalid_age_is_refused(settled: Host) -> None:

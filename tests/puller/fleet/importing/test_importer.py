@@ -71,11 +71,11 @@ def test_invalid_report_is_reported_once_and_counted(store: Store, place: Path) 
     (place / _HOST / "bad\x1b.json").write_text("{")
     (place / "no host").mkdir()
     first, second = _import(store, place), _import(store, place)
-    assert (first.newest, first.refused, len(first.told)) == (1, 2, 2)
-    assert (second.refused, second.told) == (2, [])
+    assert (first.newest, first.refused, len(first.listed)) == (1, 2, 2)
+    assert (second.refused, second.listed) == (2, [])
     assert refused_files(store)[0] == 2
     (place / _HOST / "bad\x1b.json").write_text("[ ]")
-    assert [item.path for item in _import(store, place).told] == [f"{_HOST}/bad\x1b.json"]
+    assert [item.path for item in _import(store, place).listed] == [f"{_HOST}/bad\x1b.json"]
     shutil.rmtree(place / "no host")
     (place / _HOST / "bad\x1b.json").unlink()
     assert _import(store, place).refused == 0
@@ -87,8 +87,8 @@ def test_directory_in_place_of_an_imported_file_is_reported(store: Store, place:
     _import(store, place)
     file.unlink()
     file.mkdir()
-    assert [item.why for item in _import(store, place).told] == ["is not a regular file"]
-    assert _import(store, place).told == []
+    assert [item.why for item in _import(store, place).listed] == ["is not a regular file"]
+    assert _import(store, place).listed == []
     assert refused_files(store)[0] == 1
 
 
@@ -108,7 +108,7 @@ def test_only_stored_reports_are_removed(store: Store, place: Path) -> None:
     assert _import(store, place, remove=True).removed == 1
     assert not file.exists()
     assert bad.exists()
-    assert _import(store, place, remove=True).told == []
+    assert _import(store, place, remove=True).listed == []
 
 
 def test_a_file_that_was_replaced_while_it_was_imported_stays(

@@ -111,13 +111,13 @@ def test_invalid_document_is_reported_once_and_blocks_nothing(
     (place / BAD).mkdir()
     (place / BAD / "run.json").write_bytes(data)
     done = arrive(fleet.sent(GOOD, now))
-    assert (done.newest, done.refused, len(done.told)) == (1, 1, 1)
-    assert done.told[0].path == f"{BAD}/run.json"
+    assert (done.newest, done.refused, len(done.listed)) == (1, 1, 1)
+    assert done.listed[0].path == f"{BAD}/run.json"
 
-    assert re.search(why, done.told[0].why), done.told[0].why
+    assert re.search(why, done.listed[0].why), done.listed[0].why
     assert list(Reader(store, now).hosts) == [GOOD]
     again = imported(store, place)
-    assert (again.refused, again.told, again.unchanged) == (1, [], 1)
+    assert (again.refused, again.listed, again.unchanged) == (1, [], 1)
     assert refused_files(store)[0] == 1
     (place / BAD / "run.json").unlink()
     assert imported(store, place).refused == 0
@@ -184,7 +184,7 @@ def test_odd_documents_are_kept_and_read(
     (place / BAD).mkdir()
     (place / BAD / "run.json").write_bytes(make(now))
     done = arrive(fleet.sent(GOOD, now))
-    assert (done.newest, done.refused) == (2, 0), done.told
+    assert (done.newest, done.refused) == (2, 0), done.listed
     reader = Reader(store, now)
     reader.fleet()
     assert [view.row.name for view in reader.details([BAD, GOOD])] == [BAD, GOOD]
@@ -212,7 +212,7 @@ def test_nothing_is_reached_through_links_or_opened_that_blocks(
     done = arrive(fleet.sent(GOOD, now))
     assert done.newest == 1
     assert {
-        item.path.split("/")[-1]: item.why.split(",")[0] for item in done.told if "x" * 9 not in item.path
+        item.path.split("/")[-1]: item.why.split(",")[0] for item in done.listed if "x" * 9 not in item.path
     } == {
         "link.json.gz": "is not a regular file",
         "pipe.json.gz": "is not a regular file",
@@ -234,7 +234,7 @@ def test_a_file_of_100_mb_is_not_read(store: Store, place: Path, arrive: Import,
         file.truncate(100 * 1024 * 1024)
     done = arrive(fleet.sent(GOOD, now))
     assert (done.newest, done.refused) == (1, 1)
-    assert "has 104857600 bytes" in done.told[0].why
+    assert "has 104857600 bytes" in done.listed[0].why
 
 
 def test_few_of_many_refused_files_are_told(place: Path, arrive: Import, now: datetime) -> None:
@@ -242,7 +242,7 @@ def test_few_of_many_refused_files_are_told(place: Path, arrive: Import, now: da
     for number in range(700):
         (place / BAD / f"{number}.json").write_bytes(b"{")
     done = arrive(fleet.sent(GOOD, now))
-    assert (done.newest, done.refused, len(done.told), done.untold) == (1, 700, 20, 680)
+    assert (done.newest, done.refused, len(done.listed), done.unlisted) == (1, 700, 20, 680)
 
 
 def test_runs_that_end_together_are_two_runs(store: Store, arrive: Import, now: datetime) -> None:

@@ -228,9 +228,12 @@ def test_unreadable_report_is_imported_later(
     with monkeypatch.context() as broken:
         broken.setattr(import_sources, "_FILE", os.O_RDONLY | os.O_DIRECTORY)
         first = imported(store, place)
-        assert (first.refused, [item.why for item in first.told]) == (1, ["cannot be read: not a directory"])
+        assert (first.refused, [item.why for item in first.listed]) == (
+            1,
+            ["cannot be read: not a directory"],
+        )
         again = imported(store, place)
-        assert (again.refused, again.told) == (1, [])
+        assert (again.refused, again.listed) == (1, [])
     assert imported(store, place).newest == 1
     assert refused_files(store)[0] == 0
 
@@ -247,7 +250,7 @@ def test_report_refused_by_an_older_puller_is_read_again(
 
         older.setattr(importer, "read_document", refusing)
         assert imported(store, place).refused == 1
-        assert len(imported(store, place).told) == 0
+        assert len(imported(store, place).listed) == 0
     assert imported(store, place).newest == 1
     assert file.exists()
 

@@ -66,7 +66,7 @@ def test_slow_or_invalid_prometheus_is_distrusted_in_time(
     with server(pieces, pause) as url:
         doubt = doubt_of(url, "up", 1.0)
     assert doubt is not None
-    assert (words in doubt.why, doubt.is_told) == (True, False), doubt
+    assert (words in doubt.why, doubt.is_reported) == (True, False), doubt
     assert time.monotonic() - began < 5
 
 
