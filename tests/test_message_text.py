@@ -51,7 +51,7 @@ JUSTIFIED = {
     "puller/resources/checkouts/repository.py": "entries of the reflog of git",
     "puller/state/state_file.py": "msgspec gives the path of a value in its message only",
     "puller/resources/edits/formats/toml_tree.py": "tomllib gives line and column in its message only",
-    "puller/values/convert.py": "msgspec gives the expected type in its message only",
+    "puller/values/plain_values.py": "msgspec gives the expected type in its message only",
     "foundation/object_store.py": "one line of a message of boto3",
     # The layout of text for an output.
     "puller/cli/__init__.py": "each line of an error gets the name of the program",

@@ -40,7 +40,7 @@ from puller.config.configuration import (  # noqa: E402
 )
 from puller.config.destinations import DestinationOptions  # noqa: E402
 from puller.resources.registry import type_names  # noqa: E402
-from puller.values.maintenance_windows import Window  # noqa: E402
+from puller.values.maintenance import Window  # noqa: E402
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "": Configuration,

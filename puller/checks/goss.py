@@ -24,12 +24,12 @@ import msgspec
 from bundles.deadline import Deadline, DeadlineError, aside
 from hiera.errors import HieraError
 from puller.checks import http, service
-from puller.checks.file import group_name, kind_of, owner_name
+from puller.checks.files import group_name, kind_of, owner_name
 from puller.checks.gossfile_matchers import Lines, matches
 from puller.checks.gossfile_parser import LARGEST, Test, read
 from puller.checks.kinds import Answer, GossRules, Http, NotCarriedOut, Service, parse_address
+from puller.checks.network import NoConnectionError, closing, connect
 from puller.checks.process import running
-from puller.checks.sockets import NoConnectionError, closing, connect
 from puller.errors import PullerError, StoppedCommand, reason
 from puller.system.commands import Command, Completed
 from puller.system.protocol import System

@@ -21,7 +21,7 @@ import msgspec
 from bundles.certificates import accept_alike
 from bundles.deadline import Deadline
 from puller.checks.kinds import Answer, Http, JsonValue, NotCarriedOut, parse_address
-from puller.checks.sockets import NoConnectionError, closing, connect
+from puller.checks.network import NoConnectionError, closing, connect
 from puller.errors import reason
 from puller.version import __version__
 

@@ -119,7 +119,7 @@ def _report(error: Exception) -> int:
     if (status := status_of(error)) is not None:
         from foundation.masking import mask_urls
         from puller.values.colour import coloured, is_wanted
-        from puller.values.visible import visible
+        from puller.values.foreign_text import visible
 
         name = coloured("puller:", "red") if is_wanted(sys.stderr) else "puller:"
         for line in str(error).splitlines():

@@ -9,7 +9,7 @@ import click
 import yaml
 
 from puller.values import colour
-from puller.values.visible import has_invisible, visible, visible_json
+from puller.values.foreign_text import has_invisible, visible, visible_json
 
 
 def show(value: Any, output_format: str) -> None:

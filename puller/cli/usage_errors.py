@@ -6,7 +6,7 @@ import click
 
 from puller.cli.synonyms import unknown_option
 from puller.values.colour import coloured, is_wanted
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 
 def print_error(error: click.ClickException) -> None:

@@ -38,9 +38,9 @@ from puller.state.default_paths import (
     users_state,
 )
 from puller.system.trusted_files import trusted
-from puller.values.convert import explain, parse_value
 from puller.values.host_name import WANTED, is_host_name
-from puller.values.maintenance_windows import Window, find_problem
+from puller.values.maintenance import Window, find_problem
+from puller.values.plain_values import explain, parse_value
 from puller.values.trial_rule import TrialRule
 
 _SIZE_LIMIT = 1024 * 1024  # bytes

@@ -31,7 +31,7 @@ from hiera.values.plain import MISSING
 from hiera.values.secrets import hidden_at
 from puller.data.hiera_tree import TREE, ask_tree
 from puller.data.sources import DataSource, Origin, Surroundings, merged
-from puller.values.identical import identical
+from puller.values.plain_values import identical
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations

@@ -24,8 +24,8 @@ from puller.reporting.in_order import without_lists
 from puller.reporting.report import BundleReport, Event, Report, State
 from puller.reporting.sent_report import PublishedBundle, SentReport
 from puller.state.state_file import decode
+from puller.values.foreign_text import visible_json_bytes
 from puller.values.host_name import WANTED, is_host_name
-from puller.values.visible import visible_json_bytes
 
 LARGEST_JSON = 1024 * 1024
 """Maximum bytes of a document's JSON."""

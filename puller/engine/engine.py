@@ -39,8 +39,8 @@ from puller.resources.claims import MADE_FILES
 from puller.resources.registry import choose_provider
 from puller.system.noop import NoopSystem
 from puller.system.protocol import System
+from puller.values.common_properties import Refresh
 from puller.values.file_mode import FileMode
-from puller.values.references import Refresh
 
 if TYPE_CHECKING:  # few bundles reboot machines
     from puller.resources.reboots.plan import RebootPlan

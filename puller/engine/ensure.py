@@ -40,7 +40,7 @@ from puller.state.state_file import decode
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.signals import StopRequests
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 SESSION_VARIABLE = "PULLER_SESSION"
 """The environment variable that names the directory."""

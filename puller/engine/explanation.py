@@ -41,7 +41,7 @@ from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
 from puller.templates.functions import bundle_functions, over_data
 from puller.templates.rendering import choose_engine, render_file
-from puller.values.references import Refresh, subscriber_of
+from puller.values.common_properties import Refresh, subscriber_of
 
 _METHODS = frozenset({"get", "items", "keys", "values"})
 """Methods that an expression may call. Keys of the same name take precedence."""

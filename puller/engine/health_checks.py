@@ -17,7 +17,14 @@ from puller.system.protocol import System
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3
 _ROOM = 60.0  # seconds: a pause ends before its deadline
-_MODULES = {"goss_rules": "goss", "tcp": "sockets", "unix": "sockets"}
+_MODULES = {
+    "disk": "files",
+    "dns": "network",
+    "file": "files",
+    "goss_rules": "goss",
+    "tcp": "network",
+    "unix": "network",
+}
 """Modules of ``puller.checks`` by kind. The module of any other kind has its name."""
 _STARTS_PROGRAMS = frozenset({"goss", "goss_rules", "service"})
 """Kinds that start programs. They run in the main thread and have their own time limits."""

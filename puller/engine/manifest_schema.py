@@ -25,10 +25,9 @@ from puller.resources.base import Properties, ResourceType
 from puller.resources.reboots.schedule import Share
 from puller.resources.registry import find_type, type_names
 from puller.values import export_types
+from puller.values.common_properties import LABEL, Reference, Removed
 from puller.values.file_mode import FileMode
-from puller.values.maintenance_windows import Days
-from puller.values.references import LABEL, Reference
-from puller.values.removal_policy import Removed
+from puller.values.maintenance import Days
 
 # Descriptions of properties, from the docstrings in the source.
 

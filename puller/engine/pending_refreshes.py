@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from puller.state.state_file import StateFile
-from puller.values.references import reload_of, subscriber_of
+from puller.values.common_properties import reload_of, subscriber_of
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ class PendingRefreshes:
         self._pending = {name: set(names) for name, names in self._all.items() if name in own or shares(name)}
         """By scope."""
         self.before = self._names()
-        """Subscribers whose refresh an earlier run has not done, as ``puller.values.references`` lists them."""
+        """Subscribers whose refresh an earlier run has not done, as ``puller.values.common_properties`` lists them."""
 
     def record(self, subscribers: Iterable[str]) -> frozenset[str]:
         """Record pending refreshes. Return the new refreshes."""

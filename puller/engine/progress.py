@@ -14,7 +14,7 @@ from foundation.quantities import counted
 from puller.manifest.declaration import Declaration, Home, why_no_way
 from puller.manifest.graph.catalog import Catalog
 from puller.reporting.report import Event, State
-from puller.values.references import Refresh, reload_of
+from puller.values.common_properties import Refresh, reload_of
 
 
 class Progress:

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from hiera.errors import HieraError
 from puller.errors import reason
-from puller.facts import custom, documents, legacy
-from puller.facts.fact_tree import BUILT_IN, Facts
+from puller.facts import custom, documents
+from puller.facts.fact_tree import BUILT_IN, Facts, is_legacy_name
 from puller.facts.fact_values import FactError
 from puller.system.trusted_files import judge
 
@@ -210,7 +210,7 @@ def _wrong_name(name: str) -> str:
     """Return why the name is invalid for a fact, or empty text."""
     if _NAME.fullmatch(name) is None:
         return f"{name!r} is not a valid fact name, expected letters, digits and underscores before the extension"
-    if name in BUILT_IN or name in _VARIABLES or legacy.is_name(name):
+    if name in BUILT_IN or name in _VARIABLES or is_legacy_name(name):
         return f"{name} is a fact of every machine that bundles cannot replace, so rename the file"
     return ""
 

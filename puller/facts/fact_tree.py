@@ -11,7 +11,8 @@ The lookup of a key (``docs/facts.md``):
 3. The layers over the built-in facts are searched: of the agent, custom, of the options. A later layer has priority.
 4. The built-in group of the key is gathered within a time limit, unless a layer hides the group.
 5. Mappings are merged. Any other value is replaced.
-6. An unknown key may be a legacy name, which is mapped to its modern name.
+6. An unknown key may be one of Facter's legacy flat names, which is an alias of a modern name. It is looked up through
+   the tree, so that a custom fact or ``--fact os.family=…`` shows under both names.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from puller.facts.fact_values import ABSENT, LIMIT, FactError, merged, within
+from foundation.quantities import megabytes
+from puller.facts.fact_values import ABSENT, LIMIT, FactError, find, merged, within
 from puller.facts.machine import Machine
 
 CUSTOM_DIRECTORY = "/etc/puller/facts.d"
@@ -29,29 +31,29 @@ CUSTOM_DIRECTORY = "/etc/puller/facts.d"
 BUILT_IN = {
     "disks": "storage.disks",
     "dmi": "hardware.dmi",
-    "filesystems": "kernel.filesystems",
-    "fips_enabled": "kernel.fips",
+    "filesystems": "operating_system.filesystems",
+    "fips_enabled": "operating_system.fips",
     "host": "host_info.host",
-    "hypervisors": "virtual.virtual",
-    "identity": "kernel.identity",
-    "is_virtual": "virtual.virtual",
-    "kernel": "kernel.kernel",
-    "kernelmajversion": "kernel.kernel",
-    "kernelrelease": "kernel.kernel",
-    "kernelversion": "kernel.kernel",
-    "load_averages": "kernel.load",
+    "hypervisors": "hardware.virtual",
+    "identity": "operating_system.identity",
+    "is_virtual": "hardware.virtual",
+    "kernel": "operating_system.kernel",
+    "kernelmajversion": "operating_system.kernel",
+    "kernelrelease": "operating_system.kernel",
+    "kernelversion": "operating_system.kernel",
+    "load_averages": "operating_system.load",
     "memory": "hardware.memory",
     "mountpoints": "storage.mountpoints",
     "networking": "network.networking",
     "os": "operating_system.operating_system",
     "partitions": "storage.partitions",
-    "path": "kernel.search_path",
+    "path": "operating_system.search_path",
     "processors": "hardware.processors",
-    "puller": "kernel.agent",
+    "puller": "operating_system.agent",
     "ssh": "ssh.ssh",
-    "system_uptime": "kernel.uptime",
-    "timezone": "kernel.zone",
-    "virtual": "virtual.virtual",
+    "system_uptime": "operating_system.uptime",
+    "timezone": "operating_system.zone",
+    "virtual": "hardware.virtual",
 }
 """The function of each top-level key, below ``puller.facts.groups``, which gathers its group from a ``Machine``."""
 
@@ -118,9 +120,7 @@ class Facts(Mapping[str, "Any"]):
         return self._answers[key]
 
     def __iter__(self) -> Iterator[str]:
-        from puller.facts import legacy
-
-        names = {*self._names(), *legacy.names(self)}
+        names = {*self._names(), *legacy_names(self)}
         return iter(sorted(name for name in names if name in self))
 
     def __len__(self) -> int:
@@ -161,12 +161,10 @@ class Facts(Mapping[str, "Any"]):
         # 5.
         for layer in layers:
             value = merged(value, layer)
-        # 6. A modern name without a value has no legacy name, so skip the import.
+        # 6. A modern name without a value has no legacy name.
         if value is not ABSENT or key in BUILT_IN:
             return value
-        from puller.facts import legacy
-
-        return legacy.lookup(self, str(key))  # numeric steps of a path arrive as integers
+        return find_legacy(self, str(key))  # numeric steps of a path arrive as integers
 
     def _layers(self) -> tuple[Mapping[str, Any], ...]:
         """Return the facts over the built-in facts, lowest first."""
@@ -246,3 +244,121 @@ def _may_hold_facts(directory: str) -> bool:
         return False
     except OSError:  # the reader of custom facts reports the error
         return True
+
+
+# Facter's legacy flat names, as aliases of facts in the tree.
+
+LEGACY_PATHS = {
+    "architecture": "os.architecture",
+    "bios_release_date": "dmi.bios.release_date",
+    "bios_vendor": "dmi.bios.vendor",
+    "bios_version": "dmi.bios.version",
+    "boardassettag": "dmi.board.asset_tag",
+    "boardmanufacturer": "dmi.board.manufacturer",
+    "boardproductname": "dmi.board.product",
+    "boardserialnumber": "dmi.board.serial_number",
+    "chassisassettag": "dmi.chassis.asset_tag",
+    "chassistype": "dmi.chassis.type",
+    "clientcert": "networking.fqdn",
+    "domain": "networking.domain",
+    "fqdn": "networking.fqdn",
+    "gid": "identity.group",
+    "hardwareisa": "processors.isa",
+    "hardwaremodel": "os.hardware",
+    "hostname": "networking.hostname",
+    "id": "identity.user",
+    "ipaddress": "networking.ip",
+    "ipaddress6": "networking.ip6",
+    "lsbdistcodename": "os.distro.codename",
+    "lsbdistdescription": "os.distro.description",
+    "lsbdistid": "os.distro.id",
+    "lsbdistrelease": "os.distro.release.full",
+    "lsbmajdistrelease": "os.distro.release.major",
+    "lsbminordistrelease": "os.distro.release.minor",
+    "macaddress": "networking.mac",
+    "manufacturer": "dmi.manufacturer",
+    "memoryfree": "memory.system.available",
+    "memoryfree_mb": "memory.system.available_bytes",
+    "memorysize": "memory.system.total",
+    "memorysize_mb": "memory.system.total_bytes",
+    "netmask": "networking.netmask",
+    "netmask6": "networking.netmask6",
+    "network": "networking.network",
+    "network6": "networking.network6",
+    "operatingsystem": "os.name",
+    "operatingsystemmajrelease": "os.release.major",
+    "operatingsystemrelease": "os.release.full",
+    "osfamily": "os.family",
+    "physicalprocessorcount": "processors.physicalcount",
+    "processorcount": "processors.count",
+    "productname": "dmi.product.name",
+    "scope6": "networking.scope6",
+    "selinux": "os.selinux.enabled",
+    "selinux_config_mode": "os.selinux.config_mode",
+    "selinux_config_policy": "os.selinux.config_policy",
+    "selinux_current_mode": "os.selinux.current_mode",
+    "selinux_enforced": "os.selinux.enforced",
+    "selinux_policyversion": "os.selinux.policy_version",
+    "serialnumber": "dmi.product.serial_number",
+    "sshdsakey": "ssh.dsa.key",
+    "sshecdsakey": "ssh.ecdsa.key",
+    "sshed25519key": "ssh.ed25519.key",
+    "sshrsakey": "ssh.rsa.key",
+    "swapfree": "memory.swap.available",
+    "swapfree_mb": "memory.swap.available_bytes",
+    "swapsize": "memory.swap.total",
+    "swapsize_mb": "memory.swap.total_bytes",
+    "uptime": "system_uptime.uptime",
+    "uptime_days": "system_uptime.days",
+    "uptime_hours": "system_uptime.hours",
+    "uptime_seconds": "system_uptime.seconds",
+    "uuid": "dmi.product.uuid",
+}
+
+# ``ipaddress_eth0`` and similar names: the part before the interface's name, and the interface's fact.
+LEGACY_INTERFACE_PATHS = {
+    "ipaddress": "ip",
+    "ipaddress6": "ip6",
+    "macaddress": "mac",
+    "mtu": "mtu",
+    "netmask": "netmask",
+    "netmask6": "netmask6",
+    "network": "network",
+    "network6": "network6",
+    "scope6": "scope6",
+}
+
+
+def find_legacy(facts: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a legacy name, or ``ABSENT``."""
+    if name in LEGACY_PATHS:
+        value = find(facts, LEGACY_PATHS[name].split("."))
+        return megabytes(value) if name.endswith("_mb") and isinstance(value, int) else value
+    if name == "interfaces":
+        return ",".join(sorted(_legacy_interfaces(facts))) or ABSENT
+    start, _, interface = name.partition("_")
+    if interface and start in LEGACY_INTERFACE_PATHS:
+        return find(_legacy_interfaces(facts), (interface, LEGACY_INTERFACE_PATHS[start]))
+    return ABSENT
+
+
+def is_legacy_name(name: str) -> bool:
+    """Return whether a fact may have this legacy name on some machine."""
+    return (
+        name in LEGACY_PATHS
+        or name == "interfaces"
+        or name.startswith(tuple(f"{start}_" for start in LEGACY_INTERFACE_PATHS))
+    )
+
+
+def legacy_names(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the legacy names that may have a value on this machine."""
+    yield from LEGACY_PATHS
+    yield "interfaces"
+    for interface in _legacy_interfaces(facts):
+        yield from (f"{start}_{interface}" for start in LEGACY_INTERFACE_PATHS)
+
+
+def _legacy_interfaces(facts: Mapping[str, Any]) -> dict[str, Any]:
+    result = find(facts, ("networking", "interfaces"))
+    return result if isinstance(result, dict) else {}

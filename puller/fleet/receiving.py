@@ -36,8 +36,8 @@ from puller.delivery.report_document import LARGEST, unpack
 from puller.errors import file_problem
 from puller.reporting.sent_report import SentReport
 from puller.state.state_file import decode
+from puller.values.foreign_text import visible_line
 from puller.values.host_name import WANTED, is_host_name
-from puller.values.visible import visible_line
 
 # The directory of received documents.
 

@@ -32,7 +32,7 @@ from bundles.format.release import Release
 from bundles.publisher.settings import WatchRule
 from foundation.quantities import counted
 from puller.fleet.views import Condition
-from puller.values.visible import visible, visible_line
+from puller.values.foreign_text import visible, visible_line
 
 if TYPE_CHECKING:
     from puller.fleet.store.queries import Reader  # needs the extra fleet

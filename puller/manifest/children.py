@@ -22,8 +22,8 @@ from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError, SourceError
 from puller.manifest.declaration import Child, Declaration
 from puller.manifest.problems import Problems
-from puller.values.identical import fingerprint
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
+from puller.values.plain_values import fingerprint
 
 if TYPE_CHECKING:
     from puller.resources.apply import ApplyProperties

@@ -20,8 +20,7 @@ from puller.data.bundle_data import BundleData
 from puller.manifest.entries import Entry
 from puller.manifest.problems import Problems
 from puller.resources.base import Properties, PropertyError, ResourceType
-from puller.values.references import LABEL, Reference
-from puller.values.removal_policy import Removed
+from puller.values.common_properties import LABEL, Reference, Removed
 
 if TYPE_CHECKING:
     from puller.manifest.loops import Item, Loop

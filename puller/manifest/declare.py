@@ -36,7 +36,7 @@ from puller.manifest.problems import Problems, as_texts, decode, decode_known, f
 from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.resources.registry import find_type
 from puller.templates.functions import OF_FILES
-from puller.values.convert import QUOTE
+from puller.values.plain_values import QUOTE
 
 if TYPE_CHECKING:
     from puller.manifest.loops import Repeated

@@ -17,7 +17,7 @@ from foundation.suggestions import meant
 from puller.manifest.loops import Loop, parse_clauses
 from puller.manifest.problems import Problems
 from puller.resources.registry import find_type, type_names
-from puller.values.references import LABEL
+from puller.values.common_properties import LABEL
 
 if TYPE_CHECKING:
     from puller.manifest.loops import Item, Loop

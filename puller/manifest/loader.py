@@ -43,8 +43,8 @@ from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText, home_of
 from puller.system import signals
 from puller.system.local_paths import Spellings
+from puller.values.common_properties import LABEL, Reference
 from puller.values.export_types import Export, find_problem
-from puller.values.references import LABEL, Reference
 
 # Exports of a manifest on one host, checked against their types.
 

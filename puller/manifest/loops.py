@@ -37,7 +37,7 @@ from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.errors import ResourceError
 from puller.templates.functions import bundle_functions
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 FOR = "for"
 _CLAUSE = re.compile(r"\s*(?P<names>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+in\s+(?P<expression>\S.*?)\s*", re.DOTALL)

@@ -30,7 +30,7 @@ from puller.resources.archives.extract import Form, read_members
 from puller.resources.archives.members import Kind, Type
 from puller.state.default_paths import IDENTITIES, PRIVATE_KEY
 from puller.system import signals
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 from puller.values.trial_rule import TrialRule
 
 

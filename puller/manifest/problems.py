@@ -17,7 +17,7 @@ from hiera import parsing
 from hiera.values.secrets import Secret
 from puller.errors import Fields, ManifestError
 from puller.resources.base import Properties, PropertyError, ResourceType
-from puller.values.convert import explain, fits, item_type, key_type, members, parse_value
+from puller.values.plain_values import explain, fits, item_type, key_type, members, parse_value
 
 
 class Problems(msgspec.Struct):

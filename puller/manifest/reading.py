@@ -32,9 +32,9 @@ from puller.manifest.declaration import Agent, Child, Declaration, Home
 from puller.manifest.manifest import Inputs
 from puller.manifest.problems import Problems
 from puller.templates.functions import bundle_functions
-from puller.values.convert import explain, parse_value
+from puller.values.common_properties import Removed
 from puller.values.export_types import parse_exports
-from puller.values.removal_policy import Removed
+from puller.values.plain_values import explain, parse_value
 from puller.values.trial_rule import TrialRule
 from puller.version import VersionRange, __version__
 

@@ -21,7 +21,7 @@ from puller.reporting.log import Log
 from puller.state.directories import Directories
 from puller.state.state_file import decode, read_state, write_state
 from puller.values.colour import can_redraw
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 _LARGE = 10_000_000
 """Size in bytes of a transfer that is logged at once."""

@@ -14,7 +14,7 @@ from puller.reporting.report import Report
 from puller.reporting.retention import Retention, forget_lists, forget_outdated, is_eventful
 from puller.state.directories import Directories
 from puller.state.state_file import LARGEST, decode, write_state
-from puller.values.visible import visible_json_bytes
+from puller.values.foreign_text import visible_json_bytes
 
 _MOST_KEPT_FAILURES = 20
 _LARGEST_REPORT = 64 * 1024 * 1024  # bytes: an event for each of a hundred thousand resources

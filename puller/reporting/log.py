@@ -15,7 +15,7 @@ from foundation.formatting import ARROW, journal, people
 from foundation.problems import Problem
 from puller.reporting.report import BundleReport, Event, State
 from puller.reporting.sinks import JOURNAL, Fields, Level, MessageId, find_sink
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 if TYPE_CHECKING:
     from puller.reporting.terminal import Terminal

@@ -16,7 +16,7 @@ from foundation.timestamps import parse_moment
 from puller.reporting.report import HeldBecause, Report
 from puller.reporting.sent_report import SentReport
 from puller.system.local_paths import open_safely
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 HELP = {
     "puller_last_run_timestamp_seconds": "End of the last run.",

@@ -16,7 +16,7 @@ from foundation.problems import Problem
 from foundation.quantities import counted
 from foundation.timestamps import minute_text, parse_moment
 from puller.exit_status import ExitStatus
-from puller.values.pending_reboot import PendingReboot
+from puller.values.maintenance import PendingReboot
 
 
 class State(StrEnum):

@@ -20,7 +20,7 @@ from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Protocol, TextIO, TypedDict
 
 from puller.values.colour import coloured, coloured_diff, is_wanted
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 if TYPE_CHECKING:
     import socket

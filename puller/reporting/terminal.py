@@ -27,7 +27,7 @@ from puller.reporting.report import BundleReport, Event, Report
 from puller.reporting.sinks import Fields, Level, MessageId
 from puller.reporting.terminal_rows import Outcome, Rows, cells, count_outcomes, outcome_of, why_skipped
 from puller.values.colour import can_redraw
-from puller.values.visible import visible, visible_line
+from puller.values.foreign_text import visible, visible_line
 
 _CLEAR = "\r\x1b[K"
 _NO_BREAK = "\u00a0"

@@ -1,7 +1,7 @@
 """Rows of a terminal: a row for each resource, with its differences and its diff, and the lines of a problem.
 
 * Rows are made from events and problems. No code reads their text.
-* Every text is escaped (``puller.values.visible``) before colours are added.
+* Every text is escaped (``puller.values.foreign_text``) before colours are added.
 * Names are never shortened, because users copy them. Details that do not fit beside a name are below it.
 """
 
@@ -20,7 +20,7 @@ from foundation.problems import Problem
 from puller.reporting.report import Event, State, Summary
 from puller.reporting.sinks import Level
 from puller.values import colour
-from puller.values.visible import visible, visible_line
+from puller.values.foreign_text import visible, visible_line
 
 _WIDEST = 120
 """Maximum columns. Text to the far right of a wide terminal is hard to read."""

@@ -33,8 +33,7 @@ from puller.resources.property_agreement import agree
 from puller.resources.states_of_other_tools import state_meant_by
 from puller.system.local_paths import Spellings
 from puller.system.protocol import System
-from puller.values.references import Reference
-from puller.values.removal_policy import Removed
+from puller.values.common_properties import Reference, Removed
 
 if TYPE_CHECKING:  # few bundles reboot machines
     from puller.resources.reboots.plan import RebootPlan

@@ -27,7 +27,7 @@ from puller.resources.property_agreement import agree
 from puller.system.commands import Command, Completed, split_words
 from puller.system.identity import Identity
 from puller.system.protocol import UNKNOWN_ID
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 

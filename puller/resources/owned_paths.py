@@ -19,9 +19,9 @@ from puller.resources.claims import Claim, Use
 from puller.resources.paths import parents, printable
 from puller.resources.registry import find_remover
 from puller.state.directories import Directories
-from puller.system import mounts
+from puller.system import local_paths
 from puller.system.local_paths import RealPaths
-from puller.values.removal_policy import ABSENT
+from puller.values.common_properties import ABSENT
 
 _AT_THE_LINK = frozenset({"file", "link"})
 """Types that never follow a link at their path."""
@@ -194,7 +194,7 @@ class _Known(msgspec.Struct):
         filled += [_OwnedPath(real.of(resource.properties.name), resource.reference) for resource in declared]
         own = [] if context.state_directory is None else [str(context.state_directory)]
         filled += [_OwnedPath(real.of(path)) for path in (*context.elsewhere(), *own)]
-        return cls(changes, real, places, filled, mounts.mount_points())
+        return cls(changes, real, places, filled, local_paths.mount_points())
 
 
 def _is_link(part: Part) -> bool:

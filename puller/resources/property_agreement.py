@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from puller.values.common_properties import KEEP
 from puller.values.file_mode import FileMode
-from puller.values.identical import identical
-from puller.values.removal_policy import KEEP
+from puller.values.plain_values import identical
 
 P = TypeVar("P", bound=msgspec.Struct)
 Rule = Callable[[Any, Any], Any]

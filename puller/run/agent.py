@@ -49,7 +49,7 @@ from puller.run.template_cache import cached_templates
 from puller.run.trials import Trials
 from puller.state.directories import Directories, only_run
 from puller.system.signals import Stopped, StopRequests
-from puller.values.pending_reboot import PendingReboot
+from puller.values.maintenance import PendingReboot
 from puller.version import __version__
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ from puller.run.trials import Trial, Trials, restarted
 from puller.state.directories import Directories
 from puller.system.local import LocalSystem
 from puller.system.signals import StopRequests
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 from puller.values.trial_rule import requirement_of
 
 

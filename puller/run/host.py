@@ -33,7 +33,7 @@ from puller.state.default_paths import (
     users_identities,
 )
 from puller.state.directories import Directories
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 if TYPE_CHECKING:  # 5 % of `puller apply` without changes, which usually needs neither
     from bundles.deadline import Deadline

@@ -38,7 +38,7 @@ from puller.state.default_paths import PRIVATE_KEY, users_facts, users_private_k
 from puller.state.directories import Directories, only_run
 from puller.system.signals import Stopped, StopRequests
 from puller.system.trusted_files import require_trusted_directory
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 if TYPE_CHECKING:
     from bundles.confined.network import Network

@@ -19,7 +19,7 @@ from puller.resources.reboots.records import Records
 from puller.run.policy.holds import find_disabled
 from puller.state.directories import Directories
 from puller.system.signals import StopRequests
-from puller.values.pending_reboot import PendingReboot
+from puller.values.maintenance import PendingReboot
 
 
 def this_machine() -> Machine:

@@ -22,7 +22,7 @@ from puller.errors import ChangedMeanwhile
 from puller.system import signals
 from puller.system.identity import Identity
 from puller.system.local_paths import hold_directory
-from puller.system.process_tree import Descendants, adopt_orphans, starting
+from puller.system.processes import Descendants, adopt_orphans, starting
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -1,4 +1,4 @@
-"""Paths of this machine: directories opened without links of other users, deep trees, and canonical paths.
+"""Paths of this machine: directories opened without links of other users, deep trees, mount points, canonical paths.
 
 Opened directories (``bundles/filesystem/safe_paths.py`` describes the rules for links):
 
@@ -13,18 +13,23 @@ Canonical paths (``RealPaths``), one text for all spellings of a path:
 * Links that the catalog declares count as if they existed, so that the first run and the second one agree.
 * A missing top-level directory gets its usual target: ``/lib`` is ``/usr/lib`` on every system with a merged ``/usr``.
 * Each directory is read once. Ten thousand files in a hundred directories cost a hundred system calls.
+
+Mount points: a rename cannot replace a mount point, and removing files below a mount point would empty another file
+system.
 """
 
 import contextlib
 import os
+import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from bundles.filesystem import safe_paths
 from bundles.filesystem.atomic import naming
 from bundles.filesystem.safe_paths import REAL_DIRECTORY, UnsafeLinkError, writers
 from bundles.filesystem.trees import remove_directory
+from foundation.problems import ProblemCode
 from puller.errors import ChangedMeanwhile, ResourceError
 
 __all__ = ["REAL_DIRECTORY", "hold_directory", "open_safely", "require_new", "require_ours", "resolve"]
@@ -323,3 +328,51 @@ class Spellings(RealPaths):
     def __init__(self, facts: Mapping[str, Any], links: Mapping[str, str] | None = None) -> None:
         super().__init__(links)
         self.facts = facts
+
+
+# mountinfo escapes blanks, tabs, newlines and backslashes in octal, so each line splits at blanks.
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def refuse_mounted(path: str, description: str) -> None:
+    """Raise ``ResourceError`` if the path or a path below it is a mount point. ``description``: the refused action."""
+    here = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    for point in mount_points():
+        if point == here:
+            raise ResourceError(
+                f"{path} is a mount point, which cannot be {description}", code=ProblemCode.CHANGE_REFUSED
+            )
+        if point.startswith(f"{here}/"):
+            raise ResourceError(
+                f"{path} cannot be {description}: {point} is mounted below it",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
+
+
+def refuse_mounted_among(root: str, replaced: Collection[str], removed: Collection[str]) -> None:
+    """Raise ``ResourceError`` if a mount point obstructs a change below a directory.
+
+    The replaced and removed paths are relative to it.
+    """
+    above = f"{os.path.realpath(root)}/"
+    for point in mount_points():
+        if not point.startswith(above):
+            continue
+        inside = point.removeprefix(above)
+        if inside in replaced or inside in removed:
+            detail = "replaced" if inside in replaced else "removed"
+            raise ResourceError(
+                f"{point} is a mount point, which cannot be {detail}", code=ProblemCode.CHANGE_REFUSED
+            )
+        if below := next((path for path in removed if path.startswith(f"{inside}/")), None):
+            raise ResourceError(
+                f"{above}{below} is below the mount point {point}, so it is not removed",
+                code=ProblemCode.CHANGE_REFUSED,
+            )
+
+
+def mount_points() -> list[str]:
+    """Return the mount points of this process (proc(5), ``mountinfo``)."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        points = [line.split(" ", 5)[4] for line in lines]
+    return [_ESCAPED.sub(lambda match: chr(int(match[1], 8)), point) for point in points]

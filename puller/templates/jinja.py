@@ -38,7 +38,7 @@ from puller.templates.bundle_files import BundleFunction
 from puller.templates.limits import Budget, Exceeded
 from puller.templates.scope import Function, TemplateScope
 from puller.templates.template_errors import FunctionError, LimitError, TemplateError
-from puller.values.byte_order import MARK
+from puller.values.foreign_text import MARK
 
 # Templates read by ``include``, ``import`` and ``extends``.
 

@@ -30,7 +30,7 @@ from puller.errors import ResourceError, reason
 from puller.templates.bundle_files import read_text, seen_from
 from puller.templates.scope import Engine, TemplateScope, plain_facts
 from puller.templates.template_errors import FunctionError, LimitError, TemplateError
-from puller.values.byte_order import IS_WIDE, MARK, is_wide
+from puller.values.foreign_text import IS_WIDE, MARK, is_wide
 
 if TYPE_CHECKING:
     from puller.templates.jinja import JinjaEngine, JinjaTemplate

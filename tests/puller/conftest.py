@@ -10,7 +10,7 @@ import pytest
 from puller.data.sources import DataSource, Origin
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 Load = Callable[..., Manifest]
 

@@ -26,8 +26,8 @@ from puller.facts.systems import facts_of, known_systems
 from puller.manifest.problems import Problems
 from puller.resources.base import ResourceType
 from puller.resources.registry import find_type, type_names
-from puller.values.convert import explain, parse_value
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
+from puller.values.plain_values import explain, parse_value
 
 
 def machine_facts(system: str | None, given: Mapping[str, Any]) -> dict[str, Any]:

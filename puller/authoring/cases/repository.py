@@ -21,7 +21,7 @@ from puller.data.sources import read
 from puller.errors import ManifestError
 from puller.manifest.manifest import MANIFEST
 from puller.manifest.problems import Problems
-from puller.values.convert import explain
+from puller.values.plain_values import explain
 
 REPOSITORY_FILE = "puller.yaml"
 _END_OF_SEARCH = ".git"

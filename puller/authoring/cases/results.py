@@ -13,7 +13,7 @@ import msgspec
 from foundation.problems import Problem
 from foundation.quantities import counted
 from puller.values.colour import coloured, coloured_diff_line
-from puller.values.visible import visible, visible_json
+from puller.values.foreign_text import visible, visible_json
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from foundation.quantities import counted
 from puller.authoring.lint.check import Linted
 from puller.authoring.lint.findings import Finding, Severity, severity_of, summary_of
 from puller.values.colour import coloured
-from puller.values.visible import visible, visible_json
+from puller.values.foreign_text import visible, visible_json
 from puller.version import __version__
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.UNCHECKED: "dim"}

@@ -17,7 +17,7 @@ from puller.authoring.lint.findings import Finding, Severity, severity_of
 from puller.manifest.declaration import Declaration
 from puller.manifest.manifest import MANIFEST, Inputs, Manifest
 from puller.manifest.problems import Problems
-from puller.values.byte_order import IS_WIDE, MARK, is_wide
+from puller.values.foreign_text import IS_WIDE, MARK, is_wide
 
 
 class Subject(msgspec.Struct, frozen=True):

@@ -20,8 +20,8 @@ import msgspec
 from hiera import parsing
 from hiera.errors import HieraError
 from puller.authoring.lint.subject import read_text
-from puller.facts import custom, legacy
-from puller.facts.fact_tree import BUILT_IN
+from puller.facts import custom
+from puller.facts.fact_tree import BUILT_IN, LEGACY_PATHS, is_legacy_name
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -152,7 +152,11 @@ system_uptime{days hours seconds uptime}
 @cache
 def built_in() -> Shape:
     """Return the facts that Puller gathers. Hosts may have further top-level names."""
-    top: dict[str, object] = {**dict.fromkeys(BUILT_IN), **dict.fromkeys(legacy.PATHS), "interfaces": None}
+    top: dict[str, object] = {
+        **dict.fromkeys(BUILT_IN),
+        **dict.fromkeys(LEGACY_PATHS),
+        "interfaces": None,
+    }
     for path, names in _groups():
         group = top
         for step in path:
@@ -176,7 +180,7 @@ def of_bundle(directories: Iterable[str]) -> dict[str, Shape]:
 
 def may_be_legacy(name: str) -> bool:
     """Return whether hosts may have a fact with this flat name: ``ipaddress_eth0``."""
-    return legacy.is_name(name)
+    return is_legacy_name(name)
 
 
 def _groups() -> Iterable[tuple[list[str], list[str]]]:

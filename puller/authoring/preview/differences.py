@@ -20,7 +20,7 @@ from foundation.formatting import text_of_all
 from foundation.problems import Problem
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 from puller.resources.diff import unified
-from puller.values.removal_policy import ABSENT
+from puller.values.common_properties import ABSENT
 
 # Consequences of changes for other resources: restarts, reloads, repeated commands and skipped resources.
 

@@ -23,7 +23,7 @@ from foundation.quantities import counted
 from puller.authoring.preview.differences import Change, Kind
 from puller.authoring.preview.groups import Group, Preview
 from puller.values.colour import coloured_diff_line
-from puller.values.visible import visible, visible_json, visible_line
+from puller.values.foreign_text import visible, visible_json, visible_line
 
 # Parts that text and Markdown share.
 

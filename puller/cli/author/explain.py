@@ -35,7 +35,7 @@ from puller.resources.registry import find_type
 from puller.run.bundle_run import read_manifest
 from puller.run.host import Host, load_inputs
 from puller.state.directories import Directories
-from puller.values.visible import visible, visible_json
+from puller.values.foreign_text import visible, visible_json
 
 if TYPE_CHECKING:
     from puller.manifest.graph.catalog import Catalog

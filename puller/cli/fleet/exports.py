@@ -35,7 +35,7 @@ from puller.errors import PullerError, SourceError, UsageError, file_problem
 from puller.exit_status import ExitStatus
 from puller.fleet.collected_exports import Collected, Targets, as_data, as_targets, collect, is_suspicious
 from puller.manifest.reading import ManifestText
-from puller.values.visible import visible_json
+from puller.values.foreign_text import visible_json
 
 if TYPE_CHECKING:
     from puller.fleet.store.queries import Reader

@@ -30,7 +30,7 @@ from puller.manifest.bundle_facts import need_bundle_facts
 from puller.manifest.manifest import open_source
 from puller.run.host import identities_of
 from puller.state.default_paths import PRIVATE_KEY
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 if TYPE_CHECKING:
     from hiera.values.secrets import Secret

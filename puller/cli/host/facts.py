@@ -36,7 +36,7 @@ from puller.state.default_paths import (
     users_configuration,
     users_facts,
 )
-from puller.values.visible import visible_json
+from puller.values.foreign_text import visible_json
 
 _PRIVATE = 0o600
 """Facts of a machine are private to the user."""

@@ -39,7 +39,7 @@ from puller.run.leftovers.managed import Left
 from puller.run.reboots import pending_reboots
 from puller.state.directories import Directories
 from puller.system.systemd_units import StoppedService, find_stopped, find_timer
-from puller.values.pending_reboot import PendingReboot, RebootState
+from puller.values.maintenance import PendingReboot, RebootState
 
 _COLOURS = {
     Sync.IN_SYNC: "green",

@@ -44,7 +44,7 @@ from puller.errors import ManifestError, SourceError
 from puller.reporting.fetching import Fetching
 from puller.state.default_paths import PRIVATE_KEY
 from puller.values.colour import can_redraw
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 if TYPE_CHECKING:
     from bundles.archive.pack import Libraries

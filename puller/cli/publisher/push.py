@@ -21,7 +21,7 @@ from puller.cli.output import say, show
 from puller.cli.publisher.site_options import site_directory
 from puller.errors import UsageError
 from puller.values.colour import can_redraw
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 if TYPE_CHECKING:
     from bundles.publisher.push.destination import Destination

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from puller.facts.groups import hardware, operating_system, virtual
+from puller.facts.groups import hardware, operating_system
 
 if TYPE_CHECKING:
     from puller.facts.machine import Machine
@@ -83,7 +83,7 @@ def _version(machine: Machine, platform: str, description: dict[str, str]) -> st
 
 def _virtualization(machine: Machine) -> tuple[str, str]:
     """Return system and role, both empty on hardware without virtual machines."""
-    name = virtual.virtual(machine)["virtual"]
+    name = hardware.virtual(machine)["virtual"]
     if name != "physical":
         return _SYSTEMS.get(name, name), "host" if name in ("xen0", "openvzhn") else "guest"
     modules = [line.split(" ")[0] for line in machine.hint("/proc/modules").splitlines()]

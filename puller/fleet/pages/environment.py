@@ -30,7 +30,7 @@ from foundation.quantities import counted
 from foundation.timestamps import minute_text
 from puller.fleet.views import Condition, EventView, Series
 from puller.reporting.terminal_rows import message_of
-from puller.values.visible import visible, visible_json
+from puller.values.foreign_text import visible, visible_json
 
 # Charts, drawn by matplotlib. It does not support variables of style sheets, so each colour is drawn as a unique
 # placeholder and replaced afterwards.

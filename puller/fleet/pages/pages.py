@@ -26,7 +26,7 @@ from puller.fleet.pages import environment
 from puller.fleet.pages.environment import as_script_data, asset, css, make_environment, shown_time, template
 from puller.fleet.store.queries import Reader
 from puller.fleet.views import FleetView, HostRow, ReleaseView, RolloutView
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 from puller.version import __version__
 
 # The output directory. It may belong to another user, so ``bundles/filesystem/output.py`` writes the files.

@@ -20,7 +20,7 @@ from puller.bundle_paths import BundlePathError
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Properties
 from puller.resources.property_agreement import Contradiction, fields, linked
-from puller.values.identical import identical
+from puller.values.plain_values import identical
 
 _LONGEST, _MOST_KEYS = 80, 5  # characters of a value, and keys of data, in a sentence
 

@@ -1,4 +1,4 @@
-"""The catalog: declared resources, their order of application, and their links."""
+"""The catalog: declared resources, their order of application, and the references between them as indexes."""
 
 from collections.abc import Iterable, Iterator
 from typing import Self
@@ -8,8 +8,38 @@ import msgspec
 from foundation.suggestions import meant
 from puller.errors import UsageError
 from puller.manifest.declaration import Declaration
-from puller.manifest.graph.edges import Links
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
+
+Found = list[tuple[Reference, int]]
+Outside = list[tuple[str, Reference]]
+"""References to resources of other manifests, each with its property."""
+
+
+class Links(msgspec.Struct):
+    """References as indexes. Resources without references are left out."""
+
+    requirements: dict[int, Found] = {}
+    subscriptions: dict[int, list[int]] = {}
+    reloads: dict[int, list[int]] = {}
+    """Further subscriptions, which only need a reload."""
+    subscribers: dict[int, list[Reference]] = {}
+    """In the notation of ``puller.values.common_properties``."""
+    first: dict[int, list[int]] = {}
+    """All prerequisites of a resource."""
+    children: dict[int, list[int]] = {}
+    """The resources in the manifest of an ``apply`` resource."""
+    outside: dict[int, Outside] = {}
+    """References to resources of other manifests."""
+    parts: dict[int, list[int]] = {}
+    """The resources that a resource applies with its own change, such as the fragments of a file."""
+    outside_parts: dict[int, list[Reference]] = {}
+    """Parts of resources of other manifests. Empty if the resource of a part is unknown here."""
+
+    def copied(self) -> "Links":
+        """Return a copy that can be extended."""
+        return Links(
+            *({index: list(found) for index, found in each.items()} for each in msgspec.structs.astuple(self))
+        )
 
 
 class Catalog(msgspec.Struct):
@@ -54,7 +84,7 @@ class Catalog(msgspec.Struct):
         return self.links.reloads.get(index, [])
 
     def subscribers_of(self, index: int) -> list[Reference]:
-        """Return the resources that a change of this one refreshes, as ``puller.values.references`` lists them."""
+        """Return the resources that a change of this one refreshes (``puller.values.common_properties``)."""
         return self.links.subscribers.get(index, [])
 
     def children(self, index: int) -> list[int]:

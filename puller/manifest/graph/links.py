@@ -18,12 +18,12 @@ from foundation.problems import DependsOn, Problem, ProblemCode
 from foundation.suggestions import meant_reference
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration, has_conditions
-from puller.manifest.graph.edges import Found, Links, Outside
+from puller.manifest.graph.catalog import Found, Links, Outside
 from puller.manifest.graph.implied_order import CycleError, ordered, with_implied, with_last
 from puller.manifest.graph.parts import link_parts
 from puller.resources.registry import type_names
 from puller.system.local_paths import Spellings
-from puller.values.references import LABEL, Reference, reload_of
+from puller.values.common_properties import LABEL, Reference, reload_of
 
 APPLY = "apply"
 _APPLY = f"{APPLY}#"

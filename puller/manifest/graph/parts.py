@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from foundation.problems import DependsOn, Problem, ProblemCode
 from foundation.suggestions import meant_reference
 from puller.manifest.declaration import Declaration
-from puller.manifest.graph.edges import Links
+from puller.manifest.graph.catalog import Links
 from puller.manifest.graph.implied_order import has_own
 from puller.system.local_paths import Spellings
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 
 def link_parts(

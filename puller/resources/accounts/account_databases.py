@@ -23,7 +23,7 @@ from puller.resources.base import Context
 from puller.resources.read_once import ReadOnce
 from puller.system import signals
 from puller.system.commands import Command
-from puller.system.file_locks import find_holder
+from puller.system.processes import find_holder
 from puller.system.protocol import AccountKind
 
 DIRECTORY = "/etc"

@@ -22,7 +22,7 @@ from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
 from puller.errors import ResourceError
 from puller.resources.claims import Claim, Use
 from puller.system.local_paths import open_safely
-from puller.values.byte_order import IS_WIDE, is_wide
+from puller.values.foreign_text import IS_WIDE, is_wide
 
 _BLANKS = " \t"
 _BETWEEN = re.compile(r"[ \t]+")

@@ -25,7 +25,7 @@ from puller.resources.accounts.account_properties import (
 )
 from puller.resources.base import Declared, PropertyError, Resource
 from puller.system.protocol import UNKNOWN_ID
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 
 class GroupState(msgspec.Struct, frozen=True):

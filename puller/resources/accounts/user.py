@@ -54,7 +54,7 @@ from puller.resources.claims import Claim, Use
 from puller.resources.owners import group_name
 from puller.resources.paths import require_parent
 from puller.system.protocol import UNKNOWN_ID
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 
 def refuse(

@@ -29,7 +29,7 @@ from puller.resources.owned_paths import refuse_owned_below
 from puller.resources.owners import distrust_of_new_way, user_name
 from puller.resources.paths import require_parent
 from puller.system.identity import Identity
-from puller.system.mounts import refuse_mounted
+from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes
 from puller.system.trusted_files import distrust_of_way
 

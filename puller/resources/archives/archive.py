@@ -63,7 +63,7 @@ from puller.resources.owners import (
 )
 from puller.resources.paths import require_makeable, require_parent
 from puller.resources.property_agreement import agree
-from puller.system.mounts import refuse_mounted
+from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes, require_one_name
 
 _NOT_REPLACED = ("directory", "character device", "block device")

@@ -182,7 +182,7 @@ def _through_program(stream: BinaryIO) -> Iterator[bytes]:
     import tempfile
 
     from puller.system.commands import base_environment
-    from puller.system.process_tree import Descendants, starting
+    from puller.system.processes import Descendants, starting
 
     if (missing := missing_program(Kind.TAR_ZST)) is not None:
         raise missing

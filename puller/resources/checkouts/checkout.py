@@ -36,7 +36,7 @@ from puller.resources.owners import (
 )
 from puller.resources.paths import PathState, check_managed, require_parent
 from puller.system.identity import Identity
-from puller.system.mounts import refuse_mounted
+from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import UNKNOWN_ID, Attributes
 
 _ENSURE = ("present", "latest", "absent")

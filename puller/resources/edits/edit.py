@@ -26,7 +26,7 @@ from puller.resources.edits.plan import Place, Plan, Texts
 from puller.resources.owners import group_id, user_id
 from puller.resources.paths import check_path, require_parent
 from puller.resources.validation import Validation, check_validate
-from puller.system.mounts import refuse_mounted
+from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes
 from puller.values.file_mode import FileMode
 

@@ -22,8 +22,8 @@ from hiera.errors import LimitError
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError
 from puller.system.local_paths import Spellings
-from puller.values.byte_order import IS_WIDE, is_wide
-from puller.values.identical import identical
+from puller.values.foreign_text import IS_WIDE, is_wide
+from puller.values.plain_values import identical
 
 _LONGEST_SHOWN = 200  # characters
 _MARK = codecs.BOM_UTF8

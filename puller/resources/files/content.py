@@ -26,7 +26,7 @@ from puller.resources.files.file_properties import FileProperties
 from puller.resources.owners import require_trusted_source
 from puller.system.protocol import System
 from puller.templates.functions import over_data
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 if TYPE_CHECKING:
     from puller.templates.rendering import Rendered

@@ -24,9 +24,9 @@ from puller.resources.files.tree_plan import DesiredAttributes, Plan, Walk, is_t
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import printable
 from puller.resources.receipts import TREES, Receipts, is_own_directory, own_file
-from puller.system.mounts import refuse_mounted, refuse_mounted_among
+from puller.system.local_paths import refuse_mounted, refuse_mounted_among
 from puller.system.protocol import require_one_name, requires_new_file
-from puller.values.removal_policy import ABSENT
+from puller.values.common_properties import ABSENT
 
 _MOST_TOLD = 1000
 """Differences that are listed one by one. Longer lists are not readable."""

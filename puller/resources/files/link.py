@@ -17,7 +17,7 @@ from puller.resources.base import Properties, PropertyError, Resource, missing_p
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import attribute_differences, group_id, group_name, user_id, user_name
 from puller.resources.paths import PathState, check_managed, require_parent
-from puller.system.mounts import refuse_mounted
+from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes
 
 _ENSURE = ("present", "absent")

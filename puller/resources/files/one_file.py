@@ -38,7 +38,7 @@ from puller.resources.owners import (
     user_id,
 )
 from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
-from puller.system.mounts import refuse_mounted
+from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes, require_one_name, requires_new_file
 from puller.values.file_mode import FileMode
 

@@ -13,7 +13,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.paths import PathState
 from puller.system.protocol import Attributes, System
-from puller.values.byte_order import IS_WIDE, is_wide
+from puller.values.foreign_text import IS_WIDE, is_wide
 
 T = TypeVar("T")
 Editing = Callable[[str], str]

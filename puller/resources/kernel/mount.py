@@ -23,7 +23,7 @@ from puller.resources.kernel.mount_plan import NEVER_UNMOUNTED, Change, MountSta
 from puller.resources.kernel.mount_table import Mounts, MountTable, is_bind, is_desired_mount, not_in_force
 from puller.resources.paths import check_path
 from puller.system.local_paths import Spellings
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 _ENSURE = ("mounted", "present", "unmounted", "absent")
 _GONE = ("unmounted", "absent")

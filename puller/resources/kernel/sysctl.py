@@ -39,7 +39,7 @@ from puller.resources.kernel.sysctl_files import (
 from puller.resources.paths import check_path
 from puller.resources.property_agreement import agree
 from puller.system.local_paths import Spellings
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 DEFAULT_PATH = "/etc/sysctl.d/90-puller.conf"
 _ENSURE = ("present", "absent")

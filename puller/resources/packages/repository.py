@@ -38,8 +38,8 @@ from puller.resources.paths import PathState
 from puller.state.state_file import StateFile
 from puller.system.protocol import Attributes
 from puller.system.trusted_files import judge
+from puller.values.common_properties import Reference
 from puller.values.file_mode import FileMode
-from puller.values.references import Reference
 
 Listing = dict[str, tuple[int, int]]
 """Files that declare repositories: the inode and the time of its last change in nanoseconds, by path."""

@@ -19,8 +19,8 @@ import msgspec
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.system.commands import SEARCH_PATH, Command, Completed, run
-from puller.system.file_locks import find_holder
-from puller.values.visible import visible_line
+from puller.system.processes import find_holder
+from puller.values.foreign_text import visible_line
 
 _LARGEST = 64 * 1024  # bytes of a file about packages
 _MOST_PACKAGES = 5

@@ -17,8 +17,7 @@ from puller.errors import ResourceError
 from puller.resources.reboots.machine import Machine, Reason, Scheduled
 from puller.resources.reboots.records import Record, Records, Request
 from puller.resources.reboots.schedule import Rules, Times, find_time, is_near
-from puller.values.maintenance_windows import Window
-from puller.values.pending_reboot import PendingReboot, RebootState
+from puller.values.maintenance import PendingReboot, RebootState, Window
 
 
 class DueReboot(msgspec.Struct, frozen=True):

@@ -24,9 +24,8 @@ from puller.resources.reboots.machine import Machine, Reason
 from puller.resources.reboots.plan import DueReboot, RebootPlan
 from puller.resources.reboots.records import Records
 from puller.resources.reboots.schedule import Rules, Share, slot_of
-from puller.values.maintenance_windows import Window
-from puller.values.pending_reboot import RebootState
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
+from puller.values.maintenance import RebootState, Window
 
 _MINUTE, _DAY = 60.0, 86400.0
 _LONGEST_MESSAGE = 200  # characters

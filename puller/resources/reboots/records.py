@@ -14,7 +14,7 @@ import msgspec
 
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
-from puller.values.pending_reboot import PendingReboot
+from puller.values.maintenance import PendingReboot
 
 _LOSS = "the reasons of reboots are determined again"
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]

@@ -18,7 +18,7 @@ from bundles.format.release import place_in_wave
 from foundation.durations import Duration
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
-from puller.values.maintenance_windows import Opening, Window
+from puller.values.maintenance import Opening, Window
 
 AHEAD = timedelta(hours=1)
 AFTER_CANCELLATION = timedelta(days=1)

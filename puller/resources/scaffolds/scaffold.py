@@ -40,12 +40,12 @@ from puller.resources.scaffolds.scaffold_tree import (
     render_source,
     require_same,
 )
-from puller.system.mounts import refuse_mounted_among
+from puller.system.local_paths import refuse_mounted_among
 from puller.system.protocol import Attributes, requires_new_file
 from puller.templates.functions import over_data
 from puller.templates.rendering import ENGINES, choose_engine
+from puller.values.common_properties import ABSENT
 from puller.values.file_mode import FileMode
-from puller.values.removal_policy import ABSENT
 
 OWN_ENGINE = "jet"
 """The default engine of a directory of templates."""

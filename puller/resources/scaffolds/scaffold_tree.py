@@ -25,7 +25,7 @@ from puller.templates.rendering import OWN, Delimiters, errors_explained, load, 
 from puller.templates.scope import Engine, Template
 from puller.templates.template_errors import TemplateError
 from puller.templates.template_tree import render_tree, walk
-from puller.values.byte_order import MARK, holds_wide, is_wide
+from puller.values.foreign_text import MARK, holds_wide, is_wide
 
 # The source directory, read into memory.
 

@@ -26,7 +26,7 @@ from puller.resources.services.unit_links import aliased_unit, contradictory_lin
 from puller.system import systemd_units
 from puller.system.identity import Identity
 from puller.system.local_paths import Spellings
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 _ENSURE = ("running", "stopped")
 _MASKED = "masked"

@@ -34,7 +34,7 @@ from puller.system.commands import Command, Completed
 from puller.system.identity import Identity
 from puller.system.protocol import System
 from puller.system.systemd_units import DEFAULT, DEPENDENTS, Boot, Node
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 
 class Manager(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from puller.resources.services.unit_files import UNIT_DIRECTORIES, Unit
 from puller.system.local_paths import RealPaths
 from puller.system.protocol import System
 from puller.system.systemd_units import Boot, is_started_by_bus
-from puller.values.byte_order import MARK
+from puller.values.foreign_text import MARK
 
 SUFFIXES = frozenset(
     (

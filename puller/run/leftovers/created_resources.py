@@ -17,7 +17,7 @@ import msgspec
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Resource
 from puller.run.leftovers.declared_resources import can_be_left
-from puller.values.removal_policy import ABSENT
+from puller.values.common_properties import ABSENT
 
 
 class Making(msgspec.Struct, frozen=True, array_like=True):

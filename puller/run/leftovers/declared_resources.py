@@ -15,7 +15,7 @@ from puller.manifest.graph.host_catalog import HostCatalog
 from puller.resources.paths import parents
 from puller.resources.registry import find_remover
 from puller.system.local_paths import Spellings
-from puller.values.removal_policy import ABSENT
+from puller.values.common_properties import ABSENT
 
 if TYPE_CHECKING:
     from puller.run.leftovers.decisions import Declared as Part

@@ -20,7 +20,7 @@ from puller.reporting.report import Event, State
 from puller.run.leftovers.declared_resources import Declared
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
-from puller.values.removal_policy import ABSENT
+from puller.values.common_properties import ABSENT
 
 if TYPE_CHECKING:
     from puller.run.leftovers.created_resources import MakingsJournal

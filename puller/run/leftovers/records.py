@@ -19,7 +19,7 @@ from puller.run.leftovers.merging import merged_record
 from puller.run.leftovers.trial_copies import Changed
 from puller.run.leftovers.undo import Undo
 from puller.state.state_file import write_state
-from puller.values.removal_policy import ABSENT
+from puller.values.common_properties import ABSENT
 
 _CONTENTS = ("files", "directories")
 """The members of receipts with created objects. A receipt without them is removed."""

@@ -16,7 +16,7 @@ import msgspec
 
 from puller.errors import ConfigurationError
 from puller.manifest.declaration import Declaration, Home
-from puller.manifest.graph.edges import Links
+from puller.manifest.graph.catalog import Links
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.graph.implied_order import ordered, with_implied
 from puller.manifest.manifest import Manifest
@@ -27,8 +27,7 @@ from puller.resources.paths import parents
 from puller.resources.registry import find_remover
 from puller.run.leftovers.declared_resources import Declared
 from puller.run.leftovers.managed import Left
-from puller.values.references import Reference, Refresh, subscriber_of
-from puller.values.removal_policy import ABSENT
+from puller.values.common_properties import ABSENT, Reference, Refresh, subscriber_of
 
 
 class Phase(StrEnum):

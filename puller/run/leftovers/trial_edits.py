@@ -29,7 +29,7 @@ from puller.resources.registry import find_remover
 from puller.run.leftovers.decisions import Now
 from puller.run.leftovers.merging import Hunk, hunks_between, with_hunks, without_change
 from puller.run.leftovers.trial_copies import Edited, TrialCopies, key_of
-from puller.values.removal_policy import ABSENT
+from puller.values.common_properties import ABSENT
 
 
 class EditRecorder:

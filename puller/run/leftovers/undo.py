@@ -42,7 +42,7 @@ from puller.run.leftovers.trial_copies import (
 from puller.run.leftovers.trial_edits import TakenOut, Texts, take_out, texts_of
 from puller.run.leftovers.trial_observer import LARGEST_TEXT, original_of
 from puller.system.local import LocalSystem
-from puller.values.removal_policy import ABSENT
+from puller.values.common_properties import ABSENT
 
 
 class Undo(msgspec.Struct):

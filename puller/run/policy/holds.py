@@ -21,7 +21,7 @@ from puller.errors import reason as reason_of
 from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile, set_aside
-from puller.values.maintenance_windows import Window, next_opening, why_closed
+from puller.values.maintenance import Window, next_opening, why_closed
 
 # ``puller disable``.
 

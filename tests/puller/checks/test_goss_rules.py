@@ -14,7 +14,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.reporting.report import Health
 from puller.system.local import LocalSystem
-from puller.values.convert import parse_value
+from puller.values.plain_values import parse_value
 
 Load = Callable[..., Manifest]
 

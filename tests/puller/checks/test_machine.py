@@ -18,8 +18,8 @@ from puller.reporting.report import Health, HealthResult
 from puller.system import systemd_units
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
-from puller.values.convert import parse_value
 from puller.values.file_mode import FileMode
+from puller.values.plain_values import parse_value
 
 
 def asked(**kind: Any) -> HealthResult:

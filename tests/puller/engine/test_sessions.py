@@ -10,7 +10,7 @@ import pytest
 from puller.engine.ensure import Session, change_since, latest
 from puller.errors import UsageError
 from puller.reporting.report import Event, State
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 FILE = Reference.parse("file#/a")
 

@@ -19,7 +19,7 @@ from puller.reporting.report import Event
 from puller.resources import registry
 from puller.resources.base import Declared, Properties, Resource
 from puller.system.local import LocalSystem
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 PAGES: dict[str, list[str]] = {}
 WRITES: list[list[str]] = []

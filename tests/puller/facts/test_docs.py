@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from puller.facts import legacy
-from puller.facts.fact_tree import gather
+from puller.facts.fact_tree import LEGACY_INTERFACE_PATHS, LEGACY_PATHS, gather
 from puller.facts.machine import Machine
 from puller.facts.systems import facts_of, known_systems
 from puller.manifest.loader import load_manifest
@@ -71,9 +70,9 @@ def cell_text(value: Any) -> str:
 
 def table_of_legacy_names() -> str:
     lines = [row("legacy name", "fact"), row("---", "---")]
-    for name, path in sorted(legacy.PATHS.items()):
+    for name, path in sorted(LEGACY_PATHS.items()):
         lines.append(row(f"`{name}`", f"`{path}`" + (", in MiB" if name.endswith("_mb") else "")))
-    for name, part in sorted(legacy.INTERFACE_PATHS.items()):
+    for name, part in sorted(LEGACY_INTERFACE_PATHS.items()):
         lines.append(row(f"`{name}_NAME`", f"`networking.interfaces.NAME.{part}`"))
     lines.append(row("`interfaces`", "names in `networking.interfaces`, with commas between them"))
     return "\n".join(lines)

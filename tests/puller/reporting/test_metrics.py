@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from puller.reporting import metrics
 from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
-from puller.values.pending_reboot import PendingReboot
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
+from puller.values.maintenance import PendingReboot
 
 PAGE = Path(__file__).parents[3] / "docs/monitoring.md"
 FINISHED = 1795190401.5

@@ -148,7 +148,7 @@ def test_an_entry_that_apt_does_not_read_is_no_entry(name: str, text: str) -> No
 
 
 def test_a_unit_file_with_a_mark_has_its_first_section(tmp_path: Path) -> None:
-    from puller.values.byte_order import MARK as TEXT_MARK
+    from puller.values.foreign_text import MARK as TEXT_MARK
 
     text = (MARK + b"[Install]\nWantedBy=multi-user.target\n").decode()
     assert [*_settings(text.removeprefix(TEXT_MARK))] == [("WantedBy", "multi-user.target")]

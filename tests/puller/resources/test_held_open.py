@@ -387,7 +387,7 @@ def test_a_forged_note_does_not_make_content_right(place: Place) -> None:
 
 def test_a_file_that_cannot_be_replaced_says_why(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.put(JOE, JOE, 0o644)
-    monkeypatch.setattr("puller.system.mounts.mount_points", lambda: [str(place.path)])
+    monkeypatch.setattr("puller.system.local_paths.mount_points", lambda: [str(place.path)])
     resource = file(create=False)(place, "0644")
     for options in (["--noop"], []):
         code, output = place.apply(resource, *options)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from puller.values.references import Reference
+    from puller.values.common_properties import Reference
     from tests.support.stories import Host, Outcome, Publisher
 
 MIB = 1024 * 1024

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from puller.config.configuration import Configuration, load_configuration, sample
 from puller.errors import ConfigurationError
-from puller.values.maintenance_windows import ClockTime, Days, Window, Zone, is_open, next_opening, why_closed
+from puller.values.maintenance import ClockTime, Days, Window, Zone, is_open, next_opening, why_closed
 from tests.support.stories import Execute
 
 BERLIN = ZoneInfo("Europe/Berlin")

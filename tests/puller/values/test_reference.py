@@ -2,7 +2,7 @@
 
 import pytest
 
-from puller.values.references import Reference
+from puller.values.common_properties import Reference
 
 
 @pytest.mark.parametrize("text", ["file#/etc/motd", "exec#echo # a"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.cli.output import print_table, say, show, warn
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from puller.reporting.retention import Retention
 from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
 from puller.reporting.sinks import NAMES, entry
 from puller.state.directories import Directories
-from puller.values.visible import visible, visible_json
+from puller.values.foreign_text import visible, visible_json
 from tests.puller.problems import failure
 
 CATEGORIES = ("Cc", "Cf", "Zl", "Zp")

@@ -30,7 +30,7 @@ from puller.resources.edits.formats.trees import (
     tree_problems,
     way_of,
 )
-from puller.values.identical import identical
+from puller.values.plain_values import identical
 
 _SPACE = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _BLANKS = re.compile(r"[ \t]*")

@@ -14,7 +14,7 @@ import msgspec
 from puller.resources.base import PropertyError
 from puller.resources.edits.formats.model import FormatError, Found, Setting
 from puller.resources.edits.formats.text_lines import is_text
-from puller.values.identical import identical
+from puller.values.plain_values import identical
 
 MAX_DEPTH = 100
 """The maximum nesting depth of a document, and of a desired value."""

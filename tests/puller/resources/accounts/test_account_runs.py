@@ -19,7 +19,7 @@ from puller.errors import ManifestError
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event, State
 from puller.resources.accounts import account_databases, user_state
-from puller.system import mounts
+from puller.system import local_paths
 from tests.puller.test_imports import HEAVY, imported_by
 from tests.simulators import accounts as simulator
 
@@ -400,7 +400,7 @@ def test_a_home_with_a_mount_below_is_not_removed(
     machine: Accounts, apply: Apply, homes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.bring(f"useradd -m -d {homes}/a -- a")
-    monkeypatch.setattr(mounts, "mount_points", lambda: ["/", f"{homes}/a/data"])
+    monkeypatch.setattr(local_paths, "mount_points", lambda: ["/", f"{homes}/a/data"])
     (failure,) = outcomes(apply("[{user: {name: a, ensure: absent, remove_home: true}}]")).values()
     assert failure == f"{homes}/a cannot be removed: {homes}/a/data is mounted below it"
     assert machine.ran == []
@@ -625,7 +625,7 @@ def test_empty_mount_point_changes_no_owner(
     machine: Accounts, apply: Apply, homes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (homes / "a").mkdir()
-    monkeypatch.setattr(mounts, "mount_points", lambda: ["/", f"{homes}/a"])
+    monkeypatch.setattr(local_paths, "mount_points", lambda: ["/", f"{homes}/a"])
     (failure,) = outcomes(apply("[{user: {name: a}}]")).values()
     assert failure == f"{homes}/a is a mount point, which cannot be given to a new user"
 

@@ -10,7 +10,7 @@ from puller.config.configuration import BundleChoice, Configuration
 from puller.run.policy.holds import Holds, Pins, disable
 from puller.run.policy.quarantine import Quarantine
 from puller.state.directories import Directories
-from puller.values.maintenance_windows import ClockTime, Window
+from puller.values.maintenance import ClockTime, Window
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 NIGHT = Window(start=ClockTime.parse("22:00"), end=ClockTime.parse("04:00"))

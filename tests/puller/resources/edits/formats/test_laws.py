@@ -15,7 +15,7 @@ from puller.resources.edits.formats import ini, json_tree, keyvalue, shell, toml
 from puller.resources.edits.formats.format import Format, FormatError, Setting
 from puller.resources.edits.formats.trees import MISSING, changed, look_up
 from puller.resources.edits.formats.yaml_nodes import document_of
-from puller.values.identical import identical
+from puller.values.plain_values import identical
 
 
 def accepted(format_: Format, setting: Setting) -> bool:

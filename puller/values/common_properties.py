@@ -1,7 +1,9 @@
-"""References to resources (``type#name``, ``type#pattern*``, ``label#name``), and the refresh of subscribers.
+"""Common properties of resources: references to resources, the refresh of subscribers, and the removal policy.
 
-A refresh is either complete or a reload of the configuration. In lists and records, ``reload type#name`` requests
-a reload.
+* A reference is ``type#name``, ``type#pattern*`` or ``label#name``.
+* A refresh is either complete or a reload of the configuration. In lists and records, ``reload type#name`` requests
+  a reload.
+* The removal policy keeps or removes the objects of a resource that is no longer declared.
 """
 
 import re
@@ -65,3 +67,22 @@ def subscriber_of(listed: str) -> tuple[Reference, Refresh]:
     if listed.startswith(_RELOAD):
         return Reference(listed.removeprefix(_RELOAD)), Refresh.RELOAD
     return Reference(listed), Refresh.WHOLE
+
+
+class Removed(str):
+    """``keep`` or ``absent``. Compares as text."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> "Removed":
+        """Parse the word. Raise ``ValueError``."""
+        if value in (KEEP, ABSENT):
+            return cls(value)
+        raise ValueError(f"is {value!r}, expected keep or absent")
+
+
+KEEP = Removed("keep")
+"""It stays, and ``puller status`` lists it."""
+ABSENT = Removed("absent")
+"""It is removed if Puller has created it."""

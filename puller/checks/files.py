@@ -1,4 +1,4 @@
-"""Check of a file: its existence, type, attributes, content and age."""
+"""Checks of a file (existence, type, attributes, content, age), and of the free space of a file system."""
 
 import grp
 import os
@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator
 
 from bundles.deadline import Deadline
-from puller.checks.kinds import Answer, File, NotCarriedOut
+from foundation.quantities import bytes_text
+from puller.checks.kinds import Answer, Disk, File, NotCarriedOut, parse_amount
 
 _PIECE = 1 << 20  # bytes
 _TYPES = {
@@ -22,8 +23,12 @@ _TYPES = {
 }
 
 
-def ask(check: File, deadline: Deadline) -> Answer:
-    """Check the file. Raises ``NotCarriedOut``, ``OSError`` and ``DeadlineError``."""
+def ask(check: File | Disk, deadline: Deadline) -> Answer:
+    """Check the file, or query its file system. Raises ``NotCarriedOut``, ``OSError`` and ``DeadlineError``."""
+    return _ask_file(check, deadline) if isinstance(check, File) else _ask_disk(check)
+
+
+def _ask_file(check: File, deadline: Deadline) -> Answer:
     try:
         status = os.stat(check.path, follow_symlinks=check.type != "link")
     except (FileNotFoundError, NotADirectoryError):
@@ -102,3 +107,26 @@ def _contains(path: str, text: bytes, deadline: Deadline) -> bool:
                 return True
             retained = (retained + piece)[-(len(text) - 1) :] if len(text) > 1 else b""
     return False
+
+
+def _ask_disk(check: Disk) -> Answer:
+    """Query the free space, as unprivileged users see it."""
+    disk = os.statvfs(check.path)
+    free = disk.f_bavail * disk.f_frsize
+    # As in df: space reserved for root counts neither as free nor as usable.
+    usable = (disk.f_blocks - disk.f_bfree + disk.f_bavail) * disk.f_frsize
+    wrong = []
+    if check.free is not None:
+        if not usable:
+            raise NotCarriedOut(f"{check.path}: cannot determine the size of its file system")
+        amount, is_part = parse_amount(check.free)
+        if free < (usable * amount / 100 if is_part else amount):
+            shown = f"{bytes_text(free)} ({free / usable:.1%})"
+            wrong.append(f"{check.path}: {shown} are free, expected {check.free}")
+    if check.inodes is not None:
+        if not disk.f_files:
+            raise NotCarriedOut(f"{check.path}: its file system does not count inodes")
+        amount, is_part = parse_amount(check.inodes)
+        if disk.f_favail < (disk.f_files * amount / 100 if is_part else amount):
+            wrong.append(f"{check.path}: {disk.f_favail} inodes are free, expected {check.inodes}")
+    return Answer(wrong, f"{check.path}: {bytes_text(free)} are free")

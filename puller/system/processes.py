@@ -1,17 +1,21 @@
-"""All processes that a command has started, including those in other sessions and those without their parents.
+"""Processes of this machine: all that a command has started, and the holder of a file lock.
 
+* The processes of a command include those in other sessions and those without their parents.
 * Puller adopts orphans in place of process 1 (``prctl(2)``, PR_SET_CHILD_SUBREAPER). Their session distinguishes them
   from Puller's own children: each command begins a session, and its descendants cannot join Puller's session.
 * The processes of a command are its descendants, and the descendants of orphans that are younger than the command.
 * Ended orphans are reaped while commands run. Otherwise a script that waits for its daemon to end would see a zombie.
 * Without PR_SET_CHILD_SUBREAPER, only the descendants and the process group of a command are known.
+* The holder of a lock of fcntl(2) is found without taking the lock, so other programs never wait for Puller.
 """
 
 import _thread  # not ``threading``, which takes longer to import than most commands to run
 import contextlib
+import fcntl
 import functools
 import os
 import signal
+import struct
 from typing import NamedTuple
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -140,3 +144,17 @@ def _process(pid: int) -> _Process | None:
     except OSError:
         return None
     return _Process(int(fields[1]), int(fields[3]), (int(fields[19]), pid), fields[0] in b"ZX")
+
+
+_LOCK = struct.Struct("hhqqi")  # struct flock of Linux on 64 bits: type, whence, start, length, pid
+
+
+def find_holder(descriptor: int) -> str | None:
+    """Return the process that holds a lock on the open file, or ``None`` if it is free. Raise ``OSError``."""
+    requested = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, requested))
+    if kind == fcntl.F_UNLCK:
+        return None
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as name:
+        return f"process {pid} ({name.read().strip()})"
+    return f"process {pid}" if pid > 0 else "a process elsewhere"

@@ -1,14 +1,15 @@
-"""Checks of TCP ports and Unix sockets, and their connections to slow, faulty or endless servers.
+"""Checks of TCP ports, Unix sockets and names in the system's resolver.
 
-One deadline limits every step.
+One deadline limits every step of a connection to a slow, faulty or endless server.
 """
 
 import contextlib
+import ipaddress
 import socket
 from collections.abc import Iterator
 
 from bundles.deadline import Deadline
-from puller.checks.kinds import Answer, NotCarriedOut, Tcp, Unix, parse_address
+from puller.checks.kinds import Answer, Dns, NotCarriedOut, Tcp, Unix, parse_address
 from puller.errors import reason
 
 _MOST_GREETED = 65536  # bytes
@@ -19,8 +20,13 @@ class NoConnectionError(Exception):
     """A failed connection. The message is the reason."""
 
 
-def ask(check: Tcp | Unix, deadline: Deadline) -> Answer:
-    """Connect, and read the greeting if the check needs it. Raises ``NotCarriedOut`` and ``DeadlineError``."""
+def ask(check: Tcp | Unix | Dns, deadline: Deadline) -> Answer:
+    """Connect, and read the greeting if the check needs it, or resolve the name.
+
+    Raises ``NotCarriedOut`` and ``DeadlineError``.
+    """
+    if isinstance(check, Dns):
+        return _ask_dns(check)
     return _ask_tcp(check, deadline) if isinstance(check, Tcp) else _ask_unix(check, deadline)
 
 
@@ -107,3 +113,32 @@ def closing(stream: socket.socket) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             stream.close()
+
+
+_FAMILIES = {None: socket.AF_UNSPEC, "A": socket.AF_INET, "AAAA": socket.AF_INET6}
+_NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
+
+
+def _ask_dns(check: Dns) -> Answer:
+    """Raise ``NotCarriedOut`` if the resolver does not answer, which differs from an unknown name."""
+    record = check.type or "address"
+    try:
+        entries = socket.getaddrinfo(check.name, None, _FAMILIES[check.type], socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno in _NO_SUCH_NAME:
+            return Answer([f"{check.name} has no {record}: {error.strerror}"])
+        raise NotCarriedOut(f"{check.name}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise NotCarriedOut(f"{check.name}: is not a valid host name: {error}") from error
+    addresses = sorted({_plain(str(entry[4][0])) for entry in entries})
+    answer = f"{check.name} has {', '.join(addresses)}"
+    if check.addresses and {*addresses} != (expected := {_plain(address) for address in check.addresses}):
+        return Answer([f"{answer}, expected {', '.join(sorted(expected))}"])
+    return Answer([], answer)
+
+
+def _plain(address: str) -> str:
+    try:
+        return str(ipaddress.ip_address(address.partition("%")[0]))
+    except ValueError:
+        raise NotCarriedOut(f"{address!r} is not an IP address") from None

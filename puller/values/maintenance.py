@@ -1,19 +1,21 @@
-"""Maintenance windows: the times at which this host may apply fetched releases, and at which it may reboot.
+"""Maintenance of a host: the windows in which it may apply releases and reboot, and a reboot that is due.
 
 * A window is wall-clock time in its zone. A time that the clock skips in spring does not open on that day. A time that
   occurs twice in autumn opens twice.
 * A window over midnight belongs to the day on which it starts: ``days: [fri]``, 22:00 to 04:00 ends on Saturday.
 * Without windows the host is always open. The module never reads the clock. Callers pass ``now`` with its zone.
+* Records, reports and the fleet show a pending reboot.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
 from foundation.formatting import did_you_mean
-from foundation.timestamps import minute_text
+from foundation.timestamps import minute_text, parse_moment
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MIDNIGHT = 24 * 60
@@ -228,3 +230,56 @@ def find_problem(
             sentence = f"goes from {window.start} to {window.end} (write 00:00 to 24:00 for a whole day)"
             return ("windows", number), sentence
     return None
+
+
+class RebootState(StrEnum):
+    """How far a reboot has come."""
+
+    WAITING = "waiting"
+    """It waits for a time, or for the end of other work."""
+    REQUESTED = "requested"
+    """The run restarts the machine at its end."""
+    SCHEDULED = "scheduled"
+    """systemd restarts the machine at a time."""
+    CANCELLED = "cancelled"
+    """An administrator cancelled it. It waits for the next time."""
+    FAILED = "failed"
+    """The reason has remained after a reboot, or the reboot is impossible."""
+
+
+class PendingReboot(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A reboot that a resource requires. Times are UTC in ISO 8601."""
+
+    resource: str
+    """``reboot#NAME``."""
+    reasons: list[str]
+    """Why the machine must be restarted, a short text for each reason."""
+    since: str
+    """The first time at which a run noticed the oldest reason."""
+    state: RebootState = RebootState.WAITING
+    at: str = ""
+    """The time of the reboot, or the earliest time if it waits. Empty if it is unknown."""
+    waits_for: str = ""
+    """What it waits for, besides the time."""
+
+    def __str__(self) -> str:
+        """Return a sentence."""
+        since = minute_text(parse_moment(self.since))
+        return f"{self.resource}: a reboot is due since {since} ({', '.join(self.reasons)}): {self.progress}"
+
+    @property
+    def progress(self) -> str:
+        """The state of the reboot in words."""
+        time = minute_text(parse_moment(self.at)) if self.at else ""
+        match self.state:
+            case RebootState.REQUESTED:
+                return f"requested for {time}"
+            case RebootState.SCHEDULED:
+                return f"scheduled for {time}"
+            case RebootState.FAILED:
+                return self.waits_for
+            case RebootState.CANCELLED:
+                return f"cancelled, next attempt {f'from {time} on' if time else 'at an unknown time'}"
+            case RebootState.WAITING:
+                waits = self.waits_for or "for its time"
+                return f"waits {waits}{f', from {time} on' if time else ''}"

@@ -1,11 +1,14 @@
-"""Foreign text in a form that is safe to show: output of programs, names of files, facts and reports of hosts.
+"""Text from other sources: characters that are unsafe to show, and encodings that Puller does not read.
 
 * Control characters would move the cursor of root's terminal, change the text there, or type for root.
 * Format characters would reverse, hide or join text: *bidirectional* controls show another order than programs read,
   and zero-width characters make two different names look alike. Line and paragraph separators forge a second line.
 * The escapes are those of Python and JSON: ``\\x1b``, ``\\u202e``, ``\\U000e0041``. Tabs and ends of lines stay.
+* A UTF-8 byte order mark is not part of a text. Text that is edited or rendered keeps it at the start.
+* Text in UTF-16 or UTF-32 is never edited or rendered: additions by Puller would be in another encoding.
 """
 
+import codecs
 import re
 from functools import cache
 
@@ -70,3 +73,20 @@ def _escape(match: re.Match[str]) -> str:
 def _escape_json(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+MARK = "\ufeff"
+_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
+_WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+IS_WIDE = "is text in UTF-16 or UTF-32, expected UTF-8"
+
+
+def is_wide(data: bytes) -> bool:
+    """Return whether data begins as text in UTF-16 or UTF-32 does, with or without a byte order mark."""
+    # The first character of a configuration is an ASCII character, which has a NUL beside it in these encodings.
+    return data.startswith(_WIDE_MARKS) or b"\0" in data[:2]
+
+
+def holds_wide(text: str, data: bytes) -> bool:
+    """Return whether data begins as text in UTF-16 or UTF-32 does, and contains ``text``."""
+    return is_wide(data) and any(text.encode(encoding) in data for encoding in _WIDE)
