@@ -1,7 +1,9 @@
-"""Numbers and sizes in sentences for users, and in facts.
+"""Numbers, sizes and shortened lists in sentences for users, and numbers in facts.
 
 Facts have the format of Facter: two decimals, ``GiB`` by 1024 and ``GHz`` by 1000.
 """
+
+from collections.abc import Sequence
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
@@ -62,3 +64,14 @@ def _scaled(number: int, base: int, units: tuple[str, ...]) -> str:
 def _rounded(number: float) -> float:
     """Round to two decimals, halves away from zero like Facter. Python rounds them to the even digit."""
     return int(number * 100 + 0.5) / 100
+
+
+def first_few(texts: Sequence[str], most: int = 3, separator: str = ", ") -> str:
+    """Return ``web01, web02, web03 and 9 more``. With lines as the separator, the last line is ``and 9 more``."""
+    reported = separator.join(texts[:most])
+    additional = len(texts) - most
+    return (
+        f"{reported}{separator if separator.isspace() else ' '}and {additional} more"
+        if additional > 0
+        else reported
+    )

@@ -43,7 +43,7 @@ JUSTIFIED = {
     # Text of libraries and of the system, which exists in no other form. These modules convert it to values.
     "bundles/client/updater.py": "python-tuf gives key counts and digests in its messages only",
     "bundles/format/description.py": "msgspec gives the path of a value in its message only",
-    "bundles/transport/location.py": "a message of urllib, without the part that may be a password",
+    "bundles/transport/settings.py": "a message of urllib, without the part that may be a password",
     "foundation/strict_json.py": "json gives no code for a byte order mark",
     "hiera/tree/ruby/psych.py": "a message of libyaml, in the words of Psych",
     "puller/resources/archives/archive_properties.py": "a message of urllib, without the part that may be a password",

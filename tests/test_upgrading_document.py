@@ -62,13 +62,13 @@ def formats() -> dict[str, str]:
 
 
 def test_table_of_formats_matches_the_code() -> None:
-    from bundles.format import description, history, index
+    from bundles.format import description, index
     from puller.resources.archives import archive_receipts
     from tests.puller.states.make import CASES
 
     table = formats()
     assert table["index.json"] == str(index.FORMAT)
-    assert table["history.json"] == str(history.FORMAT)
+    assert table["history.json"] == str(index.HISTORY_FORMAT)
     assert table["bundle.json"] == str(description.FORMAT)
     assert table["archives/"] == str(archive_receipts.FORMAT)
     with tarfile.open(max(CASES.glob("*.tar.gz"))) as archive:

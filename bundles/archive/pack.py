@@ -20,7 +20,7 @@ from bundles import progress
 from bundles.archive.canonical_tar import END_OF_ARCHIVE, description_header, file_header, gzipped, padding
 from bundles.errors import FormatError, PublishError
 from bundles.filesystem.atomic import replace_file
-from bundles.filesystem.output import open_parent, require_replaceable
+from bundles.filesystem.safe_paths import open_parent, require_replaceable
 from bundles.filesystem.trees import Counted, kind_of, open_regular, pieces_of, walk
 from bundles.format.description import BundleDescription, FileEntry, FileMode
 from bundles.format.member_paths import MOST_ENTRIES, MemberPath, shown

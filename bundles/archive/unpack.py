@@ -23,8 +23,14 @@ import msgspec
 from bundles.archive.reader import BundleReader
 from bundles.errors import FormatError, SignatureError, StoreError, UnpackError
 from bundles.filesystem.atomic import sync_directory
-from bundles.filesystem.free_space import check_free_space
-from bundles.filesystem.trees import Counted, open_regular, pieces_of, remove_tree, sync_filesystem
+from bundles.filesystem.trees import (
+    Counted,
+    check_free_space,
+    open_regular,
+    pieces_of,
+    remove_tree,
+    sync_filesystem,
+)
 from bundles.format.compressed_file import verified
 from bundles.format.description import BundleDescription, FileEntry
 from bundles.format.identity import DESCRIPTION

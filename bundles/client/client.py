@@ -35,7 +35,7 @@ from bundles.errors import (
 from bundles.filesystem.atomic import read_limited
 from bundles.format.index import Artifact, Digest, Index, Indexes, index_path
 from bundles.format.release import Release
-from bundles.format.site_data import SiteDocument, data_path, read_custom
+from bundles.format.site_targets import SiteDocument, data_path, read_custom
 from bundles.format.size_limits import LARGEST_STORED
 from bundles.format.tuf import Metadata, Root, SuccinctRoles, TargetFile, Targets
 from bundles.progress import RoutineNote

@@ -1,5 +1,8 @@
-"""Revalidation of stored metadata: check whether the site still publishes the metadata that this host has verified.
+"""Stored metadata of a site without the verification of signatures: its expiry, and whether it is still published.
 
+The publisher chooses the lifetimes of signatures: ``bundles/publisher/settings.py``.
+
+Revalidation checks whether the site still publishes the metadata that this host has verified.
 A cache validates stored responses in the same way (RFC 9111, 4.3). The result is *unchanged* or *unknown*. If it is
 unknown, the complete workflow of ``bundles.client.client`` runs, which takes four times as long, mostly for imports
 that verify signatures. *Unchanged* requires:
@@ -13,10 +16,10 @@ This module only accepts previously verified data, and writes nothing. Special c
 certificate, any failure) are *unknown*.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,13 +29,65 @@ from bundles.deadline import Deadline, aside
 from bundles.digests import sha256
 from bundles.errors import BundleError
 from bundles.filesystem.atomic import read_limited
-from bundles.format.bins import BIN_NAME, bin_of
 from bundles.format.index import Index, Indexes, index_path
 from bundles.format.release import Release
-from bundles.format.site_data import SiteDocument, data_path, read_custom
+from bundles.format.site_targets import BIN_NAME, SiteDocument, bin_of, data_path, read_custom
 from bundles.format.size_limits import LARGEST_STORED
-from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings, goes_through_proxy, locate, request_headers
+from bundles.transport.settings import (
+    Location,
+    TransportSettings,
+    goes_through_proxy,
+    locate,
+    request_headers,
+)
+
+
+class _SuccinctRoles(msgspec.Struct):
+    bit_length: Annotated[int, msgspec.Meta(ge=1, le=32)]
+
+
+class _Delegations(msgspec.Struct):
+    succinct_roles: _SuccinctRoles
+
+
+class _Signed(msgspec.Struct):
+    expires: Annotated[datetime, msgspec.Meta(tz=True)]
+    delegations: _Delegations | None = None
+
+
+class _Metadata(msgspec.Struct):
+    signed: _Signed
+
+
+def first_expiry(trust: Path, bundles: Iterable[str], documents: Iterable[str] = ()) -> datetime | None:
+    """Return when the metadata in ``trust`` expires. ``None`` if it is missing or incomplete.
+
+    Only the bins of ``bundles`` and site data ``documents`` count, because other stored bins are no longer used.
+    Signatures are not verified.
+    """
+    results = [
+        _read(trust / f"{name}.json")
+        for name in _names(trust, [*map(index_path, bundles), *map(data_path, documents)])
+    ]
+    expiries = [signed.expires for signed in results if signed is not None]
+    return min(expiries).astimezone(UTC) if len(expiries) == len(results) else None
+
+
+def _names(trust: Path, paths: Iterable[str]) -> Iterator[str]:
+    yield from ("root", "timestamp", "snapshot", "targets")
+    targets = _read(trust / "targets.json")
+    if targets is not None and targets.delegations is not None:
+        bits = targets.delegations.succinct_roles.bit_length
+        yield from {bin_of(path, bits) for path in paths}
+
+
+def _read(path: Path) -> _Signed | None:
+    """Return ``None`` for a missing or damaged file, which the next run fetches again."""
+    try:
+        return msgspec.json.decode(read_limited(path, LARGEST_STORED), type=_Metadata).signed
+    except (OSError, ValueError, RecursionError):
+        return None
+
 
 _NOT_FOUND = 404  # of HTTP; the module that defines it is slow to import
 _Mirrors = list[tuple[Location, TransportSettings]]

@@ -20,13 +20,11 @@ from bundles.client.trust import TrustDirectory, document_file, index_file
 from bundles.client.updater import Workflow, mismatch
 from bundles.deadline import Deadline, aside
 from bundles.errors import FormatError, OversizeError, SignatureError, StoreError, TransportError
-from bundles.filesystem.free_space import check_free_space
-from bundles.filesystem.trees import open_regular
-from bundles.format.bins import BIN_NAME, BIN_PREFIX
+from bundles.filesystem.trees import check_free_space, open_regular
 from bundles.format.compressed_file import file_path, longest_compressed, verify
 from bundles.format.index import Digest, Index, Indexes, index_path
 from bundles.format.metadata import digest_of, target_path
-from bundles.format.site_data import SiteDocument, data_path, read_custom
+from bundles.format.site_targets import BIN_NAME, BIN_PREFIX, SiteDocument, data_path, read_custom
 from bundles.format.size_limits import LARGEST_INDEX, LARGEST_SITE_DATA
 from bundles.format.tuf import Metadata, Root, TargetFile, Targets
 from bundles.transport.mirror import Mirror

@@ -37,10 +37,9 @@ from bundles.filesystem.atomic import (
     sync_directory,
     write_file,
 )
-from bundles.format.bins import is_bin_file
 from bundles.format.index import index_path
 from bundles.format.metadata import check_metadata
-from bundles.format.site_data import data_path
+from bundles.format.site_targets import data_path, is_bin_file
 from bundles.format.size_limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.format.tuf import Metadata, Root, Snapshot, Targets, Timestamp
 from bundles.progress import RoutineNote

@@ -51,7 +51,6 @@ from bundles.errors import (
     SignatureError,
     TransportError,
 )
-from bundles.first_few import first_few
 from bundles.format.metadata import check_metadata, names_signatures
 from bundles.format.size_limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.format.tuf import (  # before python-tuf's client, which imports the same
@@ -64,6 +63,7 @@ from bundles.format.tuf import (  # before python-tuf's client, which imports th
 )
 from bundles.transport.mirror import Mirror
 from foundation.problems import ProblemCode
+from foundation.quantities import first_few
 from foundation.timestamps import zulu_text
 
 # isort: split

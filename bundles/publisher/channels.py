@@ -16,13 +16,12 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from bundles.errors import FormatError, PublishError
-from bundles.format.history import History, Said
 from bundles.format.identity import parse_name, parse_version
-from bundles.format.index import parse_channel
+from bundles.format.index import History, Said, parse_channel
 from bundles.format.release import STEPS, Release, Rollout, shown_percent
 from bundles.publisher.edition import Edition
 from bundles.publisher.keys import Passphrase
-from bundles.publisher.pruning.prune import announce
+from bundles.publisher.pruning import announce
 from bundles.publisher.published import Record
 from bundles.publisher.site import Site
 from foundation.problems import ProblemCode

@@ -20,7 +20,7 @@ from typing import Any
 
 from bundles.errors import KeyFileError, PublishError, SignatureError
 from bundles.filesystem.atomic import write_file
-from bundles.format.bins import BIN_BITS, BIN_PREFIX, bin_of
+from bundles.format.site_targets import BIN_BITS, BIN_PREFIX, bin_of
 from bundles.format.size_limits import LARGEST_METADATA
 from bundles.format.tuf import (
     Delegations,

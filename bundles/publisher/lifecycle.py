@@ -16,15 +16,14 @@ from pathlib import Path
 
 from bundles.errors import BundleError, KeyFileError, PublishError
 from bundles.filesystem.atomic import naming, temporary_name, write_file
-from bundles.filesystem.output import open_parent
-from bundles.filesystem.safe_paths import REAL_DIRECTORY
+from bundles.filesystem.safe_paths import REAL_DIRECTORY, open_parent
 from bundles.filesystem.trees import remove_tree
 from bundles.format.tuf import Root, Targets
 from bundles.publisher.ceremony import Proposal
 from bundles.publisher.edition import Edition, first_root
 from bundles.publisher.files import make_directory
 from bundles.publisher.keys import Passphrase, generate_key
-from bundles.publisher.pruning.prune import tidy
+from bundles.publisher.pruning import tidy
 from bundles.publisher.published import ROLES, Published
 from bundles.publisher.settings import DEFAULT_LIFETIMES, Lifetimes, PruningRule
 from bundles.publisher.site import SETTINGS, Site, explained, statuses, utc_now

@@ -28,13 +28,12 @@ from tuf.api.exceptions import RepositoryError
 
 from bundles.errors import FormatError, PublishError, SignatureError
 from bundles.filesystem.atomic import read_limited
-from bundles.format.bins import BIN_BITS, BIN_NAME, BIN_PREFIX
 from bundles.format.description import BundleDescription
-from bundles.format.history import History
 from bundles.format.identity import parse_version
-from bundles.format.index import Artifact, Index
+from bundles.format.index import Artifact, History, Index
 from bundles.format.metadata import check_metadata
 from bundles.format.release import Release
+from bundles.format.site_targets import BIN_BITS, BIN_NAME, BIN_PREFIX
 from bundles.format.size_limits import LARGEST_STORED
 from bundles.format.tuf import Metadata, Root, Signed, Snapshot, SuccinctRoles, Targets, Timestamp
 from foundation.problems import ProblemCode

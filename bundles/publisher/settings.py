@@ -41,8 +41,7 @@ from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from bundles.errors import PublishError
-from bundles.format.history import History, Version
-from bundles.format.index import named_by
+from bundles.format.index import History, Version, named_by
 from bundles.publisher.published import Record
 from foundation.durations import Duration
 from foundation.problems import ProblemCode

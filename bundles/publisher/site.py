@@ -12,7 +12,7 @@
       metadata/          N.root.json  N.targets.json  N.bin-00.json to N.bin-3f.json  N.snapshot.json  timestamp.json
       targets/           web/<sha256>.index.json  web/<sha256>.history.json  web/<sha256>.web-1.4.0.tar.gz
         files/           41/<sha256>.gz: every file of every bundle, once (files.py)
-        _data/           <sha256>.exports.yaml: site data (data_publication.py)
+        _data/           <sha256>.exports.yaml: site data (publication.py)
 
 * A release never changes: its name and version always stand for the same files.
 * Readers see either the complete previous edition or the complete new edition.
@@ -50,13 +50,11 @@ from bundles.filesystem.atomic import (
     write_file,
 )
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
-from bundles.format.bins import bin_of
 from bundles.format.description import BundleDescription
-from bundles.format.history import History, history_path
-from bundles.format.index import Archive, Artifact, Index, Indexes, index_path
+from bundles.format.index import Archive, Artifact, History, Index, Indexes, history_path, index_path
 from bundles.format.metadata import target_path
 from bundles.format.release import Release
-from bundles.format.site_data import SiteDocument, data_name, data_path, read_custom
+from bundles.format.site_targets import SiteDocument, bin_of, data_name, data_path, read_custom
 from bundles.format.size_limits import LARGEST_HISTORY, LARGEST_INDEX
 from bundles.format.tuf import Root, TargetFile, Targets
 from bundles.publisher.edition import Edition, check_readable

@@ -17,7 +17,6 @@ from bundles.archive.unpack import inspect
 from bundles.client.client import TrustClient
 from bundles.errors import BundleError, SettingsError, SignatureError
 from bundles.filesystem.trees import open_regular
-from bundles.first_few import first_few
 from bundles.format.identity import DESCRIPTION
 from bundles.format.index import Artifact, Digest, Indexes, index_path
 from bundles.format.release import Release
@@ -25,6 +24,7 @@ from bundles.format.tuf import TargetFile
 from bundles.publisher.published import Published, Record
 from bundles.publisher.site import RoleStatus, Site, statuses
 from bundles.transport.mirror import DirectoryMirror
+from foundation.quantities import first_few
 
 
 @dataclass(frozen=True, slots=True)

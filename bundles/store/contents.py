@@ -188,7 +188,7 @@ class Contents:
             if not self._fingerprints.fits(sha256, result) and (
                 wrong := self.differences(bundle, unlisted=False)
             ):
-                from bundles.first_few import first_few  # only needed for messages
+                from foundation.quantities import first_few  # only needed for messages
 
                 raise StoreError(str(bundle.path), first_few(wrong, 1))
             self._intact[bundle.path] = result

@@ -13,8 +13,7 @@ import tenacity  # noqa: F401
 from bundles.confined.worker import AgentsFile
 from bundles.deadline import Deadline
 from bundles.errors import BundleError
-from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings, Validators, taken_over
+from bundles.transport.settings import Location, TransportSettings, Validators, taken_over
 from bundles.transport.uploads import open_uploads_here
 from bundles.transport.web import WebMirror, authorities, certificate
 from bundles.transport.web_transfers import WebFile

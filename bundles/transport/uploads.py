@@ -3,6 +3,7 @@
 * Credentials, client certificate, proxies and certificate authorities work as for sites (`bundles.transport.web`).
 * A redirect is not followed, because the server must not choose where the body is sent.
 * Only the status of a response is kept, and only a short part of its body is read.
+* `ConfinedUploads` uses an unprivileged worker, if the network of this process is confined.
 * `PlainUploads` uses the standard library alone, which covers the usual case.
 """
 
@@ -12,13 +13,19 @@ from typing import Protocol
 from urllib.parse import quote, urlsplit
 
 from bundles.confined.current import current
+from bundles.confined.network import Network
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
-from bundles.transport.confined_web import ConfinedUploads
-from bundles.transport.location import Location
-from bundles.transport.plain import connect_plainly
-from bundles.transport.settings import CHUNK, TransportSettings, goes_through_proxy, request_headers
-from bundles.transport.transfer_limits import Reading, answers_under
+from bundles.transport.plain import Reading, answers_under, connect_plainly
+from bundles.transport.settings import (
+    CHUNK,
+    Location,
+    TransportSettings,
+    goes_through_proxy,
+    handed_over,
+    request_headers,
+    require_files,
+)
 
 
 class PlainUploads:
@@ -79,6 +86,28 @@ class PlainUploads:
 
         _, detail = explain(error, self._settings)
         return TransportError(url, without_secrets(detail, self._location, self._settings))
+
+
+class ConfinedUploads:
+    """`Uploads` whose requests an unprivileged worker makes."""
+
+    def __init__(self, network: Network, location: Location, settings: TransportSettings) -> None:
+        """Raises `SettingsError` for an unreadable file of ``settings``. Does not connect."""
+        require_files(settings)
+        self._connection = network.open(
+            "bundles.transport.sessions:open_uploads", handed_over(location, settings), str(location)
+        )
+
+    def send(self, method: str, url: str, data: bytes, kind: str, deadline: Deadline) -> int:
+        """Send a document, as in `Uploads`. Raises the same errors."""
+        status, *_ = [*self._connection.call((method, url, data, kind, deadline.left), deadline), b""]
+        if not (len(status) == 3 and status.isdigit()):
+            raise TransportError(url, "the process for the network returned an invalid status")
+        return int(status)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
 
 
 class Uploads(Protocol):

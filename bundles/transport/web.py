@@ -1,10 +1,11 @@
-"""A site on a web server, accessed with ``requests``.
+"""A site on a web server, accessed with ``requests``, and the sessions of ``requests`` for all HTTPS of this project.
 
 * Bytes arrive as the server stores them: compression is neither requested nor decoded.
 * Credentials, configured headers and the client certificate are sent to the configured origin only. A redirect is
   followed within an origin or to https, but never from https to http or to another scheme.
 * Proxies come from the environment, but credentials do not: ``.netrc`` is not read. Cookies are not kept.
 * Every exception of the HTTP library becomes a `TransportError`, also in the middle of a body.
+* Sessions accept certificates by the rules of `bundles.transport.plain`.
 """
 
 import contextlib
@@ -25,28 +26,52 @@ from urllib.parse import quote, urljoin, urlsplit
 import requests
 import tenacity
 import urllib3.exceptions as urllib3
+from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
+from urllib3.util.ssl_ import create_urllib3_context
 
 from bundles import progress
-from bundles.adapter import Adapter
 from bundles.deadline import Deadline, DeadlineError, aside
 from bundles.errors import OversizeError, SettingsError, TransportError, UnchangedError
-from bundles.transport.location import Location, origin_of
+from bundles.transport.plain import Reading, accept_alike, answers_under
 from bundles.transport.settings import (
     CHUNK,
+    Location,
     TransportSettings,
     credentials,
     deadline_of,
+    origin_of,
     require_readable,
     too_late,
 )
-from bundles.transport.transfer_limits import Reading, answers_under
 from bundles.transport.web_failures import PassingError, explain, refusal, url_of
 from foundation.extras import DISTRIBUTION
 from foundation.masking import MASK
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
+
+
+class Adapter(HTTPAdapter):
+    """Connections that accept the same certificates with all versions of Python."""
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        super().init_poolmanager(*arguments, ssl_context=_context(), **options)
+
+    def proxy_manager_for(self, proxy: Any, **options: Any) -> Any:
+        return super().proxy_manager_for(proxy, ssl_context=_context(), **options)
+
+
+def session() -> requests.Session:
+    """Return a session with this adapter for HTTPS."""
+    made = requests.Session()
+    made.mount("https://", Adapter())
+    return made
+
+
+def _context() -> ssl.SSLContext:
+    context: ssl.SSLContext = create_urllib3_context()
+    return accept_alike(context)
 
 
 log = logging.getLogger(__name__)

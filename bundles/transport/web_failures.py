@@ -13,8 +13,8 @@ import requests
 import urllib3.exceptions as urllib3
 
 from bundles.errors import NotFoundError, TransportError
+from bundles.transport.plain import StalledError
 from bundles.transport.settings import TransportSettings
-from bundles.transport.transfer_limits import StalledError
 from foundation.timestamps import zulu_text
 
 LONGEST_PAUSE = 60.0

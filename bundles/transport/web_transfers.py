@@ -13,9 +13,15 @@ import urllib3.exceptions as urllib3
 
 from bundles.deadline import Deadline
 from bundles.errors import SettingsError, TransportError, UnchangedError
-from bundles.transport.location import Location
-from bundles.transport.settings import CHUNK, Received, TransportSettings, Validators, request_headers
-from bundles.transport.transfer_limits import Reading
+from bundles.transport.plain import Reading
+from bundles.transport.settings import (
+    CHUNK,
+    Location,
+    Received,
+    TransportSettings,
+    Validators,
+    request_headers,
+)
 from bundles.transport.web import (
     LimitedAdapter,
     WebMirror,

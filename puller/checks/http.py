@@ -18,8 +18,8 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import msgspec
 
-from bundles.certificates import accept_alike
 from bundles.deadline import Deadline
+from bundles.transport.plain import accept_alike
 from puller.checks.kinds import Answer, Http, JsonValue, NotCarriedOut, parse_address
 from puller.checks.network import NoConnectionError, closing, connect
 from puller.errors import reason

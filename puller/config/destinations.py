@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from bundles.errors import SettingsError
-from bundles.transport.location import Location
+from bundles.transport.settings import Location
 from foundation.masking import mask_location, mask_urls
 from hiera.values.secrets import Secret
 

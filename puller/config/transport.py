@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from bundles.transport.location import origin_of
-from bundles.transport.settings import TransportSettings, require_files
+from bundles.transport.settings import TransportSettings, origin_of, require_files
 from hiera.values.secrets import Secret
 from puller.config.configuration import Configuration, HttpOptions
 from puller.config.destinations import DestinationOptions

@@ -16,8 +16,8 @@ import msgspec
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
 from bundles.filesystem.atomic import read_limited
-from bundles.format.site_data import SIGNED, SiteDocument
-from bundles.transport.confined_web import download_if_changed
+from bundles.format.site_targets import SIGNED, SiteDocument
+from bundles.transport.mirror import download_if_changed
 from bundles.transport.settings import TransportSettings, Validators
 from foundation.masking import mask_urls
 from foundation.problems import ProblemCode

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
-from bundles.transport.location import Location
+from bundles.transport.settings import Location
 from bundles.transport.uploads import open_uploads
 from puller.config.configuration import Configuration
 from puller.config.destinations import HOST, NAMED, RUN, DestinationOptions

@@ -8,7 +8,7 @@ import errno
 import traceback
 from pathlib import Path
 
-from bundles.filesystem.free_space import free_space
+from bundles.filesystem.trees import free_space
 from foundation.problems import HasProblems, Problem, ProblemCode
 from puller.errors import reason
 from puller.manifest.declaration import Declaration

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from bundles.filesystem.atomic import remove_leftovers, replace_file
-from bundles.filesystem.output import open_output_directory
+from bundles.filesystem.safe_paths import open_output_directory
 from bundles.filesystem.trees import open_regular
 from puller.delivery.report_document import LARGEST, unpack
 from puller.errors import file_problem

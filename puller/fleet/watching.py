@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 import requests
 import urllib3
 
-from bundles.adapter import session
 from bundles.deadline import Deadline, aside
 from bundles.format.release import Release
 from bundles.publisher.settings import WatchRule
+from bundles.transport.web import session
 from foundation.quantities import counted
 from puller.fleet.views import Condition
 from puller.values.foreign_text import visible, visible_line

@@ -83,7 +83,7 @@ def fetch_url(url: str) -> bytes:
 
     Raises ``TransportError``, :class:`EndUnknownError`, and the exceptions of ``signals.check_download``.
     """
-    from bundles.transport.confined_web import download_url  # slow to import: loads requests
+    from bundles.transport.mirror import download_url  # slow to import: loads requests
 
     buffer = io.BytesIO()
     with transfer(_name_of(url)):

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from bundles.client.expiry import first_expiry
+from bundles.client.revalidation import first_expiry
 from bundles.errors import BundleError, FormatError
 from bundles.format.identity import parse_name
 from bundles.store.contents import Installed

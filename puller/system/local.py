@@ -22,7 +22,7 @@ from bundles.filesystem.atomic import (
     replace_file,
     temporary_name,
 )
-from bundles.filesystem.free_space import needing
+from bundles.filesystem.trees import needing
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.system.file_content import (
     PIECE,

@@ -27,10 +27,9 @@ from typing import Any
 
 from bundles.archive.pack import BuiltBundle, build_bundle
 from bundles.client.client import TrustClient
-from bundles.format.bins import bin_of
-from bundles.format.history import History
-from bundles.format.index import Archive, Artifact, Digest, Index, index_path
+from bundles.format.index import Archive, Artifact, Digest, History, Index, index_path
 from bundles.format.release import Release
+from bundles.format.site_targets import bin_of
 from bundles.publisher.lifecycle import make_site
 from bundles.publisher.publication import publish_bundle
 from bundles.publisher.published import Record

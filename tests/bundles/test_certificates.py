@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from bundles.adapter import Adapter, session
 from bundles.transport.plain import make_context
 from bundles.transport.settings import TransportSettings
-from bundles.transport.web import LimitedAdapter
+from bundles.transport.web import Adapter, LimitedAdapter, session
 from puller.checks import http
 
 
@@ -23,7 +22,7 @@ def of_python(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         return context
 
     monkeypatch.setattr(ssl, "create_default_context", made)
-    monkeypatch.setattr("bundles.adapter.create_urllib3_context", made)
+    monkeypatch.setattr("bundles.transport.web.create_urllib3_context", made)
 
 
 CONTEXTS: dict[str, Callable[[], ssl.SSLContext]] = {

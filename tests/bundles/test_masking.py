@@ -3,8 +3,7 @@
 import pytest
 
 from bundles.errors import TransportError
-from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings
+from bundles.transport.settings import Location, TransportSettings
 from foundation.masking import mask_location, mask_urls, mask_userinfo
 from hiera.values.secrets import Secret
 

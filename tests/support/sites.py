@@ -25,8 +25,8 @@ from tuf.api.metadata import (
 )
 
 from bundles.client.client import TrustClient
-from bundles.format.bins import bin_of
 from bundles.format.index import Indexes, index_path
+from bundles.format.site_targets import bin_of
 from bundles.publisher.keys import Signer, load_signer
 from bundles.publisher.lifecycle import make_site, refresh_site
 from bundles.publisher.publication import Publication, publish_bundle

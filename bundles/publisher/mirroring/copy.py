@@ -23,12 +23,11 @@ from bundles.filesystem.atomic import read_limited
 from bundles.format.description import BundleDescription, worth_asking_for
 from bundles.format.index import Artifact, Digest, Index, index_path, named_by
 from bundles.format.metadata import target_path
-from bundles.format.site_data import data_name
+from bundles.format.site_targets import data_name
 from bundles.format.size_limits import LARGEST_HISTORY, LARGEST_INDEX, LARGEST_SITE_DATA, LARGEST_STORED
 from bundles.format.tuf import Metadata, TargetFile, Timestamp
 from bundles.progress import transfer
-from bundles.publisher.mirroring.mirror_state import Files, Record, Selection, State, Wanted
-from bundles.publisher.mirroring.source import Source
+from bundles.publisher.mirroring.mirror_state import Files, Record, Selection, Source, State, Wanted
 from bundles.publisher.push.destination import Directory
 from bundles.publisher.push.plan import TIMESTAMP, Edition, Kind, files_of, kind_of_file, plan
 from bundles.publisher.push.plan import Source as CopiedFile

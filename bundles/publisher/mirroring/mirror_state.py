@@ -1,4 +1,4 @@
-"""State and files of a copied site.
+"""State and files of a copied site, and its source: the client workflow of a host, for all bins.
 
 The state is in ``mirror/`` beside the ``public/`` directory, so that a web server never publishes it:
 
@@ -12,6 +12,11 @@ The state is in ``mirror/`` beside the ``public/`` directory, so that a web serv
 
 A file appears under its name below ``public/`` when it is complete and verified. Later runs recognize a verified file
 by its size and modification time.
+
+The source:
+
+* Data that a host would reject is rejected by the same code and with the same messages.
+* Metadata is stored byte for byte, because a copy contains the publisher's signatures.
 """
 
 import contextlib
@@ -20,23 +25,41 @@ import fcntl
 import io
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
+from tuf.api.exceptions import DownloadError, RepositoryError
 
-from bundles.client.targets import CompressedFile, download_target, explained, fetch_target, is_target
-from bundles.client.trust import Anchor
-from bundles.errors import FormatError, NotFoundError, SettingsError, StoreError
+from bundles.client.targets import (
+    CompressedFile,
+    SiteWorkflow,
+    check_layout,
+    download_target,
+    explained,
+    fetch_target,
+    is_target,
+)
+from bundles.client.trust import Anchor, TrustDirectory, parse_root
+from bundles.client.updater import verdict
+from bundles.errors import FormatError, NotFoundError, SettingsError, SignatureError, StoreError
 from bundles.filesystem.atomic import read_limited, write_file
-from bundles.filesystem.output import OutputTree, open_output_directory
-from bundles.filesystem.safe_paths import REAL_DIRECTORY, others_can_exchange, writers
+from bundles.filesystem.safe_paths import (
+    REAL_DIRECTORY,
+    OutputTree,
+    open_output_directory,
+    others_can_exchange,
+    writers,
+)
 from bundles.filesystem.trees import open_regular
 from bundles.format.compressed_file import verified
-from bundles.format.index import Archive, Digest
+from bundles.format.identity import parse_name
+from bundles.format.index import Archive, Digest, history_path, index_path
 from bundles.format.metadata import target_path
-from bundles.format.tuf import TargetFile
+from bundles.format.site_targets import bin_of, data_name
+from bundles.format.size_limits import LARGEST_METADATA
+from bundles.format.tuf import Metadata, Snapshot, TargetFile, Targets, Timestamp
 from bundles.publisher.push.plan import FILES
 from bundles.transport.mirror import Mirror
 from foundation.problems import ProblemCode
@@ -290,3 +313,120 @@ def stamp_of(path: Path) -> Stamp:
     if not stat.S_ISREG(status.st_mode):
         raise FileNotFoundError(str(path))
     return status.st_size, status.st_mtime_ns
+
+
+class _Workflow(SiteWorkflow):
+    def all_bins(self) -> dict[str, Targets]:
+        """Return every bin, verified as on a host. Requires `refresh` first."""
+        check_layout(self.targets, str(self.fetcher.mirror))
+        delegations = self.targets.delegations
+        roles = delegations.succinct_roles if delegations else None
+        # The bins of the delegation and not of the snapshot, so that none can be withheld.
+        return {name: self._load_targets(name, Targets.type) for name in (roles.get_roles() if roles else ())}
+
+
+class Source:
+    """The site behind ``mirror``, as of ``now``. ``store`` contains the previously trusted metadata."""
+
+    def __init__(self, mirror: Mirror, store: TrustDirectory, anchor: Anchor, now: datetime) -> None:
+        self.mirror = mirror
+        self._store = store
+        self._anchor = anchor
+        self._now = now
+        self._bins: dict[str, Targets] = {}
+
+    def refresh(self, before: Mapping[str, bytes]) -> None:
+        """Fetch and verify all metadata of the site. Raises like `TrustClient.refresh`.
+
+        ``before`` contains the old timestamp and snapshot for comparison, in case the store lacks them.
+        """
+        with explained(self._store.path):
+            self._store.prepare(self._anchor)
+            for name, data in before.items():
+                if self._store.read(name) is None:
+                    self._store.write(name, data)
+            workflow = _Workflow(self._store, self._anchor, self.mirror, self._now)
+            try:
+                workflow.refresh()
+                self._bins = workflow.all_bins()
+            except (RepositoryError, DownloadError) as error:
+                raise verdict(error, workflow) from error
+
+    @property
+    def timestamp(self) -> bytes:
+        """Return the site's ``timestamp.json``, after `refresh`."""
+        return self._read("timestamp.json")
+
+    def metadata(self) -> dict[str, bytes]:
+        """Return all metadata of the timestamp, and the roots from the anchor on, by path."""
+        timestamp = Metadata[Timestamp].from_bytes(self.timestamp).signed
+        snapshot = self._read("snapshot.json")
+        versions = {
+            name: meta.version for name, meta in Metadata[Snapshot].from_bytes(snapshot).signed.meta.items()
+        }
+        desired = {"targets.json", *(f"{name}.json" for name in self._bins)}
+        result = {f"{versions[name]}.{name}": self._read(name) for name in desired}
+        result[f"{timestamp.snapshot_meta.version}.snapshot.json"] = snapshot
+        result["timestamp.json"] = self.timestamp
+        return {f"metadata/{name}": data for name, data in (result | self._roots()).items()}
+
+    def earlier_root(self, data: bytes, version: int) -> bytes | None:
+        """Return the root before ``version``, whose contents are ``data``. ``None`` if the site no longer has it.
+
+        Hosts that were installed with it need it. Raises `SignatureError` if it does not verify ``data``.
+        """
+        path = f"metadata/{version - 1}.root.json"
+        where, buffer = f"{self.mirror}/{path}", io.BytesIO()
+        try:
+            self.mirror.download(path, LARGEST_METADATA["root"], buffer)
+            root = parse_root(buffer.getvalue(), where)
+            following = Metadata.from_bytes(data)
+            root.verify_delegate("root", following.signed_bytes, following.signatures)
+        except NotFoundError:
+            return None
+        except (SettingsError, RepositoryError) as error:
+            detail = error.what if isinstance(error, SettingsError) else str(error)
+            raise SignatureError(where, f"does not lead to root {version}: {detail}") from None
+        if root.version != version - 1:
+            raise SignatureError(where, f"has version {root.version}", expected=f"{version - 1}")
+        return buffer.getvalue()
+
+    def documents(self) -> Iterator[tuple[str | None, TargetFile]]:
+        """Yield each index, history and document of site data that a bin names, with its bundle.
+
+        Raises `FormatError` for an unknown target, which the copy would otherwise silently lack.
+        """
+        for name, of_bin in self._bins.items():
+            for path, info in of_bin.targets.items():
+                bundle = self._bundle_of(path)
+                if bin_of(path, len(self._bins).bit_length() - 1) == name:  # elsewhere hosts ignore it
+                    if "sha256" not in info.hashes:
+                        raise FormatError(str(self.mirror), f"lists {path} without a sha256")
+                    yield bundle, info
+
+    def _bundle_of(self, path: str) -> str | None:
+        """Return the bundle of an index or a history, or ``None`` for site data."""
+        if data_name(path) is not None:
+            return None
+        bundle = path.partition("/")[0]
+        if path not in (index_path(bundle), history_path(bundle)):
+            raise FormatError(
+                f"{self.mirror}",
+                f"lists {path!r}, which this version of Puller cannot copy: upgrade Puller on this host",
+            )
+        return parse_name(bundle)
+
+    def _roots(self) -> dict[str, bytes]:
+        names = (
+            name for name in os.listdir(self._store.path / "root_history") if name.endswith(".root.json")
+        )
+        return {name: self._read(f"root_history/{name}") for name in names}
+
+    def _read(self, name: str) -> bytes:
+        with explained(self._store.path):
+            data = self._store.read(name)
+        if data is None:
+            raise StoreError(
+                str(self._store.path / name), "is missing", hint="the next run downloads it again"
+            )
+        return data

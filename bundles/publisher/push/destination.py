@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol, TypeVar
 import tenacity
 
 from bundles.errors import PublishError
-from bundles.filesystem.output import OutputTree
+from bundles.filesystem.safe_paths import OutputTree
 from bundles.filesystem.trees import open_regular, pieces_of
 from bundles.publisher.push.plan import Source, files_of
 from bundles.publisher.site import explained

@@ -19,13 +19,12 @@ from urllib.parse import quote
 import requests
 import urllib3.exceptions as urllib3
 
-from bundles.adapter import session as new_session
 from bundles.errors import PublishError, SettingsError
 from bundles.publisher.push.destination import PassingError, Sending, retried
 from bundles.publisher.push.plan import Source
 from bundles.publisher.site import explained
-from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings
+from bundles.transport.settings import Location, TransportSettings
+from bundles.transport.web import session as new_session
 from bundles.transport.web_failures import explain
 from foundation.problems import ProblemCode
 

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from bundles.errors import BundleError
-from bundles.filesystem.output import write_output
+from bundles.filesystem.safe_paths import write_output
 from foundation.formatting import place_text, text_without_place
 from foundation.masking import mask_urls
 from foundation.problems import Problem, ProblemCode

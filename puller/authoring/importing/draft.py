@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from bundles.filesystem.output import OutputTree, open_output_directory
+from bundles.filesystem.safe_paths import OutputTree, open_output_directory
 from foundation.problems import ProblemCode
 from puller.errors import SourceError
 

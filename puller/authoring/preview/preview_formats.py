@@ -16,10 +16,9 @@ from typing import Any
 
 import msgspec
 
-from bundles.first_few import first_few
 from foundation.differences import Difference, DifferenceKind
 from foundation.formatting import ARROW, people
-from foundation.quantities import counted
+from foundation.quantities import counted, first_few
 from puller.authoring.preview.differences import Change, Kind
 from puller.authoring.preview.groups import Group, Preview
 from puller.values.colour import coloured_diff_line

@@ -19,7 +19,7 @@ import msgspec
 from bundles.archive.pack import SCHEMA_FILE, build_bundle
 from bundles.archive.unpack import inspect as inspect_archive
 from bundles.errors import BundleError, PublishError
-from bundles.filesystem.output import OutputTree, open_output_directory
+from bundles.filesystem.safe_paths import OutputTree, open_output_directory
 from bundles.filesystem.trees import Counted, measure
 from bundles.format.identity import parse_name, parse_version
 from bundles.progress import watched_by

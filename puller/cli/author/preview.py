@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from bundles.archive.unpack import inspect
-from bundles.filesystem.output import write_output
+from bundles.filesystem.safe_paths import write_output
 from foundation.problems import ProblemCode
 from puller.authoring.cases.contexts import bundles_before, open_contexts
 from puller.authoring.preview import groups, preview_formats

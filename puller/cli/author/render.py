@@ -14,9 +14,9 @@ from typing import Any
 import click
 import msgspec
 
-from bundles.filesystem.output import write_output
-from bundles.first_few import first_few
+from bundles.filesystem.safe_paths import write_output
 from foundation.masking import HIDDEN, mask_urls
+from foundation.quantities import first_few
 from foundation.suggestions import meant
 from hiera.expressions.expressions import Scope
 from puller.authoring.cases.contexts import BundleContext, bundles_before, open_contexts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from bundles.filesystem.output import write_output
+from bundles.filesystem.safe_paths import write_output
 from foundation.problems import ProblemCode
 from puller.authoring.cases.results import Result, as_json, as_junit, summary, text_lines
 from puller.authoring.cases.running import (

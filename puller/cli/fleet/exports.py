@@ -13,7 +13,7 @@ import yaml
 
 from bundles.errors import BundleError
 from bundles.filesystem.atomic import read_limited
-from bundles.filesystem.output import write_output
+from bundles.filesystem.safe_paths import write_output
 from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bundles.filesystem.output import OutputTree
+from bundles.filesystem.safe_paths import OutputTree
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.cli.fleet.fleet_options import (

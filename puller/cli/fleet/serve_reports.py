@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from bundles.errors import SettingsError
-from bundles.filesystem.output import open_output_directory
+from bundles.filesystem.safe_paths import open_output_directory
 from foundation.problems import ProblemCode
 from puller.cli.output import say, warn
 from puller.fleet.receiving import ReportServer

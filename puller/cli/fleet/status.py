@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bundles.first_few import first_few
 from foundation.formatting import plain
-from foundation.quantities import counted
+from foundation.quantities import counted, first_few
 from foundation.timestamps import iso_text, minute_text
 from puller.cli.fleet.fleet_options import (
     open_reader,

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from bundles.filesystem.output import OutputTree, open_output_directory
+from bundles.filesystem.safe_paths import OutputTree, open_output_directory
 from foundation.problems import ProblemCode
 from hiera import eyaml
 from hiera.errors import HieraError

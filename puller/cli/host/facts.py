@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bundles.filesystem.output import write_output
+from bundles.filesystem.safe_paths import write_output
 from bundles.store.store import Store
 from foundation.formatting import did_you_mean
 from foundation.problems import ProblemCode

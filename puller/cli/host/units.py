@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from bundles.filesystem.output import write_output
+from bundles.filesystem.safe_paths import write_output
 from foundation.problems import ProblemCode
 from puller.cli.output import say
 from puller.config.as_user import require_user

@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from bundles.filesystem.atomic import read_limited
-from bundles.first_few import first_few
 from bundles.format.size_limits import LARGEST_SITE_DATA
-from bundles.publisher.data_publication import plan_data, publish_data, withdraw_data
+from bundles.publisher.publication import plan_data, publish_data, withdraw_data
 from bundles.publisher.site import Site
 from foundation.problems import Location, Problem, ProblemCode
+from foundation.quantities import first_few
 from foundation.timestamps import zulu_text
 from hiera.errors import HieraError
 from hiera.sops.identities import OPAQUE

@@ -20,15 +20,16 @@ from bundles.publisher.keys import (
     NewKey,
     Passphrase,
     Signer,
+    import_key,
     is_encrypted,
     load_public_key,
     load_signer,
     make_key,
+    open_token,
     token_key,
 )
 from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
-from bundles.publisher.tokens import import_key, open_token
 
 # Passphrases and PINs.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import KeyFileError
-from bundles.filesystem.output import write_output
+from bundles.filesystem.safe_paths import write_output
 from bundles.publisher.keys import make_key, public_pem, shown_id
 from bundles.publisher.roles import RotationPlan
 from foundation.problems import ProblemCode

@@ -10,7 +10,7 @@ import click
 from bundles.errors import PublishError
 from bundles.format.identity import parse_name
 from bundles.format.index import named_by
-from bundles.publisher.pruning.prune import Pruned, plan_pruning, prune_site
+from bundles.publisher.pruning import Pruned, plan_pruning, prune_site
 from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text
@@ -24,7 +24,7 @@ from puller.cli.publisher.site_options import passphrase_option, reach, site_dir
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from bundles.format.history import History, Said, Version
+    from bundles.format.index import History, Said, Version
     from bundles.publisher.published import Record
     from bundles.publisher.settings import PruningRule
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from bundles.first_few import first_few
 from bundles.format.index import Archive, Digest
 from bundles.progress import watched_by
 from bundles.publisher.publication import Progress, Publication, Wish, plan_bundles, publish_bundles
@@ -19,7 +18,7 @@ from bundles.publisher.published import AUTO, Changes
 from bundles.publisher.push.plan import Plan
 from bundles.publisher.site import Site
 from foundation.problems import Problem, ProblemCode
-from foundation.quantities import counted
+from foundation.quantities import counted, first_few
 from puller.authoring.cases.results import text_lines
 from puller.authoring.cases.running import Settings
 from puller.cli.author.bundle import libraries_of, refuse_broken

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import click
 
-from bundles.first_few import first_few
 from bundles.format.release import Release
 from bundles.publisher.channels import Statement
-from foundation.quantities import counted
+from foundation.quantities import counted, first_few
 from puller.cli.completing import files
 from puller.cli.fleet.fleet_options import STORE_VARIABLE, open_reader, opened_store
 from puller.cli.options import Decorator

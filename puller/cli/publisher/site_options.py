@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from bundles.errors import PublishError
-from bundles.first_few import first_few
 from bundles.format.index import parse_wave
 from bundles.format.release import Release, shown_percent
 from bundles.publisher.channels import RolloutRequest, Statement, is_under_way
 from foundation.problems import ProblemCode
-from foundation.quantities import counted
+from foundation.quantities import counted, first_few
 from foundation.timestamps import is_moment, minute_text, parse_moment, parse_until
 from puller.cli.completing import channels_of_site
 from puller.cli.options import Decorator, EndType, together

@@ -9,8 +9,8 @@ import click
 
 from bundles.errors import SettingsError
 from bundles.publisher.channels import reached_by
-from bundles.publisher.data_publication import PublishedData, published_data
 from bundles.publisher.lifecycle import make_site, plan_refresh, refresh_site
+from bundles.publisher.publication import PublishedData, published_data
 from bundles.publisher.settings import DEFAULT_LIFETIMES
 from bundles.publisher.site import Listed, RoleStatus, Site
 from bundles.publisher.verification import verify_site

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from bundles.filesystem.output import OutputTree
+from bundles.filesystem.safe_paths import OutputTree
 from foundation.problem_pages import load_entries
 from foundation.problems import ProblemCode
 from puller.errors import SourceError, UsageError, file_problem
@@ -29,7 +29,7 @@ from puller.fleet.views import FleetView, HostRow, ReleaseView, RolloutView
 from puller.values.foreign_text import visible
 from puller.version import __version__
 
-# The output directory. It may belong to another user, so ``bundles/filesystem/output.py`` writes the files.
+# The output directory. It may belong to another user, so ``bundles/filesystem/safe_paths.py`` writes the files.
 
 LIST = "pages.json"
 _SIZE_LIMIT = 256 * 1024 * 1024

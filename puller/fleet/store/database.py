@@ -36,7 +36,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
-from bundles.filesystem.output import open_parent
+from bundles.filesystem.safe_paths import open_parent
 from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 from puller.errors import MissingSourceError, SourceError, UsageError, file_problem

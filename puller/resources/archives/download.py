@@ -20,8 +20,7 @@ from bundles.confined.current import current
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import BundleError, TransportError
 from bundles.filesystem.trees import Counted, pieces_of
-from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings, handed_over, too_late
+from bundles.transport.settings import Location, TransportSettings, handed_over, too_late
 from foundation.masking import Hidden
 from foundation.problems import ProblemCode
 from foundation.quantities import size_text

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.first_few import first_few
 from foundation.differences import Difference, removed
+from foundation.quantities import first_few
 from puller.resources.archives.archive import Archive
 from puller.resources.archives.archive_properties import ArchiveProperties, ArchiveState
 from puller.resources.archives.archive_receipts import (

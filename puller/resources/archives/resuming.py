@@ -8,9 +8,8 @@ import requests
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
 from bundles.format.member_paths import shown
-from bundles.transport.location import Location
 from bundles.transport.sessions import HttpSession
-from bundles.transport.settings import END_UNKNOWN, TransportSettings, taken_over
+from bundles.transport.settings import END_UNKNOWN, Location, TransportSettings, taken_over
 from bundles.transport.web import WebMirror
 from puller.resources.archives.compression import STARTS
 from puller.resources.archives.members import Kind

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from bundles.first_few import first_few
+from foundation.quantities import first_few
 from puller.resources.checkouts.git import Git, IndexEntry
 from puller.resources.checkouts.repository import Repository
 from puller.system.protocol import System

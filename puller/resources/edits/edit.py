@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from bundles.filesystem.free_space import needing
+from bundles.filesystem.trees import needing
 from foundation.differences import ABSENT, Difference, presence, secret
 from foundation.problems import ProblemCode
 from puller.errors import ChangedMeanwhile, ResourceError

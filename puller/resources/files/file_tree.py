@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from bundles.filesystem.free_space import needing
+from bundles.filesystem.trees import needing
 from foundation.differences import Difference, changed, unknown
 from foundation.problems import ProblemCode
 from foundation.quantities import counted

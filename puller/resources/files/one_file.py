@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from bundles.filesystem.free_space import needing
+from bundles.filesystem.trees import needing
 from foundation.differences import Difference, changed, presence, secret, unknown
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError

@@ -11,8 +11,8 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 
-from bundles.first_few import first_few
 from foundation.problems import ProblemCode
+from foundation.quantities import first_few
 from puller.errors import ChangedMeanwhile, ResourceError, reason
 from puller.resources.base import Context
 from puller.resources.kernel import fstab

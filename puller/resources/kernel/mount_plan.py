@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from bundles.first_few import first_few
 from foundation.problems import ProblemCode
+from foundation.quantities import first_few
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.kernel import fstab

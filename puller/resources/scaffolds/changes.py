@@ -23,7 +23,7 @@ from functools import cache
 
 import msgspec
 
-from bundles.filesystem.free_space import needing
+from bundles.filesystem.trees import needing
 from hiera.regex import starred
 from puller.errors import ResourceError, reason
 from puller.resources.content_sources import sha256

@@ -17,7 +17,7 @@ from hypothesis import settings
 from tuf.api.metadata import Metadata, MetaFile, TargetFile
 
 from bundles.errors import ExpiredError, FormatError, RollbackError, SignatureError, TrustError
-from bundles.format.bins import bin_of
+from bundles.format.site_targets import bin_of
 from bundles.format.size_limits import LARGEST_METADATA
 from foundation.problems import ProblemCode
 

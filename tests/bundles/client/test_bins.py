@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from bundles.client.revalidation import revalidate
 from bundles.errors import ExpiredError, FormatError, NotFoundError, RollbackError, SignatureError
-from bundles.format.bins import bin_of, is_bin_file
 from bundles.format.index import Index
 from bundles.format.release import Release
+from bundles.format.site_targets import bin_of, is_bin_file
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
 

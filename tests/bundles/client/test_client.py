@@ -27,8 +27,8 @@ from bundles.errors import (
     TransportError,
     TrustError,
 )
-from bundles.format.bins import bin_of
 from bundles.format.release import Release
+from bundles.format.site_targets import bin_of
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
 

@@ -12,8 +12,7 @@ import pytest
 
 from bundles.deadline import Deadline
 from bundles.errors import SignatureError, TransportError
-from bundles.transport.confined_web import download_if_changed
-from bundles.transport.mirror import open_mirrors
+from bundles.transport.mirror import download_if_changed, open_mirrors
 from bundles.transport.plain import Glance, Place
 from bundles.transport.settings import TransportSettings, Validators
 

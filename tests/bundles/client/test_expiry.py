@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bundles.client.expiry import first_expiry
-from bundles.format.bins import bin_of
+from bundles.client.revalidation import first_expiry
 from bundles.format.index import index_path
+from bundles.format.site_targets import bin_of
 
 BITS = 4
 

@@ -26,7 +26,7 @@ from bundles.client.mirror_backoff import (
 )
 from bundles.errors import BundleError, NotFoundError, RollbackError, TransportError, TrustError
 from bundles.filesystem.atomic import write_file
-from bundles.format.bins import bin_of
+from bundles.format.site_targets import bin_of
 from bundles.progress import RoutineNote
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import MOST_RETRIES_OF_SEVERAL, TransportSettings

@@ -15,8 +15,8 @@ import pytest
 from bundles.client.mirror_backoff import MEMORY, MirrorMemory
 from bundles.client.revalidation import Known, revalidate
 from bundles.errors import FormatError, SignatureError
-from bundles.format.bins import bin_of
 from bundles.format.release import Release
+from bundles.format.site_targets import bin_of
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
 from hiera.values.secrets import Secret

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from bundles.errors import StoreError
-from bundles.filesystem.free_space import LARGEST_RESERVE, check_free_space
+from bundles.filesystem.trees import LARGEST_RESERVE, check_free_space
 
 BLOCK = 4096
 

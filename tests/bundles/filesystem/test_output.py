@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from bundles.filesystem.output import OutputTree, open_output_directory, write_output
-from bundles.filesystem.safe_paths import UnsafeLinkError, others_can_exchange
+from bundles.filesystem.safe_paths import (
+    OutputTree,
+    UnsafeLinkError,
+    open_output_directory,
+    others_can_exchange,
+    write_output,
+)
 
 pytestmark = pytest.mark.root
 MALLORY = 65534

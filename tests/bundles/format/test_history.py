@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from bundles.errors import FormatError
-from bundles.format.history import History, Said, Version
-from bundles.format.index import Archive, Artifact, Digest
+from bundles.format.index import Archive, Artifact, Digest, History, Said, Version
 from bundles.format.release import Release, Rollout
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 250, tzinfo=UTC)

@@ -23,7 +23,7 @@ from securesystemslib.signer import (
 )
 
 from bundles.errors import KeyFileError, PublishError, RollbackError, SignatureError, TokenError
-from bundles.publisher import tokens
+from bundles.publisher import keys
 from bundles.publisher.keys import (
     NewKey,
     change_passphrase,
@@ -31,12 +31,12 @@ from bundles.publisher.keys import (
     load_public_key,
     load_signer,
     make_key,
+    signer_of,
     token_key,
 )
 from bundles.publisher.lifecycle import make_site, refresh_site
 from bundles.publisher.roles import Outcome, RoleKeys
 from bundles.publisher.site import Site
-from bundles.publisher.tokens import signer_of
 from bundles.publisher.verification import verify_site
 from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
@@ -576,16 +576,16 @@ def test_missing_extra_is_named(
     how = re.escape(how_to_install(extra))
     message = rf"requires a library that is not installed \(a library is required\)\. {how}"
     with pytest.raises(TokenError, match=message) as raised:
-        tokens.import_key(uri, pin)
+        keys.import_key(uri, pin)
     assert raised.value.code is ProblemCode.MISSING_DEPENDENCY
     with pytest.raises(TokenError, match=message):
-        tokens.open_token(uri, CryptoSigner.generate_ecdsa().public_key, pin)
+        keys.open_token(uri, CryptoSigner.generate_ecdsa().public_key, pin)
 
 
 @pytest.mark.parametrize("uri", ["", "alice.pem", "file2:alice.pem", "sigstore:", "gnupg:0123"])
 def test_invalid_key_uri_names_the_expected_form(uri: str) -> None:
     with pytest.raises(TokenError, match="is not the URI of a signing key, expected one of hsm:2"):
-        tokens.import_key(uri, pin)
+        keys.import_key(uri, pin)
 
 
 def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -611,12 +611,12 @@ def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -
         (newest, newest),
         ("hv:web", "hv:web/3"),
     ):
-        assert tokens.import_key(given, pin) == (found, key)
+        assert keys.import_key(given, pin) == (found, key)
     assert requested == [
         ("aws", "alias/x"), ("gcp", "projects/p"), ("azure", "v", "k"), ("azure", "v", "k"), ("vault", "web"),
     ]  # fmt: skip
     with pytest.raises(TokenError, match="hv:web/2: has a newer version, 3"):
-        tokens.import_key("hv:web/2", pin)
+        keys.import_key("hv:web/2", pin)
 
 
 # --- crashes and concurrent readers -------------------------------------------------------------------------

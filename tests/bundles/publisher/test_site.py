@@ -21,10 +21,9 @@ from tuf.api.metadata import Metadata, TargetFile
 from bundles.archive.pack import build_bundle
 from bundles.errors import ExpiredError, FormatError, KeyFileError, PublishError, SignatureError, UnpackError
 from bundles.filesystem.atomic import temporary_name
-from bundles.format.bins import bin_of
-from bundles.format.history import history_path
-from bundles.format.index import index_path
+from bundles.format.index import history_path, index_path
 from bundles.format.release import Release
+from bundles.format.site_targets import bin_of
 from bundles.format.size_limits import LARGEST_METADATA
 from bundles.publisher.channels import Channels, RolloutRequest
 from bundles.publisher.lifecycle import make_site, refresh_site

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.errors import FormatError, PublishError, SignatureError
-from bundles.format.site_data import data_name, data_path
+from bundles.format.site_targets import data_name, data_path
 from bundles.format.size_limits import LARGEST_SITE_DATA
-from bundles.publisher.data_publication import plan_data, publish_data, published_data, withdraw_data
 from bundles.publisher.lifecycle import refresh_site
 from bundles.publisher.mirroring.copy import SiteCopy
 from bundles.publisher.mirroring.mirror_state import Selection
-from bundles.publisher.pruning.prune import prune_site
+from bundles.publisher.pruning import prune_site
+from bundles.publisher.publication import plan_data, publish_data, published_data, withdraw_data
 from bundles.publisher.push.plan import files_of
 from bundles.publisher.settings import PruningRule
 from bundles.publisher.site import Site

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from bundles.errors import PublishError
-from bundles.format.history import History, Said
+from bundles.format.index import History, Said
 from bundles.format.release import Release, Rollout
 from bundles.publisher.channels import (
     AT_ONCE,

@@ -6,7 +6,7 @@ import pytest
 import responses
 
 from bundles.errors import TransportError
-from bundles.transport.confined_web import download_if_changed, download_url
+from bundles.transport.mirror import download_if_changed, download_url
 from bundles.transport.settings import TransportSettings, Validators
 
 URL = "https://www.example.org/site.yaml"

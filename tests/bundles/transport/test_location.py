@@ -3,7 +3,7 @@
 import pytest
 
 from bundles.errors import SettingsError
-from bundles.transport.location import Location, origin_of
+from bundles.transport.settings import Location, origin_of
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from bundles.errors import NotFoundError, OversizeError, SettingsError, TransportError
-from bundles.transport.confined_web import download_url
-from bundles.transport.location import Location
-from bundles.transport.mirror import Mirror, open_mirrors
-from bundles.transport.settings import TransportSettings
+from bundles.transport.mirror import Mirror, download_url, open_mirrors
+from bundles.transport.settings import Location, TransportSettings
 from bundles.transport.web import WebMirror
 from hiera.values.secrets import Secret
 

@@ -10,8 +10,7 @@ import pytest
 
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import TransportError
-from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings
+from bundles.transport.settings import Location, TransportSettings
 from bundles.transport.uploads import PlainUploads, Uploads, open_uploads
 from bundles.transport.web_transfers import WebUploads
 from hiera.values.secrets import Secret

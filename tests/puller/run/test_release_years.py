@@ -14,7 +14,7 @@ import pytest
 
 from bundles.errors import PublishError
 from bundles.publisher.channels import Channels
-from bundles.publisher.pruning.prune import prune_site
+from bundles.publisher.pruning import prune_site
 from bundles.publisher.settings import PruningRule
 from bundles.publisher.verification import verify_site
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.format.bins import bin_of
+from bundles.format.site_targets import bin_of
 from bundles.publisher.lifecycle import make_site
 from foundation.problems import ProblemCode
 

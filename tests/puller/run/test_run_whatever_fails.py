@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from tuf.api.metadata import TargetFile
 
-from bundles.format.bins import bin_of
+from bundles.format.site_targets import bin_of
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tuf.api.metadata import Metadata, Targets
 
-from bundles.client.expiry import first_expiry
-from bundles.format.bins import bin_of
+from bundles.client.revalidation import first_expiry
 from bundles.format.metadata import target_path
-from bundles.format.site_data import custom_fields, data_path
-from bundles.publisher.data_publication import publish_data, withdraw_data
+from bundles.format.site_targets import bin_of, custom_fields, data_path
 from bundles.publisher.keys import make_key
+from bundles.publisher.publication import publish_data, withdraw_data
 from bundles.publisher.site import find_target
 
 if TYPE_CHECKING:
@@ -216,7 +215,7 @@ def test_a_document_of_a_later_format_is_refused_in_words(host: Host, publisher:
         return {**custom_fields(published), "format": 2}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bundles.publisher.data_publication.custom_fields", later)
+        patch.setattr("bundles.publisher.publication.custom_fields", later)
         publish(publisher, TWO)
     assert_refused(
         host, host.run(), 13, "format: is 2, and this version of Puller reads 1: upgrade Puller", "w1"

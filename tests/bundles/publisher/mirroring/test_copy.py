@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.errors import BundleError, FormatError, RollbackError, SettingsError, SignatureError, StoreError
-from bundles.format.bins import bin_of
+from bundles.format.site_targets import bin_of
 from bundles.progress import Transfer, watched_by
 from bundles.publisher.keys import make_key
 from bundles.publisher.mirroring.copy import Copied, SiteCopy

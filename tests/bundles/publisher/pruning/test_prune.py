@@ -15,8 +15,7 @@ import pytest
 
 from bundles.errors import KeyFileError, PublishError
 from bundles.publisher.channels import Channels
-from bundles.publisher.pruning.prune import Pruned, plan_pruning, prune_site
-from bundles.publisher.pruning.sweep import NOTES_FILE, load_notes, save_notes
+from bundles.publisher.pruning import NOTES_FILE, Pruned, load_notes, plan_pruning, prune_site, save_notes
 from bundles.publisher.settings import PruningRule
 from bundles.publisher.site import SETTINGS
 from bundles.publisher.verification import verify_site

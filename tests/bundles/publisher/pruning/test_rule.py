@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bundles.format.history import History
-from bundles.format.index import Archive, Artifact, Digest, Index
+from bundles.format.index import Archive, Artifact, Digest, History, Index
 from bundles.format.release import Release, Rollout
 from bundles.publisher.published import Record
 from bundles.publisher.settings import PruningRule, unnamed_since

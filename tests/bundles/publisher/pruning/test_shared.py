@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.publisher.pruning.prune import Pruned, plan_pruning, prune_site
-from bundles.publisher.pruning.sweep import NOTES
+from bundles.publisher.pruning import NOTES, Pruned, plan_pruning, prune_site
 from bundles.publisher.settings import PruningRule
 from bundles.publisher.verification import verify_site
 

@@ -19,7 +19,7 @@ from bundles.format.release import Release
 from bundles.publisher.channels import Channels, RolloutRequest
 from bundles.publisher.files import Files
 from bundles.publisher.mirroring.copy import SiteCopy
-from bundles.publisher.pruning.prune import prune_site
+from bundles.publisher.pruning import prune_site
 from bundles.publisher.push.push import Push, open_destination
 from bundles.transport.mirror import open_mirrors
 from tests.bundles.publisher.push.conftest import Silent

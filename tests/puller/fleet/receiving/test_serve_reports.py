@@ -19,8 +19,7 @@ import msgspec
 import pytest
 
 from bundles.deadline import Deadline
-from bundles.transport.location import Location
-from bundles.transport.settings import TransportSettings
+from bundles.transport.settings import Location, TransportSettings
 from bundles.transport.uploads import PlainUploads
 from bundles.transport.web_transfers import WebUploads
 from puller.delivery.report_document import pack

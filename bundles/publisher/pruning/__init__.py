@@ -1,1 +1,0 @@
-"""Removal of outdated versions and unreferenced files from a site."""
