@@ -26,6 +26,7 @@ WANTS_ROOT: Mapping[str, str] = MappingProxyType(
         "reboot": "the machine belongs to all users",
         "repository": "package repositories belong to the machine",
         "sysctl": "these settings belong to the kernel",
+        "unit": "units in /etc/systemd/system belong to the machine, use a file in ~/.config/systemd/user",
         "user": "accounts belong to the machine",
     }
 )

@@ -39,6 +39,7 @@ _OWN = {
     "service": "puller.resources.services.service:Service",
     "setting": "puller.resources.edits.setting:Setting",
     "sysctl": "puller.resources.kernel.sysctl:Sysctl",
+    "unit": "puller.resources.unit:Unit",
     "user": "puller.resources.accounts.user:User",
 }
 

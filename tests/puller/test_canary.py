@@ -352,6 +352,10 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "none-of-canaries --schedule @daily --command 'echo C:ensured' --sensitive --provider none",
         "none-of-canaries --schedule '61 * * * *' --command 'echo C:ensured' --sensitive",
     ),
+    "ensure unit": (
+        "none-of-canaries.service --content C:ensured --sensitive --provider none",
+        "none-of-canaries --content C:ensured --sensitive",
+    ),
     "ensure kernel_module": (
         "none_of_canaries --provider none --options C:ensured=1 --sensitive --check C:ensured",
     ),

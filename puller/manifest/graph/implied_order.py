@@ -98,9 +98,9 @@ def with_implied(declarations: Sequence[Declaration], first: Edges) -> Edges:
 def _implied(declarations: Sequence[Declaration]) -> dict[int, list[int]]:
     types = {declaration.type for declaration in declarations}
     waiting = {one for one in types if has_own(one, "follows")}
-    if not waiting:
-        return {}
     covering = {one for one in types if has_own(one, "covers")}
+    if not waiting and not covering:
+        return {}
     index_of = {declaration.reference: index for index, declaration in enumerate(declarations)}
     declared = DeclaredResources(declarations, Spellings({}))
     result: dict[int, list[int]] = {}

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from foundation.differences import Action, Difference, acting, changed
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
+from puller.resources.base import Context, Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
 from puller.resources.property_agreement import agree
 from puller.resources.services.systemd import SYSTEM, Manager, Systemd, manager_of
@@ -255,10 +255,7 @@ class Service(Resource[ServiceProperties, Unit]):
 
     @property
     def _systemd(self) -> Systemd:
-        return Systemd.of(self.context, self._valid_names, self._manager)
-
-    def _valid_names(self) -> list[str]:
-        return [name for name in self.context.declared(self.type_name) if _problem_of_name(name) is None]
+        return Systemd.of(self.context, lambda: names_of_services(self.context), self._manager)
 
     def _may_come(self, unit: Unit) -> bool:
         """Return whether, in noop, an earlier resource may create the unit."""
@@ -386,6 +383,17 @@ class Service(Resource[ServiceProperties, Unit]):
         return "\n".join([". Its journal:", *lines]) if lines else ""
 
     @classmethod
+    def follows(cls, properties: ServiceProperties, declared: Declared) -> Iterator[Reference]:
+        """Yield the unit file of the service, its template, and their drop-ins."""
+        name = unit_of(properties.name)
+        template, mark, instance = name.partition("@")
+        names = {name, f"{template}@.{instance.rpartition('.')[2]}"} if mark else {name}
+        if properties.scope == "system":
+            for unit in declared("unit"):
+                if unit.ensure == "present" and unit.main in names:
+                    yield Reference.to("unit", unit.name)
+
+    @classmethod
     def reloads(cls, properties: Properties) -> tuple[Reference, ...]:
         return getattr(properties, "reload", ())
 
@@ -413,6 +421,11 @@ class Service(Resource[ServiceProperties, Unit]):
             yield PropertyError("user", f"is {user!r}", expected="the name of a user")
         if problem := _problem_of_name(properties.name):
             yield PropertyError("name", f"is {properties.name!r}, {problem}")
+
+
+def names_of_services(context: Context) -> list[str]:
+    """Return the declared services that systemctl can query."""
+    return [name for name in context.declared(Service.type_name) if _problem_of_name(name) is None]
 
 
 def _problem_of_name(name: str) -> str | None:

@@ -195,7 +195,7 @@ class Systemd:
            unit may exist by now, and a transient state must end.
         """
         # 1. Read changed files
-        self._keep_up()
+        self.keep_up()
         # 2. Query all
         if (unit := self._still_known(name)) is None:
             with contextlib.suppress(ResourceError):
@@ -266,7 +266,7 @@ class Systemd:
         self._installs.remember(unit.id, install)
         return False
 
-    def _keep_up(self) -> None:
+    def keep_up(self) -> None:
         """Let systemd read changed unit files. In noop, only determine whether it would."""
         if self._looked_after == (changes := self._changes()):
             return

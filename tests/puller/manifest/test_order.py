@@ -1,10 +1,14 @@
 """Resources follow manifest order, and come after the resources that they reference."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.manifest.graph.implied_order import CycleError, ordered
+from puller.resources.exec import Exec
 
 
 @pytest.mark.parametrize(
@@ -49,3 +53,13 @@ def test_every_resource_comes_once_and_after_its_prerequisites(edges: dict[int, 
         return
     assert sorted(order) == list(range(10))
     assert all(order.index(needed) < order.index(index) for index, needs in edges.items() for needed in needs)
+
+
+def test_covered_paths_need_no_type_with_follows(
+    load: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Exec, "covers", classmethod(lambda cls, properties: ["/srv"]))
+    file = "{content: x, owner: root, group: root, mode: '0644'}"
+    manifest = load(f"resources: [{{file: [{{/srv/a: {file}}}]}}, {{exec: [mount-it]}}]")
+    order = [str(manifest.declarations[index].reference) for index in manifest.order]
+    assert order == ["exec#mount-it", "file#/srv/a"]

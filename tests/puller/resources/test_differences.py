@@ -23,6 +23,7 @@ from foundation.formatting import lines
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event, State
+from puller.resources import unit
 from puller.resources.accounts import account_databases, user_state
 from puller.resources.archives import archive_receipts
 from puller.resources.base import Properties
@@ -76,6 +77,14 @@ def with_cron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(cron, "DIRECTORY", str(tmp_path / "cron.d"))
     monkeypatch.setattr(cron, "ATTRIBUTES", Attributes(os.geteuid(), os.getegid(), 0o644))
     monkeypatch.setattr(cron, "_DAEMONS", (str(tmp_path),))
+    return plain(tmp_path, monkeypatch)
+
+
+def with_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    (tmp_path / "units").mkdir()
+    monkeypatch.setattr(unit, "DIRECTORY", str(tmp_path / "units"))
+    monkeypatch.setattr(unit, "BOOTED", str(tmp_path / "booted"))
+    monkeypatch.setattr(unit, "ATTRIBUTES", Attributes(os.geteuid(), os.getegid(), 0o644))
     return plain(tmp_path, monkeypatch)
 
 
@@ -160,6 +169,7 @@ MACHINES: dict[str, Callable[[Path, pytest.MonkeyPatch], Machine]] = {
     "repository": with_repositories,
     "service": with_systemd,
     "sysctl": with_kernel,
+    "unit": with_units,
     "user": with_accounts,
 }
 
