@@ -4,6 +4,8 @@
   every run has not reached its goal.
 * A command has a fixed environment and a time limit. Its children are killed with it.
 * A command of another user has exactly that user's groups, and a directory that the user can enter.
+* A successful command with ``once`` is recorded before its resource ends. If the run is killed between both, the
+  command runs again. If the record cannot be read, the command fails and does not run.
 """
 
 import contextlib
@@ -11,7 +13,8 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,8 +25,11 @@ from foundation.problems import ProblemCode
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError, reason
 from puller.resources.base import ANYTHING, Properties, PropertyError, Resource
+from puller.resources.content_sources import sha256
 from puller.resources.owners import group_name
 from puller.resources.property_agreement import agree
+from puller.state.directories import Directories
+from puller.state.state_file import StateFile
 from puller.system.commands import Command, Completed, split_words
 from puller.system.identity import Identity
 from puller.system.protocol import UNKNOWN_ID
@@ -66,12 +72,14 @@ class ExecProperties(Properties, frozen=True):
     """Run the command only if this command exits with 0."""
     unless: str | None = None
     """Skip the command if this command exits with 0."""
+    once: bool = False
+    """Run until the command has succeeded once on this machine. A changed command is another command."""
     recheck: bool = True
     """Fail if ``creates`` is still missing after the command, or ``unless`` still fails."""
     refreshonly: bool = False
     """Run only if a subscribed resource changed."""
     guard_refresh: bool = False
-    """Check ``creates``, ``onlyif`` and ``unless`` also if a subscribed resource changed."""
+    """Check ``once``, ``creates``, ``onlyif`` and ``unless`` also if a subscribed resource changed."""
     subscribe: tuple[Reference, ...] = ()
     """Resources whose change runs the command, independently of the guards unless ``guard_refresh`` is set."""
     logoutput: bool = False
@@ -82,6 +90,17 @@ class ExecState(msgspec.Struct, frozen=True):
     """The result of the command in this run. ``None`` if it has not run."""
 
     completed: Completed | None = None
+
+
+class _Succeeded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Commands with ``once`` that have succeeded on this machine: checksums by resource name, the newest last."""
+
+    format: Literal[1] = 1
+    commands: dict[str, list[str]] = {}
+
+
+_REMEMBERED = 100
+"""Checksums of each name, so that a command that contains a version cannot fill the record."""
 
 
 class _NotStartedError(ResourceError):
@@ -136,6 +155,7 @@ class Exec(Resource[ExecProperties, ExecState]):
         2. Log its output if requested and not secret.
         3. Raise ``ResourceError`` if the exit code is not a success.
         4. Run the guards again. The command fails if the next run would run it again.
+        5. Record a command with ``once``.
         """
         del actual
         properties = self.properties
@@ -152,6 +172,9 @@ class Exec(Resource[ExecProperties, ExecState]):
         # 4. Run the guards again, except after a refresh, which ignores them
         if properties.recheck and not differences[0].refresh:
             self._recheck()
+        # 5. Record
+        if properties.once:
+            self._record()
 
     def _log(self, completed: Completed) -> None:
         properties = self.properties
@@ -196,11 +219,14 @@ class Exec(Resource[ExecProperties, ExecState]):
     @property
     def is_recurring(self) -> bool:
         own = self.properties
-        return not own.refreshonly and own.creates is None and own.onlyif is None and own.unless is None
+        has_guard = own.once or any(guard is not None for guard in (own.creates, own.onlyif, own.unless))
+        return not own.refreshonly and not has_guard
 
     def _is_guarded(self) -> bool:
         """Return whether a guard prevents the command. Stops at the first guard that does."""
         properties = self.properties
+        if properties.once and _has_succeeded(properties, self._load_succeeded()):
+            return True
         if properties.creates is not None and self._is_created():
             return True
         try:
@@ -211,6 +237,33 @@ class Exec(Resource[ExecProperties, ExecState]):
             if self._may_start_later() or (isinstance(error, _NobodyError) and self._may_come()):
                 return False
             raise
+
+    def _load_succeeded(self) -> _Succeeded:
+        file = _succeeded_file(self.context.state_directory)
+        try:
+            return file.read() or _Succeeded()
+        except ValueError as error:  # running the command again on a guess could do harm
+            hint = "restore the file, or remove it to run all commands with once again"
+            raise ResourceError(f"{file.path}: {error}", hint=hint) from None
+
+    def _record(self) -> None:
+        properties, before = self.properties, self._load_succeeded()
+        digest = _checksum(properties)
+        digests = [other for other in before.commands.get(properties.name, ()) if other != digest]
+        commands = {**before.commands, properties.name: [*digests, digest][-_REMEMBERED:]}
+        _succeeded_file(self.context.state_directory).save(_Succeeded(commands=commands))
+
+    @classmethod
+    def on_record(cls, properties: ExecProperties, state_directory: Path | None) -> list[str]:
+        if not properties.once:
+            return []
+        try:
+            succeeded = _succeeded_file(state_directory).read() or _Succeeded()
+        except (OSError, ValueError) as error:
+            return [f"the record of successful commands cannot be read: {error}"]
+        if _has_succeeded(properties, succeeded):
+            return ["the command has succeeded on this machine"]
+        return ["the command has not succeeded on this machine yet"]
 
     def _is_created(self) -> bool:
         return self.context.system.exists(os.path.join(self.properties.cwd, self.properties.creates or ""))
@@ -359,6 +412,9 @@ class Exec(Resource[ExecProperties, ExecState]):
             yield PropertyError("ensure", f"is {properties.ensure!r}", expected="present")
         if properties.provider != "shell":
             yield from _check_words(properties)
+        if properties.once and properties.refreshonly and not properties.guard_refresh:
+            message, because = "has no effect on a refresh", ("refreshonly", "guard_refresh")
+            yield PropertyError("once", message, because=because, hint="set guard_refresh: true")
         # The form for managed paths is not required, because this path identifies nothing: "/srv/app/" is valid.
         if not properties.cwd.startswith("/"):
             yield PropertyError("cwd", f"is {properties.cwd!r}", expected="an absolute path")
@@ -399,6 +455,21 @@ class Exec(Resource[ExecProperties, ExecState]):
         return agree(
             first, second, exact=own, rules={"command": lambda left_side, other: _same_command(first, second)}
         )
+
+
+def _succeeded_file(state_directory: Path | None) -> StateFile[_Succeeded]:
+    state = state_directory or Directories.of_user().state
+    return StateFile(Directories(state, state).commands, _Succeeded, "")
+
+
+def _has_succeeded(properties: ExecProperties, succeeded: _Succeeded) -> bool:
+    return _checksum(properties) in succeeded.commands.get(properties.name, ())
+
+
+def _checksum(properties: ExecProperties) -> str:
+    """Return the SHA-256 of the command with its provider. The record must not reveal a secret in it."""
+    text = properties.command or properties.name
+    return sha256([f"{properties.provider or 'posix'}\0{text}".encode("utf-8", "surrogateescape")])
 
 
 def _same_command(first: ExecProperties, second: ExecProperties) -> str | None:

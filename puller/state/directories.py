@@ -97,6 +97,11 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "reboots.json"
 
     @property
+    def commands(self) -> Path:
+        """The commands with ``once`` that have succeeded."""
+        return self.state / "commands.json"
+
+    @property
     def restless(self) -> Path:
         """The resources that change in each run."""
         return self.state / "restless.json"

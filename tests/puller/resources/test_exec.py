@@ -1,5 +1,6 @@
 """The exec resource: when a command runs, its environment, and its outcome."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError, Resource
 from puller.resources.exec import Exec
+from puller.state.directories import Directories
 
 Make = Callable[..., Resource[Any, Any]]
 Converge = Callable[[Resource[Any, Any]], list[str]]
@@ -252,6 +254,10 @@ def test_noop_messages(make: Make, refresh: bool, message: str) -> None:
         ({"user": "a\0b"}, "user is 'a\\x00b', expected a name or an id"),
         ({"group": "a:b"}, "group is 'a:b', expected a name or an id"),
         (
+            {"once": True, "refreshonly": True},
+            "once has no effect on a refresh; set guard_refresh: true",
+        ),
+        (
             {"refreshonly": True, "refresh_only": True},
             "refresh_only cannot be given together with refreshonly",
         ),
@@ -444,3 +450,117 @@ def test_the_input_is_not_shown(make: Make, converge: Converge) -> None:
     echo = {**shell("cat; echo end"), "stdin": "pass hunter2\nno\n", "logoutput": True}
     converge(make(Exec, echo, log=lines.append))
     assert lines == ["a command: Sensitive [value redacted]", "a command: no", "a command: end"]
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the record of successful commands of this test."""
+    directory = tmp_path / "state"
+    monkeypatch.setattr(Directories, "of_user", classmethod(lambda cls: Directories(directory, directory)))
+    return directory / "commands.json"
+
+
+def counted(tmp_path: Path, **properties: Any) -> dict[str, Any]:
+    return {**shell(f"echo run >> {tmp_path}/log"), "once": True, **properties}
+
+
+def runs_of(tmp_path: Path) -> int:
+    log = tmp_path / "log"
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def test_once_runs_until_the_command_has_succeeded(
+    make: Make, converge: Converge, tmp_path: Path, state: Path
+) -> None:
+    failing = counted(tmp_path, command=f"echo run >> {tmp_path}/log; test -e {tmp_path}/ready")
+    for _ in range(2):
+        with pytest.raises(ResourceError, match="expected 0"):
+            converge(make(Exec, failing))
+    assert not state.exists()
+    (tmp_path / "ready").touch()
+    assert converge(make(Exec, failing)) == ["ran"]
+    (tmp_path / "ready").unlink()
+    assert converge(make(Exec, failing)) == []
+    assert runs_of(tmp_path) == 3
+    assert not make(Exec, failing).is_recurring
+
+
+def test_once_runs_a_changed_command_but_not_a_previous_one(
+    make: Make, converge: Converge, tmp_path: Path, state: Path
+) -> None:
+    first = counted(tmp_path)
+    second = counted(tmp_path, command=f"echo again >> {tmp_path}/log")
+    for properties in (first, second, first, second, {**first, "cwd": str(tmp_path), "timeout": "1m"}):
+        converge(make(Exec, properties))
+    assert runs_of(tmp_path) == 2
+    converge(make(Exec, {**first, "name": "another name"}))
+    assert runs_of(tmp_path) == 3
+
+
+def test_once_runs_again_after_a_kill_before_the_record(
+    make: Make, converge: Converge, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(Exec, "_record", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            converge(make(Exec, counted(tmp_path)))
+    assert runs_of(tmp_path) == 1
+    assert converge(make(Exec, counted(tmp_path))) == ["ran"]
+    assert converge(make(Exec, counted(tmp_path))) == []
+    assert runs_of(tmp_path) == 2
+
+
+@pytest.mark.parametrize("damage", ["{", '{"format": 2}', '{"format": 1, "commands": 3}', ""])
+@pytest.mark.parametrize("noop", [False, True])
+def test_once_with_a_damaged_record_fails_and_runs_nothing(
+    make: Make, tmp_path: Path, state: Path, damage: str, noop: bool
+) -> None:
+    state.parent.mkdir()
+    state.write_text(damage)
+    state.chmod(0o600)
+    resource = make(Exec, counted(tmp_path), noop=noop)
+    with pytest.raises(ResourceError, match=r"commands\.json: .*restore the file, or remove it"):
+        resource.differences(resource.look())
+    assert runs_of(tmp_path) == 0
+    assert state.read_text() == damage
+
+
+def test_record_of_once_does_not_contain_the_command(
+    make: Make, converge: Converge, tmp_path: Path, state: Path
+) -> None:
+    converge(make(Exec, counted(tmp_path, sensitive=True)))
+    assert str(tmp_path) not in state.read_text()
+    assert state.stat().st_mode & 0o777 == 0o600
+
+
+def test_record_of_once_stays_small(make: Make, converge: Converge, state: Path) -> None:
+    for number in range(105):
+        converge(make(Exec, {"name": "release", "command": f"true {number}", "once": True}))
+    (checksums,) = json.loads(state.read_text())["commands"].values()
+    assert len(checksums) == 100
+    assert converge(make(Exec, {"name": "release", "command": "true 104", "once": True})) == []
+
+
+@pytest.mark.parametrize(("guard_refresh", "count"), [(False, 2), (True, 1)])
+def test_refresh_runs_a_command_with_once_unless_guarded(
+    make: Make, tmp_path: Path, state: Path, guard_refresh: bool, count: int
+) -> None:
+    for _ in range(2):
+        resource = make(Exec, counted(tmp_path, guard_refresh=guard_refresh))
+        if differences := resource.differences(resource.look(), refresh=True):
+            resource.change(differences, resource.look())
+    assert runs_of(tmp_path) == count
+
+
+def test_explain_states_whether_a_command_has_succeeded(
+    make: Make, converge: Converge, tmp_path: Path, state: Path
+) -> None:
+    resource = make(Exec, counted(tmp_path))
+    explained = [Exec.on_record(resource.properties, state.parent)]
+    converge(resource)
+    explained.append(Exec.on_record(resource.properties, state.parent))
+    assert explained == [
+        ["the command has not succeeded on this machine yet"],
+        ["the command has succeeded on this machine"],
+    ]
+    assert Exec.on_record(make(Exec, {"name": "true"}).properties, state.parent) == []
