@@ -4,6 +4,8 @@
 * All parameters of a file are written together. A rejected value does not block the others.
 * ``sysctl(8)`` is not used. It exits with 0 when the kernel rejects a value, and ``-p`` applies unrelated lines.
 * When a parameter is no longer declared, its line is removed and the running value stays.
+* A ``minimum`` never lowers a value, neither now nor at boot. It writes a line only if the value would be lower
+  without it.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +39,7 @@ from puller.resources.kernel.sysctl_files import (
     why_not_writable,
 )
 from puller.resources.paths import check_path
-from puller.resources.property_agreement import agree
+from puller.resources.property_agreement import Contradiction, agree
 from puller.system.local_paths import Spellings
 from puller.values.common_properties import Reference
 
@@ -50,6 +52,8 @@ class SysctlProperties(Properties, frozen=True):
 
     value: str | int | None = None
     """The value: a number, or words separated by blanks."""
+    minimum: int | None = None
+    """The lowest accepted number, instead of ``value``. A higher number stays, now and at boot."""
     path: str = DEFAULT_PATH
     """The file that sets the parameter at boot."""
 
@@ -66,7 +70,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     type_name = "sysctl"
     properties_type = SysctlProperties
-    unused = {"absent": frozenset({"value"})}  # noqa: RUF012  ClassVar in the base class
+    unused = {"absent": frozenset({"value", "minimum"})}  # noqa: RUF012  ClassVar in the base class
     secret_properties = frozenset({"value"})
     removable = True
 
@@ -77,17 +81,17 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         del refresh
         if self.properties.ensure == "absent":
             return [] if actual.kept is None else [presence("present", ABSENT)]
-        differences, desired = [], self._desired
-        if not same_words(actual.running, desired):
-            differences.append(self._value_difference(actual.running))
-        if not same_words(actual.kept, desired):
-            differences.append(self._value_difference(actual.kept, self._file.path))
+        differences, running, kept = [], self._running_target(actual), self._kept_target(actual)
+        if not same_words(actual.running, running):
+            differences.append(self._value_difference(actual.running, running))
+        if kept is not None and not same_words(actual.kept, kept):
+            differences.append(self._value_difference(actual.kept, kept, self._file.path))
         return differences
 
-    def _value_difference(self, current: str | None, path: str = "") -> Difference:
+    def _value_difference(self, current: str | None, target: str, path: str = "") -> Difference:
         if self.properties.sensitive:
             return secret("value", path)
-        desired = self._shown(self._desired)
+        desired = self._shown(target)
         if current is None:
             return added("value", desired, path)
         return changed("value", self._shown(current), desired, path)
@@ -113,18 +117,19 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             except (OSError, ResourceError) as error:
                 failed[place] = error
         # 2. The file
-        cls._write([resource for place, (resource, _) in enumerate(members) if place not in failed])
+        cls._write([member for place, member in enumerate(members) if place not in failed])
         return failed
 
     @classmethod
-    def _write(cls, resources: "Sequence[Sysctl]") -> None:
-        files: dict[str, list[Sysctl]] = {}
-        for resource in resources:  # the line to remove may be in another file than declared
-            files.setdefault(resource._file.path, []).append(resource)
+    def _write(cls, members: "Sequence[tuple[Sysctl, SysctlState]]") -> None:
+        files: dict[str, list[tuple[Sysctl, SysctlState]]] = {}
+        for resource, actual in members:  # the line to remove may be in another file than declared
+            files.setdefault(resource._file.path, []).append((resource, actual))
         for of_one in files.values():
-            edits = [resource._edit for resource in of_one]
-            of_one[0]._file.write(of_one[0].context.system, partial(edited, edits=edits))
-            of_one[0]._remember(of_one)
+            edits = [resource._edit(actual) for resource, actual in of_one]
+            first, _ = of_one[0]
+            first._file.write(first.context.system, partial(edited, edits=edits))
+            first._remember([resource for resource, _ in of_one])
 
     def noop_message(self, differences: Sequence[Difference], actual: SysctlState) -> str:
         self._refuse_what_cannot_be(actual)
@@ -132,12 +137,12 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         if self.properties.ensure == "absent":
             self._note_removed()
             return f"Would have removed {key} from {path}"
-        desired, words = self._shown(self._desired), []
-        if not same_words(actual.running, self._desired):
+        running, kept, words = self._running_target(actual), self._kept_target(actual), []
+        if not same_words(actual.running, running):
             result = "" if actual.running is None else f" from {self._shown(actual.running)}"
-            words.append(f"changed {key}{result} to {desired}")
-        if not same_words(actual.kept, self._desired):
-            words.append(f"set {key} to {desired} in {path}")
+            words.append(f"changed {key}{result} to {self._shown(running)}")
+        if kept is not None and not same_words(actual.kept, kept):
+            words.append(f"set {key} to {self._shown(kept)} in {path}")
         return f"Would have {', would have '.join(words)}"
 
     @property
@@ -151,8 +156,10 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             if others and set_last:
                 notes.append(f"{set_last[0]} sets it to {self._shown(set_last[1])} at boot")
             return notes
-        if others and set_last and not same_words(set_last[1], self._desired):
+        if others and set_last and not same_words(set_last[1], self._target(set_last[1])):
             return [f"{set_last[0]} sets it to {self._shown(set_last[1])} at boot, whatever {path} says"]
+        if self.properties.minimum is not None and self._key not in self._file.current(self.context):
+            return []  # the file needs no line
         if not boot.reads(path) and not boot.reads(self._file.real) and not self.context.noop:
             return [f"{path} is not read at boot"]
         return []
@@ -180,8 +187,9 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     @classmethod
     def edited_content(cls, properties: SysctlProperties, content: bytes | None) -> bytes | None:
         text = (content or b"").decode("utf-8", "surrogateescape")
-        value = None if properties.ensure == "absent" else str(properties.value).strip()
-        if value is not None and same_words(parse(text).get(normalized(properties.name)), value):
+        current = parse(text).get(normalized(properties.name))
+        value = None if properties.ensure == "absent" else _target(properties, current)
+        if value is not None and same_words(current, value):
             return None
         after = edited(text, [Edit(properties.name, value)])
         return None if after == text else after.encode("utf-8", "surrogateescape")
@@ -192,7 +200,9 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     def changed_paths(self, actual: SysctlState) -> Iterable[str]:
         paths = [self._file.real]
-        if self.properties.ensure == "present" and not same_words(actual.running, self._desired):
+        if self.properties.ensure == "present" and not same_words(
+            actual.running, self._running_target(actual)
+        ):
             paths += [] if actual.running is None else [path_of(self._key)]
         return paths
 
@@ -202,7 +212,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     @classmethod
     def diff_together(cls, members: "Sequence[tuple[Sysctl, SysctlState]]") -> str | None:
         file, system = members[0][0]._file, members[0][0].context.system
-        edits = [resource._edit for resource, actual in members if not resource._why_not(actual)]
+        edits = [resource._edit(actual) for resource, actual in members if not resource._why_not(actual)]
         _, before, after = file.plan(system, partial(edited, edits=edits))
         return unified(before, after, file.path) if before != after else None
 
@@ -233,13 +243,40 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     def _key(self) -> str:
         return normalized(self.properties.name)
 
-    @property
-    def _desired(self) -> str:
-        return str(self.properties.value).strip()
+    def _target(self, current: str | None) -> str:
+        """Return the desired value in a place that has the ``current`` one."""
+        return _target(self.properties, current)
 
-    @property
-    def _edit(self) -> Edit:
-        return Edit(self.properties.name, None if self.properties.ensure == "absent" else self._desired)
+    def _running_target(self, actual: SysctlState) -> str:
+        running, minimum = actual.running, self.properties.minimum
+        if minimum is not None and running is not None and _number(running) is None:
+            shown = self._shown(running)
+            raise ResourceError(f"the kernel has {shown!r}, expected one number to compare with the minimum")
+        return self._target(running)
+
+    def _kept_target(self, actual: SysctlState) -> str | None:
+        """Return the desired value in the file. ``None``: the file needs no line.
+
+        With a minimum, the line is a lower bound for the value that the other files set at boot. Without a value in
+        any file, a kernel that starts with a higher value needs no line, which would lower it.
+        """
+        minimum = self.properties.minimum
+        if minimum is None:
+            return self._target(actual.kept)
+        set_by_others = BootFiles.of(self.context).others(self._key, (self._file.path, self._file.real))
+        other = None if set_by_others is None else _number(set_by_others)
+        if actual.kept is not None:
+            lower_bound = str(max(minimum, minimum if other is None else other))
+            kept = _number(actual.kept)
+            return lower_bound if kept is None or kept < int(lower_bound) else actual.kept
+        if other is not None:
+            return None if other >= minimum else str(minimum)
+        running = None if actual.running is None else _number(actual.running)
+        return None if running is not None and running > minimum else str(minimum)
+
+    def _edit(self, actual: SysctlState) -> Edit:
+        is_absent = self.properties.ensure == "absent"
+        return Edit(self.properties.name, None if is_absent else self._kept_target(actual))
 
     def _shown(self, value: str) -> str:
         return VALUE_MASK if self.properties.sensitive else " ".join(value.split())
@@ -248,10 +285,10 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     def _set(self, actual: SysctlState) -> None:
         """Set the value in the kernel, then verify it."""
-        desired, path = self._desired, path_of(self._key)
         if self.properties.ensure == "absent":
             self._note_removed()
             return
+        desired, path = self._running_target(actual), path_of(self._key)
         if same_words(actual.running, desired):
             return
         if why := self._why_not(actual):
@@ -266,7 +303,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     def _why_not(self, actual: SysctlState) -> str:
         """Return why the kernel cannot accept the value, empty if it may."""
-        if self.properties.ensure == "absent" or same_words(actual.running, self._desired):
+        if self.properties.ensure == "absent" or same_words(actual.running, self._running_target(actual)):
             return ""
         path = path_of(self._key)
         if actual.running is None:
@@ -321,18 +358,31 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
 
     @classmethod
     def agree(cls, first: SysctlProperties, second: SysctlProperties) -> SysctlProperties:
-        """Compare values word by word, because the kernel treats blanks and tabs alike."""
-        return agree(first, second, rules={"value": _one_value})
+        """Compare values word by word, because the kernel treats blanks and tabs alike. The highest minimum counts.
+
+        A value that is at least the minimum of another declaration satisfies both. Raises ``Contradiction``.
+        """
+        agreed = agree(first, second, rules={"value": _one_value, "minimum": _highest})
+        value, minimum = agreed.value, agreed.minimum
+        if value is None or minimum is None:
+            return agreed
+        number = _number(str(value))
+        if number is None or number < minimum:
+            raise Contradiction([("minimum", first.minimum, second.minimum)])
+        return msgspec.structs.replace(agreed, minimum=None)
 
     @classmethod
     def claims(cls, properties: SysctlProperties) -> Iterator[Claim]:
-        key, value = normalized(properties.name), str(properties.value).split()
+        key, minimum = normalized(properties.name), properties.minimum
 
         def rejects(line: str) -> bool:
-            return any(name == key and other.split() != value for name, other in parse(line).items())
+            values = (other for name, other in parse(line).items() if name == key)
+            return any(not same_words(other, _target(properties, other)) for other in values)
 
         if properties.ensure == "absent":
             yield Claim(properties.path, Use.REMOVED_PART, editor=cls.type_name)
+        elif minimum is not None:  # the file may need no line
+            yield Claim(properties.path, Use.PART, editor=cls.type_name, rejects=rejects)
         else:
             line = f"{properties.name} = {properties.value}"
             yield Claim(
@@ -347,8 +397,10 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         if ensure not in _ENSURE:
             yield PropertyError("ensure", f"is {ensure!r}", expected="present or absent")
         yield from check_path("path", properties.path)
-        if value is None and ensure == "present":
-            yield missing_property("value", because=["ensure"])
+        if value is None and properties.minimum is None and ensure == "present":
+            yield missing_property("value", because=["ensure", "minimum"], hint="or give minimum")
+        if value is not None and properties.minimum is not None:
+            yield PropertyError("minimum", "cannot be given together with value", because=["value"])
         if (
             isinstance(value, str)
             and not value.isprintable()
@@ -364,6 +416,26 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
     def is_whole(cls, properties: SysctlProperties) -> bool:
         del properties
         return False
+
+
+def _number(value: str) -> int | None:
+    """Return a value as a number, ``None`` for anything but one decimal number."""
+    try:
+        return int(value) if value.isascii() and "_" not in value else None
+    except ValueError:
+        return None
+
+
+def _target(properties: SysctlProperties, current: str | None) -> str:
+    if properties.minimum is None:
+        return str(properties.value).strip()
+    number = None if current is None else _number(current)
+    is_enough = current is not None and number is not None and number >= properties.minimum
+    return current if is_enough and current is not None else str(properties.minimum)
+
+
+def _highest(first: Any, other: Any) -> Any:
+    return max(minimum for minimum in (first, other) if minimum is not None)
 
 
 def _one_value(first: Any, other: Any) -> Any:

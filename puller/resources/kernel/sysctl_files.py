@@ -16,7 +16,7 @@
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple, Self
 
 import msgspec
@@ -220,8 +220,8 @@ class BootFiles:
     def __init__(self) -> None:
         self._changes = -1
         self._identities: list[_Identity] = []
-        self._last: dict[str, tuple[str, str]] = {}
-        """The last file that sets each normalised key, and the value."""
+        self._values: list[tuple[str, dict[str, str]]] = []
+        """The values of each file by normalised key, in the order of the boot."""
         self._paths: frozenset[str] = frozenset()
 
     @classmethod
@@ -242,14 +242,21 @@ class BootFiles:
 
     def last(self, key: str) -> tuple[str, str] | None:
         """Return the last file that sets a normalised key, and the value."""
-        return self._last.get(key)
+        return next(((path, values[key]) for path, values in reversed(self._values) if key in values), None)
+
+    def others(self, key: str, paths: Container[str]) -> str | None:
+        """Return the value that all files except these set last. ``None`` if they do not set the normalised key."""
+        values = (
+            values[key] for path, values in reversed(self._values) if key in values and path not in paths
+        )
+        return next(values, None)
 
     def _look(self) -> None:
         paths = [*_in_order()]
         identities = [(path, *(_identity(_stat(path)) or ())) for path in paths]
         if identities != self._identities:
             self._identities, self._paths = identities, frozenset(paths)
-            self._last = {key: (path, value) for path in paths for key, value in _read(path).items()}
+            self._values = [(path, _read(path)) for path in paths]
 
 
 def _in_order() -> Iterator[str]:

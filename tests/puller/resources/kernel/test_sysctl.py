@@ -276,6 +276,114 @@ def test_versions_one_two_and_back(machine: Machine) -> None:
         assert machine.running("vm/swappiness") == str(value)
 
 
+# A minimum
+
+
+def minimum(number: int, name: str = "vm.swappiness", **properties: str) -> str:
+    return sysctl(name, None, minimum=str(number), **properties)
+
+
+@pytest.mark.parametrize("running", [59, 60, 61])
+@pytest.mark.parametrize("kept", [None, 59, 60, 61])
+@pytest.mark.parametrize("other", [None, 59, 60, 61])
+@pytest.mark.parametrize("name_of_other", ["10-a.conf", "99-z.conf"])
+def test_minimum_never_lowers_a_value(
+    machine: Machine, running: int, kept: int | None, other: int | None, name_of_other: str
+) -> None:
+    (machine.proc / "vm/swappiness").write_text(f"{running}\n")
+    if kept is not None:
+        machine.conf.write_text(f"vm.swappiness = {kept}\n")
+    if other is not None:
+        (machine.boot / name_of_other).write_text(f"vm.swappiness = {other}\n")
+    foretold = machine.apply(minimum(60), noop=True)["sysctl#vm.swappiness"]
+    done = machine.apply(minimum(60))["sysctl#vm.swappiness"]
+    assert not done.errors
+    assert foretold.differences == done.differences
+    assert machine.running("vm/swappiness") == str(max(running, 60))
+    own = sysctl_files.parse(machine.conf.read_text()) if machine.conf.exists() else {}
+    line = own.get("vm/swappiness")
+    assert line is None or int(line) >= max(60, kept or 0, other or 0)
+    if other is None or other < 60:
+        assert line is not None or (running > 60 and other is None and kept is None)
+    if kept is not None:
+        assert line is not None
+    assert machine.apply(minimum(60))["sysctl#vm.swappiness"].state == "stable"
+    assert machine.wrote == []
+
+
+def test_note_names_a_later_file_below_the_minimum(machine: Machine) -> None:
+    other = machine.boot / "99-z.conf"
+    other.write_text("vm.swappiness = 30\n")
+    notes = machine.apply(minimum(60))["sysctl#vm.swappiness"].notes
+    assert notes == [f"{other} sets it to 30 at boot, whatever {machine.conf} says"]
+    other.write_text("vm.swappiness = 90\n")
+    assert machine.apply(minimum(60))["sysctl#vm.swappiness"].notes == []
+
+
+def test_minimum_without_a_line_has_no_note(machine: Machine) -> None:
+    event = machine.apply(minimum(10))["sysctl#vm.swappiness"]
+    assert (event.state, event.notes) == ("stable", [])
+    assert not machine.conf.exists()
+
+
+def test_lower_minimum_of_another_version_changes_nothing(machine: Machine) -> None:
+    states = [machine.apply(minimum(number))["sysctl#vm.swappiness"].state for number in (70, 65, 80, 70)]
+    assert states == ["changed", "stable", "changed", "stable"]
+    assert machine.conf.read_text() == "vm.swappiness = 80\n"
+    assert machine.running("vm/swappiness") == "80"
+    machine.apply(minimum(70, ensure="absent"))
+    assert machine.conf.read_text() == ""
+
+
+@pytest.mark.parametrize("step", range(2))
+def test_minimum_is_kept_for_the_boot_after_a_kill(machine: Machine, step: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        machine.apply(minimum(70), dies_after=step)
+    assert machine.apply(minimum(70))["sysctl#vm.swappiness"].state == "changed"
+    assert machine.conf.read_text() == "vm.swappiness = 70\n"
+
+
+@pytest.mark.parametrize("noop", [True, False])
+def test_minimum_needs_a_single_number(machine: Machine, noop: bool) -> None:
+    key = "net.ipv4.ip_local_port_range"
+    [error] = machine.apply(minimum(70, key), noop=noop)[f"sysctl#{key}"].errors
+    assert error.startswith("the kernel has '32768 60999', expected one number")
+    assert machine.wrote == []
+
+
+def test_minimum_replaces_a_line_that_is_no_number(machine: Machine) -> None:
+    machine.conf.write_text("vm.swappiness = many\n")
+    machine.apply(minimum(10))
+    assert machine.conf.read_text() == "vm.swappiness = 10\n"
+
+
+def test_highest_minimum_of_several_declarations_counts(machine: Machine) -> None:
+    machine.apply(minimum(70), minimum(90, "vm/swappiness"), minimum(80))
+    assert machine.running("vm/swappiness") == "90"
+    machine.apply(minimum(70), sysctl("vm.swappiness", 75), minimum(60))
+    assert machine.running("vm/swappiness") == "75"
+    for declarations in (
+        [minimum(80), sysctl("vm.swappiness", 75)],
+        [sysctl("vm.swappiness", 75), minimum(80)],
+    ):
+        with pytest.raises(ManifestError, match="minimum"):
+            machine.apply(*declarations)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("value: 5, minimum: 5", "minimum cannot be given together with value"),
+        ("minimum: many", "minimum"),
+        ("{}", "value is missing"),
+    ],
+)
+def test_minimum_is_a_number_instead_of_a_value(machine: Machine, entry: str, message: str) -> None:
+    properties = "" if entry == "{}" else f", {entry}"
+    with pytest.raises(ManifestError, match=message):
+        machine.apply(f"sysctl: {{name: vm.swappiness{properties}}}")
+
+
 # At boot
 
 
