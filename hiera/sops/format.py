@@ -30,6 +30,9 @@ from hiera.sops.identities import Identities, wrapped
 METADATA: Final = "sops"
 """The key of the metadata, at the top of a file."""
 
+MARK: Final = "ENC[AES256_GCM,"
+"""The begin of each encrypted value."""
+
 NAMES: Final = "puller_names"
 """The key of the metadata with the names of recipients. SOPS ignores it."""
 
@@ -175,13 +178,20 @@ class Cipher:
             if not isinstance(value, str) or not is_ciphertext(value):
                 raise EnvelopeError("", "is not encrypted, although the rule of the file selects it")
             value = self._opened(value, path)
+        elif not is_encrypted:
+            verify_unsealed(value)
         self._count(value, is_encrypted)
         return value
 
     def encrypt(self, value: Scalar | None, path: Path) -> Scalar | None:
-        """Return the value as it is written: encrypted if the rule selects it. Add it to the MAC."""
+        """Return the value as it is written: encrypted if the rule selects it. Add it to the MAC.
+
+        Raises ``EnvelopeError`` for a value that is encrypted already.
+        """
         if value is None:
             return None
+        if isinstance(value, str) and value.startswith(MARK):
+            raise EnvelopeError("", "is encrypted by SOPS already", hint="write the plain value")
         is_encrypted = self._rule.selects(path)
         if is_encrypted and isinstance(value, Timestamp):
             value = str(value)
@@ -271,6 +281,12 @@ def sealed_key(key: bytes, recipients: Mapping[str, str]) -> dict[str, str]:
 def is_ciphertext(text: str) -> bool:
     """Return whether a text is an encrypted value."""
     return _VALUE.fullmatch(text) is not None
+
+
+def verify_unsealed(value: object) -> None:
+    """Raise ``EnvelopeError`` if a value that is not decrypted is a ciphertext, which no host can use."""
+    if isinstance(value, str) and value.startswith(MARK):
+        raise EnvelopeError("", "is encrypted, although the rule of the file does not select it")
 
 
 def ciphertext_kind(text: str) -> str:

@@ -18,10 +18,11 @@ from typing import Any, Final
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from foundation.problems import Location
+from foundation.problems import KeyPath, Location
 from hiera import parsing
 from hiera.errors import DocumentError, EnvelopeError, HieraError, RecipientError
 from hiera.sops.format import (
+    MARK,
     METADATA,
     Cipher,
     Metadata,
@@ -32,6 +33,7 @@ from hiera.sops.format import (
     ciphertext_kind,
     is_ciphertext,
     open_cipher,
+    verify_unsealed,
 )
 from hiera.sops.identities import Identities, Opaque
 from hiera.values.secrets import Decrypted, has_secret
@@ -41,7 +43,7 @@ OPTIONAL: Final = "optional"
 
 STRUCTURE: Final = ("hierarchy", "replace")
 """The keys of a document that select its data. Hosts, lint and previews read them without a key."""
-_MARK: Final = "ENC[AES256_GCM,"
+RESTORE: Final = "restore the file from version control, or encrypt the values again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,37 @@ class Leaf:
 
 def is_sealed(text: str) -> bool:
     """Return whether a text may be an encrypted file. The MAC of each such file is encrypted."""
-    return _MARK in text and METADATA in text
+    return MARK in text
+
+
+def find_ciphertext(value: Any, path: KeyPath = ()) -> KeyPath | None:
+    """Return the path of the first encrypted value in a loaded file, also of a truncated one. ``None`` without one."""
+    if isinstance(value, str):
+        return path if value.startswith(MARK) else None
+    entries = value.items() if isinstance(value, Mapping) else enumerate(value) if type(value) is list else ()
+    for key, item in entries:
+        if (place := find_ciphertext(item, (*path, key))) is not None:
+            return place
+    return None
+
+
+def verify_plain(value: Any, text: str, source: str) -> None:
+    """Raise ``EnvelopeError`` for a loaded file with encrypted values, but without usable metadata of SOPS.
+
+    Such a file is damaged. As an ordinary file, it would put ciphertexts into the configuration of hosts.
+    """
+    if not is_sealed(text):
+        return
+    place = find_ciphertext(without_metadata(value) if isinstance(value, Mapping) else value)
+    if place is None:
+        return
+    if isinstance(value, Mapping) and METADATA in value:
+        Metadata.parse(value[METADATA])
+    location = Location(source, *parsing.locate(text, place))
+    detail = (
+        f"{'.'.join(map(str, place))}: is encrypted by SOPS, but the file has no metadata (key {METADATA})"
+    )
+    raise EnvelopeError(location, detail, hint=RESTORE)
 
 
 def is_json(text: str) -> bool:
@@ -102,6 +134,7 @@ def opened(value: Any, text: str, source: str, identities: Identities) -> Any:
     try:
         metadata = metadata_of(value)
         if metadata is None:
+            verify_plain(value, text, source)
             return value
         content = without_metadata(value)
         typed = parsing.load_json(text, source) if is_json(text) else root_of(text)
@@ -182,7 +215,10 @@ class _OpaqueReader(_Reader):
         self._opaque = opaque
 
     def plain(self, value: Scalar | None, path: Path) -> Scalar | None:
-        if not isinstance(value, str) or not is_ciphertext(value) or not self._rule.selects(path):
+        if not self._rule.selects(path):
+            verify_unsealed(value)
+            return value
+        if not isinstance(value, str) or not is_ciphertext(value):
             return value
         basis = value if self._opaque is Opaque.BY_CIPHERTEXT else additional(path)
         digest = sha256(basis.encode()).hexdigest()

@@ -20,6 +20,7 @@ from hiera.document.document import Document, annotations_of
 from hiera.document.foreign_notation import converted
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
+from hiera.sops.reading import find_ciphertext, is_sealed
 from hiera.values.plain import MISSING
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
@@ -91,6 +92,11 @@ class ManifestText(msgspec.Struct, frozen=True):
         except HieraError as error:
             raise ManifestError(error.problems) from error
         problems = Problems.of_text(name, text)
+        if is_sealed(text) and (place := find_ciphertext(value)) is not None:
+            message = "is encrypted by SOPS, and values of a manifest are never decrypted"
+            hint = "move the value into an encrypted file of the Hiera tree"
+            problems.add(place, message, code=ProblemCode.UNREADABLE_SECRET, hint=hint)
+            problems.raise_any()
         if not isinstance(value, dict):
             problems.add((), "is not a mapping", expected="keys such as data and resources")
             problems.raise_any()

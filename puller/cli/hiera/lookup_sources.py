@@ -18,6 +18,7 @@ from hiera.document.document import Document, annotations_of
 from hiera.errors import HieraError
 from hiera.sops.format import METADATA
 from hiera.sops.identities import Identities
+from hiera.sops.reading import verify_plain
 from hiera.tree.context.interpolation import verify_complete
 from hiera.tree.lookup import Tree
 from hiera.tree.ruby.values import printable, revealed, with_decrypted
@@ -145,6 +146,7 @@ def _document(
         and not value.keys() <= {"data", "hierarchy", "overrides"}
         and METADATA not in value
     ):
+        verify_plain(value, text, name)
         locate = functools.partial(parsing.locate, text)
         document = Document.from_value(value, name, locate, annotations_of(text, name))
     else:

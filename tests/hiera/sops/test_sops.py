@@ -208,6 +208,24 @@ def test_changed_file_is_rejected_without_a_value(key: Key, change: str) -> None
     assert error.value.location.file == "data.yaml"
 
 
+def test_ciphertext_that_no_rule_selects_is_rejected(key: Key) -> None:
+    """With a MAC of encrypted values only, a changed rule would pass ciphertexts on."""
+    identities, recipient = key("web")
+    for mac_only_encrypted in (False, True):
+        readers = Readers({recipient: ""}, Rule("encrypted_regex", "^a$"), mac_only_encrypted)
+        text = encrypt("a: 1\nb: 2\n", "data.yaml", readers).replace('"^a$"', '"^x$"')
+        for each in (identities, OPAQUE):
+            with pytest.raises(EnvelopeError, match="the rule of the file does not select it"):
+                read(text, each)
+
+
+def test_encrypted_value_is_not_encrypted_again(key: Key) -> None:
+    _, recipient = key("web")
+    plain = "a: ENC[AES256_GCM,data:YQ==,iv:YQ==,tag:YQ==,type:str]\n"
+    with pytest.raises(EnvelopeError, match=r"a: is encrypted by SOPS already"):
+        encrypt(plain, "data.yaml", Readers({recipient: ""}))
+
+
 METADATA: dict[str, tuple[dict[str, Any], str]] = {
     "several key groups": ({"key_groups": [{"age": []}, {"age": []}]}, "several key groups"),
     "a threshold": ({"shamir_threshold": 2}, "several key groups"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,6 +164,95 @@ def test_site_and_host_documents_are_decrypted(
     outcome = other.run()
     assert outcome.status == 0, outcome.output
     assert (other.machine / "token").read_text() == "none none"
+
+
+DAMAGED: dict[str, tuple[Callable[[str], str], str]] = {
+    "the metadata are removed": (
+        lambda text: text.partition("sops:\n")[0],
+        "is encrypted by SOPS, but the file has no metadata (key sops)",
+    ),
+    "the metadata are text": (
+        lambda text: text.partition("sops:\n")[0] + "sops: none\n",
+        "sops is not a mapping with the metadata of SOPS",
+    ),
+    "the MAC is removed": (
+        lambda text: re.sub(r"    mac: .*\n", "", text),
+        "the metadata of SOPS have no mac or lastmodified",
+    ),
+    "the metadata have another name": (
+        lambda text: text.replace("sops:\n", "x_sops:\n"),
+        "is encrypted by SOPS, but the file has no metadata (key sops)",
+    ),
+}
+
+
+@pytest.mark.attack("sops.damaged")
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_metadata_never_yield_ciphertext(
+    hosts: Hosts, publisher: Publisher, tmp_path: Path, execute: Execute, damage: str
+) -> None:
+    """In every place of data. Lint, which has no key, finds the damage too."""
+    change, message = DAMAGED[damage]
+    tree = TREE.replace("path: secrets.yaml", "path: secrets.yaml, optional: true")
+    host, key = hosts.hosts["web1"], str(tmp_path / "hosts/web1/ssh_host_ed25519_key")
+    document = "optional: true\ndata: {more: hidden}\noverrides: {all: {other: 1}}\n"
+    damaged = change(encrypt(document, "data.yaml", hosts.readers("web1")))
+
+    publish(publisher, "1.0.0", change(encrypt(PLAIN, "secrets.yaml", hosts.readers("web1"))), tree)
+    outcome = host.run()
+    assert outcome.status == 13
+    assert message in outcome.output
+    assert "unreadable-secret" in host.problem_codes()
+
+    publish(publisher, "1.0.1", "port: 80\n")
+    host.configure(data=str(tmp_path / "site.yaml"))
+    (tmp_path / "site.yaml").write_text(damaged)
+    outcome = host.run()
+    assert outcome.status == 13  # as for any unusable site data, the host goes on without them
+    assert message in outcome.output
+    assert (host.machine / "token").read_text() == "none none"
+    host.configure(data=[])
+    (tmp_path / "hosts/web1/data.yaml").write_text(damaged)
+    outcome = host.run()
+    assert outcome.status == 78
+    assert message in outcome.output
+
+    (tmp_path / "libraries/base").mkdir(parents=True)
+    (tmp_path / "libraries/base/library.yaml").touch()
+    (tmp_path / "libraries/base/data.yaml").write_text(damaged)
+    (tmp_path / "web").mkdir()
+    manifest = "libraries: {base: ../libraries/base}\nresources: [exec: [a: {command: '{{ data.more }}'}]]\n"
+    (tmp_path / "web/manifest.yaml").write_text(manifest)
+    for words in (
+        ("explain", "more", str(tmp_path / "web"), "--identity", key),
+        ("lint", str(tmp_path / "web")),
+        ("hiera", "lookup", "more", str(tmp_path / "site.yaml"), "--identity", key),
+        ("site", "data", str(publisher.site.directory), str(tmp_path / "site.yaml")),
+    ):
+        status, output = execute(*words)
+        assert status != 0, words
+        assert message in output, words
+
+
+def test_encrypted_value_of_a_manifest_is_rejected(tmp_path: Path, execute: Execute) -> None:
+    (tmp_path / "manifest.yaml").write_text(
+        "data:\n  password: ENC[AES256_GCM,data:YQ==,iv:YQ==,tag:YQ==,type:str]\nresources: []\n"
+    )
+    for words in (("lint",), ("render", "--no-system-facts"), ("apply", "--noop")):
+        status, output = execute(*words, str(tmp_path / "manifest.yaml"))
+        assert status != 0
+        assert "manifest.yaml:2" in output
+        assert "is encrypted by SOPS, and values of a manifest are never decrypted" in output
+
+
+def test_text_about_encrypted_values_is_plain(
+    hosts: Hosts, publisher: Publisher, tmp_path: Path, execute: Execute
+) -> None:
+    """A comment or a sentence may quote a ciphertext, and data may have a key with the name sops."""
+    publish(publisher, "1.0.0", "# ENC[AES256_GCM,data:x]\ntoken: see ENC[AES256_GCM,data:x]\nsops: {a: 1}\n")
+    host = hosts.hosts["db1"]
+    assert host.run().status == 0
+    assert (host.machine / "token").read_text() == "see ENC[AES256_GCM,data:x] none"
 
 
 def test_lint_and_preview_need_no_key(
