@@ -69,13 +69,15 @@ def replace_file(
     times: os.stat_result | None = None,
     durable: bool = True,
     verify: Callable[[str, int], None] | None = None,
+    is_new: bool = False,
 ) -> None:
     """Write ``chunks`` to ``name`` in an open directory, atomically. The arguments are as for ``write_file``.
 
     ``labels_from`` is a descriptor of the replaced file: its extended attributes (ACLs, SELinux label, but not
     capabilities) are copied. The ACL is discarded if the former owner is another user, and if the new file has a set-id
     bit. The new file gets the modification time of ``times``. ``verify`` receives the temporary name, which has the
-    suffix of ``name``, and a descriptor for reading. Raises ``OSError``, and the errors of ``chunks`` and ``verify``.
+    suffix of ``name``, and a descriptor for reading. With ``is_new``, nothing is replaced: an existing name raises
+    ``FileExistsError``. Raises ``OSError``, and the errors of ``chunks`` and ``verify``.
     The old file then stays unchanged, and the temporary file is removed.
 
     1. Create a private file with a random name in the same directory, and lock it.
@@ -116,7 +118,11 @@ def replace_file(
             if durable:
                 os.fsync(descriptor)
             # 7.
-            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+            if is_new:  # a link fails if the name exists, also if another process has just created it
+                os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+                os.unlink(temporary, dir_fd=directory)
+            else:
+                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=directory)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyrage import ssh, x25519
 
 _SSH_PRIVATE: Final = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+_SSH_KINDS: Final = ("ssh-ed25519", "ssh-rsa")
 _AGE_PRIVATE: Final = "AGE-SECRET-KEY-1"
 _SIZE_LIMIT: Final = 64 * 1024
 _SHOWN: Final = 5
@@ -140,22 +141,35 @@ def recipients_of(path: str) -> list[str]:
     return [key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()]
 
 
-def published_recipient(paths: Sequence[str]) -> str:
-    """Return the recipient of the first key that exists, empty without one. No private key is parsed for an SSH key.
+@dataclass(frozen=True, slots=True)
+class PublishedKey:
+    """The key of a host whose recipient is in its reports, and its file."""
+
+    recipient: str
+    path: str
+
+    @property
+    def is_ssh(self) -> bool:
+        """Whether the identity is an SSH key."""
+        return self.recipient.startswith("ssh-")
+
+
+def find_published(paths: Sequence[str]) -> PublishedKey | None:
+    """Return the first key that exists, or ``None``. No private key is parsed for an SSH key with a public file.
 
     The public file beside an SSH key is enough: a wrong one makes files unreadable, never readable for others. Raises
-    ``EnvelopeError`` for an unusable key.
+    ``EnvelopeError`` for an unusable key, and ``PermissionError``: an unreadable key is not a missing key.
     """
     for path in paths:
-        if not os.path.exists(path):
+        if not _exists(path):
             continue
         public = _read(f"{path}.pub")
         words = public.decode("utf-8", "replace").split() if public is not None else []
-        if len(words) > 1 and words[0].startswith("ssh-"):
-            return " ".join(words[:2])
-        if recipients := recipients_of(path):
-            return recipients[0]
-    return ""
+        own = [" ".join(words[:2])] if len(words) > 1 and words[0].startswith("ssh-") else recipients_of(path)
+        if not own[0].startswith(("age1", *(f"{kind} " for kind in _SSH_KINDS))):
+            raise _unusable(path, f"is a key of the kind {own[0].split()[0]}, which age cannot use")
+        return PublishedKey(own[0], path)
+    return None
 
 
 def shortened(recipient: str) -> str:
@@ -206,6 +220,18 @@ def _age_identities(data: bytes, path: str) -> list[x25519.Identity]:
         return [x25519.Identity.from_str(text) for text in texts]
     except IdentityError:
         raise _unusable(path, "contains a damaged key of age") from None
+
+
+def _exists(path: str) -> bool:
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise _unusable(path, f"cannot be read: {error.strerror}") from None
+    return True
 
 
 def _read(path: str) -> bytes | None:

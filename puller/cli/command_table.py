@@ -73,6 +73,10 @@ _SECTIONS: Mapping[str, Table] = {
             "puller.cli.host.config:config",
             "Check the configuration of this host, or print a sample.",
         ),
+        "keys": (
+            "puller.cli.host.keys:keys",
+            "Show or create the key of this host for encrypted files.",
+        ),
         "install-units": ("puller.cli.host.units:install_units", "Install the systemd services and timers."),
         "completion": ("puller.cli.host.completion:completion", "Print the completion script of a shell."),
         "demo": ("puller.cli.publisher.demo:demo", "Try Puller in a temporary directory."),

@@ -30,6 +30,8 @@ MOST_BYTES = max(LARGEST, LARGEST_JSON)
 AHEAD = timedelta(hours=1)
 """Maximum lead of a host's clock over the local clock."""
 _LONGEST_RUN = 64
+_LONGEST_RECIPIENT = 2000
+"""Characters. An SSH key of the kind RSA has up to 1,400."""
 _DEEPEST = 100
 """Maximum nesting of facts, as for facts in files."""
 _LARGEST_NUMBER = 2**31
@@ -92,6 +94,8 @@ def read_document(data: bytes, directory: str, arrived: datetime) -> Document:
         raise ValueError("has an invalid identity of the run")
     if report.noop:
         raise ValueError("belongs to a dry run, which does not describe the state of the host")
+    if len(sent.recipient) > _LONGEST_RECIPIENT or not sent.recipient.isprintable():
+        raise ValueError("has an invalid recipient of encrypted files")
     finished = _time(report.finished, "finished")
     for reboot in report.reboots:
         _time(reboot.since, "since")

@@ -286,6 +286,8 @@ class HostView:
     """Remarks: omitted parts of its report, pending reboots, a wrong clock."""
     todo: str = ""
     """The next step for a person, with commands in backticks. Empty if there is nothing to do."""
+    recipient: str = ""
+    """The public part of its key for encrypted files. Empty without a key, and for earlier versions of Puller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,8 @@ class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="fo
     """The facts listed in the configuration, nested as in expressions."""
     metadata_expire: str = ""
     """The first expiry of the site's metadata on this host, UTC in ISO 8601."""
+    recipient: str = ""
+    """The public part of the host's key for encrypted files: ``age1…`` or ``ssh-ed25519 …``. Empty without a key."""
     bundles: list[PublishedBundle] = []
     restless: list[RestlessResource] = []
     left_out: str = ""

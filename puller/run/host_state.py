@@ -154,11 +154,15 @@ def is_bundle_name(text: str) -> bool:
 
 
 def sent_report(
-    state: HostState, report: Report, restless: Sequence[RestlessResource], facts: Mapping[str, Any]
+    state: HostState,
+    report: Report,
+    restless: Sequence[RestlessResource],
+    facts: Mapping[str, Any],
+    recipient: str = "",
 ) -> SentReport:
     """Return the document about the host after a run, for metrics and the fleet. Raise ``OSError``.
 
-    ``facts`` are plain values.
+    ``facts`` are plain values. ``recipient`` is that of the host's key for encrypted files.
     """
     reports = {bundle.name: bundle for bundle in report.bundles}
     expiry = state.metadata_expiry()
@@ -167,6 +171,7 @@ def sent_report(
         sent=iso_text(datetime.now(UTC), "milliseconds"),
         facts=dict(facts),
         metadata_expire=iso_text(expiry) if expiry else "",
+        recipient=recipient,
         bundles=[
             _published_bundle(
                 bundle, reports.get(bundle.choice.name), state.exports.get(bundle.choice.name, {})

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hiera.errors import HieraError
+from hiera.sops.identities import find_published
 from puller.config.configuration import Configuration
 from puller.errors import ResourceError
 from puller.exit_status import ExitStatus
@@ -104,16 +106,29 @@ class ReportKeeper(msgspec.Struct, frozen=True):
 
         try:
             facts = chosen_facts(self.host.facts, self.configuration.reports.facts)
-            delivery.keep(self._sent_report(report, restless, facts))
+            delivery.keep(self._sent_report(report, restless, facts, self._recipient()))
         except Exception as error:  # noqa: BLE001  see above
             self.problems.log.warn(f"cannot send reports: {sentence_of(error)}")
 
+    def _recipient(self) -> str:
+        """Return the recipient of this host, empty without a usable key."""
+        try:
+            key = find_published(self.configuration.age_identities)
+        except (HieraError, OSError) as error:  # files for this key report the same error
+            self.problems.log.warn(f"the report has no recipient of this host: {sentence_of(error)}")
+            return ""
+        return key.recipient if key is not None else ""
+
     def _sent_report(
-        self, report: Report, restless: Sequence[RestlessResource], facts: Mapping[str, Any] | None = None
+        self,
+        report: Report,
+        restless: Sequence[RestlessResource],
+        facts: Mapping[str, Any] | None = None,
+        recipient: str = "",
     ) -> SentReport:
         # The run has reported damaged records already.
         state = HostState(self.configuration, self.directories, datetime.now(UTC), lambda _: None)
-        return sent_report(state, self._to_keep(report), restless, facts or {})
+        return sent_report(state, self._to_keep(report), restless, facts or {}, recipient)
 
     def _report_unkept(self, description: str, report: Report, error: OSError | ResourceError) -> None:
         message = f"cannot write the {description}: {sentence_of(error)}"

@@ -114,6 +114,7 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
         sent=at.isoformat(timespec="milliseconds"),
         facts=given.get("facts", facts_of(host)),
         metadata_expire=given.get("expires", (at + timedelta(days=6)).isoformat(timespec="seconds")),
+        recipient=given.get("recipient", ""),
         bundles=[standing],
         restless=[
             RestlessResource(

@@ -13,6 +13,10 @@ _COMMANDS = {
         "Collect the values that hosts export, as data for other hosts.",
     ),
     "facts": ("puller.cli.fleet.facts:facts", "Write the latest facts of each host to a file HOST.json."),
+    "recipients": (
+        "puller.cli.fleet.recipients:recipients",
+        "List the recipients of all hosts for encrypted files.",
+    ),
     "serve-reports": ("puller.cli.fleet.serve_reports:serve_reports", "Receive reports of hosts, for tests."),
     "forget": ("puller.cli.fleet.forget:forget", "Delete decommissioned hosts from the store."),
 }

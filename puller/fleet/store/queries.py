@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, func, select
@@ -69,6 +69,16 @@ _FOR_THE_PUBLISHER = (
 """Exit statuses whose next step is the publisher's."""
 _ORDER = [str(condition) for condition in reversed(Condition)]
 _decoder = msgspec.json.Decoder(SentReport)
+
+
+class _Recipient(msgspec.Struct):
+    """The only field of a document that a list of recipients needs. Decoding a complete document takes longer."""
+
+    recipient: str = ""
+
+
+_recipient_decoder = msgspec.json.Decoder(_Recipient)
+_Decoded = TypeVar("_Decoded", SentReport, _Recipient)
 
 
 class Reader:
@@ -181,6 +191,18 @@ class Reader:
             for name, packed in documents.items():
                 yield from ((name, one) for one in self._sent(name, packed).bundles if one.name == bundle)
 
+    def recipients(self, names: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
+        """Yield the named hosts, or all hosts, with their recipients for encrypted files.
+
+        The recipient is empty without a key, and for reports of earlier versions of Puller. Raises ``SourceError`` for
+        a damaged document.
+        """
+        for part in _parts(sorted(self.hosts if names is None else names)):
+            with self._store.reading() as connection:
+                documents = self._documents(connection, part)
+            for name, packed in sorted(documents.items()):
+                yield name, self._decoded(name, packed, _recipient_decoder).recipient
+
     def _documents(self, connection: Connection, names: Sequence[str]) -> dict[str, bytes]:
         table = database.hosts.c
         rows = connection.execute(select(table.host, table.document).where(table.host.in_(names)))
@@ -252,6 +274,7 @@ class Reader:
             ],
             notes,
             self._next_step(sent)[0],
+            sent.recipient,
         )
 
     def _next_step(self, sent: SentReport) -> tuple[str, str]:
@@ -311,8 +334,11 @@ class Reader:
         return [_event(row) for row in reversed(newest.values())][:_MOST_CAUSES]
 
     def _sent(self, name: str, packed: bytes) -> SentReport:
+        return self._decoded(name, packed, _decoder)
+
+    def _decoded(self, name: str, packed: bytes, decoder: "msgspec.json.Decoder[_Decoded]") -> _Decoded:
         try:
-            return _decoder.decode(unpack(packed))
+            return decoder.decode(unpack(packed))
         except (ValueError, msgspec.DecodeError) as error:
             raise SourceError(
                 f"{self._store.name}: the last report of {name} is damaged: {error}",
@@ -320,6 +346,13 @@ class Reader:
             ) from error
 
     # Bundles and releases
+
+    def bundles_of_hosts(self) -> dict[str, list[str]]:
+        """Return the bundles in the configuration of each host."""
+        result: dict[str, list[str]] = defaultdict(list)
+        for row in self._standings:
+            result[row["host"]].append(row["bundle"])
+        return {name: sorted(bundles) for name, bundles in result.items()}
 
     def standings(self, bundle: str) -> list[Mapping[str, Any]]:
         """Return the rows of a bundle, one for each host."""

@@ -14,6 +14,7 @@ from bundles.filesystem.atomic import (
     open_directory,
     read_limited,
     remove_leftovers,
+    replace_file,
     temporary_name,
     write_file,
 )
@@ -129,3 +130,13 @@ def test_file_is_read_completely_when_its_size_is_wrong(tmp_path: Path) -> None:
     assert b"VmPeak" in read_limited("/proc/self/status", 100_000)
     with pytest.raises(ValueError, match="has more than"):
         read_limited("/proc/self/status", 100)
+
+
+def test_new_file_replaces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    with open_directory(tmp_path) as directory:
+        with pytest.raises(FileExistsError):
+            replace_file(directory, "a", [b"new"], mode=0o600, is_new=True)
+        replace_file(directory, "b", [b"new"], mode=0o600, is_new=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old", "b": "new"}
+    assert (tmp_path / "b").stat().st_mode & 0o7777 == 0o600

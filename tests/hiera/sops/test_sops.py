@@ -19,8 +19,9 @@ from hiera.sops.identities import (
     OPAQUE,
     Identities,
     Opaque,
+    PublishedKey,
+    find_published,
     new_identity,
-    published_recipient,
     recipients_of,
     wrapped,
 )
@@ -313,12 +314,34 @@ def test_unreadable_key_does_not_skip_an_optional_file(key: Key, monkeypatch: py
 
 
 def test_recipient_of_a_key_is_printed(tmp_path: Path) -> None:
-    recipient = make_ssh_key(tmp_path / "host")
-    assert recipients_of(str(tmp_path / "host")) == [recipient]
-    assert published_recipient([str(tmp_path / "absent"), str(tmp_path / "host")]) == recipient
+    recipient, path = make_ssh_key(tmp_path / "host"), str(tmp_path / "host")
+    assert recipients_of(path) == [recipient]
+    assert find_published([str(tmp_path / "absent"), path]) == PublishedKey(recipient, path)
     (tmp_path / "host.pub").unlink()
-    assert published_recipient([str(tmp_path / "host")]) == recipient
-    assert published_recipient([str(tmp_path / "absent")]) == ""
+    assert find_published([path]) == PublishedKey(recipient, path)
+    assert find_published([str(tmp_path / "absent")]) is None
+
+
+def test_unusable_first_key_is_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report with the recipient of the second key would hide that the first one is damaged."""
+    make_ssh_key(tmp_path / "host")
+    (tmp_path / "age.txt").write_text("damaged\n")
+    paths = [str(tmp_path / "age.txt"), str(tmp_path / "host")]
+    with pytest.raises(EnvelopeError, match="contains neither a key of age nor an SSH key"):
+        find_published(paths)
+    (tmp_path / "host.pub").write_text("ssh-dss AAAA root@host\n")
+    with pytest.raises(EnvelopeError, match="is a key of the kind ssh-dss, which age cannot use"):
+        find_published(paths[1:])
+    os_stat = os.stat
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        if path == paths[0]:
+            raise PermissionError(13, "Permission denied", path)
+        return os_stat(path, **options)
+
+    monkeypatch.setattr("os.stat", stat)
+    with pytest.raises(PermissionError):
+        find_published(paths)
 
 
 def test_new_reader_gets_the_key_and_values_stay(key: Key) -> None:
