@@ -1,6 +1,6 @@
 """Everything that this version of Puller writes, kept in tests/cases/formats and read by the tests of later versions.
 
-    python -m tests.puller.formats.record_formats [--again]
+    python -m tests.puller.formats.record_formats [--version VERSION] [--again]
 
 A real run of the command line fills a directory: a bundle with all features, a site with encrypted keys, a copy and a
 mirror of the site, three hosts (in sync, with a release on trial, disabled), their reports, and the fleet store. The
@@ -375,8 +375,9 @@ def main() -> None:
     """Write the archive of this version."""
     parser = argparse.ArgumentParser(prog="record_formats", description=__doc__.partition("\n")[0])
     parser.add_argument("--again", action="store_true", help="replace the archive of an unreleased version")
+    parser.add_argument("--version", default=__version__, help="version of the archive, before its release")
     options = parser.parse_args()
-    path = CASES / f"{__version__}.tar.xz"
+    path = CASES / f"{options.version}.tar.xz"
     if path.exists() and not options.again:
         sys.exit(f"{path}: exists, and the record of a released version never changes (--again replaces it)")
     CASES.mkdir(exist_ok=True)
