@@ -128,11 +128,17 @@ class Place:
             clone / "packaging/release",
             VERSION,
         ]
-        fixed = ("--key", self.key, "--without-packages", "--tools", self.directory / "tools")
+        fixed = (
+            "--key",
+            self.key,
+            "--without-packages",
+            "--tools",
+            os.path.relpath(self.directory / "tools"),
+        )
         return run(*command, *fixed, *words)
 
     def verify(self, clone: Path, release: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        fixed = ("--without-packages", "--tools", self.directory / "tools")
+        fixed = ("--without-packages", "--tools", os.path.relpath(self.directory / "tools"))
         signers = words or ("--signers", self.signers)
         return run(sys.executable, clone / "packaging/verify-release", release, *fixed, *signers)
 

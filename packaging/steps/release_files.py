@@ -99,7 +99,8 @@ def prepare(repository: Path, commit: str, work: Path, tools: Path | None) -> Wo
     git(clone, "checkout", "--quiet", "--detach", commit)
     version = version_in((clone / "puller/version.py").read_text(encoding="utf-8"))
     epoch = int(git(clone, "log", "-1", "--format=%ct"))
-    return Workshop(clone, _install_tools(clone, tools or work / "tools"), version, epoch)
+    kept = (tools or work / "tools").resolve()  # commands run in the clone
+    return Workshop(clone, _install_tools(clone, kept), version, epoch)
 
 
 def _install_tools(clone: Path, directory: Path) -> Path:
@@ -131,7 +132,7 @@ def build_distributions(workshop: Workshop, output: Path) -> None:
 
 def build_packages(workshop: Workshop, release: str, output: Path, trees: Path | None) -> None:
     """Write the packages for a release of Debian. ``trees`` keeps the tree. Raises ``BuildFailed``."""
-    keep = ("--tree", trees / release) if trees else ()
+    keep = ("--tree", trees.resolve() / release) if trees else ()
     command = (sys.executable, "packaging/build", *FORMATS[release], "--release", release)
     workshop.run(*command, "--output", output, *keep)
     for path in output.glob("*.sha256"):
