@@ -1,0 +1,1 @@
+"""Modules and control repositories of Puppet as drafts of bundles."""
