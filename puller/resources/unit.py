@@ -37,9 +37,9 @@ from puller.resources.services.unit_files import UNIT_DIRECTORIES
 from puller.resources.services.unit_links import unit_of
 from puller.system.commands import SEARCH_PATH, Command
 from puller.system.protocol import Attributes
+from puller.values.common_properties import Reference
 from puller.values.file_mode import FileMode
-from puller.values.references import Reference
-from puller.values.visible import visible
+from puller.values.foreign_text import visible
 
 DIRECTORY = "/etc/systemd/system"
 ATTRIBUTES = Attributes(0, 0, 0o644)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bundles.filesystem.output import write_output
+from bundles.filesystem.safe_paths import write_output
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.cli.fleet.fleet_options import (

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from bundles.filesystem.atomic import naming, replace_file
-from bundles.filesystem.output import open_output_directory
+from bundles.filesystem.safe_paths import open_output_directory
 from foundation.problems import ProblemCode
 from hiera.errors import EnvelopeError
 from hiera.sops.identities import PublishedKey, find_published, new_identity, recipients_of
