@@ -18,6 +18,7 @@ from puller.resources.base import PropertyError
 
 WANTS_ROOT: Mapping[str, str] = MappingProxyType(
     {
+        "alternative": "alternatives belong to the machine",
         "cron": "jobs in /etc/cron.d belong to the machine, use a timer of systemd --user",
         "group": "accounts belong to the machine",
         "kernel_module": "modules belong to the kernel",

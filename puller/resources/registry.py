@@ -19,6 +19,7 @@ TYPES = "puller.resources"
 PROVIDERS = "puller.providers"
 
 _OWN = {
+    "alternative": "puller.resources.alternative:Alternative",
     "apply": "puller.resources.apply:Apply",
     "archive": "puller.resources.archives.archive:Archive",
     "block": "puller.resources.edits.block:Block",

@@ -38,6 +38,7 @@ from puller.system.protocol import Attributes, System
 from tests.puller.resources.kernel import test_kernel_module, test_sysctl
 from tests.puller.resources.packages import test_repository
 from tests.simulators import accounts, fileserver, mounts, packages, systemd
+from tests.simulators.alternatives import Group, LookingOnly
 from tests.support.git_remotes import Remote
 
 TESTS = Path(__file__).parents[2]
@@ -86,6 +87,13 @@ def with_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(unit, "BOOTED", str(tmp_path / "booted"))
     monkeypatch.setattr(unit, "ATTRIBUTES", Attributes(os.geteuid(), os.getegid(), 0o644))
     return plain(tmp_path, monkeypatch)
+
+
+def with_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    for name in ("one", "two", "man1"):
+        (tmp_path / name).write_text("")
+    Group(tmp_path).redirect(monkeypatch)
+    return lambda noop: LookingOnly(tmp_path) if noop else Group(tmp_path)
 
 
 def with_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
@@ -161,6 +169,7 @@ def with_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 MACHINES: dict[str, Callable[[Path, pytest.MonkeyPatch], Machine]] = {
+    "alternative": with_alternatives,
     "cron": with_cron,
     "group": with_accounts,
     "kernel_module": with_modules,

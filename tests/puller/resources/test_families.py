@@ -20,7 +20,7 @@ from puller.errors import ManifestError
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
-from puller.resources import unit
+from puller.resources import alternative, unit
 from puller.resources.base import Context, Part, Resource
 from puller.resources.files.file import File
 from puller.resources.kernel import fstab, module_files
@@ -45,6 +45,7 @@ def system_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cron, "DIRECTORY", directory)
     monkeypatch.setattr(unit_links, "DIRECTORY", directory)
     monkeypatch.setattr(unit, "DIRECTORY", directory)
+    monkeypatch.setattr(alternative, "DIRECTORY", directory)
     monkeypatch.setattr(module_files, "ROOT", directory)
     monkeypatch.setattr(fstab, "FSTAB", f"{directory}/fstab")
     monkeypatch.setattr(AptLayout, "root", directory)

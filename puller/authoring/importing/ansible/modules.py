@@ -113,6 +113,27 @@ def mount(work: Work, resources: list[Resource]) -> list[Resource]:
     return resources
 
 
+def alternative(work: Work, resources: list[Resource]) -> list[Resource]:
+    """Return the alternative. The module's state ``auto`` is a property, and its default priority is 50."""
+    del work
+    for resource in resources:
+        properties = resource.properties
+        if properties.get("ensure") == "absent":
+            for name in ("path", "link", "priority"):
+                properties.pop(name, None)
+            continue
+        is_auto = properties.pop("ensure", None) == "auto"
+        if "link" in properties:
+            properties.setdefault("priority", 50)
+        else:
+            properties.pop("priority", None)
+            if is_auto:
+                properties.pop("path", None)
+        if is_auto:
+            properties["auto"] = True
+    return resources
+
+
 _SCHEDULE_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
 
 
@@ -371,7 +392,19 @@ FUNCTIONS: Final[Mapping[str, Callable[[Work, list[Resource]], list[Resource]]]]
     for function in (
         *(package, debconf, apt_repository, deb822_repository, yum_repository),
         *(file, copy, template, lineinfile, blockinfile, replace, ini_file, get_url, unarchive, git),
-        *(service, mount, cron, user, authorized_key, hostname, timezone, seboolean, firewalld, command),
+        *(
+            service,
+            mount,
+            alternative,
+            cron,
+            user,
+            authorized_key,
+            hostname,
+            timezone,
+            seboolean,
+            firewalld,
+            command,
+        ),
     )
 }
 """Functions by the key ``function`` of a row."""

@@ -191,6 +191,26 @@ def test_conditions_become_control(write: Write, when: str, control: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("path: /bin/vim", {"path": "/bin/vim"}),
+        ("path: /bin/vim, priority: 5", {"path": "/bin/vim"}),
+        ("path: /bin/vim, link: /bin/vi", {"path": "/bin/vim", "link": "/bin/vi", "priority": 50}),
+        ("path: /bin/vim, state: auto", {"auto": True}),
+        (
+            "path: /bin/vim, link: /bin/vi, priority: 5, state: auto",
+            {"path": "/bin/vim", "link": "/bin/vi", "priority": 5, "auto": True},
+        ),
+        ("path: /bin/vim, state: absent", {"ensure": "absent"}),
+    ],
+)
+def test_alternatives_keep_their_meaning(write: Write, arguments: str, expected: dict[str, Any]) -> None:
+    role = write({"tasks/main.yml": f"- alternatives: {{name: editor, {arguments}}}\n"})
+
+    assert resources_of(draft_of(role)) == {"alternative#editor": expected}
+
+
+@pytest.mark.parametrize(
     ("loop", "expected"),
     [
         ("loop: [a, b]", "item in ['a', 'b']"),
