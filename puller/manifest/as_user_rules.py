@@ -21,6 +21,8 @@ WANTS_ROOT: Mapping[str, str] = MappingProxyType(
         "alternative": "alternatives belong to the machine",
         "cron": "jobs in /etc/cron.d belong to the machine, use a timer of systemd --user",
         "group": "accounts belong to the machine",
+        "host_entry": "/etc/hosts belongs to the machine",
+        "hostname": "the name belongs to the machine",
         "kernel_module": "modules belong to the kernel",
         "mount": "file systems are mounted for the machine",
         "package": "packages are installed for the machine",
@@ -28,6 +30,7 @@ WANTS_ROOT: Mapping[str, str] = MappingProxyType(
         "repository": "package repositories belong to the machine",
         "sysctl": "these settings belong to the kernel",
         "unit": "units in /etc/systemd/system belong to the machine, use a file in ~/.config/systemd/user",
+        "timezone": "the time zone belongs to the machine",
         "user": "accounts belong to the machine",
     }
 )

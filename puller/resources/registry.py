@@ -29,6 +29,8 @@ _OWN = {
     "file": "puller.resources.files.file:File",
     "fragment": "puller.resources.files.fragment:Fragment",
     "group": "puller.resources.accounts.group:Group",
+    "host_entry": "puller.resources.host.host_entry:HostEntry",
+    "hostname": "puller.resources.host.hostname:Hostname",
     "kernel_module": "puller.resources.kernel.kernel_module:KernelModule",
     "line": "puller.resources.edits.line:Line",
     "link": "puller.resources.files.link:Link",
@@ -41,6 +43,7 @@ _OWN = {
     "setting": "puller.resources.edits.setting:Setting",
     "sysctl": "puller.resources.kernel.sysctl:Sysctl",
     "unit": "puller.resources.unit:Unit",
+    "timezone": "puller.resources.host.timezone:Timezone",
     "user": "puller.resources.accounts.user:User",
 }
 
@@ -50,6 +53,7 @@ _REMOVERS = {
     "block": "puller.resources.edits.leftover_edits:LeftBlock",
     "checkout": "puller.resources.checkouts.leftover_checkout:LeftCheckout",
     "file": "puller.resources.files.leftover_files:LeftFile",
+    "host_entry": "puller.resources.host.host_entry:LeftHostEntry",
     "kernel_module": "puller.resources.kernel.kernel_module:LeftKernelModule",
     "line": "puller.resources.edits.leftover_edits:LeftLine",
     "link": "puller.resources.files.leftover_files:LeftLink",

@@ -363,6 +363,11 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "ensure link": ("MACHINE/ensured-link --target C:ensured --sensitive --diff --check C:ensured",),
     "ensure mount": ("MACHINE/nothing unmounted --provider none --sensitive --check C:ensured",),
     "ensure sysctl": ("none.of.canaries --value C:ensured --provider none --sensitive --check C:ensured",),
+    "ensure host_entry": (
+        "none.of.canaries --address 192.0.2.1 --provider none --sensitive --check C:ensured",
+    ),
+    "ensure hostname": ("none-of-canaries --provider none --sensitive --check C:ensured",),
+    "ensure timezone": ("None/Of_Canaries --provider none --sensitive --check C:ensured",),
     "ensure reboot": (
         "none-of-canaries --max-uptime 1000d --message C:ensured --sensitive --check C:ensured",
     ),

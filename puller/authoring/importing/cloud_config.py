@@ -351,17 +351,12 @@ class _Importer:
         self._add(Resource("file", _literal(target), {"source": place, **properties}), path)
 
     def _timezone(self, value: Any, path: tuple[str | int, ...]) -> None:
-        self._add(
-            Resource("link", "/etc/localtime", {"target": f"/usr/share/zoneinfo/{value}", "force": True}),
-            path,
-        )
+        self._add(Resource("timezone", str(value), {}), path)
 
     def _hostname(self, value: Any, path: tuple[str | int, ...]) -> None:
         if path == ("fqdn",) and "hostname" in self.document.value:
-            raise _Unmapped("declare the full name in a block of /etc/hosts")
-        name = shlex.quote(str(value))
-        properties = {"provider": "shell", "unless": f'test "$(hostname)" = {name}'}
-        self._add(Resource("exec", f"hostnamectl set-hostname {name}", properties), path)
+            raise _Unmapped("set `domain` and `hosts: true` of the host name")
+        self._add(Resource("hostname", str(value), {}), path)
 
     def _mounts(self, value: Any, path: tuple[str | int, ...]) -> None:
         def add(item: Any, place: tuple[str | int, ...]) -> None:

@@ -20,8 +20,8 @@ from foundation.problems import ProblemCode
 from foundation.quantities import first_few
 from puller.errors import ResourceError
 from puller.resources.base import Context
+from puller.resources.edited_file import EditedFile
 from puller.resources.kernel import fstab
-from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.fstab import Edit, Entry, Fields
 from puller.resources.kernel.mount_table import (
     ATIMES,

@@ -20,7 +20,7 @@ from puller.errors import ResourceError, reason
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.diff import unified
-from puller.resources.kernel.edited_file import EditedFile
+from puller.resources.edited_file import EditedFile
 from puller.resources.kernel.sysctl_files import (
     BootFiles,
     Edit,

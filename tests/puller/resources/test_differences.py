@@ -27,6 +27,7 @@ from puller.resources import unit
 from puller.resources.accounts import account_databases, user_state
 from puller.resources.archives import archive_receipts
 from puller.resources.base import Properties
+from puller.resources.host import hostname, hosts_file, timezone
 from puller.resources.kernel import fstab, module_files, mount_changes, mount_table, sysctl_files
 from puller.resources.packages.layouts import AptLayout
 from puller.resources.registry import find_type, is_ours, type_names
@@ -168,10 +169,26 @@ def with_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return lambda noop: NoopSystem() if noop else kernel
 
 
+def with_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    zone, kernel = tmp_path / "zoneinfo/Europe/Berlin", tmp_path / "proc/kernel/hostname"
+    for path in (zone, kernel, tmp_path / "etc/hosts"):
+        path.parent.mkdir(parents=True)
+    zone.write_bytes(b"TZif2")
+    kernel.write_text("old\n")
+    monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
+    monkeypatch.setattr(hosts_file, "HOSTS", str(tmp_path / "etc/hosts"))
+    monkeypatch.setattr(hostname, "HOSTNAME", str(tmp_path / "etc/hostname"))
+    monkeypatch.setattr(timezone, "ETC", str(tmp_path / "etc"))
+    monkeypatch.setattr(timezone, "ZONES", str(tmp_path / "zoneinfo"))
+    return plain(tmp_path, monkeypatch)
+
+
 MACHINES: dict[str, Callable[[Path, pytest.MonkeyPatch], Machine]] = {
     "alternative": with_alternatives,
     "cron": with_cron,
     "group": with_accounts,
+    "host_entry": with_host,
+    "hostname": with_host,
     "kernel_module": with_modules,
     "mount": with_mounts,
     "package": with_packages,
@@ -179,6 +196,7 @@ MACHINES: dict[str, Callable[[Path, pytest.MonkeyPatch], Machine]] = {
     "service": with_systemd,
     "sysctl": with_kernel,
     "unit": with_units,
+    "timezone": with_host,
     "user": with_accounts,
 }
 

@@ -23,6 +23,7 @@ from puller.manifest.manifest import Inputs, Manifest
 from puller.resources import alternative, unit
 from puller.resources.base import Context, Part, Resource
 from puller.resources.files.file import File
+from puller.resources.host import hostname, hosts_file, timezone
 from puller.resources.kernel import fstab, module_files
 from puller.resources.owned_paths import owned_below
 from puller.resources.packages.layouts import AptLayout
@@ -47,6 +48,9 @@ def system_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unit, "DIRECTORY", directory)
     monkeypatch.setattr(alternative, "DIRECTORY", directory)
     monkeypatch.setattr(module_files, "ROOT", directory)
+    monkeypatch.setattr(hosts_file, "HOSTS", f"{directory}/hosts")
+    monkeypatch.setattr(hostname, "HOSTNAME", f"{directory}/hostname")
+    monkeypatch.setattr(timezone, "ETC", directory)
     monkeypatch.setattr(fstab, "FSTAB", f"{directory}/fstab")
     monkeypatch.setattr(AptLayout, "root", directory)
     (tmp_path / "dir").mkdir()

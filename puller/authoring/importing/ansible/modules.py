@@ -233,23 +233,6 @@ def authorized_key(work: Work, _: list[Resource]) -> list[Resource]:
 # The system.
 
 
-def hostname(work: Work, _: list[Resource]) -> list[Resource]:
-    """Return a command that sets the host name."""
-    name = work.required("name")
-    work.ignore("use")
-    command = f"hostnamectl set-hostname {name}"
-    guard = f'test "$(hostname)" = {name}'
-    return [Resource("exec", command, {"provider": "shell", "unless": guard})]
-
-
-def timezone(work: Work, _: list[Resource]) -> list[Resource]:
-    """Return the link of the time zone."""
-    name = work.required("name")
-    work.ignore("hwclock")
-    work.remark("/etc/timezone is not written")
-    return [Resource("link", "/etc/localtime", {"target": f"/usr/share/zoneinfo/{name}", "force": True})]
-
-
 def seboolean(work: Work, _: list[Resource]) -> list[Resource]:
     """Return a command that sets a boolean of SELinux. Raises ``Untranslatable``."""
     name, state = work.required("name"), work.boolean("state")
@@ -392,19 +375,7 @@ FUNCTIONS: Final[Mapping[str, Callable[[Work, list[Resource]], list[Resource]]]]
     for function in (
         *(package, debconf, apt_repository, deb822_repository, yum_repository),
         *(file, copy, template, lineinfile, blockinfile, replace, ini_file, get_url, unarchive, git),
-        *(
-            service,
-            mount,
-            alternative,
-            cron,
-            user,
-            authorized_key,
-            hostname,
-            timezone,
-            seboolean,
-            firewalld,
-            command,
-        ),
+        *(service, mount, alternative, cron, user, authorized_key, seboolean, firewalld, command),
     )
 }
 """Functions by the key ``function`` of a row."""

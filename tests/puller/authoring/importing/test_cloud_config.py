@@ -71,7 +71,7 @@ OWNED = {"owner": "root", "group": "root"}
         ),
         (
             "timezone: Europe/Madrid",
-            {"link#/etc/localtime": {"target": "/usr/share/zoneinfo/Europe/Madrid", "force": True}},
+            {"timezone#Europe/Madrid": {}},
         ),
         (
             "mounts: [[vdb, /srv, ext4, 'noatime', '0', '2']]",

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.errors import ResourceError
+from puller.resources.edited_file import EditedFile
 from puller.resources.kernel import sysctl_files
-from puller.resources.kernel.edited_file import EditedFile
 from puller.resources.kernel.sysctl_files import (
     Edit,
     edited,

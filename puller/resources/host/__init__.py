@@ -1,0 +1,1 @@
+"""Identity of the machine: its host name, names of other hosts, and its time zone."""
