@@ -121,6 +121,8 @@ class ReportOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         "virtual",
     )
     """The paths of facts that are sent with reports."""
+    used_facts: bool = True
+    """Whether sent reports also have the names of the host and the facts that its bundles read."""
     send_timeout: Duration = Duration(10.0)
     """The time limit for all destinations together."""
     spool: SpoolOptions = SpoolOptions()

@@ -9,8 +9,8 @@ A document that is too large loses these parts, in this order, until it fits:
 
 ``left_out`` lists the omitted parts. Every document contains the end of the run.
 
-A selected fact that is missing, cannot be gathered or is not a plain value is omitted. It never fails the run. No
-other facts are gathered.
+The facts are those that the configuration lists, the names of the host, and those that bundles have read. A fact that
+is missing, cannot be gathered or is not a plain value is omitted. It never fails the run. No other facts are gathered.
 """
 
 import zlib
@@ -20,9 +20,10 @@ from typing import Any
 import msgspec
 
 from foundation.quantities import counted
+from puller.facts.fact_reads import FactReads
 from puller.reporting.in_order import without_lists
 from puller.reporting.report import BundleReport, Event, Report, State
-from puller.reporting.sent_report import PublishedBundle, SentReport
+from puller.reporting.sent_report import PublishedBundle, SentFacts, SentReport, dotted
 from puller.state.state_file import decode
 from puller.values.foreign_text import visible_json_bytes
 from puller.values.host_name import WANTED, is_host_name
@@ -37,7 +38,12 @@ _LONG_TEXT, _LONG_LIST = 400, 10
 _SHORT_TEXT, _SHORT_LIST = 100, 3
 _MOST_FACTS = 64 * 1024
 """Maximum bytes of the facts' JSON in step 2. Larger facts are omitted before resources are."""
+_MOST_READ = 64 * 1024
+"""Maximum bytes of the JSON of facts that bundles have read. Further facts are omitted."""
+_MOST_ABSENT = 1000
 _MOST_BUNDLES = 512
+_NAMES = ("clientcert", "networking.fqdn", "networking.hostname", "networking.domain")
+"""The names of the host, which the next release may use for overrides although the current one does not."""
 _SEVERITY = (State.FAILED, State.SKIPPED, State.CHANGED, State.REFRESHED, State.WOULD_CHANGE, State.STABLE)
 
 
@@ -104,7 +110,7 @@ def _smaller_and_smaller(sent: SentReport) -> Iterator[SentReport]:
     sent = msgspec.structs.replace(sent, restless=_cut(sent.restless, _LONG_TEXT, _LONG_LIST))
     if len(msgspec.json.encode(sent.facts)) > _MOST_FACTS:
         remaining.append("facts")
-        sent = msgspec.structs.replace(sent, facts={})
+        sent = msgspec.structs.replace(sent, facts={}, absent_facts=[], whole_facts=[])
     yield _saying(sent, remaining)
     # 3.
     count = sum(1 for _ in _events(sent.report))
@@ -127,7 +133,8 @@ def _with_few_bundles(sent: SentReport, count: int) -> SentReport:
     """Return the smallest form of a report, with at most ``count`` bundles. Without bundles, its size is bounded."""
     report = msgspec.structs.replace(sent.report, bundles=sent.report.bundles[:count])
     bundles = [_cut_standing(bundle) for bundle in sent.bundles[:count]]
-    return msgspec.structs.replace(sent, facts={}, restless=[], bundles=bundles, report=report)
+    without_facts = msgspec.structs.replace(sent, facts={}, absent_facts=[], whole_facts=[])
+    return msgspec.structs.replace(without_facts, restless=[], bundles=bundles, report=report)
 
 
 def _cut_standing(bundle: PublishedBundle) -> PublishedBundle:
@@ -220,15 +227,80 @@ _DEEPEST = 16
 _LONGEST = 4096  # characters of one text
 
 
-def chosen_facts(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the facts at these dotted paths, nested as in expressions."""
+def chosen_facts(facts: Mapping[str, Any], names: Iterable[str], reads: FactReads | None = None) -> SentFacts:
+    """Return the facts at these dotted paths, the names of the host, and the facts that bundles have read."""
     result: dict[str, Any] = {}
-    for name in names:
+    absent: dict[str, None] = {}
+    whole: dict[str, None] = {}
+    for name in (*names, *(_NAMES if reads is not None else ())):
         steps = name.split(".")
         value = _at(facts, steps)
         if value is not _ABSENT:
             _put(result, steps, value)
-    return result
+            if isinstance(value, dict):
+                whole[name] = None
+        elif _is_missing(facts, steps):
+            absent[name] = None
+    if reads is not None:
+        _put_reads(result, absent, whole, reads)
+    return SentFacts(facts=result, absent_facts=[*absent][:_MOST_ABSENT], whole_facts=[*whole])
+
+
+def joined_facts(facts: SentFacts, earlier: SentFacts) -> SentFacts:
+    """Return facts of this run with those of an earlier run for the missing ones."""
+    result = dict(facts.facts)
+    _fill(result, earlier.facts)
+    whole = dict.fromkeys((*facts.whole_facts, *earlier.whole_facts))
+    return SentFacts(
+        facts=result,
+        absent_facts=[
+            name
+            for name in dict.fromkeys((*facts.absent_facts, *earlier.absent_facts))
+            if _at(result, name.split(".")) is _ABSENT
+        ],
+        whole_facts=[*whole],
+    )
+
+
+def _fill(facts: dict[str, Any], earlier: Mapping[str, Any]) -> None:
+    for name, value in earlier.items():
+        known = facts.setdefault(name, value)
+        if isinstance(known, dict) and isinstance(value, dict) and known is not value:
+            facts[name] = known = dict(known)
+            _fill(known, value)
+
+
+def _put_reads(
+    result: dict[str, Any], absent: dict[str, None], whole: dict[str, None], reads: FactReads
+) -> None:
+    left = _MOST_READ
+    for path, original in reads.values.items():
+        value = _plain(original, 0)
+        if value is _ABSENT:
+            continue
+        left -= len(msgspec.json.encode(value))
+        if left < 0:  # a preview names the omitted facts as missing
+            break
+        _put(result, [*map(str, path)], value)
+        if path in reads.whole:
+            whole[dotted(path)] = None
+    # A fact of a bundle is absent among the facts of the host.
+    absent |= {dotted(path): None for path in reads.absent if path not in reads.values}
+
+
+def _is_missing(facts: Mapping[str, Any], steps: list[str]) -> bool:
+    """Return whether the host lacks a fact, rather than failing to gather it."""
+    value: Any = facts
+    for step in steps:
+        if not isinstance(value, Mapping):
+            return True
+        try:
+            value = value[step]
+        except KeyError:
+            return True
+        except Exception:  # noqa: BLE001  see ``_at``
+            return False
+    return False
 
 
 _ABSENT: Any = object()

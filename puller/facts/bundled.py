@@ -129,7 +129,9 @@ class BundleFacts(Mapping[str, Any]):
         if key not in self._failures:
             file = self._files[key]
             try:
-                return _read(file, self._limit)
+                value = _read(file, self._limit)
+                reads = getattr(self.host, "reads", None)
+                return value if reads is None else reads.read((key,), value)
             except FactError as error:
                 self._failures[key] = error
             except OSError as error:

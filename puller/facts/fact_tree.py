@@ -17,14 +17,18 @@ The lookup of a key (``docs/facts.md``):
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foundation.quantities import megabytes
 from puller.facts.fact_values import ABSENT, LIMIT, FactError, find, merged, within
 from puller.facts.machine import Machine
+
+if TYPE_CHECKING:  # only runs that send reports record accesses
+    from puller.facts.fact_reads import FactReads
 
 CUSTOM_DIRECTORY = "/etc/puller/facts.d"
 
@@ -110,18 +114,42 @@ class Facts(Mapping[str, "Any"]):
         self._answers: dict[str, Any] = {}
         self.of_bundles: dict[tuple[str, ...], Mapping[str, Any]] = {}
         """These facts combined with a bundle's facts, by the fact directories of the bundle (``bundled.py``)."""
+        self.reads: FactReads | None = None
+        """Records the facts that bundles read. ``None``: nothing is recorded."""
 
     def __getitem__(self, key: str) -> Any:
         # 1. Missing facts are cached too.
         if key not in self._answers:
-            self._answers[key] = self._find(key)
-        if self._answers[key] is ABSENT:
+            with self.unrecorded():
+                self._answers[key] = self._find(key)
+        value = self._answers[key]
+        if self.reads is None:
+            if value is ABSENT:
+                raise KeyError(key)
+            return value
+        if value is ABSENT:
+            self.reads.miss((key,))
             raise KeyError(key)
-        return self._answers[key]
+        return self.reads.read((key,), value)
+
+    @contextlib.contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Record no access, such as for lookups by the agent itself."""
+        reads, self.reads = self.reads, None
+        try:
+            yield
+        finally:
+            self.reads = reads
+
+    @property
+    def unlisted(self) -> bool:
+        """Whether a template should read only the names that it uses."""
+        return self.reads is not None
 
     def __iter__(self) -> Iterator[str]:
-        names = {*self._names(), *legacy_names(self)}
-        return iter(sorted(name for name in names if name in self))
+        with self.unrecorded():
+            names = {*self._names(), *legacy_names(self)}
+            return iter(sorted(name for name in names if name in self))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

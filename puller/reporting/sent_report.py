@@ -5,6 +5,7 @@
 * Later versions may add fields and problem codes. A reader ignores unknown fields and treats unknown codes as text.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -51,6 +52,39 @@ class PublishedBundle(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The exported values of the bundle, by name. The manifest declares their types."""
 
 
+FactPath = tuple[Any, ...]
+"""The keys that lead to a fact: ``("os", "family")``."""
+
+
+class SentFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Facts of a host that a document contains, and their limits."""
+
+    facts: dict[str, Any] = {}
+    """Nested as in expressions."""
+    absent_facts: list[str] = []
+    """Dotted names of facts that bundles have read and that the host lacks."""
+    whole_facts: list[str] = []
+    """Dotted names of mappings that are complete in ``facts``. Other mappings may have more keys on the host."""
+
+    def knows(self, path: FactPath) -> bool:
+        """Return whether a missing fact at ``path`` is known to be missing on the host."""
+        return _has_prefix(path, self.absent_facts) or _has_prefix(path[:-1], self.whole_facts)
+
+    def has_all_of(self, path: FactPath) -> bool:
+        """Return whether the mapping at ``path`` is complete, or known to be missing."""
+        return _has_prefix(path, self.whole_facts) or _has_prefix(path, self.absent_facts)
+
+
+def dotted(path: Iterable[Any]) -> str:
+    """Return the name of a path, such as ``os.family``."""
+    return ".".join(map(str, path))
+
+
+def _has_prefix(path: FactPath, names: Iterable[str]) -> bool:
+    prefixes = {dotted(path[:length]) for length in range(1, len(path) + 1)}
+    return not prefixes.isdisjoint(names)
+
+
 class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="format", tag=3):
     """The document about a host after a run. The format comes first."""
 
@@ -59,7 +93,13 @@ class SentReport(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="fo
     sent: str
     """The time of the document, UTC in ISO 8601."""
     facts: dict[str, Any] = {}
-    """The facts listed in the configuration, nested as in expressions."""
+    """The facts listed in the configuration, the names of the host, and the facts that its bundles have read, nested as
+    in expressions.
+    """
+    absent_facts: list[str] = []
+    """Dotted names of listed and read facts that the host lacks."""
+    whole_facts: list[str] = []
+    """Dotted names of mappings in ``facts`` that are complete. Other mappings may have more keys on the host."""
     metadata_expire: str = ""
     """The first expiry of the site's metadata on this host, UTC in ISO 8601."""
     recipient: str = ""

@@ -137,6 +137,7 @@ class Agent(msgspec.Struct, frozen=True):
                 with phases(Phase.REFRESH):
                     site = None if self.offline else self._refresh(downloads, selector, deadline)
                 # 4. Inputs
+                self._record_facts()
                 with phases(Phase.RESOLVE):
                     context = self._context(holds, self._inputs(site, deadline), is_verified=site is not None)
                 record.bundles = [
@@ -200,6 +201,8 @@ class Agent(msgspec.Struct, frozen=True):
                         bundle.conclude(chosen)
         # 11. Retire
         self._retire(context, bundles)
+        if (reads := self.host.facts.reads) is not None:
+            reads.is_complete = not self.settings.only and not self.stops.reason
 
     # 1. Lock
 
@@ -294,6 +297,15 @@ class Agent(msgspec.Struct, frozen=True):
         return self.host.inputs(
             self.directories.data, warn, signed=signed, deadline=deadline, noop=self.settings.noop
         )
+
+    def _record_facts(self) -> None:
+        """Record the facts that bundles read, if a report with them is sent."""
+        reports = self.configuration.reports
+        if self.settings.noop or not reports.to or not reports.used_facts:
+            return
+        from puller.facts.fact_reads import FactReads  # most hosts send no reports
+
+        self.host.facts.reads = FactReads()
 
     def _context(self, holds: Holds, inputs: Inputs, *, is_verified: bool) -> RunContext:
         warn, noop, packages = self.problems.warn, self.settings.noop, self.configuration.undo_packages

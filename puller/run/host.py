@@ -63,7 +63,8 @@ class Host(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The configured name, else the fully qualified one."""
-        return self.configuration.host_name or str(self.facts["networking"]["fqdn"])
+        with self.facts.unrecorded():
+            return self.configuration.host_name or str(self.facts["networking"]["fqdn"])
 
     def inputs(
         self,

@@ -22,7 +22,7 @@ from bundles.store.store import Store
 from foundation.timestamps import iso_text
 from puller.config.configuration import BundleChoice, Configuration
 from puller.reporting.report import BundleReport, Report
-from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentFacts, SentReport
 from puller.run.leftovers.managed import Managed
 from puller.run.policy.holds import Holds
 from puller.run.trials import Trial, Trials
@@ -157,19 +157,21 @@ def sent_report(
     state: HostState,
     report: Report,
     restless: Sequence[RestlessResource],
-    facts: Mapping[str, Any],
+    facts: SentFacts,
     recipient: str = "",
 ) -> SentReport:
     """Return the document about the host after a run, for metrics and the fleet. Raise ``OSError``.
 
-    ``facts`` are plain values. ``recipient`` is that of the host's key for encrypted files.
+    ``recipient`` is that of the host's key for encrypted files.
     """
     reports = {bundle.name: bundle for bundle in report.bundles}
     expiry = state.metadata_expiry()
     return SentReport(
         host=report.host,
         sent=iso_text(datetime.now(UTC), "milliseconds"),
-        facts=dict(facts),
+        facts=facts.facts,
+        absent_facts=facts.absent_facts,
+        whole_facts=facts.whole_facts,
         metadata_expire=iso_text(expiry) if expiry else "",
         recipient=recipient,
         bundles=[

@@ -5,10 +5,10 @@
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,11 +23,12 @@ from puller.reporting.report import Report
 from puller.reporting.restless import MOST_SAID, sentence, update_restless
 from puller.reporting.retention import Retention
 from puller.reporting.run_problems import RunProblems, problem_of, sentence_of
-from puller.reporting.sent_report import RestlessResource, SentReport
+from puller.reporting.sent_report import RestlessResource, SentFacts, SentReport
 from puller.reporting.sinks import MessageId
 from puller.run.host import Host
 from puller.run.host_state import HostState, sent_report
 from puller.state.directories import Directories
+from puller.state.state_file import StateFile
 
 if TYPE_CHECKING:
     from puller.delivery.delivery import Delivery
@@ -101,14 +102,30 @@ class ReportKeeper(msgspec.Struct, frozen=True):
 
     def _prepare(self, delivery: "Delivery", report: Report, restless: Sequence[RestlessResource]) -> None:
         """Put the report into the spools. An error does not change the exit status of the run."""
-        # With ``Delivery`` 5 % of an idle run, and most hosts send no reports.
-        from puller.delivery.report_document import chosen_facts
-
         try:
-            facts = chosen_facts(self.host.facts, self.configuration.reports.facts)
+            facts = self._facts()
             delivery.keep(self._sent_report(report, restless, facts, self._recipient()))
         except Exception as error:  # noqa: BLE001  see above
             self.problems.log.warn(f"cannot send reports: {sentence_of(error)}")
+
+    def _facts(self) -> SentFacts:
+        """Return the facts for the fleet. A run that did not read all manifests uses those of the last complete run."""
+        # With ``Delivery`` 5 % of an idle run, and most hosts send no reports.
+        from puller.delivery.report_document import chosen_facts, joined_facts
+
+        reads = self.host.facts.reads
+        with self.host.facts.unrecorded():
+            facts = chosen_facts(self.host.facts, self.configuration.reports.facts, reads)
+        if reads is None:
+            return facts
+        used = StateFile(self.directories.used_facts, SentFacts, "the next complete run writes it again")
+        with self.problems.remembering():
+            earlier = used.load(self.problems.log.warn)
+            if not reads.is_complete:
+                return joined_facts(facts, earlier or SentFacts())
+            if facts != earlier:
+                used.save(facts)
+        return facts
 
     def _recipient(self) -> str:
         """Return the recipient of this host, empty without a usable key."""
@@ -123,12 +140,12 @@ class ReportKeeper(msgspec.Struct, frozen=True):
         self,
         report: Report,
         restless: Sequence[RestlessResource],
-        facts: Mapping[str, Any] | None = None,
+        facts: SentFacts | None = None,
         recipient: str = "",
     ) -> SentReport:
         # The run has reported damaged records already.
         state = HostState(self.configuration, self.directories, datetime.now(UTC), lambda _: None)
-        return sent_report(state, self._to_keep(report), restless, facts or {}, recipient)
+        return sent_report(state, self._to_keep(report), restless, facts or SentFacts(), recipient)
 
     def _report_unkept(self, description: str, report: Report, error: OSError | ResourceError) -> None:
         message = f"cannot write the {description}: {sentence_of(error)}"

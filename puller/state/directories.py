@@ -102,6 +102,11 @@ class Directories(msgspec.Struct, frozen=True):
         return self.state / "commands.json"
 
     @property
+    def used_facts(self) -> Path:
+        """The facts that the last complete run of the bundles has read. Only on hosts that send reports."""
+        return self.state / "used-facts.json"
+
+    @property
     def restless(self) -> Path:
         """The resources that change in each run."""
         return self.state / "restless.json"

@@ -19,6 +19,7 @@ from puller.errors import UsageError, reason
 from puller.facts import documents
 from puller.facts.fact_tree import described
 from puller.facts.fact_values import FactError
+from puller.reporting.sent_report import SentFacts
 
 _ENDINGS = (".json", ".yaml", ".yml")
 
@@ -28,8 +29,8 @@ class Machine(msgspec.Struct, frozen=True):
 
     name: str
     facts: Mapping[str, Any]
-    is_partial: bool = False
-    """Whether the machine may have further facts, so that a missing fact is unknown."""
+    sent: SentFacts | None = None
+    """The limits of facts from a report: other facts of the machine are unknown. ``None``: all facts are known."""
 
 
 class Machines(Protocol):

@@ -18,7 +18,7 @@ The time grows with the number of kinds of machines. Each further machine costs 
 import contextlib
 import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from puller.errors import ConfigurationError, ManifestError, PullerError
 from puller.manifest.bundle_facts import FACTS
 from puller.manifest.libraries import files_in
 from puller.manifest.manifest import Inputs, ManifestSource
+from puller.reporting.sent_report import SentFacts, dotted
 
 _ABSENT = "absent"
 _MAPPING = "mapping"
@@ -77,12 +78,22 @@ def answers(reads: Iterable[Read], facts: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(read.answer(facts) for read in reads)
 
 
-def missing(reads: Iterable[Read], facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the dotted names of the facts that were read but that a machine lacks."""
+def missing(reads: Sequence[Read], facts: Mapping[str, Any], sent: SentFacts) -> Iterator[str]:
+    """Yield the dotted names of the facts that were read and that the report of a machine lacks.
+
+    If a whole group is missing, the resolution could read only its name.
+    """
+    absent = {fact for fact in reads if fact.path and fact.answer(facts) == _ABSENT}
     for fact in reads:
-        if fact.path and not fact.is_names and fact.answer(facts) == _ABSENT:
-            # If a whole group is missing, the resolution could read only its name.
-            yield ".".join(map(str, fact.path))
+        is_absent = fact in absent
+        if not fact.path:
+            # The error about an unknown fact lists all names for its suggestions.
+            if fact.is_names and not absent:
+                yield "facts (all of them)"
+        elif fact.is_names and not is_absent and not sent.has_all_of(fact.path):
+            yield f"{dotted(fact.path)} (all of its keys)"
+        elif not fact.is_names and is_absent and not sent.knows(fact.path):
+            yield dotted(fact.path)
 
 
 class Watched(Mapping[Any, Any]):
@@ -247,14 +258,14 @@ class Shared:
         self._asked: tuple[Read, ...] = ()
         """The questions of the last watched resolution."""
         self.missing: dict[str, list[str]] = {}
-        """Facts that the bundle reads, and the machines with partial facts that lack them."""
+        """Facts that the bundle reads, and the machines whose report lacks them."""
         self.resolved = 0
         """Number of machines that were resolved without a shared outcome."""
 
     def __call__(self, machine: Machine) -> Outcome:
         outcome = self._resolved(machine)
-        if machine.is_partial:
-            for name in dict.fromkeys(missing(self._asked, machine.facts)):
+        if machine.sent is not None:
+            for name in dict.fromkeys(missing(self._asked, machine.facts, machine.sent)):
                 self.missing.setdefault(name, []).append(machine.name)
         return outcome
 

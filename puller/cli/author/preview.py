@@ -91,21 +91,25 @@ def _show(text: str) -> None:
 
 
 class StoredHosts:
-    """The hosts of a store that have sent facts."""
+    """The hosts of a store. Raises ``UsageError`` on iteration if no host has sent facts."""
 
     def __init__(self, reader: "Reader", location: str) -> None:
         self._reader = reader
         self._location = location
 
     def __iter__(self) -> Iterator[Machine]:
-        count = 0
-        for name, facts in self._reader.facts():
-            if facts:
-                count += 1
-                yield Machine(name, described(facts), is_partial=True)
-        if not count:
-            detail = "no host in it has sent facts: `reports: facts` in their configuration names them"
+        hosts = self._reader.sent_facts()
+        without = []
+        for name, sent in hosts:
+            if sent.facts:
+                break
+            without.append(Machine(name, described({}), sent))
+        else:
+            detail = "no host in it has sent facts: `reports: used_facts` in their configuration sends them"
             raise UsageError(f"{self._location}: {detail}")
+        yield from without
+        yield Machine(name, described(sent.facts), sent)
+        yield from (Machine(name, described(sent.facts), sent) for name, sent in hosts)
 
 
 @contextmanager

@@ -53,7 +53,7 @@ from puller.fleet.views import (
 )
 from puller.reporting.headline import next_step
 from puller.reporting.report import Event, Report, State
-from puller.reporting.sent_report import PublishedBundle, SentReport
+from puller.reporting.sent_report import PublishedBundle, SentFacts, SentReport
 
 _EXPIRES_SOON = timedelta(days=3)
 _AT_ONCE = 400
@@ -69,6 +69,8 @@ _FOR_THE_PUBLISHER = (
 """Exit statuses whose next step is the publisher's."""
 _ORDER = [str(condition) for condition in reversed(Condition)]
 _decoder = msgspec.json.Decoder(SentReport)
+_facts_decoder = msgspec.json.Decoder(SentFacts)
+_Document = TypeVar("_Document")
 
 
 class _Recipient(msgspec.Struct):
@@ -78,7 +80,6 @@ class _Recipient(msgspec.Struct):
 
 
 _recipient_decoder = msgspec.json.Decoder(_Recipient)
-_Decoded = TypeVar("_Decoded", SentReport, _Recipient)
 
 
 class Reader:
@@ -168,6 +169,15 @@ class Reader:
                 rows = connection.execute(query).all()
             for row in rows:
                 yield row.host, json.loads(row.facts)
+
+    def sent_facts(self) -> Iterator[tuple[str, SentFacts]]:
+        """Yield the facts of all hosts with their limits. Raises ``SourceError`` for a damaged document."""
+        for part in _parts(sorted(self.hosts)):
+            with self._store.reading() as connection:
+                documents = self._documents(connection, part)
+            for name in part:
+                if name in documents:
+                    yield name, self._decoded(name, documents[name], _facts_decoder)
 
     def details(self, names: Sequence[str]) -> Iterator[HostView]:
         """Yield complete hosts in the order of ``names``. Unknown hosts are skipped."""
@@ -336,7 +346,7 @@ class Reader:
     def _sent(self, name: str, packed: bytes) -> SentReport:
         return self._decoded(name, packed, _decoder)
 
-    def _decoded(self, name: str, packed: bytes, decoder: "msgspec.json.Decoder[_Decoded]") -> _Decoded:
+    def _decoded(self, name: str, packed: bytes, decoder: "msgspec.json.Decoder[_Document]") -> _Document:
         try:
             return decoder.decode(unpack(packed))
         except (ValueError, msgspec.DecodeError) as error:

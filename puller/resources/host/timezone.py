@@ -21,9 +21,8 @@ from puller.resources.claims import Claim, Use
 from puller.resources.edited_file import EditedFile
 from puller.resources.paths import PathState
 from puller.resources.property_agreement import Contradiction, agree
-from puller.system.local_paths import Spellings
-from puller.system.mounts import refuse_mounted
-from puller.values.references import Reference
+from puller.system.local_paths import Spellings, refuse_mounted
+from puller.values.common_properties import Reference
 
 ETC = "/etc"
 ZONES = "/usr/share/zoneinfo"

@@ -9,6 +9,7 @@ import pytest
 
 from puller.config.configuration import load_configuration
 from puller.reporting.history import load_last_report
+from puller.reporting.sent_report import SentFacts
 from puller.run.host_state import HostState, sent_report
 from puller.run.policy.holds import Pins
 from puller.state.directories import Directories
@@ -27,7 +28,7 @@ def assert_agreement(host: Host) -> dict[str, Any]:
     report = load_last_report(directories)
     assert report is not None
     state = HostState(configuration, directories, datetime.now(UTC), pytest.fail)
-    sent = msgspec.to_builtins(sent_report(state, report, [], {}))["bundles"][0]
+    sent = msgspec.to_builtins(sent_report(state, report, [], SentFacts()))["bundles"][0]
     shown = host.status()["bundles"][0]
     assert (sent.get("enforced"), sent.get("enforced_since")) == (shown["enforced"], shown["since"])
     assert sent.get("good") == shown["good"]

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from puller.authoring.preview.groups import Machine
 from puller.authoring.preview.resolvers import Given, OneByOne, Read, Reads, Shared, Watched
+from puller.delivery.report_document import chosen_facts
+from puller.facts.fact_reads import FactReads
 from puller.facts.fact_tree import described
 from puller.manifest.manifest import ManifestSource
 
@@ -134,6 +136,31 @@ def test_shared_results_equal_separate_results(tmp_path: Path, name: str) -> Non
         shared = Shared(by_itself)
         for facts in fleet:
             assert shared(Machine("m", facts)) == by_itself.of(facts)
+
+    check()
+
+
+@pytest.mark.parametrize("name", list(BUNDLES))
+@pytest.mark.hypothesis
+@pytest.mark.representatives(2)
+def test_facts_of_a_report_give_the_same_outcome(tmp_path: Path, name: str) -> None:
+    by_itself = resolver(tmp_path / "b", *BUNDLES[name])
+
+    @settings(deadline=None, suppress_health_check=list(HealthCheck))
+    @given(FACTS)
+    def check(facts: dict[str, Any]) -> None:
+        recorded, reads = described(facts), FactReads()
+        recorded.reads = reads
+        outcome = by_itself.of(recorded)
+        assert outcome == by_itself.of(described(facts))
+        sent = chosen_facts(described(facts), [], reads)
+        shared = Shared(by_itself)
+        result = shared(Machine("m", described(sent.facts), sent))
+        if name in {*READ_ALL, "k.tmpl", "m.jet"}:
+            assert shared.missing
+        else:
+            assert not shared.missing
+            assert result == outcome
 
     check()
 
