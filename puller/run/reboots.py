@@ -1,6 +1,7 @@
 """The reboots of this host: the plan of a run, the restart after it, and the cancellation of a scheduled restart.
 
 * A run restarts the machine after everything else. Its report is stored by then, and sent or waiting in the spool.
+* The restart happens under the lock of a run, so that it never ends another run.
 * ``puller disable`` prevents a restart that a run is about to start, and cancels a scheduled one.
 """
 
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 
 from foundation.timestamps import minute_text
 from puller.config.configuration import Configuration
-from puller.errors import ResourceError
+from puller.errors import BusyError, ResourceError
 from puller.exit_status import ExitStatus
 from puller.reporting.run_problems import RunProblems, problem_of, sentence_of
 from puller.reporting.sinks import MessageId
@@ -17,7 +18,7 @@ from puller.resources.reboots.machine import Machine
 from puller.resources.reboots.plan import RebootPlan
 from puller.resources.reboots.records import Records
 from puller.run.policy.holds import find_disabled
-from puller.state.directories import Directories
+from puller.state.directories import Directories, only_run
 from puller.system.signals import StopRequests
 from puller.values.maintenance import PendingReboot
 
@@ -48,9 +49,34 @@ def plan_of_run(
 def restart_machine(
     plan: RebootPlan, directories: Directories, problems: RunProblems, stops: StopRequests
 ) -> None:
-    """Restart the machine if its resources have requested it. An error is reported, and the next run tries again."""
+    """Restart the machine if its resources have requested it. An error is reported, and the next run tries again.
+
+    1. Take the lock again: a restart must not end another run in the middle of its work.
+    2. Another run has perhaps finished since. Its decision is the newer one.
+    3. Restart the machine, unless an operator or a signal prevents it.
+    """
     if not plan.is_requested:
         return
+    try:
+        # 1. Lock
+        with only_run(directories.run):
+            # 2. Newer decision
+            if not plan.is_current():
+                problems.log.notice("another run has decided about the reboot")
+                return
+            # 3. Restart
+            _restart(plan, directories, problems, stops)
+    except BusyError:
+        problems.log.notice(
+            "the machine is not restarted: another run is active, which decides about the reboot"
+        )
+    except OSError as error:
+        problems.error(
+            problem_of(error, f"the machine is not restarted: {sentence_of(error)}"), ExitStatus.FAILED
+        )
+
+
+def _restart(plan: RebootPlan, directories: Directories, problems: RunProblems, stops: StopRequests) -> None:
     held = find_disabled(directories, current_time())
     why = stops.reason or (str(held) if held else "")
     if not why:

@@ -216,6 +216,16 @@ class RebootPlan:
         """Whether a resource of the applied catalog has requested the restart."""
         return self._pass is not None and bool(self._pass.requested)
 
+    def is_current(self) -> bool:
+        """Return whether no other run has decided since this run recorded its request. Raise ``OSError``.
+
+        The caller holds the lock of a run again. Afterwards the plan has the record on disk.
+        """
+        own = self.record.request
+        self.records.reload()
+        request = self.record.request
+        return request is not None and request == own and not request.is_scheduled
+
     def withdraw(self, why: str) -> None:
         """Give up the request of this run. The next run decides again. Raise ``OSError``."""
         record = msgspec.structs.replace(self.record, request=None)
@@ -283,8 +293,8 @@ class RebootPlan:
     def restart(self) -> datetime:
         """Restart the machine, or let systemd schedule it. Return the time.
 
-        The caller has ended its work. Raise ``ResourceError`` and ``OSError``: the machine is not restarted, and the
-        next run decides again.
+        The caller has ended its work and holds the lock of a run again. Raise ``ResourceError`` and ``OSError``: the
+        machine is not restarted, and the next run decides again.
 
         1. Decide again, because time has passed: the window, and other work.
         2. Call shutdown(8).

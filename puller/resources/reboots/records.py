@@ -73,6 +73,10 @@ class Records:
             self._saved = self._file.load(self._warn, noop=self._noop) or Record()
         return self._saved
 
+    def reload(self) -> None:
+        """Read the record from disk again, because another run may have replaced it."""
+        self._saved = None
+
     def save(self, record: Record) -> None:
         """Replace the record. A record without content needs no file."""
         if record == self.load():

@@ -1,6 +1,8 @@
 """Reboots of a host: requested by a resource, at the end of a run, within windows, and once for each reason."""
 
+import contextlib
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -15,9 +17,12 @@ from puller.errors import ManifestError
 from puller.resources.reboots.machine import Machine
 from puller.resources.reboots.schedule import Share, slot_of
 from puller.run import reboots
+from puller.run.agent import Agent
+from puller.state.directories import only_run
 from puller.system.commands import Command, Completed
 from tests.puller.conftest import Load
 from tests.support.stories import Host, Publisher
+from tests.support.sweeps import Sweep, killed_before
 
 NOW = datetime(2026, 11, 28, 1, 0, tzinfo=UTC)
 RULES = "when: required, min_uptime: 0s, delay: 5m"
@@ -30,6 +35,8 @@ class FakeMachine:
     def __init__(self, root: Path) -> None:
         self.root, self.now, self.boots = root, NOW, 0
         self.calls: list[list[str]] = []
+        self.log = root.with_name("calls")
+        """The same calls in a file, also of processes that were killed."""
         self.restarts: list[datetime] = []
         self.refuses = False
         for name in (
@@ -69,6 +76,8 @@ class FakeMachine:
         words = [*command.arguments]
         assert words[0] == "shutdown", words
         self.calls.append(words)
+        with self.log.open("a") as log:
+            log.write(f"{words}\n")
         if self.refuses:
             return Completed(1, None, False, "", "Access denied", 0.0)
         if words[1] == "-c":
@@ -268,6 +277,84 @@ def test_killed_run_requests_the_reboot_again(host: Host, publisher: Publisher, 
     path.write_text(json.dumps(record))
     assert host.run().status == 0
     assert fake.calls == [["shutdown", "-r", "+5"]]
+
+
+def test_other_run_is_never_interrupted(
+    host: Host, publisher: Publisher, fake: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    host.run()
+    fake.require()
+    with contextlib.ExitStack() as other:
+        monkeypatch.setattr(
+            Agent, "_send", lambda *_: other.enter_context(only_run(Path(host.settings["run_directory"])))
+        )
+        outcome = host.run()
+    assert outcome.status == 0
+    assert "another run is active, which decides about the reboot" in outcome.output
+    assert not fake.calls
+    monkeypatch.undo()
+    monkeypatch.setattr(reboots, "this_machine", fake.machine)
+    monkeypatch.setattr(reboots, "current_time", lambda: fake.now)
+    host.run()
+    assert fake.calls == [["shutdown", "-r", "+5"]]
+
+
+def test_newer_decision_of_another_run_counts(
+    host: Host, publisher: Publisher, fake: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    host.run()
+    fake.require()
+    send = Agent._send
+    runs = iter([host.run])
+
+    def send_slowly(agent: Agent, delivery: Any) -> None:
+        for run in runs:
+            run()
+        send(agent, delivery)
+
+    monkeypatch.setattr(Agent, "_send", send_slowly)
+    outcome = host.run()
+    assert "another run has decided about the reboot" in outcome.output
+    assert fake.calls == [["shutdown", "-r", "+5"]]
+    record = json.loads((host.state / "reboots.json").read_bytes())
+    assert record["request"]["is_scheduled"]
+    assert record["pending"][0]["state"] == "scheduled"
+
+
+@pytest.mark.everything
+@pytest.mark.parametrize("remains", [False, True])
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_killed_run_reboots_once_for_a_reason(
+    host: Host, publisher: Publisher, fake: FakeMachine, sweep: Sweep, tmp_path: Path, remains: bool
+) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    host.run()
+    if remains:
+        fake.install_kernel("6.1.0-28-amd64")  # the boot loader starts the old kernel
+    else:
+        fake.require()
+    places = {host.state: tmp_path / "kept-state", fake.root: tmp_path / "kept-root"}
+    for place, kept in places.items():
+        shutil.copytree(place, kept, symlinks=True)
+
+    def is_killed_at(number: int) -> bool:
+        for place, kept in places.items():
+            shutil.rmtree(place)
+            shutil.copytree(kept, place, symlinks=True)
+        fake.log.write_text("")
+        was_killed = killed_before(number, host.run)
+        host.run()
+        assert fake.scheduled.exists()
+        fake.boot()
+        for _ in range(2):
+            outcome = host.run()
+            assert outcome.status == (4 if remains else 0), outcome.output
+        assert fake.log.read_text() == "['shutdown', '-r', '+5']\n"
+        return was_killed
+
+    assert sweep(is_killed_at) > 20
 
 
 def test_reboot_comes_after_other_resources(host: Host, publisher: Publisher, fake: FakeMachine) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +16,7 @@ from bundles.format.release import Release
 from bundles.store.store import Store
 from bundles.transport.mirror import DirectoryMirror
 from puller.run.site import Arrival
+from tests.support.sweeps import killed_before
 
 if TYPE_CHECKING:
     from tests.support.stories import Publisher
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 # The child only makes system calls, so threads of other tests cannot block it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
-CALLS = ("open", "mkdir", "fchmod", "fsync", "rename", "unlink", "rmdir")
 NOISE = {f"noise/{number}": random.Random(number).randbytes(30_000) for number in range(6)}
 CHANGED = {**NOISE, "noise/1": NOISE["noise/1"][::-1], "more/2": NOISE["noise/2"][::-1]}
 
@@ -62,35 +60,6 @@ class Follower:
     def update(self) -> None:
         arrival = Arrival(self.client(), Release.of("web", "1.1.0"), self.store, self.downloads)
         arrival.install()
-
-
-def killed_before(number: int, story: Callable[[], object]) -> bool:
-    """Run ``story`` in a process, kill it before change ``number`` to the disk, and return whether it was killed."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            calls = iter(range(number))
-            for name in CALLS:
-                setattr(os, name, mortal(getattr(os, name), calls))
-            story()
-            status = 0
-        except BaseException:  # noqa: BLE001  nothing may run on in the child; the status tells the parent
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    status = os.waitpid(child, 0)[1]
-    assert status == 0 or os.WTERMSIG(status) == signal.SIGKILL
-    return status != 0
-
-
-def mortal(call: Any, calls: Iterator[int]) -> Any:
-    def instead(*arguments: Any, **options: Any) -> Any:
-        if next(calls, None) is None:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return call(*arguments, **options)
-
-    return instead
 
 
 @pytest.fixture
