@@ -21,7 +21,7 @@ from puller.facts.systems import facts_of, known_systems
 from puller.reporting.history import load_all_events
 from puller.resources.registry import type_names
 from puller.run.leftovers.managed import Managed
-from puller.run.policy.quarantine import Quarantine
+from puller.run.policy.holds import Quarantine
 from puller.state.default_paths import configuration_file
 from puller.state.directories import Directories
 

@@ -29,8 +29,7 @@ from hiera.expressions.expressions import Scope, resolve
 from hiera.limits import total
 from hiera.values.plain import MISSING
 from hiera.values.secrets import hidden_at
-from puller.data.hiera_tree import TREE, ask_tree
-from puller.data.sources import DataSource, Origin, Surroundings, merged
+from puller.data.sources import TREE, DataSource, Origin, Surroundings, ask_tree, merged
 from puller.values.plain_values import identical
 
 if TYPE_CHECKING:

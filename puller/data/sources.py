@@ -1,4 +1,5 @@
-"""Data from outside of the manifest: files of this host, files beside the manifest, options, and defaults of libraries.
+"""Data from outside of the manifest: files of this host, files beside the manifest, its Hiera tree, options, and
+defaults of libraries.
 
 Lowest precedence first (``docs/data.md``): the ``data.yaml`` of each library of the bundle, below all data of the
 bundle. Above the bundle's data: site data (``puller.data.site_data``), then ``data.yaml`` and ``data.d/*.yaml`` in name
@@ -9,6 +10,9 @@ of the site must also be valid without bundles, over the documents below it: oth
 CCM reads ``.env`` and ``.hiera`` beside a manifest, or in the current directory. ``.env`` adds variables to
 ``environ``. Each line is ``NAME=value``, with optional double quotes. Another user must not choose data for root. A
 file that another user owns or can write is ignored with a warning, and so is a link.
+
+The Hiera tree beside a manifest: a missing tree is not an error. An unreadable tree rejects the manifest at once, not
+at the first lookup. The code of the tree is imported only for existing trees, because most manifests have none.
 """
 
 import os
@@ -27,17 +31,19 @@ from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from hiera import parsing
 from hiera.document.document import Chosen, Document
 from hiera.document.layers import Explanation
-from hiera.errors import DocumentError, HieraError, UndefinedError
+from hiera.errors import DocumentError, HieraError, KeyNotFound, UndefinedError
 from hiera.sops.identities import NO_IDENTITIES, Identities
 from hiera.sops.reading import opened_document
-from hiera.values.plain import merge_deep, merge_sources, parse_path
+from hiera.tree.ruby.values import printable
+from hiera.values.plain import MISSING, merge_deep, merge_sources, parse_path
 from puller.bundle_paths import FileTree
 from puller.errors import ConfigurationError, UsageError, file_problem, reason
 from puller.system.trusted_files import trusted
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
-
+    from hiera.tree.context.explain import Step
+    from hiera.tree.lookup import Tree
 
 SIZE_LIMIT = 16 * 1024 * 1024
 """The maximum size of a document in bytes."""
@@ -341,3 +347,47 @@ def _distrust(status: os.stat_result) -> str:
 def _ignored(path: Path, why: str) -> Problem:
     message = f"{why}, so it is ignored"
     return Problem(code=ProblemCode.UNTRUSTED_PATH, message=message, location=Location(str(path)))
+
+
+TREE = "hiera.yaml"
+
+
+def open_tree(
+    directory: Path,
+    facts: Mapping[str, Any],
+    private_key: str,
+    identities: Identities,
+    warn: Callable[[Problem], None],
+) -> "Tree | None":
+    """Return the Hiera tree beside a manifest, or ``None``. Raise ``HieraError`` if it is unusable."""
+    if not (directory / TREE).exists():
+        return None
+    from hiera.tree.lookup import Tree  # half of an idle run, and few manifests have a tree
+
+    tree = Tree(facts, environment=str(directory), private_key=private_key, identities=identities, warn=warn)
+    try:
+        tree.verify()
+    except HieraError as error:
+        raise (error if error.where else error.at(TREE)) from None
+    return tree
+
+
+def ask_tree(
+    tree: "Tree",
+    name: str,
+    merge: Any = None,
+    step: "Step | None" = None,
+    outer: Callable[[str], Any] | None = None,
+) -> Any:
+    """Return the tree's value of a key, or ``MISSING``. ``step`` records the lookup. Raise ``HieraError``.
+
+    The value is plain: Ruby's symbols and odd keys become text. Secrets stay secrets. ``outer`` returns the value of a
+    whole key outside of the tree for ``%{lookup('…')}``, or ``MISSING``.
+    """
+    from hiera.tree.context.explain import SILENT  # only manifests with a tree need it
+
+    try:
+        value = tree.lookup(name, merge=merge, step=SILENT if step is None else step, outer=outer)
+        return printable(value, lambda secret: secret)
+    except KeyNotFound:
+        return MISSING

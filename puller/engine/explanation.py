@@ -30,8 +30,7 @@ from hiera.values.secrets import hidden_at
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_function import look_up
-from puller.data.hiera_tree import TREE
-from puller.data.sources import DataSource
+from puller.data.sources import TREE, DataSource
 from puller.errors import ResourceError
 from puller.manifest.children import applied_as
 from puller.manifest.declaration import Declaration

@@ -1,16 +1,18 @@
-"""Libraries of a bundle: their directories, and the files that are packed with a bundle.
+"""Libraries of a bundle: their directories, the files that are packed with a bundle, and the facts of both.
 
 * In the author's tree a library is at its path in ``libraries:``. A packed bundle contains it as ``libraries/NAME``,
   and paths outside of the bundle are ignored.
 * A ``library.yaml`` makes a directory a library. The module reads no other file of the library.
 * Within one bundle a name always refers to the same library. Libraries must not overlap each other or the bundle,
   except as ``libraries/NAME``.
+* The facts of a bundle and its libraries override those of the host before its manifest is read. They are visible to
+  all its manifests, including children. Data of the site and of the host are resolved without them.
 """
 
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,8 @@ PACKED = "libraries"
 """The directory of libraries in a packed bundle."""
 LIBRARY = "library.yaml"
 _TREE = "hiera.yaml"
-_FACTS = "facts.d"
+FACTS = "facts.d"
+"""The directory of a bundle or of a library, with a file for each fact."""
 _SIZE_LIMIT = 1024 * 1024  # bytes of a library.yaml
 _MOST = 100  # libraries of one bundle
 _SEARCHED = 10_000  # files, when a use is looked for
@@ -210,7 +213,7 @@ def unused_libraries(files: BundleFiles, name: str) -> Iterator[Problem]:
         declared_in = f"{tree.name}:{LIBRARY}" if tree.name else name
         for library in sorted(tree.libraries):
             root = files.libraries[library].root
-            if any(os.path.lexists(os.path.join(root, own)) for own in (DATA, _FACTS)):
+            if any(os.path.lexists(os.path.join(root, own)) for own in (DATA, FACTS)):
                 continue
             if not _may_name(tree, library):
                 yield Problem(
@@ -233,3 +236,39 @@ def _may_name(tree: FileTree, library: str) -> bool:
     except OSError:
         return True
     return False
+
+
+def bundle_facts(
+    host: Mapping[str, Any], root: Path, refused: list[Problem], libraries: Sequence[Path] = ()
+) -> Mapping[str, Any]:
+    """Return the facts of a host with those of the bundle at ``root`` and of its ``libraries``.
+
+    Problems with fact files are added to ``refused``. Fact files are not read or run here.
+    """
+    directories = [place / FACTS for place in (root, *libraries)]
+    # Checked before the import, because most bundles have no facts.
+    if not any(map(os.path.lexists, directories)):
+        return host
+    from puller.facts import bundled  # few bundles have facts
+
+    facts, problems = bundled.over(host, root, directories)
+    refused += problems
+    return facts
+
+
+def need_bundle_facts(host: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
+    """Return the facts of a host with those of a bundle and its libraries.
+
+    Raise ``ManifestError`` for files that cannot be facts, and the errors of ``used_libraries``.
+    """
+    problems: list[Problem] = []
+    facts = bundle_facts(host, root, problems, _libraries_of(root))
+    if problems:
+        raise ManifestError(problems)
+    return facts
+
+
+def _libraries_of(root: Path) -> list[Path]:
+    if not (root / MANIFEST).exists():
+        return []
+    return [Path(library.root) for library in files_in(root).libraries.values()]

@@ -29,13 +29,13 @@ from hiera.values.secrets import has_secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.manifest import children
-from puller.manifest.bundle_facts import bundle_facts
 from puller.manifest.children import Family
 from puller.manifest.declaration import Child, Declaration, Home
 from puller.manifest.declare import declare, declare_unlooped
 from puller.manifest.entries import FOR, Entry, read_entries
 from puller.manifest.graph.contradictions import Key, find_contradictions, objects_of, spellings_of
 from puller.manifest.graph.links import link, order
+from puller.manifest.libraries import bundle_facts, bundle_files
 from puller.manifest.loops import Item, Loop, LoopScopes, Repeated
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.masking import Mask, Masks
@@ -125,8 +125,6 @@ def load_manifest(
 def _files_of(text: ManifestText) -> BundleFiles:
     if "libraries" not in text.value:
         return BundleFiles.of(text.directory)
-    from puller.manifest.libraries import bundle_files  # rarely needed
-
     return bundle_files(text)
 
 

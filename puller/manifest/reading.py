@@ -25,8 +25,7 @@ from hiera.values.plain import MISSING
 from hiera.values.secrets import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
-from puller.data.hiera_tree import open_tree
-from puller.data.sources import DataSource, Origin, Surroundings, library_data
+from puller.data.sources import DataSource, Origin, Surroundings, library_data, open_tree
 from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.children import Family
 from puller.manifest.declaration import Agent, Child, Declaration, Home

@@ -51,7 +51,7 @@ _OWN = {
 _REMOVERS = {
     "archive": "puller.resources.archives.leftover_archive:LeftArchive",
     "block": "puller.resources.edits.leftover_edits:LeftBlock",
-    "checkout": "puller.resources.checkouts.leftover_checkout:LeftCheckout",
+    "checkout": "puller.resources.checkouts.checkout:LeftCheckout",
     "file": "puller.resources.files.leftover_files:LeftFile",
     "host_entry": "puller.resources.host.host_entry:LeftHostEntry",
     "kernel_module": "puller.resources.kernel.kernel_module:LeftKernelModule",

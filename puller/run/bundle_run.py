@@ -51,8 +51,8 @@ from puller.run.judging import (
 )
 from puller.run.leftovers.declared_resources import whole_paths
 from puller.run.leftovers.leftovers import InForce, Leftovers
-from puller.run.policy.quarantine import Quarantine
-from puller.run.policy.rollback import find_fallback_bundle
+from puller.run.policy.holds import Quarantine
+from puller.run.policy.operator_requests import find_fallback_bundle
 from puller.run.policy.selection import Offer
 from puller.run.trials import Trial, Trials, restarted
 from puller.state.directories import Directories

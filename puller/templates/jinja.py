@@ -35,9 +35,8 @@ from hiera.expressions.undefined import callers, place_of
 from hiera.limits import meter
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.templates.bundle_files import BundleFunction
-from puller.templates.limits import Budget, Exceeded
 from puller.templates.scope import Function, TemplateScope
-from puller.templates.template_errors import FunctionError, LimitError, TemplateError
+from puller.templates.template_errors import Budget, Exceeded, FunctionError, LimitError, TemplateError
 from puller.values.foreign_text import MARK
 
 # Templates read by ``include``, ``import`` and ``extends``.

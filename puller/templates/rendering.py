@@ -7,7 +7,7 @@ From a file to its text, with any engine. The numbers appear in the code:
    An engine is imported when it is first used, so a run without templates skips the imports.
 3. The text is parsed and checked. Errors that do not depend on values fail here, with the line.
 4. Facts, data, environ and functions are prepared. The Jet and Go engines get plain values.
-5. The template is executed, within the limits of its engine: ``limits.py``, for Jinja2 ``hiera.limits``.
+5. The template is executed, within the limits of its engine: ``template_errors.py``, for Jinja2 ``hiera.limits``.
 6. The text is a secret if the input contained a secret. With Jinja2, only used secrets count.
 """
 

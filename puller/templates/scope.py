@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from hiera.values.plain import plain
 from puller.templates.govalue.types import LazyMap, UnlistedMap
-from puller.templates.limits import Budget
+from puller.templates.template_errors import Budget
 
 Function = Callable[..., Any]
 """A template function: accepts and returns values of Go (``govalue``), raises FunctionError."""

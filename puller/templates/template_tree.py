@@ -14,9 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from puller.templates.govalue.text import is_blank
-from puller.templates.limits import DEFAULT_LIMITS, Budget, Limits
 from puller.templates.scope import Engine, Function, Template, TemplateScope
-from puller.templates.template_errors import FunctionError, SkippedEmpty, TemplateError
+from puller.templates.template_errors import (
+    DEFAULT_LIMITS,
+    Budget,
+    FunctionError,
+    Limits,
+    SkippedEmpty,
+    TemplateError,
+)
 
 PARTIALS: Final = "_partials"
 

@@ -19,7 +19,7 @@ from puller.errors import ResourceError
 from puller.resources.packages.apt import Apt, parse_database
 from puller.resources.packages.dnf import Dnf, parse_records
 from puller.resources.packages.manager import Job, Plan, Record, Request, Wanted
-from puller.resources.packages.package_properties import Options
+from puller.resources.packages.properties import Options
 from puller.system.commands import Command, Completed, run
 from puller.system.local import LocalSystem
 from tests.support import machines

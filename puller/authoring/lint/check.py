@@ -5,21 +5,37 @@
 2. Run each check.
 3. Remove consequences of other findings, and warnings that the author has switched off.
 4. Sort the findings by place, without duplicates.
+
+Warnings that the author of a bundle has switched off:
+
+* A comment ``puller-lint: disable=RULE[,RULE] - reason``, in YAML and in templates, applies to its own line. A comment
+  alone on its line also applies to the next line.
+* The file ``.puller-lint.yaml`` at the root of the bundle: ``disable: [RULE]`` for the whole bundle, ``files:
+  {"templates/*": [RULE]}`` for some files.
+* Only warnings can be switched off. An unknown rule, or a rule of errors, is a finding.
 """
 
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Unpack
 
 import msgspec
 
+from bundles.archive.pack import LINT_FILE, is_left_out
+from bundles.filesystem.atomic import read_limited
+from bundles.filesystem.trees import walk
 from foundation.problems import KeyPath, Location, Problem, ProblemCode, replaced
-from puller.authoring.lint.findings import UNPACKABLE, Finding, Severity
+from foundation.suggestions import Meant, meant
+from hiera import parsing
+from hiera.errors import HieraError
+from puller.authoring.lint.checks import commands, data, files, host_problems, names, templates
+from puller.authoring.lint.findings import RULES, UNPACKABLE, Finding, Severity, may_be_switched_off
 from puller.authoring.lint.subject import Check, Subject, refusal
-from puller.authoring.lint.suppressions import Suppressions
+from puller.authoring.lint.subject import finding as finding_of
 from puller.errors import ManifestError
 from puller.manifest.graph.host_catalog import load_together
 from puller.manifest.loader import load_manifest
@@ -122,18 +138,18 @@ def _file(place: Location) -> str:
     return os.path.basename(place.file)
 
 
-_CHECKS: Final[tuple[str, ...]] = (
-    "unused_data",
-    "commands",
-    "host_problems",
-    "files",
-    "health_checks",
-    "names",
-    "notations",
-    "rendering",
-    "templates",
+_CHECKS: Final[tuple[Check, ...]] = (
+    data.check_effects,
+    commands.check_commands,
+    host_problems.check_manifest,
+    files.check,
+    commands.check_health,
+    names.check,
+    data.check_notations,
+    host_problems.check_rendering,
+    templates.check,
 )
-"""The modules below ``checks``. Each is imported when it runs."""
+"""All checks. Findings of one place and severity are reported in this order."""
 
 
 class Linted(msgspec.Struct, frozen=True):
@@ -215,21 +231,16 @@ def lint_bundle(
     refusals = [refusal(problem, subject, of_any_host=of_any_host) for problem in problems]
     # 2. All checks.
     found: list[Finding] = []
-    for name in _CHECKS:
+    for check in _CHECKS:
         # Without facts most templates fail to render, which is no error.
-        if not (of_any_host and name == "rendering"):
-            found += _check(name)(subject)
+        if not (of_any_host and check is host_problems.check_rendering):
+            found += check(subject)
     # 3. Consequences, and suppressed warnings.
     retained = Suppressions.of(subject).applied(without_consequences(refusals, found))
     # 4. The order.
     findings = sorted(dict.fromkeys(retained), key=_order)
     count = None if subject.manifest is None else len(subject.manifest.declarations)
     return Linted(source.name, tuple(findings), count)
-
-
-def _check(name: str) -> Check:
-    check: Check = import_module(f"puller.authoring.lint.checks.{name}").check
-    return check
 
 
 def _exact(problem: Problem) -> Problem:
@@ -273,3 +284,182 @@ def _loaded(
 def _as_it_is(source: ManifestSource) -> Problems:
     """Return the text of a manifest that is not valid YAML, or not even text."""
     return Problems.of_text(source.name, source.path.read_text(errors="replace"))
+
+
+_SIZE_LIMIT: Final = 1024 * 1024  # bytes of a file that may have comments
+_MARK: Final = b"puller-lint:"
+# Beginnings of comments: YAML's #, Jinja's {#, the /* of Go templates, and Jet's {*.
+_COMMENT: Final = re.compile(r"(?P<start>#|/\*|\{\*)-?\s*puller-lint:\s*(?P<rest>[^\n]*)")
+_DISABLE: Final = re.compile(r"disable=\s*(?P<names>[\w-]*\w(?:\s*,\s*[\w-]*\w)*)(?=\s|[*#}-]|$)")
+
+
+class Suppressions(msgspec.Struct, frozen=True):
+    """All suppressions of one bundle."""
+
+    name: str
+    """The bundle's directory as the user named it."""
+    everywhere: frozenset[str] = frozenset()
+    files: tuple[tuple[str, frozenset[str]], ...] = ()
+    """Patterns of paths below the bundle, with their suppressed rules."""
+    lines: frozenset[tuple[str, int, str]] = frozenset()
+    """File, line and rule."""
+    findings: tuple[Finding, ...] = ()
+    """Problems of the suppressions."""
+
+    @classmethod
+    def of(cls, subject: Subject) -> "Suppressions":
+        """Return the suppressions in the files of the bundle."""
+        problems: list[Finding] = []
+        everywhere, files = _of_file(subject, problems)
+        lines = frozenset(_of_comments(subject, problems))
+        return cls(subject.name, everywhere, files, lines, tuple(problems))
+
+    def applied(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Yield the remaining findings, and those of the suppressions."""
+        yield from (
+            finding
+            for finding in findings
+            if finding.severity is not Severity.WARNING or not self._covers(finding)
+        )
+        yield from self.findings
+
+    def _covers(self, item: Finding) -> bool:
+        if item.rule in self.everywhere or (item.place.file, item.place.line, item.rule) in self.lines:
+            return True
+        path = os.path.relpath(item.place.file, self.name or ".")
+        return any(item.rule in rules and fnmatchcase(path, pattern) for pattern, rules in self.files)
+
+
+# -- comments -------------------------------------------------------------------------------------
+
+
+def _of_comments(subject: Subject, problems: list[Finding]) -> Iterator[tuple[str, int, str]]:
+    for path in _files(subject.directory):
+        name = os.path.join(subject.name, path)
+        lines = _text(subject.directory / path).splitlines()
+        for number, line in enumerate(lines, 1):
+            if "puller-lint:" in line and (comment := _COMMENT.search(line)):
+                place = Location(name, number, comment.start() + 1)
+                for rule in _rules_of(comment["rest"], place, problems):
+                    yield name, number, rule
+                    if not line[: comment.start()].strip(" \t{-"):
+                        yield name, _next(lines, number), rule
+
+
+def _next(lines: list[str], number: int) -> int:
+    """Return the line to which a comment on its own line applies. Several comments may precede it."""
+    while number < len(lines) and _is_suppression(lines[number]):
+        number += 1
+    return number + 1
+
+
+def _is_suppression(line: str) -> bool:
+    return "puller-lint:" in line and _COMMENT.search(line) is not None
+
+
+def _rules_of(remainder: str, place: Location, problems: list[Finding]) -> Iterator[str]:
+    written = _DISABLE.match(remainder)
+    if written is None:
+        problems.append(
+            _wrong(
+                place, f"{remainder.strip()!r} is not a suppression, expected disable=RULE[,RULE] - reason"
+            )
+        )
+        return
+    yield from _checked(re.split(r"\s*,\s*", written["names"]), place, problems)
+
+
+def _checked(names: Iterable[str], place: Location, problems: list[Finding]) -> Iterator[str]:
+    """Yield the rules that can be switched off, and note problems of the other names."""
+    for name in names:
+        if may_be_switched_off(name):
+            yield name
+        elif name in RULES:
+            problems.append(_wrong(place, f"{name} cannot be switched off: only warnings can"))
+        else:
+            known = filter(may_be_switched_off, RULES)
+            problems.append(_wrong(place, f"unknown rule {name!r}", **meant(name, known)))
+
+
+def _wrong(place: Location, message: str, **names: Unpack[Meant]) -> Finding:
+    return Finding.of(ProblemCode.SUPPRESSION, Severity.WARNING, place, message, **names)
+
+
+def _files(directory: Path) -> Iterator[str]:
+    """Yield all files of the bundle, by their paths in it."""
+    try:
+        yield from sorted(path for path, _ in walk(directory, is_left_out))
+    except OSError:
+        return  # packing reports unreadable files
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file that may have comments. Empty for other files."""
+    try:
+        data = read_limited(path, _SIZE_LIMIT)
+    except (OSError, ValueError):
+        return ""
+    return data.decode("utf-8", "replace") if _MARK in data else ""
+
+
+# -- the file -------------------------------------------------------------------------------------
+
+_Patterns = tuple[tuple[str, frozenset[str]], ...]
+
+
+def _of_file(subject: Subject, problems: list[Finding]) -> tuple[frozenset[str], _Patterns]:
+    path, name = subject.directory / LINT_FILE, os.path.join(subject.name, LINT_FILE)
+    try:
+        text = read_limited(path, _SIZE_LIMIT).decode("utf-8")
+    except FileNotFoundError:
+        return frozenset(), ()
+    except (OSError, ValueError) as error:
+        problems.append(_wrong(Location(name), f"cannot be read: {error}"))
+        return frozenset(), ()
+    try:
+        value = parsing.load_yaml(text, name)
+    except HieraError as error:
+        problem = replaced(error.problems[0], code=ProblemCode.SUPPRESSION)
+        problems.append(finding_of(problem, subject))
+        return frozenset(), ()
+    return _LintFile(Problems.of_text(name, text), problems).read(value)
+
+
+class _LintFile(msgspec.Struct):
+    """The reader of one ``.puller-lint.yaml``."""
+
+    problems: Problems
+    found: list[Finding]
+
+    def read(self, value: object) -> tuple[frozenset[str], _Patterns]:
+        known = self._mapping(value, ())
+        for key in known.keys() - {"disable", "files"}:
+            self._wrong((key,), f"unknown key {key!r}", **meant(str(key), ["disable", "files"]))
+        files = self._mapping(known.get("files"), ("files",))
+        patterns = (
+            (str(pattern), self._rules(rules, ("files", pattern))) for pattern, rules in files.items()
+        )
+        return self._rules(known.get("disable"), ("disable",)), tuple(patterns)
+
+    def _mapping(self, value: object, path: tuple[str, ...]) -> Mapping[str, Any]:
+        if isinstance(value, dict):
+            return value
+        if value is not None:
+            self._wrong(path, f"is {value!r}, expected a mapping")
+        return {}
+
+    def _rules(self, value: object, path: tuple[str, ...]) -> frozenset[str]:
+        if not isinstance(value, list | None) or not all(isinstance(name, str) for name in value or ()):
+            self._wrong(path, f"{path[-1]} is {value!r}, expected a list of rules")
+            return frozenset()
+        return frozenset(
+            name
+            for index, written in enumerate(value or ())
+            for name in _checked([written], self._place((*path, index)), self.found)
+        )
+
+    def _place(self, path: tuple[str | int, ...]) -> Location:
+        return Location(self.problems.source, *self.problems.locate(path))
+
+    def _wrong(self, path: tuple[str | int, ...], message: str, **names: Unpack[Meant]) -> None:
+        self.found.append(_wrong(self._place(path), message, **names))

@@ -6,7 +6,7 @@ To add a rule:
 
 1. Add its code to ``ProblemCode`` in ``foundation/problems.py``.
 2. Add its row to ``_ROWS`` below, and the same row to the table of ``docs/lint.md``.
-3. Yield its findings from ``check`` of a module in ``checks``. Add a new module to ``_CHECKS`` in ``check.py``.
+3. Yield its findings from a check in ``checks``. Add a new check to ``_CHECKS`` in ``check.py``.
 4. Explain the code in ``foundation/problem_pages.yaml``, and write ``docs/problems.md`` anew with
    ``python -m foundation.problem_pages``.
 """

@@ -31,8 +31,7 @@ from puller.authoring.preview.groups import Machine
 from puller.authoring.resolution import resolve
 from puller.data.sources import DataSource, Origin, Surroundings, read
 from puller.errors import ConfigurationError, ManifestError, PullerError
-from puller.manifest.bundle_facts import FACTS
-from puller.manifest.libraries import files_in
+from puller.manifest.libraries import FACTS, files_in
 from puller.manifest.manifest import Inputs, ManifestSource
 from puller.reporting.sent_report import SentFacts, dotted
 

@@ -35,11 +35,10 @@ from puller.cli.options import (
 from puller.cli.output import say, show, warn
 from puller.data.sources import merged
 from puller.errors import MissingSourceError, ResourceError, SourceError, UsageError
-from puller.manifest.bundle_facts import need_bundle_facts
 from puller.manifest.children import applied_as
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.host_catalog import load_together
-from puller.manifest.libraries import LIBRARY, files_in
+from puller.manifest.libraries import LIBRARY, files_in, need_bundle_facts
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import MANIFEST, Inputs, ManifestSource, open_source
 from puller.manifest.problems import Problems

@@ -27,7 +27,7 @@ from puller.data.queries import Answer, Answers, BundleAnswers, BundleTogether, 
 from puller.data.sources import Surroundings
 from puller.errors import UsageError
 from puller.facts.given_facts import chosen_facts
-from puller.manifest.bundle_facts import need_bundle_facts
+from puller.manifest.libraries import need_bundle_facts
 from puller.manifest.manifest import open_source
 from puller.run.host import identities_of
 from puller.state.default_paths import PRIVATE_KEY

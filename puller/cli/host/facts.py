@@ -27,7 +27,7 @@ from puller.facts import documents
 from puller.facts.anonymous import anonymous
 from puller.facts.fact_tree import BUILT_IN
 from puller.facts.given_facts import chosen_facts, facts_from
-from puller.manifest.bundle_facts import need_bundle_facts
+from puller.manifest.libraries import need_bundle_facts
 from puller.manifest.manifest import open_source
 from puller.run.host import own_facts
 from puller.state.default_paths import (

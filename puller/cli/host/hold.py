@@ -35,13 +35,11 @@ from puller.reporting.history import load_status
 from puller.reporting.report import Report
 from puller.reporting.results import DisableResult, PinResult, RollbackResult, described_problems
 from puller.run.jobs import RunOptions, run
-from puller.run.policy.forgetting import forget as forget_bundle
-from puller.run.policy.forgetting import forget_left
-from puller.run.policy.holds import Disabled, Pins
+from puller.run.policy.holds import Disabled, Pins, Quarantine
 from puller.run.policy.holds import disable as save_hold
 from puller.run.policy.holds import enable as end_hold
-from puller.run.policy.quarantine import Quarantine
-from puller.run.policy.rollback import roll_back
+from puller.run.policy.operator_requests import forget as forget_bundle
+from puller.run.policy.operator_requests import forget_left, roll_back
 from puller.run.reboots import cancel_scheduled
 from puller.run.trials import Trials
 from puller.state.directories import Directories, only_run

@@ -1,7 +1,7 @@
 """``puller status``: the enforced bundles of this host, and the result of the last run.
 
 * The text behind ``held:`` is that of the last report. The run writes it: ``puller/run/bundle_run.py`` for rejected
-  versions, ``puller/run/policy/quarantine.py`` for the quarantine, ``bundles/format/release.py`` for rollouts.
+  versions, ``puller/run/policy/holds.py`` for the quarantine, ``bundles/format/release.py`` for rollouts.
 * The lines about pauses, windows, pins and the quarantine are those of ``puller/run/policy/holds.py``.
 """
 

@@ -20,7 +20,7 @@ import msgspec
 from foundation.problems import Problem, ProblemCode
 from puller.errors import ConfigurationError
 from puller.manifest.declaration import Declaration, has_conditions
-from puller.manifest.graph.implied_order import DeclaredResources, has_own
+from puller.manifest.graph.catalog import DeclaredResources, has_own
 from puller.resources.base import Properties
 from puller.resources.claims import NO_DIRECTORY, Claim, Use
 from puller.resources.registry import find_type

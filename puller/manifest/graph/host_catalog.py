@@ -12,9 +12,8 @@ from functools import cached_property
 from foundation.problems import Problem
 from puller.errors import ManifestError
 from puller.manifest.declaration import Declaration
-from puller.manifest.graph.catalog import Catalog, Links
+from puller.manifest.graph.catalog import Catalog, CycleError, Links, ordered, with_last
 from puller.manifest.graph.contradictions import Key, find_contradictions, key_of, objects_of, spellings_of
-from puller.manifest.graph.implied_order import CycleError, ordered, with_last
 from puller.manifest.graph.links import APPLY, cycle_problem
 from puller.manifest.graph.parts import link_outside_parts
 from puller.manifest.loader import load_manifest

@@ -18,8 +18,7 @@ from foundation.problems import DependsOn, Problem, ProblemCode
 from foundation.suggestions import meant_reference
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration, has_conditions
-from puller.manifest.graph.catalog import Found, Links, Outside
-from puller.manifest.graph.implied_order import CycleError, ordered, with_implied, with_last
+from puller.manifest.graph.catalog import CycleError, Found, Links, Outside, ordered, with_implied, with_last
 from puller.manifest.graph.parts import link_parts
 from puller.resources.registry import type_names
 from puller.system.local_paths import Spellings

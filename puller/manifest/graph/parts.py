@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from foundation.problems import DependsOn, Problem, ProblemCode
 from foundation.suggestions import meant_reference
 from puller.manifest.declaration import Declaration
-from puller.manifest.graph.catalog import Links
-from puller.manifest.graph.implied_order import has_own
+from puller.manifest.graph.catalog import Links, has_own
 from puller.system.local_paths import Spellings
 from puller.values.common_properties import Reference
 

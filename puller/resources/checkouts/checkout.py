@@ -3,12 +3,13 @@
 * A tree is at one commit with a detached HEAD. It follows the branches of the remote without merging.
 * Manual changes are discarded only with ``force: true``. Untracked files stay.
 * For a fixed revision that is checked out, one process checks for changed files, and the network is not used.
+* An undeclared working tree is removed, unless it contains local work.
 """
 
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,11 +20,10 @@ from foundation.masking import mask_location
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
-from puller.resources.checkouts import steps
+from puller.resources.checkouts import working_tree
 from puller.resources.checkouts.git import Git, Remote, is_installed
 from puller.resources.checkouts.repository import Repository
-from puller.resources.checkouts.steps import Goal, goal_here, latest
-from puller.resources.checkouts.work import find_work, unfinished_operation
+from puller.resources.checkouts.working_tree import Goal, find_work, goal_here, latest, unfinished_operation
 from puller.resources.claims import Claim, Use
 from puller.resources.owned_paths import refuse_owned_below
 from puller.resources.owners import (
@@ -105,7 +105,9 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         status = system.lstat(path)
         if status is None or not stat.S_ISDIR(status.st_mode):
             is_gone = status is None and self.properties.ensure == "absent"
-            return CheckoutState(status, is_left=is_gone and system.lstat(steps.staging_of(path)) is not None)
+            return CheckoutState(
+                status, is_left=is_gone and system.lstat(working_tree.staging_of(path)) is not None
+            )
         repository = Repository(path, status, system)
         if not repository.is_there():
             return CheckoutState(status, is_empty=not system.children(path))
@@ -140,16 +142,16 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         path, system, status = self.properties.name, self.context.system, actual.found
         if self.properties.ensure == "absent":
             if status is None:
-                steps.remove_staging(path, system)
+                working_tree.remove_staging(path, system)
             else:
-                steps.remove(path, status, system)
+                working_tree.remove(path, status, system)
         elif status is None or actual.is_empty:
             attributes = self._attributes_of_new(status)
-            git = self._git(steps.staging_of(path), attributes.uid, attributes.gid)
-            self._notes = steps.make(path, attributes, self._wanted, git)
+            git = self._git(working_tree.staging_of(path), attributes.uid, attributes.gid)
+            self._notes = working_tree.make(path, attributes, self._wanted, git)
         else:
             properties = {difference.property for difference in differences}
-            self._notes = steps.update(
+            self._notes = working_tree.update(
                 Repository(path, status, system),
                 actual.goal,
                 self._wanted,
@@ -209,8 +211,8 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         return Remote.parse(self.properties.url)
 
     @property
-    def _wanted(self) -> steps.Wanted:
-        return steps.Wanted(self.properties.revision, self.properties.depth)
+    def _wanted(self) -> working_tree.Wanted:
+        return working_tree.Wanted(self.properties.revision, self.properties.depth)
 
     def _attributes_of_new(self, status: os.stat_result | None) -> Attributes:
         """Return the declared owner and group, by default those of the existing empty directory."""
@@ -338,7 +340,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         uid, gid, path = attributes.uid, attributes.gid, self.properties.name
         if UNKNOWN_ID in (uid, gid):
             return
-        if reason := self._git(steps.staging_of(path), uid, gid).why_refused():
+        if reason := self._git(working_tree.staging_of(path), uid, gid).why_refused():
             raise ResourceError(reason, code=ProblemCode.UNTRUSTED_PATH)
         if reason := distrust_of_new_way(path, self.context, uid):
             user = user_name(uid)
@@ -443,3 +445,44 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
 def _listed(names: Sequence[str]) -> str:
     suffix = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + suffix
+
+
+class LeftCheckout(Checkout):
+    """A leftover working tree. The desired state is ``absent``."""
+
+    _why_kept = ""
+
+    def differences(self, actual: CheckoutState, *, refresh: bool = False) -> Sequence[Difference]:
+        # A tree with work now belongs to its user. It stays and counts as in sync.
+        self._why_kept = self._find_why_kept(actual)
+        return () if self._why_kept else super().differences(actual, refresh=refresh)
+
+    def _find_why_kept(self, actual: CheckoutState) -> str:
+        status, path, system = actual.found, self.properties.name, self.context.system
+        if status is None or actual.is_empty:
+            return ""
+        if not actual.is_repository:
+            return "it is no longer a repository"
+        git = self._git(path, status.st_uid, status.st_gid)
+        if reason := git.why_refused():
+            return f"it may contain work: {reason}"
+        work = find_work(Repository(path, status, system), git, system, keeps_other_files=True)
+        return f"it {work}" if work else ""
+
+    def work_left(self) -> Mapping[str, str]:
+        status = self.context.system.lstat(self.properties.name)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            return {}
+        try:
+            reason = self._find_why_kept(self.look())
+        except (OSError, ResourceError) as error:
+            reason = f"it may contain work: {error}"
+        return {self.properties.name: f"is left behind, and {reason}"} if reason else {}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return [f"{self._why_kept}, so it stays"] if self._why_kept else super().notes
+
+    @classmethod
+    def fills(cls, properties: CheckoutProperties) -> Sequence[str]:
+        return ()  # the whole tree is removed, so not while paths below it are declared

@@ -30,7 +30,7 @@ from puller.resources.packages.manager import (
     failure,
     output,
 )
-from puller.resources.packages.package_properties import Options
+from puller.resources.packages.properties import Options
 from puller.resources.packages.providers import DPKG, PROVIDERS
 from puller.resources.packages.simulations import APT_OPTIONS, parse_apt_simulation
 from puller.system.commands import Completed

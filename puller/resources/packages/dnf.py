@@ -28,7 +28,7 @@ from puller.resources.packages.manager import (
     failure,
     output,
 )
-from puller.resources.packages.package_properties import Options
+from puller.resources.packages.properties import Options
 from puller.resources.packages.providers import PROVIDERS, RPM
 from puller.resources.packages.simulations import DNF_OPTIONS, has_plan, parse_dnf_simulation
 from puller.system.commands import Completed

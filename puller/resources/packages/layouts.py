@@ -16,10 +16,10 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from puller.errors import ResourceError
+from puller.resources.packages.installation import private_directory
 from puller.resources.packages.manager import Job, failure
-from puller.resources.packages.package_file import private_directory
+from puller.resources.packages.properties import Key, RepositoryProperties
 from puller.resources.packages.providers import PROVIDERS, load_class
-from puller.resources.packages.repository_properties import Key, RepositoryProperties
 from puller.system.protocol import Attributes, System
 
 ACCEPTS_CHANGES = "X-Allow-Release-Info-Change"

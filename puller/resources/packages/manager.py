@@ -21,7 +21,7 @@ from typing import ClassVar, Generic, TypeVar
 import msgspec
 
 from puller.errors import ResourceError, reason
-from puller.resources.packages.package_properties import DEFAULTS, Options
+from puller.resources.packages.properties import DEFAULTS, Options
 from puller.resources.packages.providers import Order
 from puller.system.commands import Command, Completed
 from puller.system.protocol import System

@@ -16,7 +16,7 @@ import msgspec
 from puller.errors import NeededByAnother, ResourceError
 from puller.resources.base import Context, Part
 from puller.resources.packages.manager import Job, KeptFiles, Manager, Plan, Record, Request, Wanted
-from puller.resources.packages.package_properties import GONE, PackageProperties
+from puller.resources.packages.properties import GONE, PackageProperties
 
 if TYPE_CHECKING:
     from puller.resources.packages.manager import Installed

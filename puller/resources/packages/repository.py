@@ -26,14 +26,14 @@ from puller.resources.diff import unified
 from puller.resources.owners import attribute_differences
 from puller.resources.packages.layouts import Files, Layout, all_layouts, layout_of
 from puller.resources.packages.manager import Job
-from puller.resources.packages.providers import PROVIDERS, provider_of
-from puller.resources.packages.repository_properties import (
+from puller.resources.packages.properties import (
     Key,
     RepositoryProperties,
     check_repository,
     is_armoured,
     parse_key,
 )
+from puller.resources.packages.providers import PROVIDERS, provider_of
 from puller.resources.paths import PathState
 from puller.state.state_file import StateFile
 from puller.system.protocol import Attributes

@@ -18,7 +18,7 @@ from puller.system.local_paths import Spellings
 from puller.values.common_properties import ABSENT
 
 if TYPE_CHECKING:
-    from puller.run.leftovers.decisions import Declared as Part
+    from puller.run.leftovers.reversal_rules import Declared as Part
 
 
 class Declared(msgspec.Struct, frozen=True, dict=True):
@@ -105,7 +105,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     def part_in(self, path: str) -> "Part":
         """Return the role of declared resources at a path."""
-        from puller.run.leftovers.decisions import Declared as Part
+        from puller.run.leftovers.reversal_rules import Declared as Part
 
         path = self._real.of(path)
         if path in self._whole or _is_below(path, self._closed):

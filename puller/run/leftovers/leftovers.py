@@ -18,13 +18,13 @@ from puller.manifest.graph.host_catalog import HostCatalog
 from puller.reporting.report import Event
 from puller.run.leftovers.declared_resources import Declared
 from puller.run.leftovers.managed import SEEN, Left, Managed
-from puller.run.leftovers.observer import Changes
+from puller.run.leftovers.observers import Changes
 from puller.state.directories import Directories
 
 if TYPE_CHECKING:
+    from puller.run.leftovers.observers import TrialObserver
     from puller.run.leftovers.removals import Step
     from puller.run.leftovers.trial_copies import TrialCopies
-    from puller.run.leftovers.trial_observer import TrialObserver
     from puller.run.leftovers.undo import Planner, Undo
 
 
@@ -133,7 +133,7 @@ class Leftovers:
         for name, bundle in self._in_force.items():
             if not self._has_copies(name):
                 continue
-            from puller.run.leftovers.decisions import Ending
+            from puller.run.leftovers.reversal_rules import Ending
             from puller.run.leftovers.undo import Undo
 
             copies = self._copies(name)
@@ -186,8 +186,8 @@ class Leftovers:
         trial_observers = {}
         for name, bundle in self._in_force.items():
             if not bundle.has_passed:
+                from puller.run.leftovers.observers import TrialObserver
                 from puller.run.leftovers.trial_copies import Began
-                from puller.run.leftovers.trial_observer import TrialObserver
 
                 copies = self._copies(name)
                 began = Began(bundle.version, bundle.sha256, bundle.back)

@@ -23,8 +23,7 @@ from puller.state.state_file import StateFile
 from puller.values.common_properties import ABSENT
 
 if TYPE_CHECKING:
-    from puller.run.leftovers.created_resources import MakingsJournal
-    from puller.run.leftovers.same_edits import Heir, Inheritance
+    from puller.run.leftovers.created_resources import Heir, Inheritance, MakingsJournal
 
 
 _LOSS = "resources that Puller created before count as foreign and are never removed"
@@ -264,7 +263,7 @@ class Managed:
     def _find_heirs(
         self, inheritance: "Inheritance", declared: Declared, made: Collection[str]
     ) -> "dict[str, list[Heir]]":
-        from puller.run.leftovers.same_edits import edits_in
+        from puller.run.leftovers.created_resources import edits_in
 
         edits = (each for bundle in self._open(declared) for each in edits_in(bundle, declared.kept(bundle)))
         unknown = [
@@ -277,7 +276,7 @@ class Managed:
         )
 
     def _inheritance(self) -> "Inheritance":
-        from puller.run.leftovers.same_edits import Inheritance
+        from puller.run.leftovers.created_resources import Inheritance
 
         return Inheritance(self._state, noop=self._noop)
 

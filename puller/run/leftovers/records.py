@@ -13,9 +13,8 @@ from typing import Any
 from puller.errors import file_problem
 from puller.reporting.report import Event
 from puller.resources.edits.edit_receipts import Made, Receipts
-from puller.run.leftovers.decisions import Ending
 from puller.run.leftovers.declared_resources import Declared
-from puller.run.leftovers.merging import merged_record
+from puller.run.leftovers.reversal_rules import Ending, merged_record
 from puller.run.leftovers.trial_copies import Changed
 from puller.run.leftovers.undo import Undo
 from puller.state.state_file import write_state

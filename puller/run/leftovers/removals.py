@@ -16,9 +16,8 @@ import msgspec
 
 from puller.errors import ConfigurationError
 from puller.manifest.declaration import Declaration, Home
-from puller.manifest.graph.catalog import Links
+from puller.manifest.graph.catalog import Links, ordered, with_implied
 from puller.manifest.graph.host_catalog import HostCatalog
-from puller.manifest.graph.implied_order import ordered, with_implied
 from puller.manifest.manifest import Manifest
 from puller.manifest.problems import Problems
 from puller.reporting.report import Event, State

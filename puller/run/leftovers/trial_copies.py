@@ -6,7 +6,7 @@
 * A file that several resources edit is never recorded as a whole. Each edit is a separate object
   (``puller.run.leftovers.trial_edits``).
 * If another program edits a text between two changes of the trial, the copy gets the same edits
-  (``puller.run.leftovers.merging``). It stays the state without the trial.
+  (``puller.run.leftovers.reversal_rules``). It stays the state without the trial.
 * The journal continues when another bundle on trial follows. It is removed, before the copies, when a trial has
   passed or all changes are reverted. Copies without a journal are unused.
 """
@@ -22,7 +22,7 @@ import msgspec
 from bundles.filesystem.atomic import open_directory, replace_file, sync_directory
 from puller.resources.edits.edit_receipts import Made as Receipt
 from puller.resources.files.leftover_files import Original
-from puller.run.leftovers.merging import Hunk
+from puller.run.leftovers.reversal_rules import Hunk
 from puller.state.state_file import read_state, set_aside, write_state
 
 _LARGEST_JOURNAL = 64 * 1024 * 1024  # bytes

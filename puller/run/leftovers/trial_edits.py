@@ -26,8 +26,7 @@ from puller.resources.edits.edit_receipts import Made, Receipts
 from puller.resources.edits.file_text import Text
 from puller.resources.edits.leftover_edits import EDITS, without_part
 from puller.resources.registry import find_remover
-from puller.run.leftovers.decisions import Now
-from puller.run.leftovers.merging import Hunk, hunks_between, with_hunks, without_change
+from puller.run.leftovers.reversal_rules import Hunk, Now, hunks_between, with_hunks, without_change
 from puller.run.leftovers.trial_copies import Edited, TrialCopies, key_of
 from puller.values.common_properties import ABSENT
 

@@ -23,11 +23,11 @@ from puller.resources.edits.edit_receipts import Made as Receipt
 from puller.resources.files.file_properties import FileProperties
 from puller.resources.files.leftover_files import LeftFile, Original, Restored, RestoredProperties
 from puller.resources.registry import find_type
-from puller.run.leftovers import decisions
-from puller.run.leftovers.decisions import Action, Before, Ending, Now
+from puller.run.leftovers import reversal_rules
 from puller.run.leftovers.declared_resources import Declared
-from puller.run.leftovers.merging import merged_text
+from puller.run.leftovers.observers import LARGEST_TEXT, original_of
 from puller.run.leftovers.removals import Phase, Step, removal
+from puller.run.leftovers.reversal_rules import Action, Before, Ending, Now, merged_text
 from puller.run.leftovers.trial_copies import (
     Changed,
     Done,
@@ -40,7 +40,6 @@ from puller.run.leftovers.trial_copies import (
     key_of,
 )
 from puller.run.leftovers.trial_edits import TakenOut, Texts, take_out, texts_of
-from puller.run.leftovers.trial_observer import LARGEST_TEXT, original_of
 from puller.system.local import LocalSystem
 from puller.values.common_properties import ABSENT
 
@@ -131,7 +130,7 @@ class Undo(msgspec.Struct):
 def is_decided(line: Object, copies: TrialCopies, declared: Declared) -> bool:
     """Return whether declared resources alone determine an object, independent of the trial."""
     if isinstance(line, Changed | Edited):
-        if declared.part_in(line.path) in (decisions.Declared.WHOLE, decisions.Declared.PURGED):
+        if declared.part_in(line.path) in (reversal_rules.Declared.WHOLE, reversal_rules.Declared.PURGED):
             return True
         return isinstance(line, Edited) and _is_needed(line, copies, declared)
     return line.reference in declared.names or declared.find_successor(line.reference) is not None
@@ -244,8 +243,8 @@ class Planner:
     def _resource(self, undo: Undo, line: Made | Was | Done) -> tuple[Action, Step | None]:
         before = {Made: Before.ABSENT, Was: Before.PRESENT, Done: Before.UNKNOWN}[type(line)]
         is_declared = line.reference in self._declared.names or self._declared.find_successor(line.reference)
-        part = decisions.Declared.WHOLE if is_declared else decisions.Declared.NOTHING
-        action = decisions.decide(undo.ending, before, Now.AS_TRIAL, part)
+        part = reversal_rules.Declared.WHOLE if is_declared else reversal_rules.Declared.NOTHING
+        action = reversal_rules.decide(undo.ending, before, Now.AS_TRIAL, part)
         if isinstance(line, Was):
             return action, _as_it_was(line)
         type_name = line.reference.partition("#")[0]
@@ -272,7 +271,7 @@ class Planner:
         except (OSError, PullerError):  # the step reports the error
             current, now, content = _Current(Original("unknown")), Now.AS_TRIAL, None
         part = self._declared.part_in(line.path)
-        action = decisions.decide(undo.ending, _before(line), now, part)
+        action = reversal_rules.decide(undo.ending, _before(line), now, part)
         if now is Now.FOREIGN and line.path in self._held:
             action = Action.HOLD  # the current state is that of a newer trial, which is held
         if action in (Action.HOLD, Action.FORGET, Action.REPORT):
@@ -281,7 +280,7 @@ class Planner:
         if action is Action.MERGE and content is None:
             return action, None
         is_absent = line.original.kind == ABSENT and (
-            action is not Action.MERGE or (not content and part is decisions.Declared.NOTHING)
+            action is not Action.MERGE or (not content and part is reversal_rules.Declared.NOTHING)
         )
         if is_absent:
             self._planned[line.path] = _Current(Original(ABSENT))
@@ -306,7 +305,7 @@ class Planner:
                 taken = take_out(line, undo.copies, data, self._edits_of(line.path))
         before = Before.PRESENT if line.made is None else Before.ABSENT
         before = Before.LEAVING if line.left else before if is_copied else Before.UNKNOWN
-        action = decisions.decide(undo.ending, before, taken.now, self._part_of(line, taken))
+        action = reversal_rules.decide(undo.ending, before, taken.now, self._part_of(line, taken))
         if action is not Action.HOLD and not (line.left and undo.ending is Ending.REPLACED):
             self.receipts.append((line.file, line.reference, line.receipt))
             if is_copied and action is not Action.REPORT:
@@ -320,20 +319,20 @@ class Planner:
             self._edits[path] = parts_of(path, self._declared)
         return self._edits[path]
 
-    def _part_of(self, line: Edited, taken: TakenOut) -> decisions.Declared:
+    def _part_of(self, line: Edited, taken: TakenOut) -> reversal_rules.Declared:
         """Return the role of declared resources in the lines of an edit."""
         part = self._declared.part_in(line.path)
-        if taken.needed_by or part is decisions.Declared.WHOLE:
-            return decisions.Declared.WHOLE
-        if part is decisions.Declared.PURGED:
+        if taken.needed_by or part is reversal_rules.Declared.WHOLE:
+            return reversal_rules.Declared.WHOLE
+        if part is reversal_rules.Declared.PURGED:
             return part
         is_declared = line.reference in self._declared.names and line.made is None
-        return decisions.Declared.PART if is_declared else decisions.Declared.NOTHING
+        return reversal_rules.Declared.PART if is_declared else reversal_rules.Declared.NOTHING
 
     def _written(self, line: Edited, current: _Current, content: bytes | None) -> Step:
         known = self.steps.get(f"file#{line.path}")
         subscribers = tuple(dict.fromkeys((*line.subscribers, *(known.subscribers if known else ()))))
-        if content is None and self._declared.part_in(line.path) is decisions.Declared.PART:
+        if content is None and self._declared.part_in(line.path) is reversal_rules.Declared.PART:
             content = b""  # declared edits of the file follow
         if content is None:
             self._planned[line.path] = _Current(Original(ABSENT))

@@ -18,8 +18,7 @@ from foundation.problems import ProblemCode
 from puller.config.configuration import BundleChoice
 from puller.errors import ConfigurationError
 from puller.reporting.report import HeldBecause
-from puller.run.policy.holds import Pins
-from puller.run.policy.quarantine import Quarantine
+from puller.run.policy.holds import Pins, Quarantine
 
 
 class Offer(msgspec.Struct, frozen=True):

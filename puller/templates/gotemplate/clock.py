@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
-from puller.templates.gotemplate.signature import Struct, define_type
+from puller.templates.gotemplate.function_calls import Struct, define_type
 from puller.templates.govalue.types import INT64_MAX, Int64
 from puller.templates.template_errors import FunctionError
 

@@ -21,6 +21,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
+from puller.templates.gotemplate.function_calls import Evaluate, Frame, Rendering
 from puller.templates.gotemplate.go_functions import complaint_about, find_function
 from puller.templates.gotemplate.nodes import (
     Action,
@@ -35,13 +36,10 @@ from puller.templates.gotemplate.nodes import (
 )
 from puller.templates.gotemplate.parser import parse
 from puller.templates.gotemplate.pipelines import Expressions, FindFunction
-from puller.templates.gotemplate.rendering_state import Frame, Rendering
-from puller.templates.gotemplate.signature import Evaluate
 from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.types import MISSING, is_integer, map_keys
-from puller.templates.limits import PIECES_AT_ONCE, Budget, Exceeded, TemplateSource
 from puller.templates.scope import TemplateScope
-from puller.templates.template_errors import FunctionError
+from puller.templates.template_errors import PIECES_AT_ONCE, Budget, Exceeded, FunctionError, TemplateSource
 
 # The compiler. It counts loop rounds and calls, because a rendering could continue forever there.
 

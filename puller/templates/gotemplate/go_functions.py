@@ -15,8 +15,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, Never
 
-from puller.templates.gotemplate.rendering_state import Rendering
-from puller.templates.gotemplate.signature import Signature, signature_of
+from puller.templates.gotemplate.function_calls import Rendering, Signature, signature_of
 from puller.templates.gotemplate.sprig import GROUP_OF
 from puller.templates.govalue.printf import sprint, sprintf, sprintln
 from puller.templates.govalue.strconv import Complex

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from puller.templates.gotemplate.nodes import Number
 from puller.templates.govalue.strconv import parse_float, parse_int, unquote_rune
 from puller.templates.govalue.types import INT64_MAX, float_to_int
-from puller.templates.limits import TemplateSource
+from puller.templates.template_errors import TemplateSource
 
 KEYWORDS: Final = frozenset(
     ("block", "break", "continue", "define", "else", "end", "if", "range", "template", "with")

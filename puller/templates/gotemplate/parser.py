@@ -37,8 +37,7 @@ from puller.templates.gotemplate.nodes import (
     is_blank,
 )
 from puller.templates.govalue.strconv import unquote
-from puller.templates.limits import TemplateSource
-from puller.templates.template_errors import TemplateError
+from puller.templates.template_errors import TemplateError, TemplateSource
 
 _MAX_NESTING: Final = 100
 """Limit for control structures and parentheses. Go allows more, Python's stack does not."""

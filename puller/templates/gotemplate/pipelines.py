@@ -11,6 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
+from puller.templates.gotemplate.function_calls import (
+    ANY,
+    Constant,
+    Evaluate,
+    Frame,
+    Struct,
+    Type,
+    compile_call,
+    compile_call_with_rendering,
+    compile_logic,
+    failure_of,
+    run,
+    signature_of,
+)
 from puller.templates.gotemplate.go_functions import Function
 from puller.templates.gotemplate.nodes import (
     Boolean,
@@ -26,24 +40,9 @@ from puller.templates.gotemplate.nodes import (
     String,
     Variable,
 )
-from puller.templates.gotemplate.rendering_state import Frame
-from puller.templates.gotemplate.signature import (
-    ANY,
-    Constant,
-    Evaluate,
-    Struct,
-    Type,
-    compile_call,
-    compile_call_with_rendering,
-    compile_logic,
-    failure_of,
-    run,
-    signature_of,
-)
 from puller.templates.govalue.strconv import quote
 from puller.templates.govalue.types import MISSING, type_name
-from puller.templates.limits import TemplateSource
-from puller.templates.template_errors import FunctionError
+from puller.templates.template_errors import FunctionError, TemplateSource
 
 FindFunction = Callable[[str], Function]
 

@@ -28,7 +28,7 @@ from puller.templates.gotemplate.clock import (
     days_in_month,
     days_since_epoch,
 )
-from puller.templates.gotemplate.signature import Struct, define_type
+from puller.templates.gotemplate.function_calls import Struct, define_type
 from puller.templates.govalue.types import Int64
 from puller.templates.template_errors import FunctionError
 

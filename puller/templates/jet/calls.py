@@ -27,8 +27,7 @@ from puller.templates.jet.nodes import (
     Underscore,
 )
 from puller.templates.jet.values import Function, Writer, to_text
-from puller.templates.limits import Exceeded
-from puller.templates.template_errors import FunctionError, LimitError, TemplateError
+from puller.templates.template_errors import Exceeded, FunctionError, LimitError, TemplateError
 
 
 class _Written(str):

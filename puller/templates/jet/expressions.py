@@ -35,8 +35,7 @@ from puller.templates.jet.nodes import (
     Underscore,
 )
 from puller.templates.jet.values import is_true, to_text
-from puller.templates.limits import LONG_TEXT, Exceeded, TemplateSource
-from puller.templates.template_errors import FunctionError, similar_names
+from puller.templates.template_errors import LONG_TEXT, Exceeded, FunctionError, TemplateSource, similar_names
 
 _T = TypeVar("_T")
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from puller.templates.govalue.types import MISSING
-from puller.templates.limits import Budget
 from puller.templates.scope import TemplateScope
+from puller.templates.template_errors import Budget
 
 ROOT_NAMES: Final = frozenset(("facts", "data", "environ", "Facts", "Data", "Environ"))
 

@@ -23,8 +23,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from puller.templates.govalue.text import is_blank
-from puller.templates.jet.expression_parser import ExpressionParser
-from puller.templates.jet.lexer import Token, tokenize
+from puller.templates.jet.expression_parser import ExpressionParser, Token, tokenize
 from puller.templates.jet.nodes import (
     Action,
     Assignment,
@@ -52,7 +51,7 @@ from puller.templates.jet.nodes import (
     Yield,
     YieldContent,
 )
-from puller.templates.limits import TemplateSource
+from puller.templates.template_errors import TemplateSource
 
 
 class _Mark(NamedTuple):

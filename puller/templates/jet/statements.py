@@ -39,8 +39,15 @@ from puller.templates.jet.nodes import (
     YieldContent,
 )
 from puller.templates.jet.values import rows, rows_are_boxed
-from puller.templates.limits import Exceeded, Pieces, TemplateSource
-from puller.templates.template_errors import FunctionError, LimitError, TemplateError, similar_names
+from puller.templates.template_errors import (
+    Exceeded,
+    FunctionError,
+    LimitError,
+    Pieces,
+    TemplateError,
+    TemplateSource,
+    similar_names,
+)
 
 _ROUNDS_BETWEEN_LOOKS: Final = 128
 

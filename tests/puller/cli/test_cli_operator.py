@@ -14,7 +14,7 @@ from bundles.filesystem.trees import remove_tree
 from bundles.store.store import Store
 from puller.errors import BusyError
 from puller.reporting.history import save_status
-from puller.run.policy.quarantine import Quarantine
+from puller.run.policy.holds import Quarantine
 from puller.state.directories import Directories, only_run
 from tests.support.stories import Execute, Host, Outcome, Publisher
 

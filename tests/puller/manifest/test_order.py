@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.manifest.graph.implied_order import CycleError, ordered
+from puller.manifest.graph.catalog import CycleError, ordered
 from puller.resources.exec import Exec
 
 

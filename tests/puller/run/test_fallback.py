@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bundles.store.store import Store
-from puller.run.policy.quarantine import Quarantine
+from puller.run.policy.holds import Quarantine
 from puller.state.directories import Directories
 from tests.support.stories import Host, Publisher
 

@@ -15,7 +15,7 @@ import pytest
 
 from bundles.store.store import Store
 from foundation.problems import ProblemCode
-from puller.run.policy.quarantine import Quarantine
+from puller.run.policy.holds import Quarantine
 from puller.state.directories import Directories
 from tests.support.stories import Host, Outcome, Publisher
 

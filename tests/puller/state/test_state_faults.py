@@ -28,8 +28,7 @@ from bundles.filesystem.trees import remove_tree
 from bundles.store.contents import Installed
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.exit_status import ExitStatus
-from puller.run.policy.holds import Pins
-from puller.run.policy.quarantine import Quarantine
+from puller.run.policy.holds import Pins, Quarantine
 from puller.run.trials import Trials
 from puller.state.directories import Directories
 

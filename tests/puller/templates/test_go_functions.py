@@ -15,9 +15,8 @@ from puller.templates.gotemplate.go_engine import GoEngine
 from puller.templates.gotemplate.go_functions import BUILTIN_FUNCTIONS as BUILTINS
 from puller.templates.gotemplate.go_functions import find_function
 from puller.templates.gotemplate.sprig import GROUP_OF
-from puller.templates.limits import Budget, Limits
 from puller.templates.scope import TemplateScope
-from puller.templates.template_errors import FunctionError, TemplateError
+from puller.templates.template_errors import Budget, FunctionError, Limits, TemplateError
 
 SLOW = {
     "bcrypt",

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puller.templates.govalue.gojson import to_json
 from puller.templates.govalue.printf import format_value, sprint, sprintf, sprintln
 from puller.templates.govalue.strconv import (
     format_float,
@@ -29,6 +28,7 @@ from puller.templates.govalue.text import (
     escape_query,
     escape_template_html,
     is_blank,
+    to_json,
     to_lower,
     to_title,
     to_upper,

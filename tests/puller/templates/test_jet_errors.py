@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from puller.templates.jet.jet_engine import JetEngine
-from puller.templates.limits import Budget, Limits
 from puller.templates.scope import TemplateScope
-from puller.templates.template_errors import FunctionError, LimitError, TemplateError
+from puller.templates.template_errors import Budget, FunctionError, LimitError, Limits, TemplateError
 
 DATA: dict[str, Any] = {
     "port": 80,

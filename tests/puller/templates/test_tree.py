@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from puller.templates.limits import Limits
 from puller.templates.rendering import load_engine
 from puller.templates.scope import TemplateScope
-from puller.templates.template_errors import FunctionError, LimitError, TemplateError
+from puller.templates.template_errors import FunctionError, LimitError, Limits, TemplateError
 from puller.templates.template_tree import render_tree, walk
 
 

@@ -27,10 +27,9 @@ from foundation.problems import Location, Problem, ProblemCode
 from foundation.suggestions import nearest
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
+from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
+from puller.authoring.lint.expression_names import constants_of, parse_text, tree_files
 from puller.authoring.lint.findings import UNPACKABLE, Finding, Severity
-from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of
-from puller.authoring.lint.names.expression_names import constants_of, parse_text
-from puller.authoring.lint.names.hiera_trees import tree_files
 from puller.authoring.lint.subject import Subject, finding, of_resource, read_text
 from puller.bundle_paths import BundleFiles
 from puller.errors import PullerError, ResourceError

@@ -1,20 +1,30 @@
-"""Problems that hosts would report about the manifest: failures, exports, unknown properties and warnings.
+"""Problems that hosts would report: about the manifest, and about resources when they are applied.
+
+The manifest has failures, exports, unknown properties and warnings:
 
 * A missing fact may exist on the hosts of the bundle. A resource or export that needs it is unchecked.
 * An export is wrong if it does not fit its type with the available facts, or if it is a secret.
 * An unknown property may have an expression that needs facts. A host that has the facts rejects the manifest because
   of the name. Without the facts, lint would only report the expression.
-* ``unused_data`` reports the warnings about annotations.
+* ``data.py`` reports the warnings about annotations.
+
+Resources may fail with the available facts when they are applied, for example because a template fails:
+
+* Templates are rendered and sources located as in ``puller test``, without changes of the machine.
+* Compiling a template takes much longer than following its names. Therefore only some are rendered, and the number of
+  skipped resources is reported as unchecked.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
-from foundation.problems import Problem, ProblemCode
+from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from foundation.suggestions import meant
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.subject import Subject, failure, finding, needs_facts
+from puller.authoring.resolution import Failing
 from puller.manifest.declaration import Declaration
 
 
@@ -65,9 +75,29 @@ def _warnings(subject: Subject) -> Iterator[Finding]:
             yield finding(problem, subject)
 
 
-def check(subject: Subject) -> Iterator[Finding]:
+def check_manifest(subject: Subject) -> Iterator[Finding]:
     """Yield the findings of all four kinds."""
     yield from _exports(subject)
     yield from _failures(subject)
     yield from _warnings(subject)
     yield from _properties(subject)
+
+
+_MOST: Final = 20  # maximum files to render, in a few tenths of a second
+
+
+def check_rendering(subject: Subject) -> Iterator[Finding]:
+    """Yield a finding for each resource that fails when it is applied."""
+    if subject.manifest is None:
+        return
+
+    failing = Failing(_MOST)
+    for declaration, problems in failing.of(subject.manifest):
+        for problem in problems:
+            # The failing line names a missing fact. A variable that was set from a fact is not recognised.
+            is_of_host = problem.depends_on is DependsOn.FACTS
+            yield failure(declaration, problem, subject, is_of_host=is_of_host)
+    if failing.left_out:
+        detail = f"the files of {failing.left_out} further resources are not rendered. `puller test` renders all files"
+        place = Location(subject.manifest_name)
+        yield Finding.of(ProblemCode.RESOURCE_FAILS, Severity.UNCHECKED, place, detail)

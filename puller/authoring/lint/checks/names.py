@@ -17,15 +17,20 @@ from bundles.filesystem.trees import walk_directories
 from hiera.document.annotations import functions, in_words
 from hiera.document.document import annotations_of
 from hiera.errors import HieraError
+from puller.authoring.lint.bundle import Bundle, DataFile, ManifestFile, bundle_of, mappings, shape_of
 from puller.authoring.lint.checks.files import engine_of
+from puller.authoring.lint.expression_names import (
+    Parsed,
+    follow,
+    follow_interpolations,
+    parse_condition,
+    parse_text,
+    tree_files,
+)
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.names.bundle import Bundle, DataFile, ManifestFile, bundle_of, mappings, shape_of
-from puller.authoring.lint.names.expression_names import Parsed, follow, parse_condition, parse_text
-from puller.authoring.lint.names.hiera_trees import follow_interpolations, tree_files
-from puller.authoring.lint.names.known_names import Guards, Known
-from puller.authoring.lint.names.places import YamlText
-from puller.authoring.lint.names.templates import Delimiters, Templates, Use
+from puller.authoring.lint.known_names import Guards, Known, YamlText
 from puller.authoring.lint.subject import Subject, read_text
+from puller.authoring.lint.template_names import Delimiters, Templates, Use
 from puller.authoring.lint.value_shapes import ANY, Shape
 from puller.manifest.entries import DEFAULTS, FOR, Entry
 from puller.templates.rendering import named_engine

@@ -22,16 +22,15 @@ from foundation.problems import Location, ProblemCode
 from foundation.suggestions import meant, nearest
 from hiera.document.foreign_notation import find_foreign_in_template
 from hiera.errors import HieraError
+from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.checks.files import TemplateUse, named_files, template_uses
+from puller.authoring.lint.expression_names import Parsed, parse_condition, parse_text
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of
-from puller.authoring.lint.names.expression_names import Parsed, parse_condition, parse_text
-from puller.authoring.lint.names.go_names import parse_go
-from puller.authoring.lint.names.jet_names import parse_jet
-from puller.authoring.lint.names.known_names import UNKNOWN_NAME
-from puller.authoring.lint.names.places import TextPart, template_part
-from puller.authoring.lint.names.templates import parse_jinja
+from puller.authoring.lint.go_names import parse_go
+from puller.authoring.lint.jet_names import parse_jet
+from puller.authoring.lint.known_names import UNKNOWN_NAME, TextPart, template_part
 from puller.authoring.lint.subject import Subject, problem_of_text, read_text
+from puller.authoring.lint.template_names import parse_jinja
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.manifest.entries import FOR

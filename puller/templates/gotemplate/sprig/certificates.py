@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from foundation.masking import MASK
-from puller.templates.gotemplate.signature import Struct, define_type
+from puller.templates.gotemplate.function_calls import Struct, define_type
 from puller.templates.template_errors import FunctionError
 
 _PrivateKey = rsa.RSAPrivateKey | dsa.DSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final, Never
 
-from puller.templates.govalue.gojson import to_json
+from puller.templates.govalue.text import to_json
 from puller.templates.govalue.types import from_bytes, to_bytes
 from puller.templates.template_errors import FunctionError
 

@@ -20,8 +20,7 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from puller.templates.gotemplate.rendering_state import Rendering
-from puller.templates.gotemplate.signature import Uint32
+from puller.templates.gotemplate.function_calls import Rendering, Uint32
 from puller.templates.govalue.types import from_bytes, to_bytes
 from puller.templates.template_errors import FunctionError
 

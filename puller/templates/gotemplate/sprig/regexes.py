@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from puller.templates.gotemplate.function_calls import Rendering
 from puller.templates.gotemplate.re2.pattern import Match, compile_pattern, quote_meta
 from puller.templates.gotemplate.re2.syntax import PatternError
-from puller.templates.gotemplate.rendering_state import Rendering
 from puller.templates.govalue.types import NilStrings, Strings
 
 

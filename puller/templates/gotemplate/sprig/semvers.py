@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from puller.templates.gotemplate.signature import Struct, define_type
+from puller.templates.gotemplate.function_calls import Struct, define_type
 from puller.templates.govalue.types import Uint64
 from puller.templates.template_errors import FunctionError
 

@@ -1,14 +1,16 @@
-"""Strings: cutting, joining, padding, wrapping.
+"""Strings: cutting, joining, padding, wrapping, and text of the environment that the renderer provides.
 
-Positions and lengths count bytes, as in Go. A cut in the middle of a character is kept (``govalue.types``).
+* Positions and lengths count bytes, as in Go. A cut in the middle of a character is kept (``govalue.types``).
+* A template never reaches the environment of the process, or the network.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Never
 
-from puller.templates.gotemplate.rendering_state import Rendering
+from puller.templates.gotemplate.function_calls import Rendering
 from puller.templates.govalue.printf import format_value
 from puller.templates.govalue.strconv import quote as quoted
 from puller.templates.govalue.text import WHITE_SPACE, to_lower, to_upper, trim_space
@@ -277,7 +279,7 @@ def _plural(item: str, many: str, count: int) -> str:
     return item if count == 1 else many
 
 
-FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+_TEXTS: Final[dict[str, Callable[..., Any]]] = {
     "abbrev": _abbrev,
     "abbrevboth": _abbrev_both,
     "cat": _cat,
@@ -313,3 +315,41 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "wrap": _wrap,
     "wrapWith": _wrap_with,
 }
+
+_VARIABLE: Final = re.compile(
+    r"\$(?:\{(?P<braced>[^}]*)\}|(?P<lonely_brace>\{)|(?P<special>[*#$@!?0-9-])|(?P<name>[a-zA-Z_]\w*))",
+    re.ASCII,
+)
+
+
+def _env(rendering: Rendering, name: str) -> str:
+    """``env``: the value of a name in environ, or empty text."""
+    return text_of(rendering.environ.get(name, ""))
+
+
+def _expand_env(rendering: Rendering, text: str) -> str:
+    """Replace ``$NAME`` and ``${NAME}``. An unset name is empty."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match["braced"] or match["special"] or match["name"]
+        return _env(rendering, name) if name else ""  # "${}", and "${" without an end, are removed
+
+    expanded = _VARIABLE.sub(value, text)
+    rendering.allow(len(expanded))
+    return expanded
+
+
+def _get_host_by_name(name: str) -> Never:
+    """``getHostByName``: rejected. Raises FunctionError."""
+    raise FunctionError(
+        f"{name} is not looked up: a template gives the same text everywhere, and uses no network"
+    )
+
+
+_ENVIRONMENT: Final[dict[str, Callable[..., Any]]] = {
+    "env": _env,
+    "expandenv": _expand_env,
+    "getHostByName": _get_host_by_name,
+}
+
+FUNCTIONS: Final = {**_TEXTS, **_ENVIRONMENT}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from foundation.problems import Location, ProblemCode
+from puller.authoring.lint.check import Suppressions
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.subject import Subject
-from puller.authoring.lint.suppressions import Suppressions
 from puller.manifest.manifest import Inputs
 
 RULE = "unused-data"

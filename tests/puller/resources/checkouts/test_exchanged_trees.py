@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from puller.errors import ResourceError
-from puller.resources.checkouts.leftover_checkout import LeftCheckout
-from puller.resources.checkouts.steps import staging_of
+from puller.resources.checkouts.checkout import LeftCheckout
+from puller.resources.checkouts.working_tree import staging_of
 from tests.puller.resources.checkouts.conftest import Place
 from tests.support.git_remotes import Remote, give
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from puller.errors import ResourceError
-from puller.resources.checkouts.leftover_checkout import LeftCheckout
+from puller.resources.checkouts.checkout import LeftCheckout
 from puller.resources.checkouts.repository import Repository
-from puller.resources.checkouts.work import WorkKind, find_work
+from puller.resources.checkouts.working_tree import WorkKind, find_work
 from puller.system.local import LocalSystem
 from tests.puller.resources.checkouts.conftest import Place
 from tests.support.git_remotes import Remote, git

@@ -18,7 +18,7 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError, Resource
 from puller.resources.packages.package import Package
-from puller.resources.packages.package_properties import PackageProperties
+from puller.resources.packages.properties import PackageProperties
 from puller.resources.property_agreement import Contradiction
 from tests.simulators import packages as simulator
 
@@ -609,7 +609,7 @@ def test_an_answer_that_comes_too_late_is_a_warning(
     database.write_text(
         "Name: tool/kind\nTemplate: tool/kind\nValue: No configuration\n\nName: tool/other\nOwners: tool\n\n"
     )
-    monkeypatch.setattr("puller.resources.packages.debconf.DATABASE", str(database))
+    monkeypatch.setattr("puller.resources.packages.installation.DATABASE", str(database))
     resource = package(a_debian("1.0-1"), debconf=ANSWERS)
     assert predict(resource) == "stable"
     assert list(resource.notes) == [

@@ -11,7 +11,7 @@ from puller.resources.packages import providers
 from puller.resources.packages.dnf import Dnf
 from puller.resources.packages.layouts import DnfLayout, all_layouts, layout_of
 from puller.resources.packages.package import Package
-from puller.resources.packages.package_properties import PackageProperties, check_package
+from puller.resources.packages.properties import PackageProperties, check_package
 from puller.resources.packages.providers import PROVIDERS, Provider, canonical_name, load_class
 from puller.resources.packages.repository import Repository
 

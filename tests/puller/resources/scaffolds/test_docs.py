@@ -14,8 +14,8 @@ from hiera.values.sizes import TEXT_LIMIT
 from puller.cli import main
 from puller.errors import ResourceError
 from puller.resources.scaffolds import scaffold_tree
-from puller.templates.limits import DEFAULT_LIMITS
 from puller.templates.rendering import ENGINES
+from puller.templates.template_errors import DEFAULT_LIMITS
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "templates.md").read_text()

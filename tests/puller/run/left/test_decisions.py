@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.run.leftovers.decisions import Action, Before, Declared, Ending, Now, decide
-from puller.run.leftovers.merging import merged_record, merged_text
+from puller.run.leftovers.reversal_rules import (
+    Action,
+    Before,
+    Declared,
+    Ending,
+    Now,
+    decide,
+    merged_record,
+    merged_text,
+)
 
 ALL = [*product(Ending, Before, Now, Declared)]
 REMOVALS = (Action.REMOVE, Action.REMOVE_AFTER)

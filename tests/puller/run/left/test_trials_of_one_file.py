@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.run.leftovers.merging import hunks_between, with_hunks, without_change
+from puller.run.leftovers.reversal_rules import hunks_between, with_hunks, without_change
 from puller.run.leftovers.trial_copies import Began, Edited, TrialCopies
 from puller.run.leftovers.trial_edits import Texts, remove_from_others, texts_of
 

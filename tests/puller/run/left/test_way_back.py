@@ -148,7 +148,7 @@ def test_irreversible_change_is_listed(settled: Host, publisher: Publisher) -> N
 def test_object_too_large_to_keep_is_named_before_the_change(
     settled: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("puller.run.leftovers.trial_observer.LARGEST", 10)
+    monkeypatch.setattr("puller.run.leftovers.observers.LARGEST", 10)
     publisher.publish("2.0.0", story(2, ANYTHING), files=PAGES)
     outcome = settled.run()
     assert f"{settled.machine}/theirs: has 16 bytes, and copies over 10 bytes are not kept" in outcome.output

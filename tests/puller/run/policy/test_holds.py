@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from puller.config.configuration import BundleChoice, Configuration
-from puller.run.policy.holds import Holds, Pins, disable
-from puller.run.policy.quarantine import Quarantine
+from puller.run.policy.holds import Holds, Pins, Quarantine, disable
 from puller.state.directories import Directories
 from puller.values.maintenance import ClockTime, Window
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from puller.run.policy.quarantine import Quarantine, Quarantined
+from puller.run.policy.holds import Quarantine, Quarantined
 from puller.state.directories import Directories
 
 GOOD, BAD, WORSE = "a" * 64, "b" * 64, "c" * 64

@@ -1,25 +1,35 @@
-"""Packages installed from a file of the bundle, of this machine or of a server.
+"""Inputs of an installation: the file of a package, and answers to debconf questions.
+
+Packages installed from a file of the bundle, of this machine or of a server:
 
 * The package manager reads the name and version from the file.
 * If a checksum is given, the package manager reads a verified private copy. The copy is read when the version is
   unknown and when the package is installed. The version is cached, because a checksum fixes the content.
 * A dry run simulates the installation of the same bytes. It downloads the file from a server for this, as a run does.
 * Without a checksum, only root may be able to change a file of this machine.
+
+Answers to debconf questions, set before the installation:
+
+* Answers may be passwords, so they are passed on standard input only, and never appear in messages.
+* debconf silently accepts questions that no package asks, so the answers are read back.
+* An installed package does not ask again. Different answers are detected from debconf's file, without a process.
 """
 
 import contextlib
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.content_sources import fetched, is_url, sha256
 from puller.resources.packages.manager import Job, Manager, Record
-from puller.resources.packages.package_properties import PackageProperties
+from puller.resources.packages.properties import Answer, PackageProperties
+from puller.resources.read_once import ReadOnce
 from puller.state.state_file import StateFile
+from puller.system.commands import Completed
 from puller.system.protocol import Attributes, System
 from puller.system.trusted_files import judge
 
@@ -163,3 +173,61 @@ class PackageFile:
         return StateFile(
             directory / _REMEMBERED, kind, "packages of servers are fetched to see which versions they are"
         )
+
+
+DATABASE = "/var/cache/debconf/config.dat"
+"""All answers except passwords. debconf stores passwords in a separate file and usually removes them after use."""
+_ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "DEBCONF_NOWARNINGS": "yes"}
+
+
+def give_answers(job: Job, answers: Sequence[tuple[str, Answer]]) -> None:
+    """Set all answers, each with its package, in one call.
+
+    Raises ``ResourceError`` if debconf then has other answers.
+    """
+    lines = [f"{package} {item.question} {item.type} {item.value.reveal()}\n" for package, item in answers]
+    provided = _called("debconf-set-selections", job.execute, lines)
+    if provided.exit_code != 0:
+        raise ResourceError(f"debconf-set-selections: {provided.outcome}")
+    requested = _called("debconf-communicate", job.query, [f"GET {item.question}\n" for _, item in answers])
+    result = requested.stdout.split("\n")[:-1]
+    for (package, item), line in zip(answers, result, strict=False):
+        if line != f"0 {item.value.reveal()}":
+            raise ResourceError(
+                f"debconf does not have the answer to {item.question} that {package} was given"
+            )
+    if len(result) != len(answers):
+        raise ResourceError(
+            f"debconf-communicate: {requested.outcome}, and {len(result)} answers of {len(answers)}"
+        )
+
+
+class Database(ReadOnce[Mapping[str, str]]):
+    """The answers in debconf's file, by question."""
+
+
+def find_other_answers(answers: Sequence[Answer], context: Context) -> Iterator[str]:
+    """Yield the questions that debconf answers differently for an installed package. Raises ``OSError``."""
+    if Database not in context.shared:
+        context.shared[Database] = Database((DATABASE,), _parse)
+    known: Mapping[str, str] = context.shared[Database].current(context)
+    for answer in answers:
+        if known.get(answer.question, answer.value.reveal()) != answer.value.reveal():
+            yield answer.question
+
+
+def _parse(contents: Mapping[str, bytes]) -> Mapping[str, str]:
+    """Return the values of stanzas with ``Name: …`` and ``Value: …``. Unanswered questions have no value."""
+    result = {}
+    for stanza in contents.get(DATABASE, b"").decode(errors="replace").split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line)
+        if "Name" in fields and "Value" in fields:
+            result[fields["Name"]] = fields["Value"]
+    return result
+
+
+def _called(program: str, run: Callable[..., Completed], lines: Sequence[str]) -> Completed:
+    try:
+        return run(program, environment=_ENVIRONMENT, text="".join(lines))
+    except ResourceError as error:
+        raise ResourceError(f"{error} (package debconf)") from error

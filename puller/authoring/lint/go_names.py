@@ -11,8 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from puller.authoring.lint.names.known_names import Guards, Judge, Known
-from puller.authoring.lint.names.places import Path
+from puller.authoring.lint.known_names import Guards, Judge, Known, Path
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape
 from puller.templates.gotemplate.go_functions import complaint_about
 from puller.templates.gotemplate.nodes import (
@@ -34,8 +33,7 @@ from puller.templates.gotemplate.nodes import (
     Variable,
 )
 from puller.templates.gotemplate.parser import parse
-from puller.templates.limits import TemplateSource
-from puller.templates.template_errors import TemplateError
+from puller.templates.template_errors import TemplateError, TemplateSource
 
 _LENIENT: Final = frozenset(
     {

@@ -20,18 +20,21 @@ from hiera import parsing
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from puller.authoring.lint import value_shapes
-from puller.authoring.lint.names.expression_names import constants_of, follow, parse_condition, parse_text
-from puller.authoring.lint.names.hiera_trees import tree_shape
-from puller.authoring.lint.names.known_names import Guards, Known
-from puller.authoring.lint.names.places import RenderedText, YamlText
+from puller.authoring.lint.expression_names import (
+    constants_of,
+    follow,
+    parse_condition,
+    parse_text,
+    tree_shape,
+)
+from puller.authoring.lint.known_names import Guards, Known, RenderedText, YamlText
 from puller.authoring.lint.subject import Subject, read_text
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, of_value, union
 from puller.bundle_paths import BundleFiles
 from puller.data.sources import DATA
 from puller.errors import PullerError
-from puller.manifest.bundle_facts import FACTS
 from puller.manifest.entries import Entry, read_entries
-from puller.manifest.libraries import files_in
+from puller.manifest.libraries import FACTS, files_in
 from puller.manifest.loops import Loop
 from puller.manifest.manifest import MANIFEST
 from puller.manifest.problems import Problems

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from foundation.problems import ProblemCode
-from puller.authoring.lint.names.known_names import (
+from puller.authoring.lint.known_names import (
     CAPITALS,
     UNKNOWN_FUNCTION,
     UNKNOWN_NAME,
     Guards,
     Judge,
     Known,
+    Path,
 )
-from puller.authoring.lint.names.places import Path
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, union
-from puller.templates.jet.functions import BUILTINS
+from puller.templates.jet.jet_engine import BUILTINS
 from puller.templates.jet.nodes import (
     Action,
     Assignment,
@@ -50,8 +50,7 @@ from puller.templates.jet.nodes import (
     YieldContent,
 )
 from puller.templates.jet.parser import parse
-from puller.templates.limits import TemplateSource
-from puller.templates.template_errors import TemplateError
+from puller.templates.template_errors import TemplateError, TemplateSource
 
 _HOST: Final = ("file", "hiera", "lookup", "readFile", "render", "write")
 Render = Callable[[str, Shape], None]

@@ -1,21 +1,35 @@
-"""Roll back a bundle on the operator's request, and find the version to return to.
+"""Requests of the operator: roll back a bundle, and forget a bundle that is missing in the configuration of this host.
+
+Rollback:
 
 * The version that is given up is quarantined before anything else changes. A run that begins between two steps does not
   take it for new.
 * The version to return to was current before, and is not quarantined.
+
+Forgetting:
+
+* No run removes a bundle that is missing in the configuration. If its name returns to the configuration, it is applied
+  at once, also without the site. A mistake in the configuration removes nothing.
+* Forgetting removes the records that only runs with the bundle need. The quarantine stays: a version that broke this
+  host is not tried again when its name returns. The resources of the bundle stay on the machine, unmanaged.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from bundles.errors import StoreError
 from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.problems import ProblemCode
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import UsageError
 from puller.run.decision import Version, find_fallback
-from puller.run.policy.quarantine import Quarantine
+from puller.run.host_state import Unconfigured, is_bundle_name
+from puller.run.leftovers.managed import Left, Managed
+from puller.run.leftovers.trial_copies import TrialCopies
+from puller.run.policy.holds import Pins, Quarantine
 from puller.run.trials import Trials
+from puller.state.directories import Directories
 
 
 def find_fallback_bundle(
@@ -84,3 +98,40 @@ def _why(store: Store, quarantine: Quarantine, name: str) -> str:
         return str(error)
     entry = before and quarantine.find(before.sha256)
     return str(entry) if entry else "no other version was enforced before"
+
+
+def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> Unconfigured:
+    """Remove the records of a bundle, and return its description. Damaged records are passed to ``warn``.
+
+    Raise ``UsageError`` for an unknown bundle, ``StoreError``, ``OSError``.
+    """
+    store, pins = Store(directories.bundles), Pins.load(directories, warn)
+    if not is_bundle_name(name) or (name not in store.names() and pins.find(name) is None):
+        raise UsageError(f"{name}: the bundle is unknown on this host")
+    bundle = Unconfigured.load(store, name)
+    # The store is last. Until it is empty, the command can be repeated after an interruption.
+    Trials(directories, warn, noop=False).close(name)
+    PendingRefreshes(directories.pending_refreshes, name).keep_only(())
+    TrialCopies(directories.trials / name, warn).keep(())
+    Managed(directories, warn).forget(name)
+    pins.remove(name)
+    store.remove(name)
+    return bundle
+
+
+def forget_left(
+    directories: Directories, name: str, references: Collection[str], warn: Callable[[str], None]
+) -> list[Left]:
+    """Remove leftovers of a bundle, or only ``references``, from the list. Return the removed leftovers.
+
+    Raise ``UsageError`` for a reference that is not a leftover, and ``OSError``.
+    """
+    managed = Managed(directories, warn)
+    known = {left.reference for left in managed.left(name)}
+    for reference in references:
+        if reference not in known:
+            raise UsageError(
+                f"{name}: {reference} is not a leftover of this bundle",
+                hint="list its leftovers with `puller status`",
+            )
+    return managed.forget_left(name, references)

@@ -1,4 +1,8 @@
-"""Data without effect: keys, overrides and files that no host can use, and comments that look like annotations.
+"""Data without the intended meaning or without effect.
+
+Notations: expressions of another tool, and octal numbers without quotes.
+
+Without effect: keys, overrides and files that no host can use, and comments that look like annotations.
 
 * ``unreachable-override``: an override section that no entry of the hierarchy's order produces, with any facts.
 * ``unused-data``: a key of data whose name occurs nowhere else in the bundle. This check is skipped if data is used as
@@ -21,14 +25,67 @@ import yaml
 from foundation.problems import Location, ProblemCode
 from foundation.suggestions import nearest
 from hiera.document.annotations import find_annotations
-from hiera.document.foreign_notation import ORDER, converted
+from hiera.document.foreign_notation import ORDER, converted, find_foreign
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from hiera.tree.config.schema import LevelConfig
+from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
+from puller.authoring.lint.expression_names import levels_of
 from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.names.bundle import Bundle, ManifestFile, bundle_of
-from puller.authoring.lint.names.hiera_trees import levels_of
 from puller.authoring.lint.subject import Subject, finding, read_text
+from puller.manifest.problems import Problems
+
+_OCTAL: Final = re.compile(r"0[0-7_]*[1-7][0-7_]*")
+_MAYBE_OCTAL: Final = re.compile(r"(?<![\w.'\"])0[0-7_]+\b")
+
+_FILTERS: Final = "Jinja2 has no equivalent, so use filters such as select, map and length"
+
+
+def check_notations(subject: Subject) -> Iterator[Finding]:
+    """Yield the findings in all texts, and in the given data documents."""
+    provided = (Problems.of_text(str(path), path.read_text()) for path in subject.data_files)
+    for text in (*subject.texts, *provided):
+        yield from _foreign(text)
+        yield from _octal(text)
+
+
+def _foreign(text: Problems) -> Iterator[Finding]:
+    """Yield expressions of CCM: errors where they are evaluated, and warnings where they would be installed literally.
+
+    ``puller apply`` evaluates them in a manifest of CCM. A published bundle has one notation.
+    """
+    for match in find_foreign(text.text):
+        severity = Severity.ERROR if match.is_evaluated else Severity.WARNING
+        detail = "is an expression of CCM" if match.is_evaluated else "is ordinary text here"
+        column = text.line(match.line).find(match.text) + 1
+        fix = f"write {match.replacement}" if match.replacement else _FILTERS
+        message = text.mask(f"{match.text} {detail}: {fix}")
+        place = Location(text.source, match.line, column)
+        yield Finding.of(ProblemCode.FOREIGN_EXPRESSION, severity, place, message)
+
+
+def _octal(text: Problems) -> Iterator[Finding]:
+    """Yield numbers such as ``0644``, which YAML reads as 420."""
+    if not _MAYBE_OCTAL.search(text.text):
+        return
+    try:
+        for event in yaml.parse(text.text, yaml.CSafeLoader):
+            if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _OCTAL.fullmatch(event.value):
+                mark: Any = event.start_mark  # the types allow events without one
+                detail = f"{event.value} is the number {int(event.value, 8)}: quote it, '{event.value}', for a mode"
+                yield _warning(
+                    ProblemCode.UNQUOTED_OCTAL,
+                    text,
+                    Location(text.source, mark.line + 1, mark.column + 1),
+                    detail,
+                )
+    except yaml.YAMLError:
+        return  # already reported
+
+
+def _warning(code: ProblemCode, text: Problems, place: Location, description: str) -> Finding:
+    return Finding.of(code, Severity.WARNING, place, text.mask(description))
+
 
 _DEFAULT_ORDER: Final = ("default",)
 _WHOLE: Final = re.compile(
@@ -188,7 +245,7 @@ def _annotations(subject: Subject) -> Iterator[Finding]:
         yield from (finding(problem, subject) for problem in problems)
 
 
-def check(subject: Subject) -> Iterator[Finding]:
+def check_effects(subject: Subject) -> Iterator[Finding]:
     """Yield the findings in annotations, Hiera files and data."""
     yield from _annotations(subject)
     yield from _unreachable_files(subject)

@@ -1,1 +1,0 @@
-"""Names in expressions and templates, checked against the shapes of host values."""
