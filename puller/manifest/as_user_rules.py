@@ -20,6 +20,7 @@ WANTS_ROOT: Mapping[str, str] = MappingProxyType(
     {
         "alternative": "alternatives belong to the machine",
         "cron": "jobs in /etc/cron.d belong to the machine, use a timer of systemd --user",
+        "diversion": "files of packages belong to the machine",
         "group": "accounts belong to the machine",
         "host_entry": "/etc/hosts belongs to the machine",
         "hostname": "the name belongs to the machine",

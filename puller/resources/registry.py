@@ -25,6 +25,7 @@ _OWN = {
     "block": "puller.resources.edits.block:Block",
     "checkout": "puller.resources.checkouts.checkout:Checkout",
     "cron": "puller.resources.services.cron:Cron",
+    "diversion": "puller.resources.diversion:Diversion",
     "exec": "puller.resources.exec:Exec",
     "file": "puller.resources.files.file:File",
     "fragment": "puller.resources.files.fragment:Fragment",

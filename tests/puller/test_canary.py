@@ -357,6 +357,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "none-of-canaries --content C:ensured --sensitive",
     ),
     "ensure alternative": ("none-of-canaries --path /C:ensured --sensitive --provider none",),
+    "ensure diversion": ("/none-of-canaries --to /C:ensured --sensitive --provider none",),
     "ensure kernel_module": (
         "none_of_canaries --provider none --options C:ensured=1 --sensitive --check C:ensured",
     ),

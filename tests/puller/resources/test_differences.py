@@ -40,6 +40,7 @@ from tests.puller.resources.kernel import test_kernel_module, test_sysctl
 from tests.puller.resources.packages import test_repository
 from tests.simulators import accounts, fileserver, mounts, packages, systemd
 from tests.simulators.alternatives import Group, LookingOnly
+from tests.simulators.diversions import Diverting, DivertingInNoop
 from tests.support.git_remotes import Remote
 
 TESTS = Path(__file__).parents[2]
@@ -95,6 +96,14 @@ def with_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machin
         (tmp_path / name).write_text("")
     Group(tmp_path).redirect(monkeypatch)
     return lambda noop: LookingOnly(tmp_path) if noop else Group(tmp_path)
+
+
+def with_diversions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    del monkeypatch
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages/status").write_text("")
+    machine = Diverting(tmp_path / "packages")
+    return lambda noop: DivertingInNoop(tmp_path / "packages") if noop else machine
 
 
 def with_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
@@ -186,6 +195,7 @@ def with_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 MACHINES: dict[str, Callable[[Path, pytest.MonkeyPatch], Machine]] = {
     "alternative": with_alternatives,
     "cron": with_cron,
+    "diversion": with_diversions,
     "group": with_accounts,
     "host_entry": with_host,
     "hostname": with_host,

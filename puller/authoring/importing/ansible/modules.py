@@ -134,6 +134,21 @@ def alternative(work: Work, resources: list[Resource]) -> list[Resource]:
     return resources
 
 
+def dpkg_divert(work: Work, resources: list[Resource]) -> list[Resource]:
+    """Return the diversion. The module moves no file by default, and ``LOCAL`` names no package."""
+    del work
+    for resource in resources:
+        properties = resource.properties
+        if properties.get("package") == "LOCAL":
+            properties.pop("package")
+        if properties.get("ensure") == "absent":
+            properties.pop("to", None)
+            properties.pop("package", None)
+        if properties.setdefault("rename", False) is True:
+            properties.pop("rename")
+    return resources
+
+
 _SCHEDULE_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
 
 
@@ -375,7 +390,8 @@ FUNCTIONS: Final[Mapping[str, Callable[[Work, list[Resource]], list[Resource]]]]
     for function in (
         *(package, debconf, apt_repository, deb822_repository, yum_repository),
         *(file, copy, template, lineinfile, blockinfile, replace, ini_file, get_url, unarchive, git),
-        *(service, mount, alternative, cron, user, authorized_key, seboolean, firewalld, command),
+        *(service, mount, alternative, dpkg_divert, cron, user, authorized_key),
+        *(seboolean, firewalld, command),
     )
 }
 """Functions by the key ``function`` of a row."""

@@ -211,6 +211,22 @@ def test_alternatives_keep_their_meaning(write: Write, arguments: str, expected:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("rename: true", {}),
+        ("divert: /bin/real", {"to": "/bin/real", "rename": False}),
+        ("rename: true, holder: LOCAL", {}),
+        ("rename: true, holder: app", {"package": "app"}),
+        ("rename: true, state: absent, divert: /bin/real", {"ensure": "absent"}),
+    ],
+)
+def test_diversions_keep_their_meaning(write: Write, arguments: str, expected: dict[str, Any]) -> None:
+    role = write({"tasks/main.yml": f"- dpkg_divert: {{path: /bin/ping, {arguments}}}\n"})
+
+    assert resources_of(draft_of(role)) == {"diversion#/bin/ping": expected}
+
+
+@pytest.mark.parametrize(
     ("loop", "expected"),
     [
         ("loop: [a, b]", "item in ['a', 'b']"),
