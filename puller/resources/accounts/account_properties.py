@@ -18,10 +18,11 @@ from typing import TypeVar
 
 import msgspec
 
+from foundation.problems import ProblemCode
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError
 from puller.resources.accounts.authorized_keys import find_key, parse_key
-from puller.resources.base import Properties, PropertyError, missing_property
+from puller.resources.base import Context, Properties, PropertyError, missing_property
 from puller.resources.paths import check_path
 from puller.resources.property_agreement import agree
 from puller.values.common_properties import Reference
@@ -29,6 +30,9 @@ from puller.values.common_properties import Reference
 # Names and fields of the account databases. Colons and line ends separate fields, so values must not contain them.
 
 _NEW = re.compile(r"[a-z_][a-z0-9_-]{0,30}\$?")
+_NEW_WITH_DOTS = re.compile(r"(?=.{1,31}\$?$)[a-z_][a-z0-9_-]*(?:\.[a-z0-9_-]+)+\$?")
+_TAKES_DOTS = ("Debian", "RedHat")
+"""Families whose useradd and groupadd accept dots. Others reject them without ``--badname``."""
 _OTHER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?")
 _WANTED = "letters, digits, _ . and -, a letter or _ first, at most 31 and perhaps a $"
 LARGEST_ID = 2**32 - 2
@@ -41,11 +45,19 @@ def check_name(name: str) -> Iterator[PropertyError]:
         yield PropertyError("name", f"is {name!r}", expected=_WANTED)
 
 
-def require_new_name(name: str) -> None:
-    """Raise ``ResourceError`` if a new account must not have this name, as useradd(8) recommends."""
-    if not _NEW.fullmatch(name):
-        expected = "lower-case letters, digits, _ and - for a new one"
+def require_new_name(name: str, context: Context) -> None:
+    """Raise ``ResourceError`` if a new account must not have this name, or useradd(8) of this machine rejects it."""
+    if _NEW.fullmatch(name):
+        return
+    if not _NEW_WITH_DOTS.fullmatch(name):
+        expected = "lower-case letters, digits, _ and - for a new one, and single dots between them"
         raise ResourceError(f"name is {name!r}", expected=expected)
+    family = context.scope.lookup("facts.os.family", None)
+    if family not in _TAKES_DOTS:
+        raise ResourceError(
+            f"name is {name!r}, and useradd accepts dots only on {' and '.join(_TAKES_DOTS)} systems",
+            code=ProblemCode.CHANGE_REFUSED,
+        )
 
 
 def check_ensure(ensure: str) -> Iterator[PropertyError]:

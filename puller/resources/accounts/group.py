@@ -192,7 +192,7 @@ class Group(Resource[GroupProperties, GroupState]):
             self._refuse_primary(actual)
             return
         if "ensure" in changed:
-            require_new_name(self.properties.name)
+            require_new_name(self.properties.name, self.context)
         gid = self.properties.gid
         if gid is not None and changed & {"ensure", "gid"} and (other := self._known.group_with(gid)):
             raise ResourceError(f"gid {gid} belongs to group {other}")

@@ -52,7 +52,6 @@ from puller.resources.accounts.user_state import (
 from puller.resources.base import Context, Declared, PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.owners import group_name
-from puller.resources.paths import require_parent
 from puller.system.protocol import UNKNOWN_ID
 from puller.values.common_properties import Reference
 
@@ -102,7 +101,7 @@ def _refuse_values(
 
 
 def _refuse_new(properties: UserProperties, context: Context) -> None:
-    require_new_name(properties.name)
+    require_new_name(properties.name, context)
     if manages_home(properties):
         user_change.require_new_home(
             properties.home or default_home(properties.name), properties.uid, context
@@ -131,7 +130,7 @@ def _refuse_change(
     if changed & {"uid", "home"}:
         _require_idle(user)
     if "home" in missing:
-        require_parent(user.home, context)
+        user_change.require_makeable_parents(user.home, user.uid, context)
     elif "authorized_keys" in changed and not context.system.is_directory(user.home):
         raise ResourceError(
             f"home {user.home} is not there, so no keys can be put into it", code=ProblemCode.CHANGE_REFUSED
@@ -314,6 +313,7 @@ class User(Resource[UserProperties, UserState]):
             home = properties.home or default_home(name)
             if system.lstat(home) is None:
                 self._expect_skeleton(home)
+            user_change.expect_parents(home, self.context)
             system.expect(home, "directory")
             if properties.authorized_keys:
                 system.expect(f"{home}/.ssh", "directory")
@@ -327,6 +327,7 @@ class User(Resource[UserProperties, UserState]):
 
     def _expect_home(self, user: UserEntry) -> None:
         home, system = self.properties.home or user.home, self.context.system
+        user_change.expect_parents(home, self.context)
         system.expect(home, "directory")
         if home != user.home:
             system.expect(user.home, "absent")

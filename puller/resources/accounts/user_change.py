@@ -27,7 +27,7 @@ from puller.resources.accounts.user_state import (
 from puller.resources.base import Context
 from puller.resources.owned_paths import refuse_owned_below
 from puller.resources.owners import distrust_of_new_way, user_name
-from puller.resources.paths import require_parent
+from puller.resources.paths import parents, require_makeable
 from puller.system.identity import Identity
 from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes
@@ -44,8 +44,7 @@ def require_new_home(home: str, uid: int | None, context: Context) -> None:
 
     The user gets an empty directory of root. A directory that already has the uid stays unchanged.
     """
-    require_parent(home, context)
-    _require_own_way(home, uid, context)
+    require_makeable_parents(home, uid, context)
     status = find_home(home, context)
     if status is None or (uid is not None and stat.S_ISDIR(status.st_mode) and status.st_uid == uid):
         return
@@ -60,6 +59,31 @@ def require_new_home(home: str, uid: int | None, context: Context) -> None:
         )
 
     refuse_mounted(home, "given to a new user")
+
+
+def require_makeable_parents(home: str, uid: int | None, context: Context) -> None:
+    """Raise ``ResourceError`` if the directories above a home cannot be created, or another user can redirect them."""
+    parent = os.path.dirname(home)
+    if not context.uncertain(parent):
+        require_makeable(parent, context.system)
+    _require_own_way(home, uid, context)
+
+
+def missing_parents(home: str, context: Context) -> list[str]:
+    """Return the missing directories above a home, the outermost first."""
+    return [path for path in reversed([*parents(home)]) if not context.system.is_directory(path)]
+
+
+def make_parents(home: str, context: Context) -> None:
+    """Create the missing directories above a home for root, as useradd does. usermod does not."""
+    for path in missing_parents(home, context):
+        context.system.make_directory(path, Attributes(os.geteuid(), os.getegid(), 0o755))
+
+
+def expect_parents(home: str, context: Context) -> None:
+    """Expect the directories that ``make_parents`` creates, in a dry run."""
+    for path in missing_parents(home, context):
+        context.system.expect(path, "directory")
 
 
 def clear_for_new(home: str, uid: int | None, context: Context) -> None:
@@ -85,8 +109,7 @@ def is_own_already(user: UserEntry, new: str, known: Known, context: Context) ->
 
 def require_movable_home(user: UserEntry, new: str, known: Known, context: Context) -> None:
     """Raise ``ResourceError`` if the home of a user cannot be moved, or is not theirs alone."""
-    require_parent(new, context)
-    _require_own_way(new, user.uid, context)
+    require_makeable_parents(new, user.uid, context)
     if is_own_already(user, new, known, context):
         return
     if context.system.exists(new):
@@ -140,6 +163,7 @@ def _why_not_own(user: UserEntry, home: str, known: Known, context: Context) -> 
 
 def make(user: UserEntry, context: Context) -> None:
     """Create a missing home with the mode that useradd uses."""
+    make_parents(user.home, context)
     context.system.make_directory(user.home, Attributes(user.uid, user.gid, _mode()))
 
 
@@ -184,6 +208,8 @@ class UserChange:
         if self._actual.found is None:
             self._add()
         # 2. Fields
+        if self._differs("home") and (moved := self._properties.home) and manages_home(self._properties):
+            make_parents(moved, self._context)
         if arguments := [*self._modifications()]:
             self._run("usermod", *arguments)
         # 3. Hash
@@ -222,6 +248,7 @@ class UserChange:
         properties = self._properties
         home = properties.home or default_home(properties.name)
         if manages_home(properties):
+            make_parents(home, self._context)
             clear_for_new(home, properties.uid, self._context)
         self._run("useradd", *self._additions(home))
 

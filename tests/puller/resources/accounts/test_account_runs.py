@@ -57,9 +57,9 @@ def machine(tmp_path: Path, homes: Path, monkeypatch: pytest.MonkeyPatch) -> Acc
 def apply(machine: Accounts, load: Load, tmp_path: Path) -> Apply:
     """Return a function that applies a manifest and returns its events by reference: ``apply(text, noop=…)``."""
 
-    def run(text: str, *, noop: bool = False) -> dict[str, Event]:
+    def run(text: str, *, noop: bool = False, family: str = "Debian") -> dict[str, Event]:
         resources = yaml.safe_load(text.replace("DIR", str(tmp_path)))
-        manifest = load(yaml.safe_dump({"resources": resources}))
+        manifest = load(yaml.safe_dump({"resources": resources}), facts={"os": {"family": family}})
         system = simulator.LookingOnly(machine) if noop else machine
         pending = PendingRefreshes(tmp_path / "pending.json", "web", noop=noop)
         events = Engine(manifest, system, lambda url: b"", pending, Settings(noop=noop)).apply()
@@ -648,12 +648,94 @@ def test_package_accounts_are_managed_and_not_created(machine: Accounts, apply: 
     - user: [{Debian-exim: {shell: /usr/sbin/nologin}}, {Abc: {}}, {a.b: {ensure: absent}}]
     - group: [{Debian-exim: {}}, {Abc: {}}]
     """
-    refused = "name is 'Abc', expected lower-case letters, digits, _ and - for a new one"
+    refused = "name is 'Abc', expected lower-case letters, digits, _ and - for a new one, and single dots between them"
     for noop in (True, False):
         result = outcomes(apply(text, noop=noop))
         assert (result["user#Abc"], result["group#Abc"]) == (refused, refused)
         assert (result["user#a.b"], result["group#Debian-exim"]) == ("stable", "stable")
     assert machine.passwd.lines["Debian-exim"][6] == "/usr/sbin/nologin"
+
+
+@pytest.mark.parametrize("noop", [True, False])
+@pytest.mark.parametrize(
+    ("family", "name", "message"),
+    [
+        ("Debian", "john.smith", ""),
+        ("RedHat", "j.r.smith", ""),
+        ("Suse", "john.smith", "useradd accepts dots only on Debian and RedHat systems"),
+        ("Debian", "john.", "single dots between them"),
+        ("Debian", "john..smith", "single dots between them"),
+        ("Debian", "John.Smith", "single dots between them"),
+        ("Debian", f"{'j' * 20}.{'s' * 11}", "expected letters, digits"),
+    ],
+)
+def test_new_names_have_dots_where_useradd_accepts_them(
+    machine: Accounts, apply: Apply, noop: bool, family: str, name: str, message: str
+) -> None:
+    text = f"[{{group: {{name: {name}}}}}, {{user: {{name: {name}}}}}]"
+    if message.startswith("expected"):
+        with pytest.raises(ManifestError, match=message):
+            apply(text, noop=noop, family=family)
+        return
+    for event in apply(text, noop=noop, family=family).values():
+        assert (not event.errors) if not message else message in event.errors[0]
+    assert (name in machine.passwd.lines) is (not message and not noop)
+    if not noop and not message:
+        assert {event.state for event in apply(text, family=family).values()} == {State.STABLE}
+
+
+PARENTS = ("srv", "srv/homes")
+
+
+def test_missing_parents_of_a_home_belong_to_root(machine: Accounts, apply: Apply, tmp_path: Path) -> None:
+    text = (
+        "[{user: {name: a, home: DIR/srv/homes/a}}, {file: {name: DIR/srv/homes/x, content: x, mode: '0644'"
+    )
+    text += f", owner: {os.geteuid()}, group: {os.getegid()}}}}}]"
+    predicted = apply(text, noop=True)
+    assert not (tmp_path / "srv").exists()
+    events = apply(text)
+    assert [event.errors for event in (*predicted.values(), *events.values())] == [[]] * 4
+    for name in PARENTS:
+        status = (tmp_path / name).stat()
+        assert (status.st_uid, status.st_mode & 0o7777) == (os.geteuid(), 0o755)
+    assert (tmp_path / "srv/homes/a").is_dir()
+    assert {event.state for event in apply(text).values()} == {State.STABLE}
+
+
+@pytest.mark.root
+def test_home_moves_into_missing_parents_and_back(machine: Accounts, apply: Apply, tmp_path: Path) -> None:
+    for home in ("homes/a", "srv/homes/a", "homes/a"):
+        text = f"[{{user: {{name: a, home: DIR/{home}}}}}]"
+        predicted, done = apply(text, noop=True), apply(text)
+        assert not predicted["user#a"].errors
+        assert not done["user#a"].errors
+        assert (tmp_path / home).is_dir()
+        assert machine.passwd.lines["a"][5] == str(tmp_path / home)
+        assert apply(text)["user#a"].state == State.STABLE
+    assert sorted(os.listdir(tmp_path / "srv/homes")) == []
+
+
+@pytest.mark.root
+def test_missing_home_of_a_user_is_created_with_parents(
+    machine: Accounts, apply: Apply, tmp_path: Path
+) -> None:
+    machine.bring(f"useradd -M -d {tmp_path}/srv/homes/a -- a")
+    text = "[{user: {name: a, home: DIR/srv/homes/a}}]"
+    assert not apply(text, noop=True)["user#a"].errors
+    assert not apply(text)["user#a"].errors
+    assert (tmp_path / "srv/homes/a").stat().st_uid == int(machine.passwd.lines["a"][2])
+    assert apply(text)["user#a"].state == State.STABLE
+
+
+@pytest.mark.parametrize("noop", [True, False])
+def test_parent_of_a_home_that_is_no_directory_is_a_failure(
+    machine: Accounts, apply: Apply, tmp_path: Path, noop: bool
+) -> None:
+    (tmp_path / "srv").write_text("a file")
+    (event,) = apply("[{user: {name: a, home: DIR/srv/homes/a}}]", noop=noop).values()
+    assert event.errors == [f"{tmp_path}/srv is not a directory"]
+    assert machine.ran == []
 
 
 def test_a_home_with_a_slash_at_its_end_is_the_same_one(machine: Accounts, apply: Apply, homes: Path) -> None:
