@@ -306,3 +306,87 @@ def test_wherever_it_is_killed_the_next_runs_finish_it(
     assert copies(settled) == []
     assert settled.run().status == 20
     assert set(settled.states().values()) == {"stable"}
+
+
+HOST_TYPES = """\
+  - hostname: [web02: {hosts: true}]
+  - host_entry: [db: {address: 192.0.2.11, aliases: [store]}, new: {address: 192.0.2.12}]
+  - timezone: [Europe/Paris]
+"""
+HOSTS = "127.0.0.1 localhost\n127.0.1.1 web01 # installer\n192.0.2.10 db\n"
+
+
+@pytest.fixture
+def etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory with the files of host name, hosts and time zone, and a kernel beside it."""
+    etc, zones, kernel = tmp_path / "etc", tmp_path / "zoneinfo/Europe", tmp_path / "proc/kernel/hostname"
+    for path in (etc, zones, kernel.parent):
+        path.mkdir(parents=True)
+    (zones / "Paris").write_bytes(b"TZif2")
+    (etc / "hosts").write_text(HOSTS)
+    (etc / "timezone").write_text("UTC\n")
+    (etc / "localtime").symlink_to("../zoneinfo/UTC")
+    for path in (etc / "hostname", kernel):
+        path.write_text("web01\n")
+    monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
+    for name, value in {
+        "hosts_file.HOSTS": etc / "hosts",
+        "hostname.HOSTNAME": etc / "hostname",
+        "timezone.ETC": etc,
+        "timezone.ZONES": tmp_path / "zoneinfo",
+    }.items():
+        monkeypatch.setattr(f"puller.resources.host.{name}", str(value))
+    return etc
+
+
+def test_names_and_zone_of_the_machine_are_restored(host: Host, publisher: Publisher, etc: Path) -> None:
+    before, kernel = tree(etc), etc.parent / "proc/kernel/hostname"
+    publisher.publish("1.0.0", story(0))
+    assert host.run().status == 0
+    publisher.publish("2.0.0", story(2, HOST_TYPES))
+    outcome = host.run()
+    assert outcome.status == 7, outcome.output
+    assert tree(etc) == before
+    assert kernel.read_text() == "web01\n"
+    publisher.publish("3.0.0", story(0, HOST_TYPES))
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    assert kernel.read_text() == (etc / "hostname").read_text() == "web02\n"
+    assert os.readlink(etc / "localtime") == str(etc.parent / "zoneinfo/Europe/Paris")
+    assert (etc / "hosts").read_text() == (
+        "127.0.0.1 localhost\n127.0.1.1 web02 # installer\n192.0.2.11 db store\n192.0.2.12\tnew\n"
+    )
+
+
+def test_rollback_keeps_lines_that_others_added_meanwhile(
+    host: Host, publisher: Publisher, etc: Path
+) -> None:
+    publisher.publish("1.0.0", story(0))
+    assert host.run().status == 0
+    failing = '  - exec: [{"false": {}}]\n'
+    publisher.publish("2.0.0", story(0, HOST_TYPES, failing))
+    assert host.run().status == 6
+    with (etc / "hosts").open("a") as file:
+        file.write("10.0.0.1 by-hand\n")
+    publisher.publish("3.0.0", story(0))
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    assert (etc / "hosts").read_text() == HOSTS + "10.0.0.1 by-hand\n"
+
+
+def test_undeclared_entries_are_removed_if_puller_added_them(
+    host: Host, publisher: Publisher, etc: Path
+) -> None:
+    removed = "removed: absent\n"
+    publisher.publish("1.0.0", removed + story(0, HOST_TYPES))
+    assert host.run().status == 0
+    publisher.publish("2.0.0", removed + story(0))
+    for _ in range(2):
+        outcome = host.run()
+        assert outcome.status == 0, outcome.output
+        assert (etc / "hosts").read_text() == (
+            "127.0.0.1 localhost\n127.0.1.1 web02 # installer\n192.0.2.11 db store\n"
+        )
+    publisher.publish("3.0.0", removed + story(0, HOST_TYPES))
+    assert host.run().status == 0
+    assert (etc / "hosts").read_text().endswith("192.0.2.12\tnew\n")
