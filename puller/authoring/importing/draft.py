@@ -68,6 +68,8 @@ class Resource(msgspec.Struct):
     properties: dict[str, Any] = {}
     loop: str = ""
     """``item in data.items``, or empty."""
+    outer: tuple[str, ...] = ()
+    """Loops around ``loop``, the outermost first."""
     label: str = ""
     comments: list[str] = []
     disabled: bool = False
@@ -163,7 +165,8 @@ def _entry_lines(resource: Resource) -> Iterator[str]:
         properties = {**properties, "label": resource.label}
     start = f"      - {scalar(resource.name)}:"
     if resource.loop:
-        yield f"      - for: {scalar(resource.loop)}"
+        loops = [*resource.outer, resource.loop]
+        yield f"      - for: {scalar(resource.loop) if len(loops) == 1 else _flow(loops)}"
         start = f"        {scalar(resource.name)}:"
     flow = _flow(properties)
     if not properties:

@@ -90,6 +90,28 @@ def _secrets(password_file: Path | None, certificates: Sequence[Path]) -> "Secre
     return Secrets(password_file.read_bytes().strip(), lambda text: encrypt(text, readers))
 
 
+@import_group.command("puppet")
+@click.argument("source", type=click.Path(exists=True, path_type=Path), shell_complete=files)
+@_DIRECTORY
+def puppet(source: Path, directory: Path) -> int:
+    """Convert a module or a control repository of Puppet.
+
+    SOURCE is the directory of a module, a control repository with modules in `site`, `site-modules`, `modules` or
+    `dist`, or a file with the ending .pp. DIRECTORY is new or empty. Each class and each define becomes a manifest.
+    Hiera trees and files are copied unchanged. EPP and plain ERB templates become Jinja2. Nothing from SOURCE is
+    executed. Encrypted values stay encrypted, and secrets in manifests are left out and listed.
+
+    \b
+      puller import puppet modules/ntp ntp
+      puller import puppet ~/control-repo site
+
+    Exit status: 0 if the draft is written, even with errors of lint. 13 if SOURCE cannot be read.
+    """
+    from puller.authoring.importing.puppet.importer import import_puppet
+
+    return _write(directory, lambda: import_puppet(source, source.resolve().name))
+
+
 @import_group.command("cloud-config")
 @click.argument(
     "source",

@@ -37,7 +37,7 @@ _GATHERED: Final = {"service_facts": "services", "package_facts": "packages"}
 """Variables that a module sets, by the module."""
 _INCLUDE_DEPTH: Final = 20
 """Maximum depth of nested includes."""
-_PLATFORMS: Final[Mapping[str, tuple[str, ...]]] = {
+PLATFORMS: Final[Mapping[str, tuple[str, ...]]] = {
     "debian": ("debian-12", "debian-13"),
     "ubuntu": ("ubuntu-22.04", "ubuntu-24.04"),
     "el": ("rocky-9",),
@@ -240,7 +240,7 @@ class RoleImporter:
         platforms = info.get("platforms") if isinstance(info, dict) else None
         for platform in as_list(platforms):
             name = str(platform.get("name", "") if isinstance(platform, dict) else platform).lower()
-            self.tests |= dict.fromkeys(_PLATFORMS.get(name, ()))
+            self.tests |= dict.fromkeys(PLATFORMS.get(name, ()))
 
     # Tasks.
 

@@ -1,0 +1,459 @@
+"""`puller import puppet`: short stories of a module, its draft, and the result of lint."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hiera.expressions.expressions import Scope as Names
+from hiera.parsing import load_yaml
+from puller.authoring.importing.draft import Draft, Outcome
+from puller.authoring.importing.puppet.importer import import_puppet
+from puller.bundle_paths import BundleFiles
+from puller.cli.command_table import cli
+from puller.errors import SourceError
+from puller.templates.jinja import JinjaEngine
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Return a function that writes a module: files by path. A text is ``manifests/init.pp``."""
+
+    def write_module(files: Mapping[str, str] | str, name: str = "web") -> Path:
+        for path, text in ({"manifests/init.pp": files} if isinstance(files, str) else files).items():
+            file = tmp_path / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(dedent(text))
+        return tmp_path / name
+
+    return write_module
+
+
+def draft_of(module: Path) -> Draft:
+    return import_puppet(module, module.name)
+
+
+def resources_of(draft: Draft, path: str = "classes/web.yaml") -> dict[str, Any]:
+    """Return the properties of all active resources of a manifest, by reference."""
+    result = {}
+    for group in load_yaml(draft.all_files()[path], path)["resources"]:
+        for kind, entries in group.items():
+            for entry in entries:
+                item = dict(entry) if isinstance(entry, dict) else {entry: None}
+                loop = item.pop("for", None)
+                [(name, properties)] = item.items()
+                result[f"{kind}#{name}"] = {**(properties or {}), **({"for": loop} if loop else {})}
+    return result
+
+
+def data_of(draft: Draft) -> dict[str, Any]:
+    """Return the data of all manifests."""
+    return {key: value for manifest in draft.manifests.values() for key, value in manifest.data.items()}
+
+
+def outcomes(draft: Draft) -> dict[str, Outcome]:
+    return {remark.subject: remark.outcome for remark in draft.remarks}
+
+
+def lint(module: Path, target: Path) -> str:
+    result = CliRunner().invoke(cli, ["import", "puppet", str(module), str(target)])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+MODULE = {
+    "manifests/init.pp": """
+        class web (
+          Array[String] $packages = ['nginx', 'curl'],
+          Integer $port = 80,
+          Boolean $tls = false,
+          Hash $sites = {},
+        ) inherits web::params {
+          File { owner => 'root', group => 'adm' }
+          package { $packages: ensure => installed }
+          -> file { '/etc/web': ensure => directory, mode => '0640' }
+          file { 'config':
+            path    => '/etc/web/web.conf',
+            mode    => '0640',
+            content => template('web/web.conf.erb'),
+            notify  => Service['web'],
+          }
+          if $tls { file { '/etc/web/tls.pem': source => 'puppet:///modules/web/tls.pem' } }
+          $sites.each |$name, $site| { web::site { $name: port => $site['port'] } }
+          service { 'web': name => $web::params::service, ensure => running, enable => true }
+          mysql_user { 'web@localhost': }
+        }
+        """,
+    "manifests/params.pp": """
+        class web::params {
+          case $facts['os']['family'] {
+            'Debian': { $service = 'nginx' }
+            default: { $service = 'httpd' }
+          }
+        }
+        """,
+    "manifests/site.pp": """
+        define web::site (Integer $port, String $root = "/srv/${title}") {
+          file { "/etc/web/${title}.conf":
+            content => epp('web/site.conf.epp', {'port' => $port, 'root' => $root, 'base' => $web::port}),
+            owner => 'root', group => 'root', mode => '0644',
+          }
+        }
+        """,
+    "templates/web.conf.erb": "port <%= @port %>\n<% if @tls -%>\ntls <%= @tls %>\n<% end -%>\n",
+    "templates/site.conf.epp": "<%- | Integer $port, String $root, Integer $base | -%>\nroot <%= $root %>\n",
+    "files/tls.pem": "certificate\n",
+    "hiera.yaml": "version: 5\nhierarchy:\n  - {name: common, path: common.yaml}\n",
+    "data/common.yaml": "web::sites: {shop: {port: 81}}\n",
+}
+
+
+def test_module_becomes_manifests_that_pass_lint(write: Write, tmp_path: Path) -> None:
+    module = write(MODULE)
+
+    output = lint(module, tmp_path / "draft")
+
+    assert "8 mapped, 0 with a remark, 1 not mapped" in output
+    assert "0 errors, 0 warnings" in output
+    draft = draft_of(module)
+    resources = resources_of(draft)
+    assert resources["package#{{ item }}"] == {
+        "for": "item in data['web::packages']",
+        "label": "package",
+    }
+    assert resources["file#/etc/web"]["mode"] == "0750"
+    assert resources["file#/etc/web"]["require"] == ["label#package"]
+    assert resources["file#/etc/web/web.conf"]["group"] == "adm"
+    assert resources["file#/etc/web/tls.pem"]["source"] == "bundle:files/web/tls.pem"
+    assert resources["file#/etc/web/tls.pem"]["control"] == {"if": "data['web::tls']"}
+    assert resources["service#{{ data['web::params::service'] }}"]["subscribe"] == ["file#/etc/web/web.conf"]
+    assert resources["apply#bundle:defines/web/site.yaml"]["data"] == {
+        "title": "{{ name }}",
+        "port": "{{ site['port'] | default(none) }}",
+        "web::port": "{{ data['web::port'] }}",
+    }
+    assert (
+        data_of(draft)["web::params::service"] == "{{ 'nginx' if facts.os.family == 'Debian' else 'httpd' }}"
+    )
+    assert draft.files["data/common.yaml"] == (module / "data/common.yaml").read_bytes()
+    text = draft.manifests["classes/web.yaml"].text()
+    assert "# Not mapped: Mysql_user[web@localhost] (manifests/init.pp:20)" in text
+    assert "Mysql_user[web@localhost]" in draft.report()
+
+
+def test_same_source_gives_the_same_draft(write: Write) -> None:
+    module = write(MODULE)
+
+    assert draft_of(module).all_files() == draft_of(module).all_files()
+
+
+@pytest.mark.parametrize(
+    ("declaration", "reference", "properties"),
+    [
+        ("package { 'a': ensure => '1.2' }", "package#a", {"ensure": "1.2"}),
+        ("package { 'a': ensure => purged }", "package#a", {"ensure": "purged"}),
+        ("file { '/x': ensure => link, target => '/y' }", "link#/x", {"target": "/y"}),
+        ("file { '/x': ensure => '/y' }", "link#/x", {"target": "/y"}),
+        ("file { '/x': ensure => absent, force => true }", "file#/x", {"ensure": "absent", "force": True}),
+        ("file { '/x': mode => '600' }", "file#/x", {"create": False, "mode": "0600"}),
+        (
+            "file { '/x': content => \"a\\n\", validate_cmd => 'visudo -cf %', replace => false }",
+            "file#/x",
+            {"ensure": "exists", "content": "a\n", "validate": "visudo -cf {}"}
+            | {"owner": "root", "group": "root", "mode": "0644"},
+        ),
+        (
+            "file_line { 'x': path => '/x', line => 'a=1', match => '^a=', after => '^b' }",
+            "line#x",
+            {"path": "/x", "line": "a=1", "match": "^a=", "insert_after": "^b"},
+        ),
+        (
+            "ini_setting { 'x': path => '/x', section => 's', setting => 'k', value => 5 }",
+            "setting#x",
+            {"path": "/x", "format": "ini", "create": True, "section": "s", "key": "k", "value": "5"},
+        ),
+        (
+            "service { 'a': ensure => true, enable => false, hasrestart => true }",
+            "service#a",
+            {"enable": False},
+        ),
+        (
+            "exec { 'x': command => '/bin/a | b', path => ['/bin', '/sbin'], unless => ['a', 'b'], timeout => 0 }",
+            "exec#x",
+            {"command": "/bin/a | b", "unless": "(a) || (b)", "provider": "shell", "path": "/bin:/sbin"}
+            | {"timeout": "24h"},
+        ),
+        (
+            "cron { 'a b': command => 'x', hour => [1, 2], minute => '*/5', user => 'web' }",
+            "cron#a-b",
+            {"schedule": "*/5 1,2 * * *", "command": "x", "user": "web"},
+        ),
+        (
+            "user { 'a': uid => '900', gid => 'g', groups => ['x'], managehome => true, shell => '/bin/sh' }",
+            "user#a",
+            {"uid": 900, "group": "g", "groups": ["x"], "manage_home": True, "shell": "/bin/sh"},
+        ),
+        ("group { 'g': gid => 900, system => true }", "group#g", {"gid": 900, "system": True}),
+        (
+            "ssh_authorized_key { 'a@b': user => 'u', type => 'ed25519', key => 'AAAA', options => ['no-pty'] }",
+            "user#u",
+            {"authorized_keys": ["no-pty ssh-ed25519 AAAA a@b"]},
+        ),
+        (
+            "mount { '/mnt': ensure => mounted, device => '/dev/x', fstype => 'ext4', options => 'ro,noatime' }",
+            "mount#/mnt",
+            {"ensure": "mounted", "device": "/dev/x", "type": "ext4", "options": ["ro", "noatime"]},
+        ),
+        ("sysctl { 'net.a': value => 1 }", "sysctl#net.a", {"value": "1"}),
+        ("kmod::load { 'zfs': }", "kernel_module#zfs", {"ensure": "loaded"}),
+        (
+            "host { 'db': ip => '192.0.2.1', host_aliases => ['d'] }",
+            "line#host db",
+            {"path": "/etc/hosts", "match": r"^\s*[0-9A-Fa-f.:]+\s+db(\s|$)", "line": "192.0.2.1\tdb\td"},
+        ),
+        (
+            "concat::fragment { 'f': target => '/x', content => \"a\\n\", order => '05' }",
+            "fragment#f",
+            {"path": "/x", "order": 5, "content": "a\n"},
+        ),
+    ],
+)
+def test_resource(write: Write, declaration: str, reference: str, properties: Mapping[str, Any]) -> None:
+    draft = draft_of(write(f"class web {{ {declaration} }}"))
+
+    assert resources_of(draft)[reference] == properties
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("$flag", "data['web::flag']"),
+        ("!$flag", "not data['web::flag']"),
+        ("$name_of", "data['web::name_of'] is not none"),
+        ("$any", "data['web::any'] is not none and data['web::any'] is not false"),
+        ("$name_of == 'a' and $flag", "data['web::name_of'] == 'a' and data['web::flag']"),
+        ("$facts['os']['family'] =~ /^Deb/", "facts.os.family is search('^Deb')"),
+        ("$::osfamily in ['Debian', 'RedHat']", "facts.os.family in ['Debian', 'RedHat']"),
+        ("versioncmp($facts['os']['release']['full'], '9') >= 0", "facts.os.release.full is version('9', '>=')"),
+        ("$any =~ Array", "data['web::any'] is sequence and data['web::any'] is not string and "
+         "data['web::any'] is not mapping"),
+        ("empty($name_of)", "(data['web::name_of'] or '') | length == 0"),
+    ],
+)  # fmt: skip
+def test_condition(write: Write, condition: str, expected: str) -> None:
+    source = f"""
+        class web (Boolean $flag = true, Optional[String] $name_of = undef, $any = undef) {{
+          if {condition} {{ package {{ 'a': }} }}
+        }}
+        """
+
+    draft = draft_of(write(source))
+
+    assert resources_of(draft)["package#a"]["control"] == {"if": expected}
+
+
+def test_else_and_case_negate_the_other_branches(write: Write) -> None:
+    draft = draft_of(
+        write(
+            """
+            class web (Boolean $flag = true, String $kind = 'a') {
+              if $flag { package { 'a': } } else { package { 'b': } }
+              case $kind { 'x', 'y': { package { 'c': } } default: { package { 'd': } } }
+            }
+            """
+        )
+    )
+
+    conditions = {name: item["control"]["if"] for name, item in resources_of(draft).items()}
+    kind = "data['web::kind']"
+    assert conditions == {
+        "package#a": "data['web::flag']",
+        "package#b": "not data['web::flag']",
+        "package#c": f"{kind} == 'x' or {kind} == 'y'",
+        "package#d": f"not ({kind} == 'x' or {kind} == 'y')",
+    }
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "nova_config { 'DEFAULT/x': value => 1 }",
+        "@@sshkey { 'x': key => 'y' }",
+        "File <| tag == 'x' |> { mode => '0600' }",
+        "if defined(Class['x']) { package { 'a': } }",
+        "if unknown_function($x) { package { 'a': } }",
+        "package { 'a': provider => 'gem' }",
+        "file { '/x': content => template('other/x.erb') }",
+        "file { '/x': content => $facts['a'].map |$x| { $x } }",
+        "file { '/x': source => 'puppet:///modules/web/missing' }",
+        "include other",
+        "$list.each |$index, $item| { package { $item: } }",
+        "$x = unknown_function()",
+        "user { 'a': password => Sensitive('secret') }",
+    ],
+)
+def test_statement_without_counterpart_is_a_comment(write: Write, tmp_path: Path, statement: str) -> None:
+    module = write(f"class web (Array $list = []) {{\n  {statement}\n  package {{ 'kept': }}\n}}\n")
+
+    output = lint(module, tmp_path / "draft")
+
+    assert "1 not mapped" in output
+    assert " 0 errors" in output
+    draft = draft_of(module)
+    assert "Not mapped: " in draft.manifests["classes/web.yaml"].text()
+    assert "manifests/init.pp:2" in draft.report()
+    assert "secret'" not in "".join(content.decode() for content in draft.all_files().values())
+    assert "package#kept" in resources_of(draft)
+
+
+def test_class_arrows_order_children_and_refresh_services(write: Write) -> None:
+    draft = draft_of(
+        write(
+            {
+                "manifests/init.pp": """
+                    class web {
+                      contain web::config
+                      contain web::service
+                      Class['web::config'] ~> Class['web::service']
+                    }
+                    """,
+                "manifests/config.pp": "class web::config { file { '/x': content => 'a' } }",
+                "manifests/service.pp": "class web::service { service { 'web': ensure => running } }",
+            }
+        )
+    )
+
+    config = "apply#bundle:classes/web/config.yaml"
+    assert resources_of(draft)["apply#bundle:classes/web/service.yaml"] == {"require": [config]}
+    assert resources_of(draft, "classes/web/service.yaml")["service#web"] == {"subscribe": [config]}
+
+
+def test_control_repository_has_nodes_and_class_values(write: Write, tmp_path: Path) -> None:
+    repository = write(
+        {
+            "manifests/site.pp": """
+                node 'web01.example.com' { class { 'profile::web': port => 81 } }
+                node default { include profile::base }
+                """,
+            "site/profile/manifests/web.pp": """
+                class profile::web (Integer $port = 80) { file { '/x': content => "port ${port}\\n" } }
+                """,
+            "modules/profile/manifests/ignored.pp": "class profile::ignored { }",
+            "modules/base/manifests/init.pp": "class base { package { 'curl': } }",
+            "site/profile/manifests/base.pp": "class profile::base { include base }",
+            "hiera.yaml": "version: 5\nhierarchy:\n  - {name: common, path: common.yaml}\n",
+            "data/common.yaml": "other::key: 1\n",
+        }
+    )
+
+    assert " 0 errors" in lint(repository, tmp_path / "draft")
+    draft = draft_of(repository)
+    resources = resources_of(draft, "manifest.yaml")
+    test = "facts.networking.fqdn == 'web01.example.com'"
+    assert resources["apply#bundle:classes/profile/web.yaml"]["control"] == {"if": test}
+    assert resources["apply#bundle:classes/profile/base.yaml"]["control"] == {"if": f"not ({test})"}
+    assert data_of(draft)["profile::web::port"] == 81
+    assert draft.files["data/common.yaml"] == b"other::key: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "template", "expected"),
+    [
+        ("x.erb", "a <%= @port %>\n<% if @flag -%>\nyes\n<% else -%>\nno\n<% end -%>\nz\n", "a 80\nyes\nz\n"),
+        ("x.erb", "<% if @flag %>\nyes\n<% end %>\n", "\nyes\n\n"),
+        ("x.erb", "x\n  <%- @list.each do |item| -%>\n  <%= item %>,\n  <%- end -%>\n", "x\n  a,\n  b,\n"),
+        ("x.erb", "<% if @flag -%>\nyes<% end -%>\n", "yes"),
+        ("x.erb", "<%= @list.join(', ') %> <%= @flag %> <%= @none %>|\n", "a, b true |\n"),
+        ("x.erb", "<%= @map['k'] %> {{ <%= scope['web::port'] %> {%\n", "v {{ 80 {%\n"),
+        ("x.erb", "<% @map.each do |key, value| %><%= key %>=<%= value %><% end %>\n", "k=v\n"),
+        ("x.erb", "<% unless @none.nil? -%>\nx\n<% end -%>\n<%# note -%>\n<%% y\n", "<% y\n"),
+        ("x.epp", "<% if $web::flag and !$web::none { -%>\nyes\n<% } -%>\n", "yes\n"),
+        ("x.epp", "<% $web::list.each |$i| { %><%= $i %> <% } %>\n", "a b \n"),
+        ("x.epp", "<% $web::map.each |$k, $v| { -%>\n<%= $k %>: <%= $v %>\n<% } -%>\n", "k: v\n"),
+        ("x.epp", "<%= $web::port ? { 80 => 'http', default => 'other' } -%>\n!\n", "http!\n"),
+    ],
+)
+def test_template_renders_like_puppet(
+    write: Write, tmp_path: Path, name: str, template: str, expected: str
+) -> None:
+    function = "epp" if name.endswith("epp") else "template"
+    module = write(
+        {
+            "manifests/init.pp": f"""
+                class web (Integer $port = 80, Boolean $flag = true, Array[String] $list = ['a', 'b'],
+                           Hash $map = {{'k' => 'v'}}, Optional[String] $none = undef) {{
+                  file {{ '/x': content => {function}('web/{name}') }}
+                }}
+                """,
+            f"templates/{name}": template,
+        }
+    )
+
+    draft = draft_of(module)
+
+    assert resources_of(draft)["file#/x"]["template"] == "bundle:templates/web/x.j2"
+    scope = Names({}).with_names({"data": data_of(draft), "facts": {}})
+    engine = JinjaEngine(root=BundleFiles.of(tmp_path))
+    assert engine.render("x.j2", draft.files["templates/web/x.j2"].decode(), scope) == expected
+
+
+@pytest.mark.parametrize(
+    "template", ["<%= @a.map { |x| x + 1 } %>", "<%= Dir.pwd %>", "<% if @a %>", "<%= `id` %>", "<% def x %>"]
+)
+def test_template_that_is_not_plain_is_kept_and_listed(write: Write, template: str) -> None:
+    source = "class web ($a = 1) { file { '/x': content => template('web/x.erb') } }"
+
+    draft = draft_of(write({"manifests/init.pp": source, "templates/x.erb": template}))
+
+    assert draft.files["templates/web/x.erb"] == template.encode()
+    assert any("templates/x.erb is not converted" in check for check in draft.checks)
+    assert outcomes(draft)["File[/x]"] is Outcome.UNMAPPED
+
+
+def test_invalid_manifest_is_listed_and_others_are_imported(write: Write) -> None:
+    draft = draft_of(
+        write({"manifests/init.pp": "class web { include web::a }", "manifests/a.pp": "class {"})
+    )
+
+    assert "manifests/a.pp" in draft.report()
+    assert "line 1" in draft.report()
+
+
+def test_links_out_of_the_source_are_not_followed(write: Write, tmp_path: Path) -> None:
+    module = write("class web { file { '/x': source => 'puppet:///modules/web/../../../secret' } }")
+    (tmp_path / "secret").write_text("secret")
+    (module / "files").mkdir()
+    (module / "files/link").symlink_to(tmp_path / "secret")
+    (module / "templates").symlink_to(tmp_path)
+
+    draft = draft_of(module)
+
+    assert not any(content == b"secret\n" or content == b"secret" for content in draft.files.values())
+    assert any("files/link" in check for check in draft.checks)
+    assert "file#/x" not in draft.manifests["classes/web.yaml"].text().replace("#   - file", "")
+
+
+def test_directory_without_manifests_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="neither a module nor a control repository"):
+        import_puppet(tmp_path, "x")
+
+
+def test_encrypted_data_stay_encrypted_and_are_listed(write: Write) -> None:
+    secret = "web::password: ENC[PKCS7,MIIBeQYJKoZIhvcNAQcDoIIBajCCAWYCAQAxggEhMIIBHQIBADAF]\n"
+    draft = draft_of(
+        write(
+            {
+                "manifests/init.pp": "class web (Sensitive[String] $password) { }",
+                "hiera.yaml": "version: 5\nhierarchy:\n  - {name: common, path: common.yaml}\n",
+                "data/common.yaml": secret,
+            }
+        )
+    )
+
+    assert draft.files["data/common.yaml"] == secret.encode()
+    assert any("eyaml_private_key" in check for check in draft.checks)
