@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _SSH_PRIVATE: Final = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _SSH_KINDS: Final = ("ssh-ed25519", "ssh-rsa")
 _AGE_PRIVATE: Final = "AGE-SECRET-KEY-1"
+_ENVIRONMENT: Final = "the environment"
 _SIZE_LIMIT: Final = 64 * 1024
 _SHOWN: Final = 5
 """Recipients in a message."""
@@ -44,6 +45,8 @@ class Identities:
     files: tuple[str, ...] = ()
     opaque: Opaque | None = None
     """Replaces every decrypted value, so that no key is used: lint, previews and tests need none."""
+    texts: tuple[str, ...] = field(default=(), repr=False)
+    """Identities of age without a file, from the environment of an author."""
 
     def open_key(self, sealed: Mapping[str, str], names: Mapping[str, str]) -> bytes:
         """Return the key of a file. ``sealed`` has the encrypted key by recipient, ``names`` names of recipients.
@@ -54,6 +57,8 @@ class Identities:
         import pyrage  # only hosts with encrypted files need the library
 
         identities, unreadable = list[Any](), list[str]()
+        for text in self.texts:
+            identities += _age_identities(text.encode(), _ENVIRONMENT)
         for path in self.files:
             try:
                 identities += _load_identities(path)
@@ -83,8 +88,34 @@ class Identities:
         )
         raise error.depending(DependsOn.KEY)
 
+    def seal(self, data: bytes) -> bytes:
+        """Return data encrypted for the identities themselves. Raises ``EnvelopeError`` without one."""
+        import pyrage  # see above
+
+        own = [_parsed(recipient) for recipient in self.recipients()]
+        if not own:
+            raise EnvelopeError("", f"no key exists: {' and '.join(self.files)}")
+        sealed: bytes = pyrage.encrypt(data, own, armored=True)
+        return sealed
+
+    def unseal(self, data: bytes) -> bytes | None:
+        """Return data that ``seal`` encrypted, ``None`` for data of another key. Raises ``EnvelopeError``."""
+        import pyrage  # see above
+
+        own: list[Any] = [key for text in self.texts for key in _age_identities(text.encode(), _ENVIRONMENT)]
+        own += [key for path in self.files for key in _load_identities(path)]
+        try:
+            plain: bytes = pyrage.decrypt(data, own)
+        except (pyrage.DecryptError, ValueError):
+            return None
+        return plain
+
     def recipients(self) -> Iterator[str]:
         """Yield the recipients of all identities. Raises ``EnvelopeError`` for an unusable key."""
+        for text in self.texts:
+            yield from (
+                str(identity.to_public()) for identity in _age_identities(text.encode(), _ENVIRONMENT)
+            )
         for path in self.files:
             yield from recipients_of(path)
 

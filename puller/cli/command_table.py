@@ -54,6 +54,7 @@ _SECTIONS: Mapping[str, Table] = {
             "Show the changes of a new release on each machine.",
         ),
         "apply": ("puller.cli.author.apply:apply", "Apply a manifest or a bundle to this machine."),
+        "secrets": ("puller.cli.author.secrets:secrets", "Encrypt data files for the hosts that need them."),
         "hiera": ("puller.cli.hiera.lookup:hiera", "Look up and encrypt hierarchical data."),
     },
     "Publisher": {

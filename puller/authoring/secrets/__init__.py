@@ -1,0 +1,1 @@
+"""Recipients of encrypted files: people, hosts, and rules for files under version control."""
