@@ -107,3 +107,11 @@ def test_linters_accept_the_files_in_github() -> None:
 def test_links_of_the_pages_for_contributors_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / name).read_text()):
         assert (ROOT / target).exists(), target
+
+
+def test_owners_name_no_account_of_a_stranger() -> None:
+    """A rule may only name the team of the organisation that MAINTAINERS.md names."""
+    lines = (ROOT / ".github/CODEOWNERS").read_text().splitlines()
+    teams = {word for line in lines if not line.startswith("#") for word in line.split()[1:]}
+    assert [team for team in teams if team not in (ROOT / "MAINTAINERS.md").read_text()] == []
+    assert any("@ORGANISATION/maintainers" in line for line in lines) is not bool(teams)

@@ -132,6 +132,8 @@ def build_distributions(workshop: Workshop, output: Path) -> None:
 
 def build_packages(workshop: Workshop, release: str, output: Path, trees: Path | None) -> None:
     """Write the packages for a release of Debian. ``trees`` keeps the tree. Raises ``BuildFailed``."""
+    if trees:
+        trees.mkdir(parents=True, exist_ok=True)
     keep = ("--tree", trees.resolve() / release) if trees else ()
     command = (sys.executable, "packaging/build", *FORMATS[release], "--release", release)
     workshop.run(*command, "--output", output, *keep)
