@@ -30,6 +30,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary, failure_texts
 from puller.reporting.sent_report import PublishedBundle, SentReport
 from puller.reporting.terminal_rows import Content, Outcome, content_of, count_outcomes
+from puller.values.pending_reboot import PendingReboot
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +346,8 @@ class FleetView:
     """The most serious groups first."""
     troubled: int = 0
     """Number of hosts that need attention."""
+    rebooting: Mapping[str, Sequence[PendingReboot]] = field(default_factory=dict)
+    """The pending reboots of the hosts that have any, by the name of the host."""
 
     @property
     def hosts(self) -> int:

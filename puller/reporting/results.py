@@ -17,6 +17,7 @@ from foundation.problems import Problem, ProblemCode
 from foundation.timestamps import iso_text
 from puller.reporting.report import BundleReport, Health, HealthResult, Report
 from puller.reporting.retention import identity
+from puller.values.pending_reboot import PendingReboot
 from puller.version import __version__
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -193,6 +194,8 @@ class CheckResult(Result, tag="check", kw_only=True):
     """The run that is in progress."""
     held: str | None = None
     """Why runs apply nothing."""
+    reboots: list[PendingReboot] = []
+    """The reboots that the last run left pending."""
     run: RepairRun | None = None
 
 

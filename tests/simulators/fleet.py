@@ -54,7 +54,7 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
     ``given``: ``published``, ``failed`` (resource: error), ``changed`` (resource: difference), ``problems``,
     ``exit_status``, ``held``, ``held_because``, ``quarantined``, ``restless``, ``diff``, ``given_up``, ``facts``,
     ``paused``, ``expires``, ``left_out``, ``pin``, ``waits_until``, ``good``, ``given_up_events``,
-    ``events``.
+    ``events``, ``reboots``.
     """
     failed, changed = given.get("failed", {}), given.get("changed", {})
     events = [
@@ -95,6 +95,7 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
         exit_status=status,
         paused=given.get("paused", ""),
         problems=[*map(failure, given.get("problems", []))],
+        reboots=given.get("reboots", []),
         bundles=[bundle],
     )
     standing = PublishedBundle(

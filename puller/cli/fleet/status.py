@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from foundation.formatting import plain
 from foundation.quantities import counted, first_few
@@ -124,6 +125,12 @@ def _print_fleet(reader: "Reader", refused: int, files: Any) -> None:
         for row, when in fleet.expiring[:_MOST]:
             say(f"  {row.name}, {_time(when)}")
         _print_more(len(fleet.expiring))
+    if fleet.rebooting:
+        say(f"\npending reboots on {counted(len(fleet.rebooting), 'host')}:")
+        for name in list(fleet.rebooting)[:_MOST]:
+            for reboot in fleet.rebooting[name]:
+                say(f"  {name}, {_short(str(reboot))}")
+        _print_more(len(fleet.rebooting))
     if fleet.restless:
         say("\nrestless, changed in run after run:")
         for resource in fleet.restless[:_MOST]:
@@ -221,6 +228,7 @@ def _plain(reader: "Reader", bundle: str | None, refused: int) -> dict[str, Any]
         ],
         "silent": [row.name for row in fleet.silent],
         "expiring": {row.name: _iso(when) for row, when in fleet.expiring},
+        "reboots": {name: to_builtins(items) for name, items in fleet.rebooting.items()},
         "restless": [
             {"bundle": item.bundle, "resource": item.reference, "hosts": list(item.hosts)}
             for item in fleet.restless

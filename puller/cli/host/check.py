@@ -27,6 +27,7 @@ from puller.reporting.results import BundleCheck, CheckResult, HealthFinding, Re
 from puller.run import current_health, jobs
 from puller.run.host import Host
 from puller.run.policy.holds import Holds
+from puller.run.reboots import pending_reboots
 from puller.run.template_cache import cached_templates
 from puller.state.directories import Directories
 from puller.system.local import LocalSystem
@@ -35,6 +36,7 @@ from puller.system.signals import Stopped, StopRequests
 if TYPE_CHECKING:
     from puller.manifest.manifest import Inputs
     from puller.run.current_health import HostHealth
+    from puller.values.pending_reboot import PendingReboot
 
 
 @click.command()
@@ -88,6 +90,7 @@ class _Found:
         self.health: HostHealth | None = None
         self.at_work = ""
         self.held = ""
+        self.reboots: list[PendingReboot] = []
         self.run: RepairRun | None = None
 
 
@@ -125,6 +128,7 @@ def _answer(
         findings = list(current_health.findings_of(health))
         judged = current_health.judge_trials(health, Store(directories.bundles), directories, before)
         findings += map(_remark, judged)
+        result.reboots = pending_reboots(directories, notes.append)
         return result, [*findings, *(_unknown(note) for note in notes)]
     except (PullerError, BundleError, OSError, ValueError) as error:
         return result, [_unknown(str(error))]
@@ -191,6 +195,8 @@ def _print_verdict(result: _Found, findings: "list[Finding]", started: float, ou
                 "|", "¦"
             )
         )
+    for reboot in result.reboots:
+        say(str(reboot).replace("|", "¦"))
     if result.held:
         say(f"held: {result.held}")
     return verdict.exit_code
@@ -212,5 +218,6 @@ def _result(result: _Found, verdict: "Verdict") -> CheckResult:
         ],
         at_work=result.at_work or None,
         held=result.held or None,
+        reboots=result.reboots,
         run=result.run,
     )

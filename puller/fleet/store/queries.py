@@ -54,6 +54,7 @@ from puller.fleet.views import (
 from puller.reporting.headline import next_step
 from puller.reporting.report import Event, Report, State
 from puller.reporting.sent_report import PublishedBundle, SentFacts, SentReport
+from puller.values.pending_reboot import PendingReboot
 
 _EXPIRES_SOON = timedelta(days=3)
 _AT_ONCE = 400
@@ -69,6 +70,19 @@ _FOR_THE_PUBLISHER = (
 """Exit statuses whose next step is the publisher's."""
 _ORDER = [str(condition) for condition in reversed(Condition)]
 _decoder = msgspec.json.Decoder(SentReport)
+
+
+class _ReportWithReboots(msgspec.Struct):
+    reboots: list[PendingReboot] = []
+
+
+class _SentReboots(msgspec.Struct):
+    """The reboots in a document, which is decoded faster without its other parts."""
+
+    report: _ReportWithReboots
+
+
+_reboots_decoder = msgspec.json.Decoder(_SentReboots)
 _facts_decoder = msgspec.json.Decoder(SentFacts)
 _Document = TypeVar("_Document")
 
@@ -178,6 +192,20 @@ class Reader:
             for name in part:
                 if name in documents:
                     yield name, self._decoded(name, documents[name], _facts_decoder)
+
+    @cached_property
+    def rebooting(self) -> dict[str, list[PendingReboot]]:
+        """The pending reboots by host. Raises ``SourceError`` for a damaged document."""
+        result = {}
+        for part in _parts(sorted(self.hosts)):
+            with self._store.reading() as connection:
+                documents = self._documents(connection, part)
+            for name in part:
+                if name in documents:
+                    reboots = self._decoded(name, documents[name], _reboots_decoder).report.reboots
+                    if reboots:
+                        result[name] = reboots
+        return result
 
     def details(self, names: Sequence[str]) -> Iterator[HostView]:
         """Yield complete hosts in the order of ``names``. Unknown hosts are skipped."""
@@ -738,6 +766,7 @@ class Reader:
             refused,
             [*self.attention, *([expiring(soon_expiring)] if soon_expiring else [])],
             sum(not Condition(host.state).is_well for host in self.hosts.values()),
+            self.rebooting,
         )
 
     def run_of(self, host: str) -> str:

@@ -39,6 +39,8 @@ class FakeMachine:
         """The same calls in a file, also of processes that were killed."""
         self.restarts: list[datetime] = []
         self.refuses = False
+        self.needs_restarting = (0, "No core libraries or services have been updated since boot-up.\n")
+        """Exit status and output of needs-restarting(1)."""
         for name in (
             "proc/1",
             "proc/sys/kernel/random",
@@ -74,6 +76,9 @@ class FakeMachine:
 
     def execute(self, command: Command) -> Completed:
         words = [*command.arguments]
+        if "needs-restarting" in words:
+            status, printed = self.needs_restarting
+            return Completed(status, None, False, printed, "", 0.0)
         assert words[0] == "shutdown", words
         self.calls.append(words)
         with self.log.open("a") as log:
@@ -119,7 +124,13 @@ def test_required_reboot_is_scheduled_once(host: Host, publisher: Publisher, fak
     assert host.run().status == 0
     assert host.states()["reboot#updates"] == "stable"
     assert pending(host)[0]["state"] == "scheduled"
+    for command in ("status", "check"):
+        assert "reboot#updates: a reboot is due" in host.puller(command).output
+        result = json.loads(host.puller(command, "--format", "json").output)
+        assert result["reboots"][0]["state"] == "scheduled"
     fake.boot()
+    for command in ("status", "check"):  # also before the first run after the boot
+        assert "reboot#updates" not in host.puller(command).output
     assert host.run().status == 0
     assert not pending(host)
     assert len(fake.calls) == 1
@@ -144,6 +155,46 @@ def test_newer_kernel_requires_a_reboot(host: Host, publisher: Publisher, fake: 
     assert pending(host)[0]["reasons"] == [
         "kernel 6.1.0-28-amd64 is installed, and 6.1.0-26-amd64 is running"
     ]
+
+
+UPDATED = """\
+Core libraries or services have been updated since boot-up:
+  * glibc
+  * systemd
+
+Reboot is required to fully utilize these updates.
+More information: https://access.redhat.com/solutions/27943
+"""
+
+
+@pytest.mark.parametrize("program", ["needs-restarting", "dnf"])
+def test_updated_packages_of_dnf_require_a_reboot(
+    host: Host, publisher: Publisher, fake: FakeMachine, program: str
+) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    (fake.root / "usr/bin").mkdir(parents=True)
+    (fake.root / "usr/bin" / program).touch()
+    host.run()
+    assert not fake.calls
+    fake.needs_restarting = (1, UPDATED)
+    assert host.run().status == 0
+    assert pending(host)[0]["reasons"] == ["updated packages (glibc, systemd)"]
+    assert len(fake.calls) == 1
+    fake.boot()
+    fake.needs_restarting = (0, "Reboot should not be necessary.\n")
+    assert host.run().status == 0
+    assert not pending(host)
+
+
+def test_missing_needs_restarting_is_a_failure(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    (fake.root / "usr/bin").mkdir(parents=True)
+    (fake.root / "usr/bin/dnf").touch()
+    fake.needs_restarting = (1, "No such command: needs-restarting. Please use /usr/bin/dnf --help\n")
+    outcome = host.run()
+    assert outcome.status == 4
+    assert "install dnf-utils" in outcome.output
+    assert not fake.calls
 
 
 def test_remaining_reason_fails_without_a_loop(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
@@ -238,13 +289,20 @@ def test_ten_hosts_restart_two_at_a_time(host: Host, publisher: Publisher, fake:
     for number in range(10):
         text = rules.replace("NUMBER", str(number))
         publisher.publish(f"1.{number}.0", "resources: [{reboot: [{updates: {" + text + "}}]}]\n")
-        fake.boot()
-        fake.require(f"lib{number}")
         fake.now, fake.restarts = NOW - timedelta(minutes=60), []
+        host.run()
+        assert not pending(host)
+        kernel = f"6.1.0-{27 + number}-amd64"  # the tree gets a kernel update, as by the package manager
+        fake.install_kernel(kernel)
         while not fake.restarts and fake.now < NOW + timedelta(hours=6):
             host.run()
             fake.now += timedelta(minutes=30)
         restarts += fake.restarts
+        assert kernel in pending(host)[0]["reasons"][0]
+        (fake.root / "proc/sys/kernel/osrelease").write_text(f"{kernel}\n")
+        fake.boot()
+        host.run()
+        assert not pending(host)
     assert len(restarts) == 10
     ends = [at + timedelta(minutes=15) for at in restarts]
     assert min(restarts) >= NOW

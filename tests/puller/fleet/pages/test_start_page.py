@@ -1,5 +1,6 @@
 """The start page: what is broken, where, since when, and what to do."""
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,9 +13,11 @@ from puller.fleet.pages.pages import make_pages
 from puller.fleet.store.database import Store
 from puller.fleet.store.queries import Reader
 from puller.fleet.views import Attention, Condition, FailureView, HostRow
+from puller.values.pending_reboot import PendingReboot
 from tests.puller.fleet.conftest import Import, ago
 from tests.puller.fleet.pages.conftest import text_of
 from tests.simulators import fleet
+from tests.support.stories import Execute
 
 TIME = r"2\d{3}-\d\d-\d\d \d\d:\d\d UTC"
 AT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
@@ -187,3 +190,24 @@ def test_failure_of_rolled_back_hosts_is_no_second_group() -> None:
     failure = FailureView("key", "web", "service#web", problem, [host], AT, AT, problem, "web1")
     (group,) = groups_of([host], [failure], **{"1_6": [host]})
     assert (group.title, group.version) == ("web 1.6 was rolled back", "1.6")
+
+
+def test_start_page_and_status_count_pending_reboots(
+    tmp_path: Path, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reboot = PendingReboot(
+        resource="reboot#updates", reasons=["/run/reboot-required (libc6)"], since="2026-11-28T01:00:00+00:00"
+    )
+    at = fleet.now()
+    fleet.deliver(tmp_path / "reports", [fleet.sent("web1", at, reboots=[reboot]), fleet.sent("web2", at)])
+    for words in (["import", "reports"], ["page", "--to", "pages"]):
+        status, output = execute("fleet", *words, "--store", "fleet.db")
+        assert status == 0, output
+    page = text_of((tmp_path / "pages/index.html").read_text())
+    assert "Reboots that are due on 1 host" in page
+    assert str(reboot) in page
+    status, output = execute("fleet", "status", "--store", "fleet.db")
+    assert "pending reboots on 1 host:\n  web1, reboot#updates: a reboot is due since" in output
+    status, output = execute("fleet", "status", "--store", "fleet.db", "--format", "json")
+    assert [*json.loads(output)["reboots"]] == ["web1"]
