@@ -181,7 +181,7 @@ class Agent(msgspec.Struct, frozen=True):
                 while True:
                     catalog = begin_attempts(context, bundles, catalog)
                     # 9. Judge trials of earlier runs and 10. Roll back, before this run repairs anything
-                    if not self.settings.noop and self._roll_back_between_runs(bundles, catalog):
+                    if self._roll_back_between_runs(bundles, catalog):
                         catalog = choose_versions(context, bundles)
                         continue
                     # 8. Apply

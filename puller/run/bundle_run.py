@@ -354,8 +354,10 @@ class BundleRun(msgspec.Struct):
         The first attempt keeps the results of the health checks before the change. An error of the disk is raised only
         if the version is not current yet.
         """
-        if self.context.settings.noop or (self.good is not None and self.good.sha256 == bundle.sha256):
+        if self.good is not None and self.good.sha256 == bundle.sha256:
             return None
+        if self.context.settings.noop:  # a dry run begins no trial, but predicts the end of an earlier one
+            return self.context.trials.find(bundle)
         try:
             trial = self.context.trials.find(bundle)
             health = trial.health if trial else self._health_before(bundle, concerns, enforced)
@@ -602,9 +604,13 @@ class BundleRun(msgspec.Struct):
         self.report.given_up = given_up
         self.report.held = f"{bundle} is quarantined: {reason}"
         self.report.held_because = HeldBecause.QUARANTINE
-        sentence = f"{bundle.version} is given up: {reason}"
-        kind = MessageId.BUNDLE_GIVEN_UP
-        self._report_error(sentence, ExitStatus.HEALTH_FAILED, kind, code=ProblemCode.ROLLED_BACK)
+        if self.context.settings.noop:
+            sentence = f"{self.name}: {bundle.version} would be given up: {reason}"
+            self.context.problems.warn(Problem(code=ProblemCode.ROLLED_BACK, message=sentence))
+        else:
+            sentence = f"{bundle.version} is given up: {reason}"
+            kind = MessageId.BUNDLE_GIVEN_UP
+            self._report_error(sentence, ExitStatus.HEALTH_FAILED, kind, code=ProblemCode.ROLLED_BACK)
         failed = failure_texts(given_up.events)
         with self.context.problems.remembering():
             self.context.quarantine.add(bundle.name, bundle.version, bundle.sha256, reason, failed)

@@ -182,9 +182,15 @@ def test_a_dry_run_between_two_runs_changes_no_trial(lasting: Host, publisher: P
     lasting.run()
     before = trials(lasting)
     break_the_check(lasting)
-    lasting.run("--noop")
+    outcome = lasting.run("--noop")
+    assert "web: 1.1.0 would be given up: the trial has failed between two runs: file#" in outcome.output
+    assert outcome.status == 0
     assert trials(lasting) == before
     assert quarantined(lasting) == []
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    assert lasting.run().status == 7
+    summary = lasting.report()["bundles"][0]["summary"]
+    assert f"web 1.0.0: 4 resources, 2 stable, 0 changed, {summary['changed']} would change" in outcome.output
 
 
 @pytest.mark.everything
