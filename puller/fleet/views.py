@@ -30,7 +30,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary, failure_texts
 from puller.reporting.sent_report import PublishedBundle, SentReport
 from puller.reporting.terminal_rows import Content, Outcome, content_of, count_outcomes
-from puller.values.pending_reboot import PendingReboot
+from puller.values.maintenance import PendingReboot
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from foundation.problems import Problem, ProblemCode
 from foundation.timestamps import iso_text
 from puller.reporting.report import BundleReport, Health, HealthResult, Report
 from puller.reporting.retention import identity
-from puller.values.pending_reboot import PendingReboot
+from puller.values.maintenance import PendingReboot
 from puller.version import __version__
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from bundles.filesystem.atomic import read_limited
-from bundles.filesystem.output import open_output_directory, write_output
+from bundles.filesystem.safe_paths import open_output_directory, write_output
 from foundation.problems import Location, ProblemCode
 from hiera.errors import DocumentError, EnvelopeError, HieraError
 from hiera.sops.format import MARK

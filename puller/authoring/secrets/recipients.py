@@ -18,14 +18,14 @@ from typing import Any, Final
 import msgspec
 
 from bundles.filesystem.atomic import read_limited
-from bundles.first_few import first_few
 from foundation.problems import KeyPath, Location, ProblemCode
+from foundation.quantities import first_few
 from hiera import parsing
 from hiera.errors import HieraError
 from hiera.sops.format import RULES, Rule
 from hiera.sops.identities import is_recipient
 from puller.errors import ManifestError, SourceError, UsageError, file_problem
-from puller.values.convert import explain
+from puller.values.plain_values import explain
 
 NAME: Final = "recipients.yaml"
 """The file with people, hosts and rules, in the directory of a secret or above it."""

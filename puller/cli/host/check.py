@@ -36,7 +36,7 @@ from puller.system.signals import Stopped, StopRequests
 if TYPE_CHECKING:
     from puller.manifest.manifest import Inputs
     from puller.run.current_health import HostHealth
-    from puller.values.pending_reboot import PendingReboot
+    from puller.values.maintenance import PendingReboot
 
 
 @click.command()

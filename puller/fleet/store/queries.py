@@ -54,7 +54,7 @@ from puller.fleet.views import (
 from puller.reporting.headline import next_step
 from puller.reporting.report import Event, Report, State
 from puller.reporting.sent_report import PublishedBundle, SentFacts, SentReport
-from puller.values.pending_reboot import PendingReboot
+from puller.values.maintenance import PendingReboot
 
 _EXPIRES_SOON = timedelta(days=3)
 _AT_ONCE = 400

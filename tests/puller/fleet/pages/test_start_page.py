@@ -13,7 +13,7 @@ from puller.fleet.pages.pages import make_pages
 from puller.fleet.store.database import Store
 from puller.fleet.store.queries import Reader
 from puller.fleet.views import Attention, Condition, FailureView, HostRow
-from puller.values.pending_reboot import PendingReboot
+from puller.values.maintenance import PendingReboot
 from tests.puller.fleet.conftest import Import, ago
 from tests.puller.fleet.pages.conftest import text_of
 from tests.simulators import fleet
