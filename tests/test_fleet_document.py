@@ -13,7 +13,7 @@ from puller.config.configuration import ReportOptions, load_configuration
 from puller.config.destinations import DestinationOptions
 from puller.delivery.report_document import LARGEST, LARGEST_JSON, unpack
 from puller.fleet.receiving import LONGEST, MOST_CONNECTIONS
-from puller.reporting.sent_report import SentReport
+from puller.reporting.report import SentReport
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute, Host, Publisher

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from puller.reporting import metrics
+from puller.reporting import monitoring
 from puller.reporting.report import HeldBecause, Phase, State
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ def labels_of(name: str) -> set[str]:
 
 def test_named_metrics_exist_and_all_are_used() -> None:
     named = {name for each in expressions() for name in re.findall(r"puller_\w+", each)}
-    assert named == {*metrics.HELP}
+    assert named == {*monitoring.HELP}
 
 
 def test_named_labels_exist_with_their_values() -> None:

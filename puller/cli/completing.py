@@ -129,7 +129,7 @@ def _site_words(context: click.Context) -> list[str]:
 
     click has not assigned the arguments of such a line yet.
     """
-    from puller.cli.publisher.site_place import with_site
+    from puller.cli.publisher.site import with_site
 
     return with_site(context.command, list(context.args), is_complete=False)
 

@@ -1,7 +1,12 @@
-"""The configuration of a host: ``/etc/puller/config.yaml``, decoded once into typed values.
+"""The configuration of a host, ``/etc/puller/config.yaml`` or that of an ordinary user, decoded into typed values.
 
 ``samples/config.yaml`` documents every key, and a test loads it. An unknown key or a wrong type is an error with its
 line, so that a misspelt key never falls back to its default.
+
+Rules for the configuration of an ordinary user's agent, and for the files that it names:
+
+The rules are those of root's configuration, with the user in root's place: only root and this user may be able to write
+the files. A private group of the user may also have write permission, as many systems create it.
 """
 
 import os
@@ -18,13 +23,12 @@ from bundles.format.identity import parse_name, parse_version
 from bundles.format.site_targets import SIGNED, parse_data_name
 from foundation.durations import Duration
 from foundation.masking import mask_location, mask_urls
-from foundation.problems import KeyPath, Location, replaced
+from foundation.problems import KeyPath, Location, ProblemCode, replaced
 from hiera import parsing
 from hiera.errors import HieraError
 from hiera.values.secrets import Secret
-from puller.config.as_user import require_own, require_user
 from puller.config.destinations import DestinationOptions, find_destination_problem
-from puller.errors import ConfigurationError, file_problem
+from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.state.default_paths import (
     DEFAULT_CONFIGURATION,
     IDENTITIES,
@@ -37,7 +41,7 @@ from puller.state.default_paths import (
     users_run,
     users_state,
 )
-from puller.system.trusted_files import trusted
+from puller.system.trusted_files import judge, trusted
 from puller.values.host_name import WANTED, is_host_name
 from puller.values.maintenance import Window, find_problem
 from puller.values.plain_values import explain, parse_value
@@ -378,3 +382,29 @@ def sample(*, as_user: bool = False) -> str:
     places = _users_places()
     named = ((line.partition(":")[0], line) for line in lines)
     return "".join(f"# {key}: {places[key]}\n" if key in places else f"{line}\n" for key, line in named)
+
+
+def require_user() -> None:
+    """Raise ``UsageError`` for root, whose agent is the machine's."""
+    if os.geteuid() == 0:
+        raise UsageError(
+            "--as-user is for ordinary users, and root runs the agent of the machine",
+            hint="run it without --as-user",
+        )
+
+
+def require_own(path: Path) -> None:
+    """Raise ``ConfigurationError`` for a file that other users can write or replace.
+
+    The check follows links. No other user can change the path later, so it is the file that is read. If the file does
+    not exist, check its parent directory.
+    """
+    try:
+        judged = judge(os.fspath(path), private_group=True)
+    except FileNotFoundError:
+        require_own(path.parent)
+        return
+    except OSError as error:
+        raise ConfigurationError(file_problem(error, "cannot be read", where=path)) from error
+    if judged.reason:
+        raise ConfigurationError(f"{path}: is not read: {judged.reason}", code=ProblemCode.UNTRUSTED_PATH)

@@ -8,7 +8,7 @@
 ``/srv/reports``                     the file ``/srv/reports/HOST/RUN.json.gz``
 ===================================  ===========================================================================
 
-To add a kind, write a module in ``puller/delivery``, and add its row to ``KINDS``.
+To add a kind, write a ``Destination`` in ``puller/delivery``, and add its row to ``KINDS``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -170,7 +170,7 @@ KINDS = (
         starts=("/",),
         settings=frozenset(),
         problems=_no_problems,
-        destination="puller.delivery.directory:DirectoryDestination",
+        destination="puller.delivery.destination:DirectoryDestination",
     ),
     Kind(
         title="a web server",
@@ -178,7 +178,7 @@ KINDS = (
         starts=("http://", "https://"),
         settings=_HOW_REACHED | {"method"},
         problems=_problems_of_url,
-        destination="puller.delivery.web:WebDestination",
+        destination="puller.delivery.remote_destinations:WebDestination",
     ),
     Kind(
         title="an object store",
@@ -186,7 +186,7 @@ KINDS = (
         starts=("s3://",),
         settings=frozenset({"proxy", "ca_bundle"}),
         problems=_problems_of_store,
-        destination="puller.delivery.object_store:ObjectStoreDestination",
+        destination="puller.delivery.remote_destinations:ObjectStoreDestination",
     ),
 )
-"""To add a destination, write a module with a ``Destination`` in ``puller/delivery``, and add its row here."""
+"""To add a destination, write a ``Destination`` in ``puller/delivery``, and add its row here."""

@@ -22,8 +22,16 @@ import msgspec
 from foundation.quantities import counted
 from puller.facts.fact_reads import FactReads
 from puller.reporting.in_order import without_lists
-from puller.reporting.report import BundleReport, Event, Report, State
-from puller.reporting.sent_report import PublishedBundle, SentFacts, SentReport, dotted
+from puller.reporting.report import (
+    BundleReport,
+    Event,
+    PublishedBundle,
+    Report,
+    SentFacts,
+    SentReport,
+    State,
+    dotted,
+)
 from puller.state.state_file import decode
 from puller.values.foreign_text import visible_json_bytes
 from puller.values.host_name import WANTED, is_host_name

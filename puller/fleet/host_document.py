@@ -1,4 +1,4 @@
-"""The document of a host as received, and equal problems of several hosts.
+"""The document of a host as received, equal problems of several hosts, and the exports of hosts for other hosts.
 
 * The parser is strict, since a host may send any content.
 * A document describes only the host that its directory is named after.
@@ -6,12 +6,18 @@
 * Equal problems have the same code, bundle, resource, property and name. No message is compared, because it contains
   values of one host or one moment, such as the output of a tool. The name of the reporting host is replaced in the
   values that are compared: ``file#/srv/web1`` on the host ``web1`` equals ``file#/srv/web2`` on ``web2``.
+
+Exports of hosts are collected into data for other hosts:
+
+* Each value is checked against its type in the manifest of the host's version, since a host may send any value.
+* A host with a missing or invalid value is omitted and listed. Incomplete values would break the configuration of
+  other hosts.
 """
 
 import gzip
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -21,7 +27,8 @@ import msgspec
 from foundation.problems import Problem
 from puller.delivery.report_document import LARGEST, LARGEST_JSON, unpack
 from puller.fleet.views import Condition, condition_of
-from puller.reporting.sent_report import SentReport
+from puller.reporting.report import PublishedBundle, SentReport
+from puller.values.export_types import Export, Value, find_problem
 from puller.values.host_name import WANTED, is_host_name
 
 SUFFIXES = (".json.gz", ".json")
@@ -198,3 +205,100 @@ def key_of(bundle: str, reference: str, problem: Problem) -> str:
     """Return the identity of a problem in a fleet. ``reference`` and ``problem`` are without the name of their host."""
     values = "\0".join((bundle, reference, problem.code, problem.subject, problem.property, problem.name))
     return hashlib.sha256(values.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+Types = Callable[[str], Mapping[str, Export]]
+"""Return the exports that a version of the bundle declares. Raise ``ValueError`` with the reason if they are unknown.
+"""
+
+
+class Collected(msgspec.Struct):
+    """The exports of one bundle, by host, and the reasons for which hosts were omitted."""
+
+    bundle: str
+    values: dict[str, dict[str, Value]] = {}
+    left_out: dict[str, str] = {}
+
+
+def collect(bundle: str, standings: Iterable[tuple[str, PublishedBundle]], types: Types) -> Collected:
+    """Return the exports of the hosts that enforce a bundle, sorted by host name."""
+    collected = Collected(bundle)
+    for host, standing in sorted(standings):
+        if not standing.enforced:
+            continue
+        try:
+            declared = types(standing.enforced)
+        except ValueError as error:
+            collected.left_out[host] = str(error)
+            continue
+        if not declared and not standing.exports:
+            continue
+        if why := _export_problem(declared, standing.exports):
+            collected.left_out[host] = why
+        else:
+            collected.values[host] = {name: standing.exports[name] for name in sorted(declared)}
+    return collected
+
+
+def _export_problem(declared: Mapping[str, Export], values: Mapping[str, Value]) -> str:
+    if problem := find_problem(values):
+        return problem
+    for name in sorted(values.keys() - declared.keys()):
+        return f"exports {ascii(name)[:80]}, which its version does not declare"
+    for name, export in declared.items():
+        if name not in values:
+            return f"does not export {name}"
+        if problem := export.type.problem(values[name]):
+            return f"exports {name}, which {problem}"
+    return ""
+
+
+def as_data(collected: Sequence[Collected]) -> dict[str, Any]:
+    """Return a data document: ``data.exports['web']`` contains the hosts with exports of the bundle ``web``."""
+    return {"data": {"exports": {item.bundle: item.values for item in collected}}}
+
+
+class Targets(msgspec.Struct):
+    """A document of Prometheus' ``file_sd``, and the reasons for which hosts were omitted, by bundle and host."""
+
+    groups: list[dict[str, Any]] = []
+    left_out: dict[tuple[str, str], str] = {}
+
+
+def as_targets(collected: Sequence[Collected], address: str, port: str) -> Targets:
+    """Make a group for each host that has both exports. Its other exports are labels.
+
+    If ``port`` is empty, ``address`` is the whole target.
+    """
+    targets = Targets()
+    for item in collected:
+        for host, values in item.values.items():
+            missing = [name for name in (address, port) if name and name not in values]
+            if missing:
+                targets.left_out[item.bundle, host] = f"does not export {' and '.join(missing)}"
+                continue
+            own = {"puller_host": host, "puller_bundle": item.bundle}
+            others = {
+                f"puller_{name}": _label(value)
+                for name, value in values.items()
+                if name not in (address, port)
+            }
+            target = _target(values[address], values.get(port))
+            targets.groups.append({"targets": [target], "labels": own | others})
+    return targets
+
+
+def _target(address: Value, port: Value | None) -> str:
+    host = f"[{address}]" if ":" in str(address) and port is not None else str(address)
+    return host if port is None else f"{host}:{port}"
+
+
+def _label(value: Value) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_label, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_suspicious(before: int, now: int) -> bool:
+    """Return whether more than half of the hosts have gone. The cause may be missing reports, not removed hosts."""
+    return now * 2 < before

@@ -34,7 +34,7 @@ from bundles.filesystem.safe_paths import open_output_directory
 from bundles.filesystem.trees import open_regular
 from puller.delivery.report_document import LARGEST, unpack
 from puller.errors import file_problem
-from puller.reporting.sent_report import SentReport
+from puller.reporting.report import SentReport
 from puller.state.state_file import decode
 from puller.values.foreign_text import visible_line
 from puller.values.host_name import WANTED, is_host_name

@@ -27,8 +27,17 @@ from foundation.differences import Difference
 from foundation.problems import Problem
 from foundation.quantities import counted
 from puller.exit_status import ExitStatus
-from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary, failure_texts
-from puller.reporting.sent_report import PublishedBundle, SentReport
+from puller.reporting.report import (
+    BundleReport,
+    Event,
+    HeldBecause,
+    PublishedBundle,
+    Report,
+    SentReport,
+    State,
+    Summary,
+    failure_texts,
+)
 from puller.reporting.terminal_rows import Content, Outcome, content_of, count_outcomes
 from puller.values.maintenance import PendingReboot
 

@@ -15,10 +15,8 @@ import msgspec
 
 from foundation.differences import Difference
 from foundation.formatting import people
-from puller.reporting.history import load_report
-from puller.reporting.report import BundleReport, Event, Report, State
-from puller.reporting.retention import kept_in
-from puller.reporting.sent_report import RestlessResource
+from puller.reporting.history import kept_in, load_report
+from puller.reporting.report import BundleReport, Event, Report, RestlessResource, State
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
 

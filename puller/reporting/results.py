@@ -15,8 +15,8 @@ import msgspec
 from foundation.formatting import plain
 from foundation.problems import Problem, ProblemCode
 from foundation.timestamps import iso_text
+from puller.reporting.history import identity
 from puller.reporting.report import BundleReport, Health, HealthResult, Report
-from puller.reporting.retention import identity
 from puller.values.maintenance import PendingReboot
 from puller.version import __version__
 

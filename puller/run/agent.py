@@ -29,9 +29,8 @@ from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.exit_status import ExitStatus
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.manifest import Inputs
-from puller.reporting.history import find_unfinished, load_last_good, save_status
+from puller.reporting.history import find_unfinished, identity, is_good, load_last_good, save_status
 from puller.reporting.report import BundleReport, Phase, Phases, Report
-from puller.reporting.retention import identity, is_good
 from puller.reporting.run_problems import RunProblems, described, problem_of, sentence_of, status_of
 from puller.reporting.sinks import MessageId
 from puller.run.bundle_run import BundleRun, RunContext

@@ -21,8 +21,14 @@ from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.timestamps import iso_text
 from puller.config.configuration import BundleChoice, Configuration
-from puller.reporting.report import BundleReport, Report
-from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentFacts, SentReport
+from puller.reporting.report import (
+    BundleReport,
+    PublishedBundle,
+    Report,
+    RestlessResource,
+    SentFacts,
+    SentReport,
+)
 from puller.run.leftovers.managed import Managed
 from puller.run.policy.holds import Holds
 from puller.run.trials import Trial, Trials

@@ -16,7 +16,7 @@ import msgspec
 
 from bundles.confined.current import confined, confined_when_needed, missing_protections
 from bundles.progress import watched_by
-from puller.config.as_user import require_user
+from puller.config.configuration import require_user
 from puller.engine.catalog_run import Applied, apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes

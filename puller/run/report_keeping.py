@@ -17,13 +17,11 @@ from hiera.sops.identities import find_published
 from puller.config.configuration import Configuration
 from puller.errors import ResourceError
 from puller.exit_status import ExitStatus
-from puller.reporting import metrics
-from puller.reporting.history import forget_end, keep_end, save_report, save_status
-from puller.reporting.report import Report
+from puller.reporting import monitoring
+from puller.reporting.history import Retention, forget_end, keep_end, save_report, save_status
+from puller.reporting.report import Report, RestlessResource, SentFacts, SentReport
 from puller.reporting.restless import MOST_SAID, sentence, update_restless
-from puller.reporting.retention import Retention
 from puller.reporting.run_problems import RunProblems, problem_of, sentence_of
-from puller.reporting.sent_report import RestlessResource, SentFacts, SentReport
 from puller.reporting.sinks import MessageId
 from puller.run.host import Host
 from puller.run.host_state import HostState, sent_report
@@ -96,7 +94,7 @@ class ReportKeeper(msgspec.Struct, frozen=True):
     def _write_metrics(self, report: Report, restless: Sequence[RestlessResource]) -> None:
         if textfile := self.configuration.reports.textfile:
             try:
-                metrics.write(self._sent_report(report, restless), Path(textfile))
+                monitoring.write_metrics(self._sent_report(report, restless), Path(textfile))
             except (OSError, ResourceError) as error:
                 self._report_unkept("metrics", report, error)
 

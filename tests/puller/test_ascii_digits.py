@@ -6,9 +6,9 @@ import pytest
 
 from bundles.publisher.push.plan import _METADATA, _ROOT
 from foundation.durations import Duration
-from puller.delivery.spool import _NAME as SPOOLED
+from puller.delivery.delivery import _NAME as SPOOLED
 from puller.fleet.receiving import _RUN
-from puller.reporting.retention import _NAME as KEPT
+from puller.reporting.history import _NAME as KEPT
 
 ARABIC = str.maketrans("0123456789", "\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669")
 

@@ -26,9 +26,18 @@ from foundation.differences import (
 )
 from foundation.problems import Location, Problem, ProblemCode
 from puller.delivery.report_document import pack
-from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary
-from puller.reporting.retention import identity
-from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+from puller.reporting.history import identity
+from puller.reporting.report import (
+    BundleReport,
+    Event,
+    HeldBecause,
+    PublishedBundle,
+    Report,
+    RestlessResource,
+    SentReport,
+    State,
+    Summary,
+)
 from tests.puller.problems import failure
 
 SYSTEMS = (("Debian", "Debian", "12"), ("Debian", "Debian", "13"), ("RedHat", "Rocky", "9"))

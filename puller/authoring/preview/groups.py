@@ -19,7 +19,7 @@ from puller.errors import UsageError, reason
 from puller.facts import documents
 from puller.facts.fact_tree import described
 from puller.facts.fact_values import FactError
-from puller.reporting.sent_report import SentFacts
+from puller.reporting.report import SentFacts
 
 _ENDINGS = (".json", ".yaml", ".yml")
 

@@ -33,7 +33,7 @@ from puller.data.sources import DataSource, Origin, Surroundings, read
 from puller.errors import ConfigurationError, ManifestError, PullerError
 from puller.manifest.libraries import FACTS, files_in
 from puller.manifest.manifest import Inputs, ManifestSource
-from puller.reporting.sent_report import SentFacts, dotted
+from puller.reporting.report import SentFacts, dotted
 
 _ABSENT = "absent"
 _MAPPING = "mapping"

@@ -34,7 +34,7 @@ from puller.authoring.preview.resolvers import (
 from puller.cli.author import preview_releases as releases
 from puller.cli.author.preview_releases import open_release, open_site
 from puller.cli.completing import files
-from puller.cli.fleet.fleet_options import open_reader, opened_store
+from puller.cli.fleet.fleet import open_reader, opened_store
 from puller.cli.options import before_option, data_options, output_option
 from puller.data.sources import assigned
 from puller.errors import UsageError, reason

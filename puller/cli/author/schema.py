@@ -6,8 +6,8 @@ from puller.authoring.cases.repository import repository_schema
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.output import show
 from puller.engine.manifest_schema import manifest_schema, request_schema
+from puller.reporting.report import report_schema
 from puller.reporting.results import result_schema
-from puller.reporting.sent_report import report_schema
 
 
 @click.group(cls=CommandGroup)

@@ -20,7 +20,7 @@ from foundation.quantities import counted
 from hiera import parsing
 from hiera.errors import HieraError
 from puller.cli.author.preview_releases import open_release, open_site
-from puller.cli.fleet.fleet_options import (
+from puller.cli.fleet.fleet import (
     open_reader,
     opened_store,
     parse_conditions,
@@ -33,7 +33,7 @@ from puller.cli.output import say, visible_yaml
 from puller.data.sources import SIZE_LIMIT
 from puller.errors import PullerError, SourceError, UsageError, file_problem
 from puller.exit_status import ExitStatus
-from puller.fleet.collected_exports import Collected, Targets, as_data, as_targets, collect, is_suspicious
+from puller.fleet.host_document import Collected, Targets, as_data, as_targets, collect, is_suspicious
 from puller.manifest.reading import ManifestText
 from puller.values.foreign_text import visible_json
 

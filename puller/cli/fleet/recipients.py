@@ -9,7 +9,7 @@ import click
 from bundles.filesystem.safe_paths import write_output
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
-from puller.cli.fleet.fleet_options import (
+from puller.cli.fleet.fleet import (
     open_reader,
     opened_store,
     parse_conditions,

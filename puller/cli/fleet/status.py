@@ -1,16 +1,26 @@
-"""``puller fleet status``: an overview of the fleet, and lists of hosts."""
+"""``puller fleet status``, ``facts`` and ``page``: an overview of the fleet, as text, files and static pages.
 
+``facts`` writes files like those of `puller facts -o`.
+"""
+
+import json
+import sys
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import to_builtins
 
+from bundles.filesystem.safe_paths import OutputTree
+from foundation.extras import how_to_install
 from foundation.formatting import plain
+from foundation.problems import ProblemCode
 from foundation.quantities import counted, first_few
 from foundation.timestamps import iso_text, minute_text
-from puller.cli.fleet.fleet_options import (
+from puller.cli.fleet.fleet import (
     open_reader,
     opened_store,
     parse_conditions,
@@ -18,13 +28,16 @@ from puller.cli.fleet.fleet_options import (
     store_option,
     where_option,
 )
-from puller.cli.options import DURATION, text_format_option
+from puller.cli.options import DURATION, output_option, text_format_option
 from puller.cli.output import print_table, say, show
+from puller.errors import SourceError, UsageError, file_problem
 from puller.fleet.views import Condition
+from puller.values.colour import can_redraw
 
 if TYPE_CHECKING:
     from puller.fleet.store.queries import Reader
     from puller.fleet.views import FailureView, HostRow
+
 
 _MOST = 10
 _SHORT = 110
@@ -250,3 +263,96 @@ def _plain_host(row: "HostRow") -> dict[str, Any]:
 
 def _iso(when: datetime | None) -> str | None:
     return iso_text(when) if when else None
+
+
+@click.command("facts")
+@store_option
+@where_option
+@output_option("The directory for the files.", "--to", metavar="DIR", required=True)
+def facts(location: str, conditions: tuple[str, ...], output: Path) -> None:
+    """Write the latest facts of each host to a file HOST.json.
+
+    Hosts send the facts that `reports: facts` in their configuration names. `puller preview` reads these files, or the
+    store itself.
+
+    \b
+    Example:
+      puller fleet facts --where os.family=Debian -o facts
+      puller preview web --fleet fleet.db
+    """
+    desired = parse_conditions(conditions)
+    count = 0
+    with opened_store(location) as store:
+        reader = open_reader(store, None)
+        try:
+            tree = OutputTree(output)
+            tree.sync()  # also makes the directory, if no host matches
+            for name, found in reader.facts():
+                if desired(found):
+                    text = json.dumps(found, indent=2, sort_keys=True)
+                    tree.write(f"{name}.json", [f"{text}\n".encode()])
+                    count += 1
+            tree.close()
+        except OSError as error:
+            raise SourceError(
+                file_problem(error, "cannot be written", where=error.filename or output),
+                code=ProblemCode.UNWRITABLE_OUTPUT,
+            ) from error
+    say(f"{output}: facts of {counted(count, 'host')}")
+
+
+_REDRAWN_AFTER = 0.2
+
+
+@click.command("page")
+@store_option
+@output_option("The directory for the pages.", "--to", metavar="DIR", required=True)
+@click.option(
+    "--name", metavar="NAME", default="Fleet", show_default=True, help="The name of the fleet on the pages."
+)
+@silent_option
+def page(location: str, output: Path, name: str, silent_after: timedelta | None) -> None:
+    """Create static pages of the fleet.
+
+    The pages show the state of the fleet, and each release, failure, host and resource. They load no external files,
+    and their filters need no server. Only changed pages are written. DIRECTORY must be new, empty, or contain earlier
+    pages. The pages contain data of the reports, so protect them like the reports.
+
+    \b
+    Example:
+      puller fleet page --store fleet.db -o /srv/www/fleet
+    """
+    with opened_store(location) as store:
+        try:
+            import matplotlib  # noqa: F401  asked for before the pages are begun
+        except ImportError:
+            detail = "the pages' pictures need matplotlib, which is not installed"
+            raise UsageError(
+                f"{detail}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY
+            ) from None
+        from puller.fleet.pages.pages import make_pages  # needs the extra fleet
+        from puller.fleet.store.importer import refused_files  # needs the extra fleet
+
+        refused, _ = refused_files(store)
+        began = time.monotonic()
+        reader = open_reader(store, silent_after)
+        made = make_pages(reader, output, name=name, refused=refused, progress=_Progress().show)
+    seconds = time.monotonic() - began
+    gone = f", {made.removed} removed" if made.removed else ""
+    written = f"pages of {counted(made.hosts, 'host')}, {counted(made.written, 'file')} written"
+    say(f"{output}: {written}{gone} in {seconds:.1f} s")
+
+
+class _Progress:
+    """An overwritten progress line on stderr, if it is a terminal."""
+
+    def __init__(self) -> None:
+        self._is_watched = can_redraw(sys.stderr)
+        self._drawn = time.monotonic()
+
+    def show(self, done: int, count: int) -> None:
+        now = time.monotonic()
+        if self._is_watched and (now - self._drawn >= _REDRAWN_AFTER or done == count):
+            self._drawn = now
+            end = "" if done == count else f"pages of {done} of {counted(count, 'host')}"
+            click.echo(f"\r\x1b[K{end}", err=True, nl=False)

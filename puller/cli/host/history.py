@@ -17,7 +17,7 @@ from puller.cli.options import text_format_option
 from puller.cli.output import say, warn
 from puller.cli.results import print_result
 from puller.errors import UsageError
-from puller.reporting.past_runs import PastRun, Selection, past_runs
+from puller.reporting.history import PastRun, Selection, past_runs
 from puller.reporting.report import Report
 from puller.reporting.results import HistoryResult
 from puller.reporting.terminal import report_lines

@@ -19,8 +19,7 @@ from hiera.sops.identities import PublishedKey, find_published, new_identity, re
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import configuration_option, text_format_option
 from puller.cli.output import say, show
-from puller.config.as_user import require_own, require_user
-from puller.config.configuration import load_configuration
+from puller.config.configuration import load_configuration, require_own, require_user
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.state.default_paths import (
     DEFAULT_CONFIGURATION,

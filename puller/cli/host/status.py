@@ -28,11 +28,10 @@ from puller.exit_status import ExitStatus
 from puller.reporting import headline
 from puller.reporting.fetching import load_fetching
 from puller.reporting.headline import Headline, Sync, services_to_run
-from puller.reporting.history import find_unfinished, load_all_events, load_last_report, load_status
+from puller.reporting.history import began, find_unfinished, load_all_events, load_last_report, load_status
 from puller.reporting.monitoring import Records, Verdict, judge, unknown
 from puller.reporting.report import BundleReport, HeldBecause, Report
 from puller.reporting.restless import load_restless, restless_file, sentences
-from puller.reporting.retention import began
 from puller.reporting.terminal_rows import Rows
 from puller.run.host_state import BundleState, HostState, Unconfigured
 from puller.run.leftovers.managed import Left

@@ -11,7 +11,7 @@ import click
 from bundles.filesystem.safe_paths import write_output
 from foundation.problems import ProblemCode
 from puller.cli.output import say
-from puller.config.as_user import require_user
+from puller.config.configuration import require_user
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.state.default_paths import users_configuration
 

@@ -1,4 +1,7 @@
-"""``puller site promote``, ``rollout``, ``halt``, ``back`` and ``withdraw``: the releases of hosts."""
+"""``puller site promote``, ``rollout``, ``halt``, ``back`` and ``withdraw``: the releases of hosts.
+
+The hosts that a rollout reaches come from the store of `puller fleet`.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -6,17 +9,19 @@ from pathlib import Path
 
 import click
 
+from bundles.format.release import Release
 from bundles.publisher.channels import Channels, Statement
 from bundles.publisher.site import Site
-from puller.cli.completing import bundles_of_site, channels_of_site, versions_of_site
-from puller.cli.options import noop_option, together
-from puller.cli.output import say
-from puller.cli.publisher.changes import finish_change, no_push_option
-from puller.cli.publisher.key_sources import passphrase_of_keys
-from puller.cli.publisher.reached_hosts import optional_store_option, print_reach, require_store
+from foundation.quantities import counted, first_few
+from puller.cli.completing import bundles_of_site, channels_of_site, files, versions_of_site
+from puller.cli.fleet.fleet import STORE_VARIABLE, open_reader, opened_store
+from puller.cli.options import Decorator, noop_option, together
+from puller.cli.output import say, warn
+from puller.cli.publisher.push import finish_change, no_push_option
 from puller.cli.publisher.site_options import (
     channel_option,
     over_option,
+    passphrase_of_keys,
     passphrase_option,
     percent_option,
     print_statements,
@@ -24,6 +29,51 @@ from puller.cli.publisher.site_options import (
     rollout_request,
     site_directory,
 )
+
+_MOST_NAMED = 10
+
+optional_store_option: Decorator = click.option(
+    "--store",
+    "location",
+    metavar="FILE|URL",
+    shell_complete=files,
+    envvar=STORE_VARIABLE,
+    show_envvar=True,
+    help="Show the hosts that the rollout reaches, from this store of `puller fleet`.",
+)
+
+
+def require_store(location: str | None) -> None:
+    """Raise the errors of an unusable store, before anything is signed."""
+    if location is not None:
+        with opened_store(location):
+            pass
+
+
+def print_reach(location: str | None, statements: Sequence[Statement]) -> None:
+    """Print the hosts that the rollouts reach now, and warn about a rollout without any. Requires a store."""
+    rollouts = [one for one in statements if one.after is not None and one.after.rollout is not None]
+    if location is None or not rollouts:
+        return
+    from puller.fleet.watching import reach_of  # the store needs the extra fleet
+
+    with opened_store(location) as store:
+        reader = open_reader(store, None)
+        for statement in rollouts:
+            if (release := statement.after) is not None:
+                reach = reach_of(reader, release, statement.channel, statement.now)
+                _print(release, statement.channel, reach.hosts, reach.followers)
+
+
+def _print(release: Release, channel: str, hosts: Sequence[str], followers: int) -> None:
+    count = counted(followers, "host")
+    if hosts:
+        say(f"{release} reaches {len(hosts)} of {count}: {first_few(hosts, _MOST_NAMED)}")
+    elif followers:
+        warn(f"{release} reaches 0 of {count} in channel {channel}. Use a larger --percent.")
+    else:
+        warn(f"{release} reaches 0 hosts: all hosts in the store follow other bundles or channels")
+
 
 _change_options = together(
     noop_option("Show the change, and sign nothing."), no_push_option, passphrase_option

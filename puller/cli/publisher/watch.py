@@ -12,13 +12,11 @@ from bundles.format.release import Release, shown_percent
 from bundles.publisher.channels import Channels, reached_by
 from bundles.publisher.settings import May, WatchRule
 from bundles.publisher.site import Site
-from puller.cli.fleet.fleet_options import opened_store, store_option
+from puller.cli.fleet.fleet import opened_store, store_option
 from puller.cli.options import noop_option, text_format_option
 from puller.cli.output import say, show, warn
-from puller.cli.publisher.changes import finish_change
-from puller.cli.publisher.key_sources import passphrase_of_keys
-from puller.cli.publisher.push import push_site
-from puller.cli.publisher.site_options import passphrase_option, site_directory
+from puller.cli.publisher.push import finish_change, push_site
+from puller.cli.publisher.site_options import passphrase_of_keys, passphrase_option, site_directory
 from puller.errors import PullerError
 from puller.exit_status import ExitStatus
 from puller.fleet.watching import (

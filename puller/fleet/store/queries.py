@@ -52,8 +52,7 @@ from puller.fleet.views import (
     WaitingHost,
 )
 from puller.reporting.headline import next_step
-from puller.reporting.report import Event, Report, State
-from puller.reporting.sent_report import PublishedBundle, SentFacts, SentReport
+from puller.reporting.report import Event, PublishedBundle, Report, SentFacts, SentReport, State
 from puller.values.maintenance import PendingReboot
 
 _EXPIRES_SOON = timedelta(days=3)

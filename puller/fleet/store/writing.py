@@ -21,8 +21,8 @@ from puller.exit_status import ExitStatus
 from puller.fleet.host_document import Document, general_problem, key_of, plain, without_host
 from puller.fleet.store import database
 from puller.fleet.views import conditions_of_bundles
+from puller.reporting.history import is_eventful
 from puller.reporting.report import BundleReport, Event, Report, State
-from puller.reporting.retention import is_eventful
 from puller.reporting.terminal_rows import why_skipped
 
 _MOST_FAILING = 100

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from foundation.extras import how_to_install
-from puller.cli.fleet import importing
+from puller.cli.fleet import reports
 from puller.fleet.store.importer import Imported
 from tests.simulators.fleet import deliver, names, now, sent
 from tests.support.stories import Execute
@@ -161,9 +161,9 @@ def test_missing_sqlalchemy_names_the_install_command(place: Path) -> None:
 def test_the_progress_of_an_import_stays_until_it_ends(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(importing, "can_redraw", lambda _: True)
-    monkeypatch.setattr(importing, "_REDRAWN_AFTER", 0)
-    progress = importing._Progress()
+    monkeypatch.setattr(reports, "can_redraw", lambda _: True)
+    monkeypatch.setattr(reports, "_REDRAWN_AFTER", 0)
+    progress = reports._Progress()
     progress.show(Imported(newest=2, known=1))
     assert capsys.readouterr().err.endswith("3 reports read")
     progress.clear()

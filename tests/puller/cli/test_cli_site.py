@@ -352,7 +352,7 @@ def test_without_a_terminal_there_is_no_prompt() -> None:
 
 @pytest.fixture
 def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("puller.cli.publisher.key_sources.is_terminal", lambda: True)
+    monkeypatch.setattr("puller.cli.publisher.site_options.is_terminal", lambda: True)
 
 
 @pytest.mark.usefixtures("_terminal")

@@ -50,7 +50,7 @@ def sealed(sealed_site: Path) -> Path:
 
 @pytest.fixture
 def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("publisher.key_sources", "publisher.root"):
+    for module in ("publisher.site_options", "publisher.keys"):
         monkeypatch.setattr(f"puller.cli.{module}.is_terminal", lambda: True)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from puller.reporting.sent_report import RestlessResource
+from puller.reporting.report import RestlessResource
 from puller.run import diagnosis
 from puller.run.host_state import HostState
 from puller.system.systemd_units import StoppedService, Timer

@@ -9,7 +9,7 @@ import pytest
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import TransportError
 from puller.config.destinations import DestinationOptions
-from puller.delivery.directory import DirectoryDestination
+from puller.delivery.destination import DirectoryDestination
 
 NOBODY = 65534
 NAME, RUN = "web01.example.com", "20261123T080000.000000Z"

@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 from foundation.differences import Difference, changed, with_diff
 from puller.delivery.report_document import LARGEST, LARGEST_JSON, chosen_facts, pack, unpack
-from puller.reporting.report import BundleReport, Event, Report, State, Summary
-from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+from puller.reporting.report import (
+    BundleReport,
+    Event,
+    PublishedBundle,
+    Report,
+    RestlessResource,
+    SentReport,
+    State,
+    Summary,
+)
 from tests.puller.problems import failure
 
 NOISE = random.Random(3)

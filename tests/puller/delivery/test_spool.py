@@ -10,8 +10,8 @@ import pytest
 
 from bundles.deadline import Deadline, DeadlineError
 from bundles.filesystem.atomic import open_directory
+from puller.delivery.delivery import Spool, forget_others
 from puller.delivery.report_document import LARGEST, pack
-from puller.delivery.spool import Spool, forget_others
 from tests.puller.delivery.test_document import sent
 
 URL = "https://fleet.example.com/reports/"

@@ -18,7 +18,7 @@ from puller.fleet.store import database
 from puller.fleet.store.database import Store
 from puller.fleet.store.import_sources import DirectorySource
 from puller.fleet.store.importer import Imported, import_documents
-from puller.reporting.sent_report import SentReport
+from puller.reporting.report import SentReport
 from tests.simulators import fleet
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from puller.exit_status import ExitStatus
 from puller.fleet.views import Condition, condition_of, conditions_of_bundles
-from puller.reporting.report import BundleReport, HeldBecause
-from puller.reporting.sent_report import SentReport
+from puller.reporting.report import BundleReport, HeldBecause, SentReport
 from tests.simulators.fleet import sent
 
 _AT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from hiera.document.document import Document
-from puller.fleet.collected_exports import as_targets, collect, is_suspicious
-from puller.reporting.sent_report import PublishedBundle
+from puller.fleet.host_document import as_targets, collect, is_suspicious
+from puller.reporting.report import PublishedBundle
 from puller.values.export_types import LARGEST, MOST, ExportType, parse_exports
 from tests.puller.fleet.conftest import imported
 from tests.simulators import fleet
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from puller.fleet.store.database import Store
-    from puller.reporting.sent_report import SentReport
+    from puller.reporting.report import SentReport
     from puller.values.export_types import Export
     from tests.support.stories import Execute, Publisher
 

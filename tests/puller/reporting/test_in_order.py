@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation import differences
-from puller.reporting.history import load_all_events, load_last_report, save_report
+from puller.reporting.history import Retention, load_all_events, load_last_report, save_report
 from puller.reporting.in_order import complete, shorten
 from puller.reporting.report import BundleReport, Event, Health, HealthResult, Report, State, Summary
-from puller.reporting.retention import Retention
 from puller.state.directories import Directories
 from tests.puller.problems import failure
 

@@ -12,9 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from puller.reporting import metrics
-from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State, Summary
-from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+from puller.reporting import monitoring
+from puller.reporting.report import (
+    BundleReport,
+    Event,
+    HeldBecause,
+    PublishedBundle,
+    Report,
+    RestlessResource,
+    SentReport,
+    State,
+    Summary,
+)
 from puller.values.foreign_text import visible
 from puller.values.maintenance import PendingReboot
 
@@ -85,7 +94,7 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
 
 
 def test_metrics_describe_run_and_host() -> None:
-    samples = parsed(metrics.text(sent()))
+    samples = parsed(monitoring.metrics_text(sent()))
     assert value(samples, "last_run_timestamp_seconds") == pytest.approx(FINISHED, abs=1e9)
     assert value(samples, "last_run_duration_seconds") == 1.5
     assert value(samples, "last_run_phase_duration_seconds", phase="refresh") == 0.25
@@ -100,7 +109,7 @@ def test_metrics_describe_run_and_host() -> None:
 
 
 def test_times_are_those_of_the_events_in_seconds() -> None:
-    samples = parsed(metrics.text(sent()))
+    samples = parsed(monitoring.metrics_text(sent()))
     last = value(samples, "last_run_timestamp_seconds")
     assert last is not None
     ago = {
@@ -115,7 +124,7 @@ def test_times_are_those_of_the_events_in_seconds() -> None:
 
 
 def test_every_state_and_used_type_has_a_count() -> None:
-    samples = parsed(metrics.text(sent()))
+    samples = parsed(monitoring.metrics_text(sent()))
     states = {"stable": 1, "changed": 1, "refreshed": 0, "failed": 1, "skipped": 0, "would_change": 1}
     assert {state: value(samples, "resources", bundle="web", state=state) for state in states} == states
     by_type = {labels: count for (name, labels), count in samples.items() if name.endswith("_by_type")}
@@ -128,7 +137,7 @@ def test_every_state_and_used_type_has_a_count() -> None:
 
 
 def test_hold_reason_comes_from_a_fixed_set() -> None:
-    text = metrics.text(sent())
+    text = monitoring.metrics_text(sent())
     held = {reason: value(parsed(text), "bundle_held", bundle="web", reason=reason) for reason in HeldBecause}
     assert held == {"rollout": 0, "quarantine": 1, "rejected": 0, "unavailable": 0}
     assert "why" not in text
@@ -139,7 +148,7 @@ def test_unknown_values_are_omitted() -> None:
     document = sent(metadata_expire="", bundles=[PublishedBundle(name="web")])
     document.report.last_good = ""
     document.report.bundles = []
-    names = {name for name, _ in parsed(metrics.text(document))}
+    names = {name for name, _ in parsed(monitoring.metrics_text(document))}
     assert "puller_last_run_timestamp_seconds" in names
     assert not names & {
         "puller_last_good_run_timestamp_seconds",
@@ -154,7 +163,7 @@ def test_twenty_restless_resources_are_named_and_all_are_counted() -> None:
         RestlessResource(bundle="web", reference=f"file#/{number}", runs=5, changes=3 + number // 90)
         for number in range(100)
     ]
-    samples = parsed(metrics.text(sent(restless=many)))
+    samples = parsed(monitoring.metrics_text(sent(restless=many)))
     assert value(samples, "restless_resources") == 100
     named = [labels for name, labels in samples if name == "puller_restless_resource_changes"]
     assert len(named) == 20
@@ -165,8 +174,8 @@ def test_twenty_restless_resources_are_named_and_all_are_counted() -> None:
 def test_no_name_makes_another_sample(name: str) -> None:
     """Special characters in a resource's name stay in one label of one sample."""
     restless = [RestlessResource(bundle="web", reference=f"file#{name}", runs=5, changes=5)]
-    text = metrics.text(sent(restless=restless))
-    usual = metrics.text(sent())
+    text = monitoring.metrics_text(sent(restless=restless))
+    usual = monitoring.metrics_text(sent())
     assert len(text.split("\n")) == len(usual.split("\n"))
     assert (
         value(parsed(text), "restless_resource_changes", bundle="web", resource=visible(f"file#{name}")) == 5
@@ -175,7 +184,7 @@ def test_no_name_makes_another_sample(name: str) -> None:
 
 def test_invalid_and_long_names_are_written(tmp_path: Path) -> None:
     restless = [RestlessResource(bundle="web", reference="file#\udcff" + "x" * 1000, runs=5, changes=5)]
-    metrics.write(sent(restless=restless), tmp_path / "puller.prom")
+    monitoring.write_metrics(sent(restless=restless), tmp_path / "puller.prom")
     text = (tmp_path / "puller.prom").read_text()
     assert '"file#\\\\udcff' in text
     assert max(map(len, text.splitlines())) < 400
@@ -183,18 +192,18 @@ def test_invalid_and_long_names_are_written(tmp_path: Path) -> None:
 
 
 def test_the_file_is_for_everybody_to_read(tmp_path: Path) -> None:
-    metrics.write(sent(), tmp_path / "puller.prom")
-    assert (tmp_path / "puller.prom").read_text() == metrics.text(sent())
+    monitoring.write_metrics(sent(), tmp_path / "puller.prom")
+    assert (tmp_path / "puller.prom").read_text() == monitoring.metrics_text(sent())
     assert (tmp_path / "puller.prom").stat().st_mode & 0o777 == 0o644
 
 
 def test_the_page_has_every_metric_with_its_labels() -> None:
     rows = re.findall(r"^\| `(puller_\w+)` \| ([^|]*)\|", PAGE.read_text(), re.MULTILINE)
     labels: dict[str, set[str]] = {}
-    for name, found in parsed(metrics.text(sent())):
+    for name, found in parsed(monitoring.metrics_text(sent())):
         labels.setdefault(name, set()).update(label for label, _ in found)
     assert {name: set(re.findall(r"`(\w+)`", told)) for name, told in rows} == labels
-    assert [name for name, _ in rows] == [*metrics.HELP]
+    assert [name for name, _ in rows] == [*monitoring.HELP]
 
 
 @pytest.mark.promtool
@@ -204,7 +213,7 @@ def test_prometheus_accepts_the_metrics_file() -> None:
     assert program, "promtool is not installed (Debian: apt-get install prometheus)"
     done = subprocess.run(
         [program, "check", "metrics"],
-        input=metrics.text(sent(restless=restless)),
+        input=monitoring.metrics_text(sent(restless=restless)),
         capture_output=True,
         text=True,
         timeout=60,

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from puller.reporting.history import (
+    Retention,
     load_all_events,
     load_last_report,
     load_status,
@@ -24,7 +25,6 @@ from puller.reporting.report import (
     Summary,
     from_a_word,
 )
-from puller.reporting.retention import Retention
 from puller.state.directories import Directories
 from puller.state.state_file import set_aside
 

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from foundation.differences import changed
-from puller.reporting.report import BundleReport, Event, Report, State, Summary
+from puller.reporting.report import BundleReport, Event, Report, RestlessResource, State, Summary
 from puller.reporting.restless import find_restless, sentences
-from puller.reporting.sent_report import RestlessResource
 
 
 def run(*states: State, sha256: str = "1", **fields: Any) -> Report:

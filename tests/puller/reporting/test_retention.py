@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.exit_status import ExitStatus
+from puller.reporting.history import Kept, Retention, find_kept, identity, is_eventful, outdated
 from puller.reporting.report import BundleReport, Report, Summary
-from puller.reporting.retention import Kept, Retention, find_kept, identity, is_eventful, outdated
 from tests.puller.problems import failure
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from puller.delivery.report_document import unpack
-from puller.reporting.sent_report import SentReport
+from puller.reporting.report import SentReport
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,7 +188,7 @@ def test_damaged_export_state_is_repaired(
 
 def test_oversized_exports_are_omitted_completely() -> None:
     from puller.delivery.report_document import pack
-    from puller.reporting.sent_report import PublishedBundle
+    from puller.reporting.report import PublishedBundle
     from tests.simulators import fleet
 
     sent = fleet.sent("a", fleet.now())

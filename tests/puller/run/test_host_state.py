@@ -9,7 +9,7 @@ import pytest
 
 from puller.config.configuration import load_configuration
 from puller.reporting.history import load_last_report
-from puller.reporting.sent_report import SentFacts
+from puller.reporting.report import SentFacts
 from puller.run.host_state import HostState, sent_report
 from puller.run.policy.holds import Pins
 from puller.state.directories import Directories

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from puller.reporting.retention import identity
+from puller.reporting.history import identity
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher

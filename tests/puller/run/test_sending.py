@@ -19,9 +19,9 @@ import msgspec
 import pytest
 
 from bundles.publisher.channels import RolloutRequest
+from puller.delivery.delivery import Spool
 from puller.delivery.report_document import unpack
-from puller.delivery.spool import Spool
-from puller.reporting.sent_report import SentReport
+from puller.reporting.report import SentReport
 from tests.simulators import authority, reportserver
 
 if TYPE_CHECKING:
@@ -393,7 +393,7 @@ def test_full_disk_costs_the_spool_but_sends_the_report(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("puller.delivery.spool.write_state", full)
+    monkeypatch.setattr("puller.delivery.delivery.write_state", full)
     (warning,) = warnings(sender.run())
     assert "this report is sent now, and not again" in warning
     assert "no space left on the file system" in warning
@@ -415,7 +415,7 @@ def test_waiting_report_keeps_its_host_name(sender: Sender) -> None:
 
 
 def test_bug_in_sending_does_not_change_the_result(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("puller.delivery.web.WebDestination.send", lambda *_: 1 / 0)
+    monkeypatch.setattr("puller.delivery.remote_destinations.WebDestination.send", lambda *_: 1 / 0)
     outcome = sender.host.run()
     assert outcome.status == 0
     assert "bug in Puller" in warnings(outcome)[0]
@@ -450,7 +450,7 @@ def test_kill_between_spooling_and_sending_loses_nothing(
     def kill(*_: Any) -> None:
         raise Killed
 
-    for place in ("puller.delivery.delivery.Delivery.send", "puller.delivery.spool.Spool.remove"):
+    for place in ("puller.delivery.delivery.Delivery.send", "puller.delivery.delivery.Spool.remove"):
         with monkeypatch.context() as patch:
             patch.setattr(place, kill)
             with pytest.raises(Killed):
@@ -549,9 +549,9 @@ def test_run_imports_only_required_destinations(sender: Sender, tmp_path: Path) 
     assert imported(sender) == set()
     sender.to(str(tmp_path))
     result = imported(sender)
-    assert "puller.delivery.directory" in result
-    assert {"requests", "boto3", "puller.delivery.web"}.isdisjoint(result)
+    assert "puller.delivery.destination" in result
+    assert {"requests", "boto3", "puller.delivery.remote_destinations"}.isdisjoint(result)
     sender.to(f"{sender.server.url}/r/")
     result = imported(sender)
-    assert "puller.delivery.web" in result
+    assert "puller.delivery.remote_destinations" in result
     assert {"requests", "boto3"}.isdisjoint(result)  # importing either takes longer than the run

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from puller.delivery.report_document import unpack
-from puller.reporting.sent_report import SentReport
+from puller.reporting.report import SentReport
 
 if TYPE_CHECKING:
     from pathlib import Path

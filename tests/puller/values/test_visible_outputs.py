@@ -35,12 +35,19 @@ from puller.delivery.report_document import pack, unpack
 from puller.errors import PullerError
 from puller.fleet.pages.environment import as_script_data, make_environment, shares_over_time
 from puller.fleet.watching import tell_command, tell_url
-from puller.reporting import metrics
-from puller.reporting.history import save_report
+from puller.reporting import monitoring
+from puller.reporting.history import Retention, save_report
 from puller.reporting.log import Log
-from puller.reporting.report import BundleReport, Event, Report, State, Summary
-from puller.reporting.retention import Retention
-from puller.reporting.sent_report import PublishedBundle, RestlessResource, SentReport
+from puller.reporting.report import (
+    BundleReport,
+    Event,
+    PublishedBundle,
+    Report,
+    RestlessResource,
+    SentReport,
+    State,
+    Summary,
+)
 from puller.reporting.sinks import NAMES, entry
 from puller.state.directories import Directories
 from puller.values.foreign_text import visible, visible_json
@@ -186,7 +193,7 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "test text": lambda: "\n".join(cases.text_lines(hostile_result())),
     "test junit": lambda: cases.as_junit([hostile_result()], 1),
     "test json": lambda: cases.as_json([hostile_result()], 1),
-    "metrics": lambda: metrics.text(hostile_sent()),
+    "metrics": lambda: monitoring.metrics_text(hostile_sent()),
     "sent report": lambda: unpack(pack(hostile_sent())).decode(),
     "explain": explained,
     "hiera": lambda: lookup_sources._coloured(HOSTILE),

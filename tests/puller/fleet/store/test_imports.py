@@ -20,8 +20,7 @@ from puller.fleet.store.database import Store
 from puller.fleet.store.import_sources import DirectorySource, Found, Refused
 from puller.fleet.store.importer import forget_beyond, forget_hosts, import_documents, refused_files
 from puller.fleet.store.queries import Reader
-from puller.reporting.report import HeldBecause
-from puller.reporting.sent_report import SentReport
+from puller.reporting.report import HeldBecause, SentReport
 from tests.puller.fleet.conftest import Import, ago, empty, imported, rows
 from tests.simulators import fleet
 

@@ -1,4 +1,4 @@
-"""A web server as a destination of reports, by PUT or POST.
+"""Destinations of reports on the network: a web server by PUT or POST, and an object store (the extra ``s3``).
 
 Meaning of a response, for every server:
 
@@ -8,6 +8,8 @@ Meaning of a response, for every server:
 400                this document or this host is refused: nginx reports invalid client certificates so
 anything else      try again later
 =================  =====================================================================================
+
+For an object store, the configuration may name a proxy and authorities. boto3 finds credentials, region and endpoint.
 """
 
 from http import HTTPStatus
@@ -15,8 +17,10 @@ from urllib.parse import quote
 
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
-from bundles.transport.settings import Location
+from bundles.transport.settings import Location, TransportSettings
 from bundles.transport.uploads import open_uploads
+from foundation.object_store import Location as StoreLocation
+from foundation.object_store import ObjectStore, ObjectStoreError, require_library
 from puller.config.configuration import Configuration
 from puller.config.destinations import HOST, NAMED, RUN, DestinationOptions
 from puller.config.transport import settings_for_destination, verify_files
@@ -24,7 +28,7 @@ from puller.delivery.destination import DoubtedError, RefusedError
 
 KIND = "application/gzip"
 
-_REFUSED = (
+_REFUSED_STATUSES = (
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -81,6 +85,52 @@ def _refusal(url: str, method: str, status: int) -> TransportError:
         else _HINTS.get(status, "")
     )
     detail = f"{method} failed with status {status}{': ' if hint else ''}{hint}"
-    if status in _REFUSED:
+    if status in _REFUSED_STATUSES:
         return RefusedError(url, detail)
     return (DoubtedError if status == HTTPStatus.BAD_REQUEST else TransportError)(url, detail)
+
+
+_REFUSED_CODES = frozenset({"EntityTooLarge", "InvalidDigest"})
+
+
+class ObjectStoreDestination:
+    """The bucket and the prefix of ``options``. Methods are those of ``Destination``."""
+
+    def __init__(self, configuration: Configuration, options: DestinationOptions) -> None:
+        self._location = StoreLocation.parse(options.location)
+        self._settings = settings_for_destination(configuration, options)
+        self._store: ObjectStore | None = None
+
+    def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
+        """See ``Destination`` for the errors that it raises."""
+        try:
+            if (
+                self._store is None
+            ):  # here, within the deadline: opening reads files and may request the machine's role
+                self._store = _open(self._location, self._settings, deadline)
+            deadline.verify()
+            self._store.write(f"{host}/{run}.json.gz", data, content_type="application/gzip")
+        except ObjectStoreError as error:
+            failure = RefusedError if error.code in _REFUSED_CODES else TransportError
+            raise failure(error.where, error.message) from None
+
+    def verify(self) -> None:
+        """See ``Destination`` for the errors that it raises."""
+        verify_files(self._settings)
+        require_library()
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+
+def _open(location: StoreLocation, settings: TransportSettings, deadline: Deadline) -> ObjectStore:
+    proxy = settings.proxy.reveal() if settings.proxy else ""
+    return ObjectStore(
+        location,
+        retries={"total_max_attempts": 1, "mode": "standard"},  # the next run tries again
+        connect_timeout=deadline.at_most(settings.connect_timeout),
+        read_timeout=deadline.at_most(settings.read_timeout),
+        proxies={"http": proxy, "https": proxy} if proxy else None,
+        verify=settings.ca_bundle,
+    )
