@@ -45,7 +45,7 @@ JUSTIFIED = {
     "bundles/format/description.py": "msgspec gives the path of a value in its message only",
     "bundles/transport/settings.py": "a message of urllib, without the part that may be a password",
     "foundation/strict_json.py": "json gives no code for a byte order mark",
-    "hiera/tree/ruby/psych.py": "a message of libyaml, in the words of Psych",
+    "hiera/tree/psych.py": "a message of libyaml, in the words of Psych",
     "puller/resources/archives/archive_properties.py": "a message of urllib, without the part that may be a password",
     "puller/fleet/store/database.py": "sqlite3 in Python 3.11 gives no code for a locked database",
     "puller/resources/checkouts/repository.py": "entries of the reflog of git",

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from typing import BinaryIO
 
-from bundles.archive.canonical_tar import (
+from bundles.archive.pack import (
     BLOCK,
     END_OF_ARCHIVE,
     GZIP_HEADER,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from bundles.archive.canonical_tar import gzipped, side_by_side
+from bundles.archive.pack import gzipped, side_by_side
 from bundles.archive.unpack import Members, read_members
 from bundles.errors import FormatError, SignatureError
 from bundles.filesystem.atomic import open_directory, write_all

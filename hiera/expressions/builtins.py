@@ -1,6 +1,6 @@
 """Jinja2's own filters with limits: a single call could make too much, or differ in the next run.
 
-Each behaves as Jinja2 documents it, up to the limits of ``hiera.values.sizes``.
+Each behaves as Jinja2 documents it, up to the limits of ``hiera.limits``.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from jinja2.filters import FILTERS as JINJA
 from jinja2.filters import make_attrgetter
 from jinja2.utils import htmlsafe_json_dumps
 
+from hiera import limits
 from hiera.errors import ExpressionError, LimitError
 from hiera.limits import SCALARS, meter
-from hiera.values import sizes
 from hiera.values.plain import MISSING, described, plain, step
 
 
 def center(value: Any, width: int = 80) -> str:
     """Jinja2's ``center``, with a limit of the width."""
-    sizes.verify_width(width)
-    return sizes.text_of(value).center(width)
+    limits.verify_width(width)
+    return limits.text_of(value).center(width)
 
 
 def indent(value: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
     """Jinja2's ``indent``, with a limit of the width. Raises ExpressionError for null."""
-    sizes.verify_width(width)
+    limits.verify_width(width)
     if value is None:
         raise ExpressionError("", "indent requires text, not null")
-    text = sizes.text_of(value)
+    text = limits.text_of(value)
     columns = len(width) if isinstance(width, str) else width
-    sizes.verify_length(text, len(text) + columns * (text.count("\n") + 1))
+    limits.verify_length(text, len(text) + columns * (text.count("\n") + 1))
     return str(JINJA["indent"](text, width, first, blank))
 
 
 def format_text(template: str, *arguments: Any, **named: Any) -> str:
     """Jinja2's ``format`` (Python's ``%`` formats), with a limit of the width."""
-    return str(percent(sizes.text_of(template), named or arguments))
+    return str(percent(limits.text_of(template), named or arguments))
 
 
 class _Fields(string.Formatter):
@@ -61,16 +61,16 @@ class _Fields(string.Formatter):
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if any(
-            len(number) > 9 or int(number) > sizes.WIDTH_LIMIT for number in re.findall(r"\d+", format_spec)
+            len(number) > 9 or int(number) > limits.WIDTH_LIMIT for number in re.findall(r"\d+", format_spec)
         ):
-            raise LimitError("", f"a width in {format_spec!r} is more than {sizes.WIDTH_LIMIT}")
-        text = format(value if type(value) in SCALARS else sizes.text_of(value), format_spec)
+            raise LimitError("", f"a width in {format_spec!r} is more than {limits.WIDTH_LIMIT}")
+        text = format(value if type(value) in SCALARS else limits.text_of(value), format_spec)
         self._length += len(text)
-        sizes.verify_length("", self._length)
+        limits.verify_length("", self._length)
         return text
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
-        return super().convert_field(value if type(value) in SCALARS else sizes.text_of(value), conversion)
+        return super().convert_field(value if type(value) in SCALARS else limits.text_of(value), conversion)
 
 
 def format_method(text: str, *arguments: Any, **named: Any) -> str:
@@ -81,27 +81,27 @@ def format_method(text: str, *arguments: Any, **named: Any) -> str:
 def percent(template: Any, arguments: Any) -> Any:
     """Apply the operator ``%``: a format if the left side is text, else the remainder."""
     if isinstance(template, str):
-        sizes.verify_format(template)
+        limits.verify_format(template)
         if type(arguments) is tuple and SCALARS.issuperset(map(type, arguments)):
             longest = max(map(_printed_length, arguments), default=0)  # each is written once
-            sizes.verify_length(template, len(template) + longest * template.count("%"))
+            limits.verify_length(template, len(template) + longest * template.count("%"))
             return template % arguments
         if not isinstance(arguments, (Mapping, list, tuple)):
-            sizes.verify_writable(arguments)
+            limits.verify_writable(arguments)
         provided = arguments.values() if isinstance(arguments, Mapping) else arguments
         longest = max(
             map(_printed_length, provided if isinstance(provided, Iterable) else [provided]), default=0
         )
         whole = _printed_length(arguments)  # a list is one item, but a tuple is one item for each value
-        sizes.verify_length(template, len(template) + max(longest, whole) * template.count("%"))
+        limits.verify_length(template, len(template) + max(longest, whole) * template.count("%"))
     return template % arguments
 
 
 def replace(value: str, old: str, new: str, count: int | None = None) -> str:
     """Jinja2's ``replace``, with a limit of the length."""
-    text, old, new = map(sizes.text_of, (value, old, new))
-    if (len(text) + 1) * (len(new) + 1) > sizes.TEXT_LIMIT:  # shorter results need no counting
-        sizes.verify_length(text, len(text) + text.count(old) * len(new))
+    text, old, new = map(limits.text_of, (value, old, new))
+    if (len(text) + 1) * (len(new) + 1) > limits.TEXT_LIMIT:  # shorter results need no counting
+        limits.verify_length(text, len(text) + text.count(old) * len(new))
     return text.replace(old, new, -1 if count is None else count)
 
 
@@ -118,32 +118,32 @@ def join(
 ) -> str:
     """Jinja2's ``join``, with a limit of the length."""
     getter = make_attrgetter(environment, attribute) if attribute is not None else lambda item: item
-    separator = sizes.text_of(separator)
+    separator = limits.text_of(separator)
     if isinstance(value, str):
-        sizes.verify_length([], len(value))
+        limits.verify_length([], len(value))
     texts, length = [], 0
     for item in value:
         part = getter(item)
-        texts.append(part if type(part) is str else sizes.text_of(meter.revealed(part)))
+        texts.append(part if type(part) is str else limits.text_of(meter.revealed(part)))
         length += len(texts[-1]) + len(separator)
-        if length > sizes.TEXT_LIMIT:
-            sizes.verify_length("", length)
+        if length > limits.TEXT_LIMIT:
+            limits.verify_length("", length)
     return separator.join(texts)
 
 
 def batch(value: Iterable[Any], linecount: int, fill_with: Any = None) -> list[list[Any]]:
     """Jinja2's ``batch``, with a limit of the length."""
-    sizes.verify_length([], linecount)
+    limits.verify_length([], linecount)
     if isinstance(value, str):
-        sizes.verify_length([], len(value))
+        limits.verify_length([], len(value))
     return list(JINJA["batch"](value, linecount, fill_with))
 
 
 def slices(value: Iterable[Any], count: int, fill_with: Any = None) -> list[list[Any]]:
     """Jinja2's ``slice``, with a limit of the length."""
-    sizes.verify_length([], count)
+    limits.verify_length([], count)
     if isinstance(value, str):
-        sizes.verify_length([], len(value))
+        limits.verify_length([], len(value))
     items = list(value)
     size, longer = divmod(len(items), count)
     pieces = []
@@ -168,7 +168,7 @@ def total(environment: Any, value: Iterable[Any], attribute: str | int | None = 
     items = [getter(item) for item in value]
     if not isinstance(start, list):
         return sum(items, start)
-    sizes.verify_length([], sum(map(len, items)))
+    limits.verify_length([], sum(map(len, items)))
     return [*start, *(part for item in items for part in item)]
 
 
@@ -182,8 +182,8 @@ def truncate(environment: Any, value: Any, *arguments: Any, **named: Any) -> str
 
 def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstring: str = "\n") -> str:
     """Jinja2's ``wordwrap``. Raises LimitError for long texts."""
-    sizes.verify_width(wrapstring)
-    text = sizes.text_of(value)
+    limits.verify_width(wrapstring)
+    text = limits.text_of(value)
     if len(text) > _WRAPPED_LIMIT:
         raise LimitError("", f"wordwrap accepts at most {_WRAPPED_LIMIT} characters, not {len(text)}")
     lines = [
@@ -192,7 +192,7 @@ def wordwrap(value: str, width: int = 79, break_long_words: bool = True, wrapstr
         )
         for line in text.splitlines()
     ]
-    sizes.verify_length("", len(text) + len(wrapstring) * sum(map(len, lines)))
+    limits.verify_length("", len(text) + len(wrapstring) * sum(map(len, lines)))
     return wrapstring.join(wrapstring.join(parts) for parts in lines)
 
 
@@ -204,14 +204,14 @@ def attribute(environment: Any, value: Any, name: str) -> Any:
 
 def tojson(value: Any, indent: int | None = None) -> str:
     """Jinja2's ``tojson``: JSON that is also safe inside HTML."""
-    sizes.verify_width(indent or 0)
-    sizes.verify_printed(value := plain(value), lambda text: str(htmlsafe_json_dumps(text)), indent or 0)
+    limits.verify_width(indent or 0)
+    limits.verify_printed(value := plain(value), lambda text: str(htmlsafe_json_dumps(text)), indent or 0)
     return str(htmlsafe_json_dumps(value, sort_keys=True, indent=indent))
 
 
 def pprint(value: Any) -> str:
     """Jinja2's ``pprint``, with a limit of the length."""
-    sizes.verify_pretty(value)
+    limits.verify_pretty(value)
     return str(JINJA["pprint"](value))
 
 
@@ -222,8 +222,8 @@ def _printed_length(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
     if isinstance(value, (dict, list, tuple)):
-        return sizes.printed_length(value)
-    return sizes.NUMBER_BITS
+        return limits.printed_length(value)
+    return limits.NUMBER_BITS
 
 
 BOUNDED: Final[dict[str, Callable[..., Any]]] = {

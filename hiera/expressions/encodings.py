@@ -16,10 +16,9 @@ from uuid import UUID, uuid5
 
 import yaml
 
-from hiera import parsing
+from hiera import limits, parsing
 from hiera.errors import DocumentError, ExpressionError
 from hiera.expressions.texts import as_text
-from hiera.values import sizes
 from hiera.values.plain import plain
 
 
@@ -32,11 +31,11 @@ def to_json(
 ) -> str:
     """Return JSON on one line."""
     between, after_key = separators or (", " if indent is None else ",", ": ")
-    sizes.verify_width(between)
-    sizes.verify_width(after_key)
-    sizes.verify_width(indent or 0)
+    limits.verify_width(between)
+    limits.verify_width(after_key)
+    limits.verify_width(indent or 0)
     value = plain(value)
-    sizes.verify_printed(value, functools.partial(json.dumps, ensure_ascii=ensure_ascii), indent or 0)
+    limits.verify_printed(value, functools.partial(json.dumps, ensure_ascii=ensure_ascii), indent or 0)
     return json.dumps(
         value,
         indent=indent,
@@ -82,7 +81,7 @@ def to_yaml(
 
     complete_style: YamlStyle = {"allow_unicode": True, **style}
     value = plain(value)
-    sizes.verify_yaml(value, indent or 2)
+    limits.verify_yaml(value, indent or 2)
     return str(
         yaml.dump(
             value,

@@ -25,7 +25,7 @@ from typing import Any, Final
 from foundation.problems import DependsOn, ProblemCode
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.refused import refuse_lookup
-from hiera.limits import total
+from hiera.limits import TEXT_LIMIT, total
 from hiera.values.plain import (
     MISSING,
     TYPES,
@@ -37,7 +37,6 @@ from hiera.values.plain import (
     plain,
 )
 from hiera.values.secrets import Secret
-from hiera.values.sizes import TEXT_LIMIT
 
 EXPRESSION_LIMIT: Final = 10_000
 """Characters between ``{{`` and ``}}``."""

@@ -23,6 +23,7 @@ from jinja2.nodes import EvalContext
 from jinja2.runtime import Context, Undefined
 from jinja2.tests import TESTS as JINJA_TESTS
 
+from hiera import limits
 from hiera.errors import ExpressionError
 from hiera.expressions import encodings, lists, texts, versions_and_dates
 from hiera.expressions.addresses import ipaddr, ipv4, ipv6, ipwrap
@@ -31,7 +32,6 @@ from hiera.expressions.checks import CHECKS
 from hiera.expressions.encodings import password_hash
 from hiera.expressions.versions_and_dates import version
 from hiera.limits import SCALARS, meter
-from hiera.values import sizes
 from hiera.values.plain import described
 
 # -- decisions ------------------------------------------------------------------------------------
@@ -243,10 +243,10 @@ def _revealing(
 def _written(value: Any) -> Any:
     """Return a list or mapping as text, and other values unchanged. Raises ExpressionError for other objects."""
     if isinstance(value, _COLLECTIONS):
-        return sizes.text_of(value)
+        return limits.text_of(value)
     if isinstance(value, _OF_JINJA):
         return value
-    sizes.verify_writable(value)
+    limits.verify_writable(value)
     return value
 
 
@@ -284,7 +284,7 @@ def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
         for argument in arguments:
             if isinstance(argument, str):
-                sizes.verify_length([], len(argument))
+                limits.verify_length([], len(argument))
         return function(*arguments, **named)
 
     return call

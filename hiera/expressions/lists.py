@@ -15,8 +15,8 @@ from typing import Any, Final
 from jinja2 import pass_environment
 from jinja2.filters import FILTERS as JINJA
 
+from hiera import limits
 from hiera.errors import ExpressionError, LimitError
-from hiera.values import sizes
 from hiera.values.plain import described, plain
 
 
@@ -89,7 +89,7 @@ def flatten(value: Iterable[Any], levels: int | None = None, skip_nulls: bool = 
             result += flatten(item, None if levels is None else levels - 1, skip_nulls)
         elif item is not None or not skip_nulls:
             result.append(item)
-        sizes.verify_length(result, len(result))
+        limits.verify_length(result, len(result))
     return result
 
 
@@ -164,7 +164,7 @@ def zip_longest(*lists: Iterable[Any], fillvalue: Any = None) -> list[list[Any]]
 def _items(value: Iterable[Any]) -> list[Any]:
     """Return the items of a list, or the characters of a text. Raises LimitError for a long text."""
     if isinstance(value, str):
-        sizes.verify_length([], len(value))
+        limits.verify_length([], len(value))
     return list(value)
 
 
@@ -192,7 +192,7 @@ def _choices(choices: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
     result, count = [], 0
     for choice in choices:
         count += len(choice) + 1
-        sizes.verify_length([], count)
+        limits.verify_length([], count)
         result.append(list(choice))
     return result
 
@@ -226,7 +226,7 @@ def subelements(value: Any, subelements: Any, skip_missing: bool = False) -> lis
     results = []
     for item in value.values() if isinstance(value, Mapping) else value:
         results += [[item, part] for part in _inner(item, path, skip_missing)]
-        sizes.verify_length(results, len(results))
+        limits.verify_length(results, len(results))
     return results
 
 

@@ -53,7 +53,6 @@ from hiera.expressions.undefined import (
 )
 from hiera.expressions.versions_and_dates import TIME_PARTS, TIMES
 from hiera.limits import SCALARS, meter
-from hiera.values import sizes
 from hiera.values.plain import MISSING, step
 from hiera.values.secrets import Secret
 
@@ -554,9 +553,9 @@ def printable(value: Any) -> Any:
         return value
     value = meter.revealed(value)
     if isinstance(value, (dict, list, tuple)):
-        sizes.verify_printed(value)
+        limits.verify_printed(value)
     else:
-        sizes.verify_writable(value)
+        limits.verify_writable(value)
     return value
 
 
@@ -566,8 +565,8 @@ def _given(named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _join_items(separator: str, items: Any) -> str:
-    texts = [sizes.text_of(meter.revealed(item)) for item in items]
-    sizes.verify_length("", sum(map(len, texts)) + len(separator) * len(texts))
+    texts = [limits.text_of(meter.revealed(item)) for item in items]
+    limits.verify_length("", sum(map(len, texts)) + len(separator) * len(texts))
     return separator.join(texts)
 
 
@@ -579,20 +578,20 @@ _BOUNDED_METHODS: Final[dict[str, Callable[..., Any]]] = {
 
 
 def _times(left: Any, right: Any) -> Any:
-    if type(left) is str and type(right) is int and len(left) * right <= sizes.TEXT_LIMIT:
+    if type(left) is str and type(right) is int and len(left) * right <= limits.TEXT_LIMIT:
         return left * right
-    sizes.verify_product(left, right)
+    limits.verify_product(left, right)
     return left * right
 
 
 def _power(left: Any, right: Any) -> Any:
-    sizes.verify_power(left, right)
+    limits.verify_power(left, right)
     return left**right
 
 
 def _plus(left: Any, right: Any) -> Any:
     if isinstance(left, (str, list)) and isinstance(right, (str, list)):
-        sizes.verify_length(left, len(left) + len(right))
+        limits.verify_length(left, len(left) + len(right))
     return left + right
 
 

@@ -12,9 +12,8 @@ import shlex
 from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import urlsplit as split_url
 
-from hiera import regex
+from hiera import limits, regex
 from hiera.errors import ExpressionError, LimitError
-from hiera.values import sizes
 from hiera.values.plain import described, plain
 
 REGEX_LIMIT: Final = 1 << 20
@@ -65,7 +64,7 @@ def comment(text: Any, style: str = "plain", **parts: Unpack[CommentParts]) -> s
 
 def _commented(text: str, pieces: dict[str, Any]) -> str:
     decoration, newline = str(pieces["decoration"]), str(pieces["newline"])
-    sizes.verify_width(decoration)
+    limits.verify_width(decoration)
     bare = decoration.rstrip()
     lines = [decoration + line for line in text.split(newline)]
     # A line with only the decoration loses its trailing blanks, except the last line.
@@ -74,7 +73,7 @@ def _commented(text: str, pieces: dict[str, Any]) -> str:
     above = before if before in ("", newline) else before + newline
     above_count, below_count = int(pieces["prefix_count"]), int(pieces["postfix_count"])
     length = len(above) * above_count + (len(newline) + len(after)) * below_count
-    sizes.verify_length(text, length + sum(map(len, lines)) + len(newline) * len(lines))
+    limits.verify_length(text, length + sum(map(len, lines)) + len(newline) * len(lines))
     head = f"{pieces['beginning']}{newline}" if pieces["beginning"] else ""
     foot = f"{newline}{pieces['end']}" if pieces["end"] else ""
     return f"{head}{above * above_count}{newline.join(lines)}{(newline + after) * below_count}{foot}"
@@ -144,9 +143,9 @@ _PREFIXES: Final = ("", "kilo", "mega", "giga", "tera", "peta", "exa", "zetta", 
 def split(value: str, separator: str | None = None, maxsplit: int = -1) -> list[str]:
     """Return the parts of a text between separators (blanks by default)."""
     fields = as_text(value, "split").split(
-        separator, maxsplit if 0 <= maxsplit < sizes.ITEM_LIMIT else sizes.ITEM_LIMIT
+        separator, maxsplit if 0 <= maxsplit < limits.ITEM_LIMIT else limits.ITEM_LIMIT
     )
-    sizes.verify_length(fields, len(fields))
+    limits.verify_length(fields, len(fields))
     return fields
 
 
@@ -190,7 +189,7 @@ def regex_replace(
         text = match.expand(replacement) if "\\" in replacement else replacement
         # Count each replacement when it is made, since it may be much longer than its match.
         made += len(text)
-        sizes.verify_length(text, made)
+        limits.verify_length(text, made)
         return text
 
     compiled, text = _pattern(pattern, ignorecase, multiline), _subject(value, "regex_replace")

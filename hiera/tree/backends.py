@@ -18,13 +18,12 @@ from hiera.errors import ConfigError, DocumentError, EnvelopeError, LookupFailur
 from hiera.eyaml import Decryptor, is_encrypted, key_reader
 from hiera.sops.identities import Identities
 from hiera.sops.reading import is_sealed, opened
-from hiera.tree.config.locations import Documents, Kind, Location, join
-from hiera.tree.config.schema import LevelConfig
-from hiera.tree.context.explain import ABSENT, Absent, Step
-from hiera.tree.context.interpolation import Interpolator, Warn, warning
-from hiera.tree.context.invocation import Invocation
-from hiera.tree.ruby import psych, values
-from hiera.tree.ruby.values import OddKey, Symbol
+from hiera.tree import psych, ruby_values
+from hiera.tree.explain import ABSENT, Absent, Step
+from hiera.tree.interpolation import Interpolator, Invocation, Warn, warning
+from hiera.tree.locations import Documents, Kind, Location, join
+from hiera.tree.ruby_values import OddKey, Symbol
+from hiera.tree.schema import LevelConfig
 from hiera.values.secrets import Decrypted
 
 MAX_DEPTH = 100  # as in Ruby
@@ -117,7 +116,7 @@ class DataFiles:
             content = self._opened(load_json(data, path), data, path)
             if not isinstance(content, dict):
                 detail = f"Value returned from data_hash function 'json_data', when using location '{path}',"
-                expected = f"has wrong type, expects a Hash value, got {values.type_name(content)}"
+                expected = f"has wrong type, expects a Hash value, got {ruby_values.type_name(content)}"
                 raise LookupFailure("", f"{detail} {expected}").placed()
             self._json[path] = content
         return self._json[path]

@@ -21,12 +21,11 @@ from typing import Any, NamedTuple
 from hiera.errors import ConfigError, HieraError, LimitError, LookupFailure, RecipientError
 from hiera.tree import backends
 from hiera.tree.backends import DataFunction, Tools
-from hiera.tree.config.load import load_config
-from hiera.tree.config.locations import Documents, Kind, Location, Resolver, join
-from hiera.tree.config.schema import ENVIRONMENT, GLOBAL, MODULE, Config, LevelConfig
-from hiera.tree.context.explain import ABSENT, SILENT, Absent, Key, Step
-from hiera.tree.context.interpolation import Warn, warning
-from hiera.tree.context.invocation import Invocation, Place
+from hiera.tree.explain import ABSENT, SILENT, Absent, Key, Step
+from hiera.tree.hiera_yaml import load_config
+from hiera.tree.interpolation import Invocation, Place, Warn, warning
+from hiera.tree.locations import Documents, Kind, Location, Resolver, join
+from hiera.tree.schema import ENVIRONMENT, GLOBAL, MODULE, Config, LevelConfig
 from hiera.tree.strategies import Strategy
 
 

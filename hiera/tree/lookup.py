@@ -39,16 +39,21 @@ from foundation.problems import Problem
 from hiera import regex
 from hiera.errors import HieraError, KeyNotFound, LimitError, LookupFailure
 from hiera.sops.identities import NO_IDENTITIES, Identities
-from hiera.tree import strategies
+from hiera.tree import explain, puppet_convert, puppet_types, ruby_values, strategies
 from hiera.tree.backends import DataFiles, Tools
-from hiera.tree.config.locations import Documents, Files
-from hiera.tree.context import explain
-from hiera.tree.context.explain import ABSENT, SILENT, Absent, Key, Step
-from hiera.tree.context.interpolation import Given, Interpolator, Scope, Warn
-from hiera.tree.context.invocation import Invocation, Outer, Place, deep_recursion
+from hiera.tree.explain import ABSENT, SILENT, Absent, Key, Step
+from hiera.tree.interpolation import (
+    Given,
+    Interpolator,
+    Invocation,
+    Outer,
+    Place,
+    Scope,
+    Warn,
+    deep_recursion,
+)
 from hiera.tree.layers import Holder, Layer, Layout
-from hiera.tree.puppet import convert, types
-from hiera.tree.ruby import values
+from hiera.tree.locations import Documents, Files
 from hiera.tree.strategies import HASH, Merge, Strategy
 from hiera.values.plain import MISSING
 
@@ -70,9 +75,9 @@ class LookupOptions:
         self._values: list[Any] = []
         for name, value in (options or {}).items():
             if not isinstance(name, str):
-                raise LookupFailure(NAME, f"the key {values.inspect(name)} is not text. Quote it")
+                raise LookupFailure(NAME, f"the key {ruby_values.inspect(name)} is not text. Quote it")
             if name.startswith("^"):
-                self._patterns.append(values.compiled(name))
+                self._patterns.append(ruby_values.compiled(name))
                 self._values.append(value)
             else:
                 self._exact[name] = value
@@ -94,7 +99,9 @@ class LookupOptions:
             return name if name in entry else None
         if entry is None or entry is False:
             return None
-        detail = f"the options are {values.inspect(entry)}, expected a mapping with 'merge' or 'convert_to'"
+        detail = (
+            f"the options are {ruby_values.inspect(entry)}, expected a mapping with 'merge' or 'convert_to'"
+        )
         raise LookupFailure(f"{NAME}: {root}", detail)
 
 
@@ -111,7 +118,7 @@ def verified(options: Any | Absent, module: str | None) -> Mapping[Any, Any] | N
 
 def _verify_own(name: Any, module: str | None) -> None:
     if not isinstance(name, str):
-        raise LookupFailure(NAME, f"the key {values.inspect(name)} is not text. Quote it")
+        raise LookupFailure(NAME, f"the key {ruby_values.inspect(name)} is not text. Quote it")
     if name.startswith((f"{module}::", f"^{module}::")):
         return
     if name.startswith("^"):
@@ -402,14 +409,14 @@ _LAYERS = ("global", "environment", "module")
 
 
 def _converted(name: str, value: Any, convert_to: Any, step: Step) -> Any:
-    value = convert.converted(name, value, convert_to)
-    step.note(f"Applying convert_to lookup_option with arguments {convert.described(convert_to)}")
+    value = puppet_convert.converted(name, value, convert_to)
+    step.note(f"Applying convert_to lookup_option with arguments {puppet_convert.described(convert_to)}")
     return value
 
 
 def _verified(description: str, value: Any, value_type: str | None) -> Any:
     if value_type is not None:
-        types.verify(description, types.parse(value_type), value)
+        puppet_types.verify(description, puppet_types.parse(value_type), value)
     return value
 
 

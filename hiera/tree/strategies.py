@@ -27,8 +27,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from hiera import regex
 from hiera.errors import LookupFailure
-from hiera.tree.context.explain import ABSENT, Absent, Step
-from hiera.tree.ruby import values
+from hiera.tree import ruby_values
+from hiera.tree.explain import ABSENT, Absent, Step
 
 
 class Options(NamedTuple):
@@ -69,7 +69,7 @@ class _Merger:
     def __init__(self, chosen: Options) -> None:
         self._options = chosen
         # As in the library, the prefix is an expression: ``.`` is any character and a leading ``+`` repeats nothing.
-        self._pattern = values.compiled(f"(?:^){chosen.knockout_prefix or ''}")
+        self._pattern = ruby_values.compiled(f"(?:^){chosen.knockout_prefix or ''}")
 
     def merge(self, source: Any, dest: Any) -> Any:
         if source is None:  # 1.
@@ -116,9 +116,9 @@ class _Merger:
             merged = [self.merge(source[i] if i < len(source) else {}, held) for i, held in enumerate(dest)]
             dest = merged + source[len(dest) :]
         else:
-            dest = values.unique(dest + source)
+            dest = ruby_values.unique(dest + source)
         # 4g.
-        return values.sort(dest) if self._options.sort_merged_arrays else dest
+        return ruby_values.sort(dest) if self._options.sort_merged_arrays else dest
 
     def _unpacked(self, source: list[Any], dest: Any) -> tuple[list[Any], Any]:
         separator = self._options.unpack_arrays
@@ -186,7 +186,7 @@ def _joined(value: Any, separator: str) -> str:
     return (
         separator.join(_joined(item, separator) for item in value)
         if isinstance(value, list)
-        else values.to_s(value)
+        else ruby_values.to_s(value)
     )
 
 
@@ -249,7 +249,7 @@ class Hash(_Merging):
 
     def merge(self, high: Any, low: Any) -> Any:
         for place, value in (("first", high), ("second", low)):
-            _check(place, "a Hash value", value, isinstance(value, dict) and values.is_data(value))
+            _check(place, "a Hash value", value, isinstance(value, dict) and ruby_values.is_data(value))
         # The order of Ruby's low.merge(high): keys of the lower one first.
         return {**low, **high}
 
@@ -261,12 +261,12 @@ class Unique(_Merging):
 
     def merge(self, high: Any, low: Any) -> Any:
         for place, value in (("first", high), ("second", low)):
-            is_good = value is not None and not isinstance(value, dict) and values.is_data(value)
+            is_good = value is not None and not isinstance(value, dict) and ruby_values.is_data(value)
             _check(place, "a value of type Scalar or Array", value, is_good)
-        return values.unique(_flat(high) + _flat(low))
+        return ruby_values.unique(_flat(high) + _flat(low))
 
     def _only(self, value: Any) -> Any:
-        return values.unique(value) if isinstance(value, list) else value
+        return ruby_values.unique(value) if isinstance(value, list) else value
 
     def _first(self, value: Any) -> Any:
         return _flat(value)
@@ -330,7 +330,7 @@ def strategy(merge: Merge) -> Strategy:
     if name == "unconstrained_deep":
         return UnconstrainedDeep(options)
     if not isinstance(name, str) or name not in _PLAIN:
-        raise LookupFailure("", f"Unknown merge strategy: '{values.to_s(name)}'")
+        raise LookupFailure("", f"Unknown merge strategy: '{ruby_values.to_s(name)}'")
     _verify_options(options, _DEEP_OPTIONS if name == "deep" else {})
     return Deep(options) if name == "deep" and len(options) > 1 else _PLAIN[name]
 
@@ -343,16 +343,14 @@ def _verify_options(options: Mapping[str, Any], known: Mapping[str, tuple[str, t
             raise LookupFailure("", f"The merge options has wrong type, unrecognized key '{name}'")
         desired, kind = known[name]
         if value is not None and not isinstance(value, kind):
-            detail = (
-                f"entry '{name}' expects a value of type Undef or {desired}, got {values.type_name(value)}"
-            )
+            detail = f"entry '{name}' expects a value of type Undef or {desired}, got {ruby_values.type_name(value)}"
             raise LookupFailure("", f"The merge options has wrong type, {detail}")
 
 
 def _check(place: str, desired: str, value: Any, is_good: bool) -> None:
     if not is_good:
         detail = f"The {place} element of the merge has wrong type, expects {desired}"
-        raise LookupFailure("", f"{detail}, got {values.type_name(value)}")
+        raise LookupFailure("", f"{detail}, got {ruby_values.type_name(value)}")
 
 
 def _flat(value: Any) -> list[Any]:

@@ -34,7 +34,7 @@ from puller.values.plain_values import identical
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
-    from hiera.tree.context.explain import Step
+    from hiera.tree.explain import Step
     from hiera.tree.lookup import Tree
 
 
@@ -309,7 +309,7 @@ class _OfTree(Mapping[Any, Any]):
         self._known: dict[Any, Any] = {}
 
     def __getitem__(self, key: Any) -> Any:
-        from hiera.tree.context.explain import literal  # only manifests with a tree need it
+        from hiera.tree.explain import literal  # only manifests with a tree need it
 
         if not isinstance(key, str):
             raise KeyError(key)

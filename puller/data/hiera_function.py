@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hiera.errors import ExpressionError, UndefinedError
-from hiera.tree import strategies
-from hiera.tree.context import explain
-from hiera.tree.context.explain import ABSENT, SILENT, Key, Step
+from hiera.tree import explain, strategies
+from hiera.tree.explain import ABSENT, SILENT, Key, Step
 from hiera.values.plain import MISSING, described
 from hiera.values.secrets import hidden_at, hidden_below
 from puller.data.bundle_data import BundleData

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from foundation.formatting import text_of
 from hiera.document.document import Document, Resolved
 from hiera.errors import HieraError, KeyNotFound
-from hiera.tree.context import explain
-from hiera.tree.context.explain import SILENT, literal, recorder
+from hiera.tree import explain
+from hiera.tree.explain import SILENT, literal, recorder
 from hiera.values import plain
 from hiera.values.plain import MISSING, merge_sources
 from hiera.values.secrets import hidden, hidden_at

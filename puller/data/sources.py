@@ -34,7 +34,7 @@ from hiera.document.layers import Explanation
 from hiera.errors import DocumentError, HieraError, KeyNotFound, UndefinedError
 from hiera.sops.identities import NO_IDENTITIES, Identities
 from hiera.sops.reading import opened_document
-from hiera.tree.ruby.values import printable
+from hiera.tree.ruby_values import printable
 from hiera.values.plain import MISSING, merge_deep, merge_sources, parse_path
 from puller.bundle_paths import FileTree
 from puller.errors import ConfigurationError, UsageError, file_problem, reason
@@ -42,7 +42,7 @@ from puller.system.trusted_files import trusted
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations
-    from hiera.tree.context.explain import Step
+    from hiera.tree.explain import Step
     from hiera.tree.lookup import Tree
 
 SIZE_LIMIT = 16 * 1024 * 1024
@@ -384,7 +384,7 @@ def ask_tree(
     The value is plain: Ruby's symbols and odd keys become text. Secrets stay secrets. ``outer`` returns the value of a
     whole key outside of the tree for ``%{lookup('…')}``, or ``MISSING``.
     """
-    from hiera.tree.context.explain import SILENT  # only manifests with a tree need it
+    from hiera.tree.explain import SILENT  # only manifests with a tree need it
 
     try:
         value = tree.lookup(name, merge=merge, step=SILENT if step is None else step, outer=outer)

@@ -22,9 +22,9 @@ from foundation.problems import KeyPath
 from hiera.document.layers import mergeable
 from hiera.errors import HieraError, UndefinedError
 from hiera.expressions.expressions import Scope, evaluate, has_expression, resolve
-from hiera.tree.context import explain
-from hiera.tree.context.explain import ABSENT, SILENT, Key, recorder
-from hiera.tree.ruby.values import printable
+from hiera.tree import explain
+from hiera.tree.explain import ABSENT, SILENT, Key, recorder
+from hiera.tree.ruby_values import printable
 from hiera.values.plain import MISSING, path_text
 from hiera.values.secrets import hidden_at
 from puller.bundle_paths import BundleFiles

@@ -15,7 +15,7 @@ from foundation.masking import HIDDEN, mask_urls
 from foundation.problems import Problem, ProblemCode, replaced
 from hiera.errors import HieraError
 from hiera.expressions.expressions import resolve_tree
-from hiera.tree.ruby.values import printable
+from hiera.tree.ruby_values import printable
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.data.bundle_data import BundleData
 from puller.data.sources import DataSource, Origin

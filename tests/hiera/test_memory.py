@@ -12,7 +12,6 @@ from hiera import limits
 from hiera.document.document import Document
 from hiera.errors import LimitError
 from hiera.expressions.expressions import Scope, resolve
-from hiera.values import sizes
 
 CHILD = """
 import json, resource, sys
@@ -178,4 +177,4 @@ def test_text_around_expressions_counts_too() -> None:
     "value", [[1, "a", None, True, 1.5], {"a": ["b", {"c": 2**70}]}, ["ä\n\x01😀'\""], [[]] * 50]
 )
 def test_a_value_is_measured_as_it_is_printed(value: object) -> None:
-    assert len(repr(value)) <= sizes.printed_length(value) <= 3 * len(repr(value)) + 100
+    assert len(repr(value)) <= limits.printed_length(value) <= 3 * len(repr(value)) + 100

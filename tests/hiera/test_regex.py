@@ -16,8 +16,8 @@ from hiera import regex
 from hiera.errors import LimitError
 from hiera.expressions.expressions import Scope, evaluate
 from hiera.regex import bounded, is_found, starred
+from hiera.tree import puppet_types
 from hiera.tree.lookup import Tree
-from hiera.tree.puppet import types
 
 CATASTROPHES = {
     "(a+)+$": "a" * 40 + "b",
@@ -160,7 +160,7 @@ def test_a_hiera_tree_is_bounded(data: dict[str, Any], tmp_path: Path) -> None:
 
 def test_a_type_of_a_hiera_tree_is_bounded() -> None:
     with pytest.raises(LimitError, match=r"took more than 0\.1 s"):
-        types.matches(types.parse("Pattern[/(a+)+$/]"), "a" * 40 + "b")
+        puppet_types.matches(puppet_types.parse("Pattern[/(a+)+$/]"), "a" * 40 + "b")
 
 
 @pytest.mark.parametrize("name", ["regex_search", "regex_findall", "regex_replace"])

@@ -27,11 +27,11 @@ from hiera.errors import HieraError
 from hiera.expressions import expressions
 from hiera.expressions.expressions import Constant, Expression, Lookup, Name
 from hiera.expressions.jinja import tree_of
-from hiera.tree.config.load import load_config
-from hiera.tree.config.locations import Files
-from hiera.tree.config.schema import ENVIRONMENT, MODULE, Config, LevelConfig
-from hiera.tree.context import explain
+from hiera.tree import explain
+from hiera.tree.hiera_yaml import load_config
 from hiera.tree.layers import module_path
+from hiera.tree.locations import Files
+from hiera.tree.schema import ENVIRONMENT, MODULE, Config, LevelConfig
 from hiera.values.plain import MISSING, parse_path
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.jinja_values import JinjaValues, Used, looked_up, note

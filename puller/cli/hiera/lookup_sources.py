@@ -19,9 +19,9 @@ from hiera.errors import HieraError
 from hiera.sops.format import METADATA
 from hiera.sops.identities import Identities
 from hiera.sops.reading import verify_plain
-from hiera.tree.context.interpolation import verify_complete
+from hiera.tree.interpolation import verify_complete
 from hiera.tree.lookup import Tree
-from hiera.tree.ruby.values import printable, revealed, with_decrypted
+from hiera.tree.ruby_values import printable, revealed, with_decrypted
 from puller.cli.output import show, warn
 from puller.data.queries import Answer, Answers, BundleAnswers, BundleTogether, DocumentAnswers, TreeAnswers
 from puller.data.sources import Surroundings

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles.archive.canonical_tar import deflated, shrinks
-from bundles.archive.pack import build_bundle
+from bundles.archive.pack import build_bundle, deflated, shrinks
 from bundles.archive.unpack import inspect, unpack
 
 WriteTree = Callable[[Path, Mapping[str, bytes]], Path]

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles.archive.canonical_tar import HEADER, member_header
-from bundles.archive.pack import BuiltBundle, build_bundle
+from bundles.archive.pack import HEADER, BuiltBundle, build_bundle, member_header
 from bundles.archive.unpack import inspect
 from bundles.errors import PublishError
 from bundles.format.description import BundleDescription, FileMode

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bundles.archive.canonical_tar import side_by_side
+from bundles.archive.pack import side_by_side
 
 
 def test_results_come_in_the_order_of_the_items() -> None:

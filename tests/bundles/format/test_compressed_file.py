@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles.archive.canonical_tar import gzipped
+from bundles.archive.pack import gzipped
 from bundles.errors import FormatError
 from bundles.format.compressed_file import longest_compressed, verified, verify
 from bundles.format.index import Digest

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from bundles.archive.canonical_tar import gzipped
-from bundles.archive.pack import BuiltBundle, build_bundle
+from bundles.archive.pack import BuiltBundle, build_bundle, gzipped
 from bundles.errors import StoreError, UnpackError
 from bundles.filesystem.trees import walk
 from bundles.format.index import Archive, Artifact, Digest

@@ -23,8 +23,8 @@ from foundation.problems import DependsOn, ProblemCode
 from hiera.envelopes import create_key_pair, open_envelope, seal
 from hiera.errors import DocumentError, EnvelopeError, HieraError
 from hiera.eyaml import Decryptor, encrypt, is_encrypted, key_reader
-from hiera.tree.config.locations import Texts
-from hiera.tree.context.explain import recorder
+from hiera.tree.explain import recorder
+from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
 from hiera.values.secrets import Decrypted
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hiera.tree.config.locations import Texts
+from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
 
 MakeTree = Callable[..., Tree]

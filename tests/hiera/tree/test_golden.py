@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from hiera.errors import HieraError, KeyNotFound
-from hiera.tree.config.locations import Texts
-from hiera.tree.context.interpolation import verify_complete
+from hiera.tree.interpolation import verify_complete
+from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
-from hiera.tree.ruby.values import printable
+from hiera.tree.ruby_values import printable
 
 RECORD = json.loads((Path(__file__).parents[2] / "cases/hiera5/puppet-7.23.json").read_text())
 CASES = {case["name"]: case for case in RECORD["cases"]}

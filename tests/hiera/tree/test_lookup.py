@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hiera.errors import HieraError, KeyNotFound, LimitError, LookupFailure
-from hiera.tree.config.locations import Entry, Files, Kind, Texts
-from hiera.tree.context import invocation
+from hiera.tree import interpolation
+from hiera.tree.locations import Entry, Files, Kind, Texts
 from hiera.tree.lookup import Tree
 
 MakeTree = Callable[..., Tree]
@@ -239,7 +239,7 @@ def test_data_that_would_grow_without_end_is_stopped(
 def test_lookups_and_aliases_count_as_lookups(
     data: dict[str, Any], look_up: LookUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(invocation, "MAX_LOOKUPS", 1000)
+    monkeypatch.setattr(interpolation, "MAX_LOOKUPS", 1000)
     with pytest.raises(
         LimitError, match=r"^k0: more than 1000 lookups for one answer \(file: .*, key 'k39'\)$"
     ):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hiera.errors import HieraError
-from hiera.tree.config.locations import Texts
-from hiera.tree.context.explain import recorder
+from hiera.tree.explain import recorder
+from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
 
 FILES = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hiera.errors import HieraError, LookupFailure
 from hiera.tree import strategies
-from hiera.tree.context.explain import ABSENT, SILENT
+from hiera.tree.explain import ABSENT, SILENT
 from hiera.tree.strategies import Options, strategy
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", "--a", "--", ""])

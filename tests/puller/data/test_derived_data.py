@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from foundation.problems import ProblemCode
 from hiera.document.document import Document
 from hiera.errors import HieraError
-from hiera.tree.config.locations import Texts
+from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
 from hiera.values.plain import merge_deep, merge_sources
 from hiera.values.secrets import Secret

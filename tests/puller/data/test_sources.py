@@ -19,8 +19,8 @@ from hiera.envelopes import create_key_pair
 from hiera.errors import HieraError, UndefinedError
 from hiera.expressions.expressions import Scope, evaluate
 from hiera.eyaml import encrypt
-from hiera.tree.config.locations import Texts
-from hiera.tree.context.explain import literal
+from hiera.tree.explain import literal
+from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
 from hiera.values.plain import merge_sources
 from hiera.values.secrets import Secret

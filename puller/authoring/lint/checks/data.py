@@ -28,7 +28,7 @@ from hiera.document.annotations import find_annotations
 from hiera.document.foreign_notation import ORDER, converted, find_foreign
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
-from hiera.tree.config.schema import LevelConfig
+from hiera.tree.schema import LevelConfig
 from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.expression_names import levels_of
 from puller.authoring.lint.findings import Finding, Severity

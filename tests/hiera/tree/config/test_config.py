@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from hiera.errors import ConfigError, DocumentError, HieraError
-from hiera.tree.config.load import load_config
-from hiera.tree.config.locations import Texts
-from hiera.tree.config.schema import ENVIRONMENT, GLOBAL, MODULE, Config
+from hiera.tree.hiera_yaml import load_config
+from hiera.tree.locations import Texts
+from hiera.tree.schema import ENVIRONMENT, GLOBAL, MODULE, Config
 
 PATH = "/env/hiera.yaml"
 

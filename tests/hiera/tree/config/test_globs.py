@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hiera.errors import DocumentError, LimitError
-from hiera.tree.config.locations import Documents, Files, Kind, Texts, expand, join
+from hiera.tree.locations import Documents, Files, Kind, Texts, expand, join
 
 PATHS = (
     *(

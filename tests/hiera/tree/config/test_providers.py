@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hiera.errors import HieraError, KeyNotFound
-from hiera.tree.config.locations import Texts
+from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
 
 DATA = {

@@ -8,9 +8,9 @@ import pytest
 
 from foundation.masking import VALUE_MASK
 from hiera.errors import HieraError, KeyNotFound
-from hiera.tree.context.explain import Step, recorder
+from hiera.tree.explain import Step, recorder
 from hiera.tree.lookup import Tree
-from hiera.tree.ruby.values import printable
+from hiera.tree.ruby_values import printable
 
 MakeTree = Callable[..., Tree]
 

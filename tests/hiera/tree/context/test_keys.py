@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import LookupFailure
-from hiera.tree.context import explain
-from hiera.tree.context.explain import ABSENT, SILENT
+from hiera.tree import explain
+from hiera.tree.explain import ABSENT, SILENT
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from foundation.masking import VALUE_MASK
 from hiera.errors import DocumentError, HieraError, LookupFailure
-from hiera.tree.puppet import convert, types
+from hiera.tree import puppet_convert, puppet_types
 from hiera.values.secrets import Decrypted, Secret
 
 
 def converted(kind: str, *arguments: Any) -> Any:
     value, *remainder = arguments
-    return convert.converted("k", value, [kind, *remainder])
+    return puppet_convert.converted("k", value, [kind, *remainder])
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_decrypted_value_stays_secret_in_messages() -> None:
     ],
 )
 def test_types(expression: str, value: Any, matches: bool) -> None:
-    assert types.matches(types.parse(expression), value) is matches
+    assert puppet_types.matches(puppet_types.parse(expression), value) is matches
 
 
 NO_TYPES = (
@@ -167,7 +167,7 @@ NO_TYPES = (
 @pytest.mark.parametrize("text", NO_TYPES)
 def test_unknown_types_are_refused(text: str) -> None:
     with pytest.raises(HieraError):
-        types.parse(text)
+        puppet_types.parse(text)
 
 
 def test_a_type_writes_itself_as_puppet_does() -> None:
@@ -175,9 +175,9 @@ def test_a_type_writes_itself_as_puppet_does() -> None:
     written = (
         "Optional[Hash[String[1], Variant[Enum['a'], Pattern[/x/], TypeReference['Foo::Bar']], 1, default]]"
     )
-    assert str(types.parse(text)) == written
+    assert str(puppet_types.parse(text)) == written
     with pytest.raises(DocumentError, match="the type Integer does not take \\['a'\\]"):
-        types.parse("Integer['a']")
+        puppet_types.parse("Integer['a']")
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.just(10**350) | st.floats() | st.text(max_size=8)
@@ -191,7 +191,7 @@ anything = st.recursive(
 )
 
 
-@given(st.sampled_from(sorted(convert._MAKERS)), anything, st.lists(anything, max_size=2))
+@given(st.sampled_from(sorted(puppet_convert._MAKERS)), anything, st.lists(anything, max_size=2))
 def test_anything_is_converted_or_refused_by_an_error_of_ours(
     kind: str, value: Any, arguments: list[Any]
 ) -> None:

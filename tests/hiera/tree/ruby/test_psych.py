@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import DocumentError, HieraError, LimitError
-from hiera.tree.ruby import psych
-from hiera.tree.ruby.values import OddKey, Symbol, WholeFloat
+from hiera.tree import psych
+from hiera.tree.ruby_values import OddKey, Symbol, WholeFloat
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from foundation.masking import VALUE_MASK
 from hiera.errors import LookupFailure
-from hiera.tree.ruby import values as ruby
-from hiera.tree.ruby.values import OddKey, Symbol
+from hiera.tree import ruby_values as ruby
+from hiera.tree.ruby_values import OddKey, Symbol
 from hiera.values.secrets import Decrypted, Secret
 
 

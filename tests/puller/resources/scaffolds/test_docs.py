@@ -9,8 +9,8 @@ import pytest
 from hiera import limits as bounds
 from hiera.expressions.filters import OWN_FILTERS, OWN_TESTS
 from hiera.expressions.refused import REFUSED_FILTERS, REFUSED_TESTS
+from hiera.limits import TEXT_LIMIT
 from hiera.parsing import load_yaml
-from hiera.values.sizes import TEXT_LIMIT
 from puller.cli import main
 from puller.errors import ResourceError
 from puller.resources.scaffolds import scaffold_tree

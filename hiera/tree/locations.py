@@ -19,11 +19,10 @@ from urllib.parse import urlsplit
 
 from hiera import regex
 from hiera.errors import ConfigError, DocumentError, LimitError
-from hiera.tree.config.schema import LevelConfig
-from hiera.tree.context.explain import Step
-from hiera.tree.context.interpolation import Interpolator
-from hiera.tree.context.invocation import Invocation
-from hiera.tree.ruby import values
+from hiera.tree import ruby_values
+from hiera.tree.explain import Step
+from hiera.tree.interpolation import Interpolator, Invocation
+from hiera.tree.schema import LevelConfig
 
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -318,7 +317,7 @@ class Resolver:
 
     def text(self, template: str) -> str:
         """Return ``template`` with its variables replaced."""
-        return values.to_s(self._interpolator.resolve(template, self._run, self._step, methods=False))
+        return ruby_values.to_s(self._interpolator.resolve(template, self._run, self._step, methods=False))
 
     def options(self, level: LevelConfig) -> Any:
         """Return the options of the level's function."""
@@ -341,7 +340,7 @@ class Resolver:
         except ValueError:
             valid = False
         if not valid:
-            raise ConfigError("", f"bad URI(is not URI?): {values.inspect(uri)}")
+            raise ConfigError("", f"bad URI(is not URI?): {ruby_values.inspect(uri)}")
         # The function of the level checks whether the URI exists.
         return Location(uri, template, Kind.FILE, is_uri=True)
 
@@ -353,7 +352,7 @@ class Resolver:
         # Puppet crashes for a number here, because it calls ``empty?``.
         if isinstance(value, (int, float)):
             detail = f"mapped_paths requires a text, a list or a mapping, and '{variable}' is"
-            raise ConfigError("", f"{detail} {values.inspect(value)}")
+            raise ConfigError("", f"{detail} {ruby_values.inspect(value)}")
         locations = []
         for element in _elements(value):
             with self._interpolator.scope.binding(name, element):

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from hiera.errors import LookupFailure
-from hiera.tree.ruby import values as ruby
+from hiera.tree import ruby_values as ruby
 
 MAX_WIDTH = 10_000
 

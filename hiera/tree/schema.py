@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from hiera.errors import ConfigError
-from hiera.tree.ruby import values
+from hiera.tree import ruby_values
 
 Check = Callable[[Any, str], Iterator[str]]
 
@@ -25,7 +25,7 @@ def problems(value: Any, check: Check) -> list[str]:
 def text(value: Any, where: str) -> Iterator[str]:
     """Check that the value is a nonempty text."""
     if not isinstance(value, str):
-        yield f"{where} expects a String value, got {values.type_name(value)}"
+        yield f"{where} expects a String value, got {ruby_values.type_name(value)}"
     elif not value:
         yield f"{where} expects a String[1] value, got String"
 
@@ -35,7 +35,7 @@ def integer(desired: int) -> Check:
 
     def check(value: Any, where: str) -> Iterator[str]:
         if not isinstance(value, int) or isinstance(value, bool):
-            yield f"{where} expects an Integer value, got {values.type_name(value)}"
+            yield f"{where} expects an Integer value, got {ruby_values.type_name(value)}"
         elif value != desired:
             yield f"{where} expects an Integer[{desired}, {desired}] value, got Integer[{value}, {value}]"
 
@@ -45,7 +45,7 @@ def integer(desired: int) -> Check:
 def boolean(value: Any, where: str) -> Iterator[str]:
     """Check that the value is a boolean."""
     if not isinstance(value, bool):
-        yield f"{where} expects a Boolean value, got {values.type_name(value)}"
+        yield f"{where} expects a Boolean value, got {ruby_values.type_name(value)}"
 
 
 def list_of(item: Check, least: int = 0, most: int | None = None) -> Check:
@@ -53,7 +53,7 @@ def list_of(item: Check, least: int = 0, most: int | None = None) -> Check:
 
     def check(value: Any, where: str) -> Iterator[str]:
         if not isinstance(value, list):
-            yield f"{where} expects an Array value, got {values.type_name(value)}"
+            yield f"{where} expects an Array value, got {ruby_values.type_name(value)}"
         elif len(value) < least or (most is not None and len(value) > most):
             expected = f"{least}" if most == least else f"at least {least}"
             yield f"{where} expects size to be {expected}, got {len(value)}"
@@ -69,7 +69,7 @@ def struct(known: dict[str, Check], required: tuple[str, ...] = ()) -> Check:
 
     def check(value: Any, where: str) -> Iterator[str]:
         if not isinstance(value, dict):
-            yield f"{where} expects a Struct value, got {values.type_name(value)}"
+            yield f"{where} expects a Struct value, got {ruby_values.type_name(value)}"
             return
         for name, entry in known.items():
             if name in value:
@@ -78,7 +78,7 @@ def struct(known: dict[str, Check], required: tuple[str, ...] = ()) -> Check:
                 yield f"{where} expects a value for key '{name}'"
         for name in value:
             if name not in known:
-                yield f"{where} unrecognized key '{values.to_s(name)}'"
+                yield f"{where} unrecognized key '{ruby_values.to_s(name)}'"
 
     return check
 
@@ -86,15 +86,15 @@ def struct(known: dict[str, Check], required: tuple[str, ...] = ()) -> Check:
 def options(value: Any, where: str) -> Iterator[str]:
     """Check the options of a function: names of letters and digits, values that are data."""
     if not isinstance(value, dict):
-        yield f"{where} expects a Hash value, got {values.type_name(value)}"
+        yield f"{where} expects a Hash value, got {ruby_values.type_name(value)}"
         return
     for name, entry in value.items():
         # The pattern is for Python. Messages show Ruby's pattern.
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z](:?[0-9A-Za-z_-]*[0-9A-Za-z])?", name):
-            detail = f"expects a match for Pattern[/{_OPTION_NAME}/], got '{values.to_s(name)}'"
-            yield f"{where} key of entry '{values.to_s(name)}' {detail}"
-        elif not values.is_data(entry):
-            yield f"{where} entry '{name}' expects a Data value, got {values.type_name(entry)}"
+            detail = f"expects a match for Pattern[/{_OPTION_NAME}/], got '{ruby_values.to_s(name)}'"
+            yield f"{where} key of entry '{ruby_values.to_s(name)}' {detail}"
+        elif not ruby_values.is_data(entry):
+            yield f"{where} entry '{name}' expects a Data value, got {ruby_values.type_name(entry)}"
 
 
 # The configuration.

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from foundation.masking import VALUE_MASK
 from hiera.errors import LookupFailure
-from hiera.tree.ruby import values
+from hiera.tree import ruby_values
 from hiera.values.secrets import Secret
 
 # ``ABSENT`` differs from null, which is a value.
@@ -220,7 +220,7 @@ def _dump(value: Any, indent: str) -> str:
         return "{\n" + ",\n".join(items) + f"\n{indent}}}"
     if isinstance(value, list) and value:
         return "[\n" + ",\n".join(inner + _dump(item, inner) for item in value) + f"\n{indent}]"
-    return values.inspect(value)
+    return ruby_values.inspect(value)
 
 
 # Lookup keys.
@@ -320,7 +320,7 @@ def _holds(text: str, segment: Segment, value: Any) -> bool:
     if isinstance(value, list) and isinstance(segment, int):
         return 0 <= segment < len(value)
     if not isinstance(value, Mapping):
-        detail = f"Got {values.class_name(value)} when a hash-like object was expected to access value"
+        detail = f"Got {ruby_values.class_name(value)} when a hash-like object was expected to access value"
         raise LookupFailure(
             text, f"Data Provider type mismatch: {detail} using '{segment}' from key '{text}'"
         )

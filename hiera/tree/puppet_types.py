@@ -11,10 +11,10 @@ from typing import Any
 
 from hiera import regex
 from hiera.errors import DocumentError, LookupFailure
-from hiera.tree.ruby import values
+from hiera.tree import ruby_values
 from hiera.values.secrets import Decrypted, Secret
 
-DEFAULT = values.Symbol("default")
+DEFAULT = ruby_values.Symbol("default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ def written(argument: Any) -> str:
         return f"/{argument.pattern}/"
     if isinstance(argument, tuple):
         return "{" + ", ".join(f"{written(name)} => {written(kind)}" for name, kind in argument) + "}"
-    return values.to_s(argument) if argument is DEFAULT else str(argument)
+    return ruby_values.to_s(argument) if argument is DEFAULT else str(argument)
 
 
 def verify(what: str, kind: Type, value: Any) -> None:
     """Raise ``LookupFailure`` if ``value`` does not match the type ``kind``."""
     if not matches(kind, value):
         raise LookupFailure(
-            "", f"{what} has wrong type, expects {_wanted(kind)}, got {values.type_name(value)}"
+            "", f"{what} has wrong type, expects {_wanted(kind)}, got {ruby_values.type_name(value)}"
         )
 
 
@@ -154,7 +154,7 @@ def _any_of(*names: str) -> "Question":
 def _patterns(arguments: tuple[Any, ...], value: Any) -> bool:
     if not isinstance(value, str):
         return False
-    patterns = (values.compiled(entry) if isinstance(entry, str) else entry for entry in arguments)
+    patterns = (ruby_values.compiled(entry) if isinstance(entry, str) else entry for entry in arguments)
     return not arguments or any(
         isinstance(pattern, re.Pattern) and regex.is_found(pattern, value) for pattern in patterns
     )
@@ -201,7 +201,7 @@ _KNOWN: dict[str, Question] = {
     ),
     "ScalarData": _any_of("String", "Numeric", "Boolean"),
     "Scalar": _any_of("String", "Numeric", "Boolean"),
-    "Data": lambda _, value: values.is_data(value),
+    "Data": lambda _, value: ruby_values.is_data(value),
     "RichData": lambda _, value: True,
     "Iterable": _any_of("Array", "Hash", "String", "Integer"),
     "Default": lambda _, value: value == DEFAULT,
@@ -311,7 +311,7 @@ class _Reader:
                 else int(token["number"][:4000])
             )
         if token["regexp"] is not None:
-            return values.compiled(token["regexp"])
+            return ruby_values.compiled(token["regexp"])
         if token["word"]:
             return {"default": DEFAULT, "true": True, "false": False}.get(token["word"], token["word"])
         if token["sign"] == "{":

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hiera.errors import HieraError, LookupFailure
-from hiera.tree.puppet import formats, types
-from hiera.tree.puppet.types import Type, matches
-from hiera.tree.ruby import values
+from hiera.tree import puppet_formats, puppet_types, ruby_values
+from hiera.tree.puppet_types import Type, matches
 from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
 
 
@@ -22,10 +21,11 @@ def converted(key: str, value: Any, convert_to: Any) -> Any:
     """Return ``value``, converted as the option ``convert_to`` of ``key`` requires. Raises ``LookupFailure``."""
     desired, *arguments = convert_to if isinstance(convert_to, list) and convert_to else [convert_to]
     if not isinstance(desired, str):
-        detail = f"The convert_to lookup_option for key '{key}' raised error: {values.inspect(desired)} is not a type"
+        shown = ruby_values.inspect(desired)
+        detail = f"The convert_to lookup_option for key '{key}' raised error: {shown} is not a type"
         raise LookupFailure(key, detail)
     try:
-        kind = types.parse(desired)
+        kind = puppet_types.parse(desired)
     except HieraError as error:
         invalid = f"Invalid data type in lookup_options for key '{key}' could not parse '{desired}'"
         raise LookupFailure(key, f"{invalid}, error: '{error.what}") from None
@@ -40,7 +40,7 @@ def converted(key: str, value: Any, convert_to: Any) -> Any:
 def described(convert_to: Any) -> str:
     """Return the option in the form of the explanation: the bare type, and arguments as in a manifest."""
     desired, *arguments = convert_to if isinstance(convert_to, list) else [convert_to]
-    return f"[{', '.join([str(types.parse(desired)), *map(formats.element, arguments)])}]"
+    return f"[{', '.join([str(puppet_types.parse(desired)), *map(puppet_formats.element, arguments)])}]"
 
 
 def _secretly(kind: Type, value: Any, arguments: list[Any]) -> Any:
@@ -66,7 +66,7 @@ def _new(kind: Type, value: Any, arguments: list[Any]) -> Any:
     except (OverflowError, ValueError):
         raise LookupFailure("", f"the number is too large for {kind}") from None
     if kind.name not in _PRINTED:
-        types.verify(f"Converted value from {kind}.new()", kind, result)
+        puppet_types.verify(f"Converted value from {kind}.new()", kind, result)
     return result
 
 
@@ -85,7 +85,7 @@ _WRAPPERS = ("Optional", "NotUndef")
 def _refused(function: str, value: Any, name: str) -> LookupFailure:
     if isinstance(value, str):
         return LookupFailure("", f"'{function}' The string '{value}' cannot be converted to {name}")
-    kind = values.type_name(value)
+    kind = ruby_values.type_name(value)
     return LookupFailure("", f"'{function}' Value of type {kind} cannot be converted to {name}")
 
 
@@ -97,11 +97,13 @@ _NUMBER = re.compile(
 )
 
 
-def _integer(value: Any, radix: Any = types.DEFAULT, absolute: bool = False) -> int:
+def _integer(value: Any, radix: Any = puppet_types.DEFAULT, absolute: bool = False) -> int:
     if isinstance(value, dict):
-        return _integer(value.get("from"), value.get("radix", types.DEFAULT), bool(value.get("abs")))
-    if radix not in (types.DEFAULT, "default", 2, 8, 10, 16):
-        raise LookupFailure("", f"Illegal radix: {values.to_s(radix)}, expected 2, 8, 10, 16, or default")
+        return _integer(value.get("from"), value.get("radix", puppet_types.DEFAULT), bool(value.get("abs")))
+    if radix not in (puppet_types.DEFAULT, "default", 2, 8, 10, 16):
+        raise LookupFailure(
+            "", f"Illegal radix: {ruby_values.to_s(radix)}, expected 2, 8, 10, 16, or default"
+        )
     if isinstance(value, (int, float)):
         result = int(value)
     elif isinstance(value, str) and _INTEGER.fullmatch(value):
@@ -166,7 +168,7 @@ def _string(value: Any, chosen: Any = None) -> str:
         raise LookupFailure(
             "", "'new_string' in data requires a single format, not a mapping of types to formats"
         )
-    return formats.text(value, chosen)
+    return puppet_formats.text(value, chosen)
 
 
 def _array(value: Any, wrap: Any = False) -> list[Any]:
@@ -188,15 +190,15 @@ def _hash(value: Any, option: Any = None) -> dict[Any, Any]:
     if isinstance(value, dict):
         return value
     if not isinstance(value, (list, str, int)) or isinstance(value, bool):
-        raise LookupFailure("", f"Value of type {values.type_name(value)} cannot be converted to Hash")
+        raise LookupFailure("", f"Value of type {ruby_values.type_name(value)} cannot be converted to Hash")
     items = _array(value)
     if items and all(isinstance(item, list) and len(item) == 2 for item in items):
         if option in ("tree", "hash_tree") and all(isinstance(path, list) for path, _ in items):
             return _tree(items, as_hashes=option == "hash_tree")
-        return {values.key(name): item for name, item in items}
+        return {ruby_values.key(name): item for name, item in items}
     if len(items) % 2:
         raise LookupFailure("", "odd number of arguments for Hash")
-    return {values.key(name): item for name, item in zip(items[::2], items[1::2], strict=True)}
+    return {ruby_values.key(name): item for name, item in zip(items[::2], items[1::2], strict=True)}
 
 
 def _tree(items: list[Any], *, as_hashes: bool) -> dict[Any, Any]:
@@ -214,7 +216,7 @@ def _tree(items: list[Any], *, as_hashes: bool) -> dict[Any, Any]:
         if isinstance(at, list) and isinstance(path[-1], int) and 0 <= path[-1] < len(at):
             at[path[-1]] = value
         elif isinstance(at, dict):
-            at[values.key(path[-1])] = value
+            at[ruby_values.key(path[-1])] = value
         else:
             raise _misplaced(path[-1])
     return root
@@ -230,12 +232,12 @@ def _branch(at: Any, name: Any) -> Any:
     if isinstance(at, list) and isinstance(name, int) and 0 <= name < len(at):
         return at[name]
     if isinstance(at, dict):
-        return at.setdefault(values.key(name), {})
+        return at.setdefault(ruby_values.key(name), {})
     raise _misplaced(name)
 
 
 def _misplaced(name: Any) -> LookupFailure:
-    return LookupFailure("", f"a path of the tree has {values.inspect(name)} below a value without keys")
+    return LookupFailure("", f"a path of the tree has {ruby_values.inspect(name)} below a value without keys")
 
 
 _VERSION = re.compile(
@@ -256,7 +258,7 @@ def _version(value: Any, *remainder: Any) -> str:
         )
     if not isinstance(value, str) or not _VERSION.fullmatch(value):
         raise LookupFailure(
-            "", f"'new_Version' The string '{values.to_s(value)}' cannot be converted to a SemVer"
+            "", f"'new_Version' The string '{ruby_values.to_s(value)}' cannot be converted to a SemVer"
         )
     return value
 
@@ -280,21 +282,21 @@ def _binary(value: Any, form: Any = "%B") -> str:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise LookupFailure(
-            "", f"Value of type {values.type_name(value)} cannot be converted: a text is wanted"
+            "", f"Value of type {ruby_values.type_name(value)} cannot be converted: a text is wanted"
         )
     return value
 
 
 def _regexp(value: Any, escape: bool = False) -> str:
     pattern = re.escape(_text(value)) if escape else _text(value)
-    values.compiled(pattern)
+    ruby_values.compiled(pattern)
     return f"(?-mix:{pattern})"
 
 
 def _timestamp(value: Any, chosen: Any = None) -> str:
     if isinstance(value, dict):
-        return formats.timestamp(value.get("string"), value.get("format"))
-    return formats.timestamp(value, chosen)
+        return puppet_formats.timestamp(value.get("string"), value.get("format"))
+    return puppet_formats.timestamp(value, chosen)
 
 
 _MAKERS: dict[str, tuple[Callable[..., Any], int]] = {
@@ -309,7 +311,7 @@ _MAKERS: dict[str, tuple[Callable[..., Any], int]] = {
     "Struct": (_hash, 1),
     "Sensitive": (lambda value: value if isinstance(value, Secret) else Secret(value), 0),
     "Timestamp": (_timestamp, 1),
-    "Timespan": (formats.timespan, 6),
+    "Timespan": (puppet_formats.timespan, 6),
     "SemVer": (_version, 4),
     "SemVerRange": (_text, 0),
     "Binary": (_binary, 1),

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from hiera.errors import ConfigError
-from hiera.tree.config import schema
-from hiera.tree.config.locations import Documents, Kind, join
-from hiera.tree.config.schema import ENVIRONMENT, GLOBAL, MODULE, Config, LevelConfig, verify_shape
-from hiera.tree.context.interpolation import Warn, warning
-from hiera.tree.ruby import psych, values
+from hiera.tree import psych, ruby_values, schema
+from hiera.tree.interpolation import Warn, warning
+from hiera.tree.locations import Documents, Kind, join
+from hiera.tree.schema import ENVIRONMENT, GLOBAL, MODULE, Config, LevelConfig, verify_shape
 
 # Versions 3 and 4.
 
@@ -103,7 +102,7 @@ def _version_3(path: str, content: dict[Any, Any]) -> Config:
     backends = content["backends"] if isinstance(content["backends"], list) else [content["backends"]]
     # Each backend may have settings of any type below its own name.
     known = dict.fromkeys(
-        ("logger", "merge_behavior", "deep_merge_options", *map(values.to_s, backends)), _anything
+        ("logger", "merge_behavior", "deep_merge_options", *map(ruby_values.to_s, backends)), _anything
     )
     shape = schema.struct(
         {"version": schema.integer(3), "backends": _one_or_more, "hierarchy": _one_or_more, **known}
@@ -327,5 +326,5 @@ def _version(provided: Any, path: str) -> int:
         or provided != provided
         or abs(provided) > 10**9
     ):
-        raise ConfigError("", f"The version is {values.inspect(provided)}, expected 5 (file: {path})")
+        raise ConfigError("", f"The version is {ruby_values.inspect(provided)}, expected 5 (file: {path})")
     return int(provided)

@@ -1,4 +1,11 @@
-"""Interpolation of ``%{…}`` in data and in ``hiera.yaml``, and the variables that it can use.
+"""A single lookup in a tree, and the interpolation of ``%{…}`` in data and in ``hiera.yaml`` with its variables.
+
+A lookup (Puppet's ``Invocation``) has parameters and limits:
+
+* Looking up a name during its own lookup is a recursion, and an error.
+* The work is limited: data with doubling references ends in an error, not in an endless lookup.
+
+Interpolation:
 
 * ``%{name}`` is a variable. The functions are ``%{lookup('k')}``, ``%{alias('k')}``, ``%{scope('v')}`` and
   ``%{literal('t')}``, and ``hiera`` is another name of ``lookup``. In ``hiera.yaml`` only variables are allowed.
@@ -9,17 +16,119 @@
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from hiera.errors import DocumentError, HieraError, LimitError, LookupFailure
-from hiera.tree.context import explain
-from hiera.tree.context.explain import ABSENT, SILENT, Absent, Step
-from hiera.tree.context.invocation import MAX_TEXT, Invocation
-from hiera.tree.ruby import values
+from hiera.tree import explain, ruby_values
+from hiera.tree.explain import ABSENT, SILENT, Absent, Step
 from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
+
+MAX_NESTING = 250  # nested lookups, slightly more than Puppet's stack allows
+MAX_DEPTH = 1000  # nested lists and mappings in a result
+MAX_LOOKUPS = 100_000
+MAX_VALUES = 2_000_000
+MAX_TEXT = 16 * 1024 * 1024  # characters of one interpolated text
+
+_FRAMES = 12_000  # a nested lookup takes about twenty, a level of nested data one
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Raise Python's recursion limit to the limits of this module. The default of 1,000 frames allows only 45 lookups.
+
+    Since Python 3.11 a call from Python to Python needs no space on the C stack, which the default limit protects.
+    Other code of the process has no such limits, so the old limit is restored.
+    """
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _FRAMES))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+Outer = Callable[[str], Any]
+"""Returns the value of a whole key from outside of the tree, or ``MISSING``."""
+
+
+class Place(NamedTuple):
+    """The place of a value, for messages: in a data file, or in a ``hiera.yaml``."""
+
+    file: str
+    level: str = ""
+    key: str = ""
+
+    def __str__(self) -> str:
+        pieces = {
+            "file: ": self.file,
+            "level ": self.level and repr(self.level),
+            "key ": self.key and repr(self.key),
+        }
+        return ", ".join(name + value for name, value in pieces.items() if value)
+
+
+class Invocation:
+    """A single lookup in the tree.
+
+    ``override`` has priority over the data, and ``defaults`` come after the data. Both also apply to interpolations.
+    ``outer`` answers lookups in the data from outside of the tree, or returns ``MISSING``.
+    """
+
+    def __init__(
+        self,
+        override: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        outer: Outer | None = None,
+    ) -> None:
+        self.override = override or {}
+        self.defaults = defaults or {}
+        self.outer = outer
+        self.place: Place | None = None
+        """The place that is being read."""
+        self._names: list[str] = []
+        self._lookups = MAX_LOOKUPS
+        self._values = MAX_VALUES
+        self._depth = 0
+
+    @contextmanager
+    def resolving(self, name: str) -> Iterator[None]:
+        """Mark ``name`` as being looked up in the block.
+
+        Raises ``LookupFailure`` for a recursive lookup, ``LimitError`` for too many nested lookups.
+        """
+        if name in self._names:
+            raise LookupFailure("", f"Recursive lookup detected in [{', '.join(self._names)}]")
+        if len(self._names) >= MAX_NESTING:
+            raise LimitError("", f"more than {MAX_NESTING} lookups inside one another")
+        self._names.append(name)
+        try:
+            yield
+        finally:
+            self._names.pop()
+
+    def spend_lookup(self) -> None:
+        """Count a key that data looks up. Raises ``LimitError``."""
+        self._lookups -= 1
+        if self._lookups < 0:
+            raise LimitError("", f"more than {MAX_LOOKUPS} lookups for one answer")
+
+    def enter(self, count: int) -> None:
+        """Count a list or mapping of ``count`` values that is processed until ``leave``. Raises ``LimitError``."""
+        self._values -= count
+        self._depth += 1
+        if self._values < 0:
+            raise LimitError("", f"more than {MAX_VALUES} values for one answer")
+        if self._depth > MAX_DEPTH:
+            raise LimitError("", f"more than {MAX_DEPTH} lists and mappings inside one another")
+
+    def leave(self) -> None:
+        """Leave the collection that was entered last."""
+        self._depth -= 1
+
 
 # Variables.
 #
@@ -98,7 +207,7 @@ class Scope:
         if isinstance(provided, dict) and {"authenticated", "certname", "extensions"} <= provided.keys():
             return provided
         certname = self._facts.get("clientcert", self._certname)
-        hostname, _, domain = values.to_s(certname).partition(".")
+        hostname, _, domain = ruby_values.to_s(certname).partition(".")
         return {
             "authenticated": "local",
             "certname": certname,
@@ -134,10 +243,10 @@ def _clean(value: Any) -> Any:
     if isinstance(value, Mapping) and not isinstance(value, dict):
         return Facts(value)  # a caller's own mapping may be lazy, so only the used values are read
     if isinstance(value, dict):
-        return {values.key(_clean(name)): _clean(item) for name, item in value.items()}
+        return {ruby_values.key(_clean(name)): _clean(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_clean(item) for item in value]
-    return values.to_s(value)
+    return ruby_values.to_s(value)
 
 
 Lookup = Callable[[str, Invocation, Step], Any | Absent]
@@ -222,7 +331,7 @@ class Interpolator:
 
     def _name(self, name: Any, invocation: Invocation, step: Step, methods: bool) -> Any:
         if isinstance(name, str) and "%{" in name:
-            return values.key(self._text(name, invocation, step, methods))
+            return ruby_values.key(self._text(name, invocation, step, methods))
         return name
 
     def _text(self, subject: str, invocation: Invocation, step: Step, methods: bool) -> Any:
@@ -334,7 +443,7 @@ class _Parts:
                 bare = revealed(value, Decrypted)
                 self._is_secret = self._is_secret or bare != value
                 value = bare
-            value = values.to_s(value)
+            value = ruby_values.to_s(value)
         self._length += len(value)
         if self._length > MAX_TEXT:
             raise LimitError("", f"a text of more than {MAX_TEXT} characters")

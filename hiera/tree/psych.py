@@ -28,8 +28,8 @@ from yaml.reader import ReaderError
 
 from hiera.errors import DocumentError, LimitError
 from hiera.parsing import TOO_DEEP
-from hiera.tree.ruby import values
-from hiera.tree.ruby.values import Symbol
+from hiera.tree import ruby_values
+from hiera.tree.ruby_values import Symbol
 
 # Types of scalars.
 
@@ -78,7 +78,7 @@ def _binary(text: str) -> str:
 
 def _float(value: Any) -> float:
     if (isinstance(value, str) and not _DECIMAL.fullmatch(value)) or value is None or isinstance(value, bool):
-        raise RefusedError(f"invalid value for Float(): {values.inspect(value)}")
+        raise RefusedError(f"invalid value for Float(): {ruby_values.inspect(value)}")
     return float(value)
 
 
@@ -308,7 +308,7 @@ class _OpenMapping(_OpenList):
         elif isinstance(key, Symbol):  # Puppet converts symbols to text after Psych
             self.value[key.name] = value
         else:
-            self.value[values.key(key)] = value
+            self.value[ruby_values.key(key)] = value
 
 
 class _Builder:

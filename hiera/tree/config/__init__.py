@@ -1,1 +1,0 @@
-"""hiera.yaml, versions 5 and older, and the files in its hierarchy."""

@@ -1,1 +1,0 @@
-"""The state of one lookup: scope, interpolation, keys, explanation."""

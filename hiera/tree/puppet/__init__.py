@@ -1,1 +1,0 @@
-"""Puppet's data types, conversions and formats."""

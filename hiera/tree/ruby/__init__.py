@@ -1,1 +1,0 @@
-"""Ruby's and Psych's reading of values, where it affects Hiera's results."""
