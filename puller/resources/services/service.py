@@ -31,7 +31,8 @@ from puller.values.common_properties import Reference
 _ENSURE = ("running", "stopped")
 _MASKED = "masked"
 _CONFIGURATION = "configuration"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~@-]*")
+_ESCAPE = r"\\x[0-9a-f]{2}"
+_NAME = re.compile(rf"(?:[A-Za-z0-9]|{_ESCAPE})(?:[A-Za-z0-9._+:~@-]|{_ESCAPE})*")
 _USER = re.compile(r"[^-:/@\s\0][^:/@\s\0]*")
 _LONGEST_NAME = 255  # bytes; systemd's limit
 
@@ -430,6 +431,8 @@ def names_of_services(context: Context) -> list[str]:
 
 def _problem_of_name(name: str) -> str | None:
     if not _NAME.fullmatch(name):
+        if "\\" in name:
+            return r"expected escapes of systemd-escape, such as 'srv-a\x2db.mount'"
         return "expected letters, digits and . _ + : ~ - @, the first a letter or digit"
     if len(name) > _LONGEST_NAME:
         return f"expected at most {_LONGEST_NAME} characters"

@@ -1237,3 +1237,21 @@ def test_names(make: Make, name: str) -> None:
 def test_running_is_the_default_and_boot_start_is_unmanaged(make: Make) -> None:
     properties = make(Service, {"name": "app"}).properties
     assert (properties.ensure, properties.enable) == ("running", None)
+
+
+def test_escaped_names_of_units_and_instances_are_managed(machine: SimulatedSystemd, service: Make) -> None:
+    machine.files[r"srv\x2da@.service"] = simulator.SLEEP + simulator.INSTALL
+    machine.execute(Command(["systemctl", "daemon-reload"]))
+    machine.ran.clear()
+    name = r"srv\x2da@one\x2dtwo"
+    apply(service(name, enable=True))
+    assert machine.told() == [f"start {name}.service", f"enable {name}.service"]
+    assert apply(service(name, enable=True)) == []
+    apply(service(f"{name}.service", ensure="stopped", enable=False))
+    assert apply(service(name, ensure="stopped", enable=False)) == []
+
+
+@pytest.mark.parametrize("name", [r"a\2db", r"a\x2D", r"a\xzz", "a\\", r"a\\x2d", "\\"])
+def test_invalid_escapes_of_a_name_are_refused(service: Make, name: str) -> None:
+    with pytest.raises(PropertyError, match=r"expected escapes of systemd-escape"):
+        service(name)
