@@ -299,7 +299,14 @@ def _joined(properties: FileProperties, context: Context) -> Content:
 
 
 def _file_parts(parts: Sequence[Resource[Any, Any]]) -> Iterator[FilePart[Any]]:
-    return (part for part in parts if isinstance(part, FilePart))
+    """Yield the parts. Raises ``ResourceError`` for a type without a text, whose part would be lost."""
+    for part in parts:
+        if not isinstance(part, FilePart):
+            reference = f"{part.type_name}#{part.properties.name}"
+            raise ResourceError(
+                f"{reference} is a part of this file, and its type is no subclass of FilePart"
+            )
+        yield part
 
 
 def _place(part: FilePart[Any]) -> tuple[int, str, str]:

@@ -16,6 +16,11 @@ from foundation.problems import Problem, ProblemCode
 from puller.errors import ManifestError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
+from puller.resources import registry
+from puller.resources.base import Properties
+from puller.resources.exec import Exec
+from puller.resources.files.content import Bytes, Content, FilePart
+from puller.values.common_properties import Reference
 from tests.support.stories import execute_here
 
 OWN = {"owner": os.geteuid(), "group": os.getegid(), "mode": "0640"}
@@ -51,6 +56,49 @@ class Bundle(NamedTuple):
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     return Bundle(tmp_path, tmp_path / "made.conf")
+
+
+# Types of other distributions
+
+
+class RuleProperties(Properties, frozen=True):
+    """The properties of a rule."""
+
+    path: str = ""
+
+
+class Rule(FilePart[RuleProperties]):
+    """A type of another distribution."""
+
+    type_name = "rule"
+    properties_type = RuleProperties
+
+    @classmethod
+    def path(cls, properties: RuleProperties) -> str:
+        return properties.path
+
+    def text(self, encoding: str) -> Content:
+        return Bytes(f"rule {self.properties.name}".encode(encoding), self.context.system)
+
+
+def test_types_of_other_distributions_give_parts(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._OWN, "rule", f"{__name__}:Rule")
+    rule = {"rule": [{"a": {"path": str(bundle.file)}}]}
+    bundle.declare(bundle.target(), rule, bundle.part("b", "fragment b\n"))
+    assert bundle.apply()[0] == 0
+    assert bundle.file.read_text() == "rule a\nfragment b\n"
+
+
+def test_part_without_a_text_fails_the_file(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = Reference.to("file", str(bundle.file))
+    monkeypatch.setattr(Exec, "part_of", classmethod(lambda cls, properties: reference))
+    bundle.declare(bundle.target(), bundle.part("a", "a\n"), {"exec": ["true"]})
+    status, output = bundle.apply()
+    assert status != 0
+    assert "exec#true is a part of this file, and its type is no subclass of FilePart" in " ".join(
+        output.split()
+    )
+    assert not bundle.file.exists()
 
 
 # Content
