@@ -139,9 +139,9 @@ MISTAKES = [
     ("provider: dnsmasq", "provider: bind", 6, "provider is 'bind', expected one of hosts, dnsmasq"),
     (
         "- hosts_entry:",
-        "- host_entry:",
+        "- hosts_entri:",
         13,
-        "unknown resource type 'host_entry' (did you mean 'hosts_entry'?)",
+        "unknown resource type 'hosts_entri' (did you mean 'hosts_entry'?)",
     ),
 ]
 
