@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from puller.authoring.cases.repository import MachineEntry
+from puller.authoring.cases.contexts import MachineEntry
 
 PAGE = (Path(__file__).parents[1] / "docs/repository.md").read_text()
 FILES = dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))

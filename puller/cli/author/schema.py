@@ -2,7 +2,7 @@
 
 import click
 
-from puller.authoring.cases.repository import repository_schema
+from puller.authoring.cases.contexts import repository_schema
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.output import show
 from puller.engine.manifest_schema import manifest_schema, request_schema
