@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-from bundles.archive.pack import is_left_out
 from bundles.filesystem.atomic import read_limited
 from bundles.filesystem.trees import walk
 from bundles.format.identity import DESCRIPTION
@@ -226,6 +225,9 @@ def unused_libraries(files: BundleFiles, name: str) -> Iterator[Problem]:
 
 def _may_name(tree: FileTree, library: str) -> bool:
     """Whether a file of the tree may name a path of the library. ``True`` if a file is too large or unreadable."""
+    # With logging and thread pools, a tenth of the imports of a run, which never searches for unused libraries.
+    from bundles.archive.pack import is_left_out
+
     used = re.compile(rb"(?<![\w-])" + library.encode() + rb":[^\s\"']")
     try:
         for count, (path, status) in enumerate(walk(Path(tree.root), is_left_out)):
