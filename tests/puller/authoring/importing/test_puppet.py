@@ -1,5 +1,6 @@
 """`puller import puppet`: short stories of a module, its draft, and the result of lint."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from textwrap import dedent
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from hiera.expressions.expressions import Scope as Names
 from hiera.parsing import load_yaml
 from puller.authoring.importing.draft import Draft, Outcome
+from puller.authoring.importing.puppet.expressions import table
 from puller.authoring.importing.puppet.importer import import_puppet
 from puller.bundle_paths import BundleFiles
 from puller.cli.command_table import cli
@@ -436,6 +438,46 @@ def test_links_out_of_the_source_are_not_followed(write: Write, tmp_path: Path) 
     assert not any(content == b"secret\n" or content == b"secret" for content in draft.files.values())
     assert any("files/link" in check for check in draft.checks)
     assert "file#/x" not in draft.manifests["classes/web.yaml"].text().replace("#   - file", "")
+
+
+PAGE = (Path(__file__).parents[4] / "docs/from-puppet.md").read_text()
+
+
+def test_page_shows_the_module_and_its_draft(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output, draft = (
+        re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[0] for kind in ("puppet", "console", "yaml")
+    )
+    files = dict(re.findall(r"# modules/greeter/(\S+)\n(.*?)(?=# modules/|\Z)", source, re.DOTALL))
+    write(files, "modules/greeter")
+    monkeypatch.chdir(tmp_path)
+
+    result = CliRunner().invoke(cli, ["import", "puppet", "modules/greeter", "greeter"])
+
+    assert result.output == output.partition("\n")[2]
+    assert (tmp_path / "greeter/classes/greeter.yaml").read_text() == draft.partition("\n")[2]
+
+
+def test_page_lists_each_type_of_the_table_with_its_counterpart() -> None:
+    rows = re.findall(
+        r"^\| (`.*?`[^|]*) \| (`[^|]+) \| [^|]+ \|$", PAGE.partition("## Types")[2], re.MULTILINE
+    )
+    types = {name: counterparts for names, counterparts in rows for name in re.findall(r"`([\w:]+)`", names)}
+    for name, row in table()["types"].items():
+        if "notes" in row:
+            counterpart = row.get("type") or row.get("counterpart") or "setting"
+            assert f"`{counterpart}`" in types[name], name
+
+
+@pytest.mark.parametrize("name", ["accounts", "webserver", "system", "fragments"])
+def test_compared_module_is_mapped_completely(name: str, tmp_path: Path) -> None:
+    module = Path(__file__).parents[3] / "cases/puppet" / name
+
+    output = lint(module, tmp_path / "draft")
+
+    assert "0 with a remark, 0 not mapped" in output
+    assert " 0 errors, 0 warnings" in output
 
 
 def test_directory_without_manifests_is_a_clear_error(tmp_path: Path) -> None:
