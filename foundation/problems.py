@@ -100,6 +100,7 @@ class ProblemCode(StrEnum):
     HEALTH_CHECK_LIMIT = "health-check-limit"
     GOSS_FILE = "goss-file"
     SECRET_ON_COMMAND_LINE = "secret-on-command-line"  # noqa: S105  a code and no secret
+    UNNEEDED_READER = "unneeded-reader"
     UNREACHABLE_OVERRIDE = "unreachable-override"
     UNUSED_DATA = "unused-data"
     MISSPELT_ANNOTATION = "misspelt-annotation"

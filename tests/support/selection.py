@@ -39,6 +39,7 @@ LEFT_OUT = {
     "promtool": 300,
     "postgresql": 600,
     "chromium": 600,
+    "node": 300,
     "shells": 300,
     "everything": 600,
 }

@@ -111,6 +111,7 @@ _ROWS: Final = (
     Rule(Code.HEALTH_CHECK_LIMIT, _WARNING, "A health check waits for another system without a time limit."),
     Rule(Code.GOSS_FILE, _ERROR, "A goss file contains an unsupported test."),
     Rule(Code.SECRET_ON_COMMAND_LINE, _WARNING, "The process list shows a secret while a command runs."),
+    Rule(Code.UNNEEDED_READER, _WARNING, "More recipients can read an encrypted file than need it."),
     # Data.
     Rule(Code.UNREACHABLE_OVERRIDE, _ERROR, "No entry of `hierarchy.order` produces this override section."),
     Rule(Code.UNUSED_DATA, _WARNING, "The bundle does not use this key of data."),

@@ -472,6 +472,30 @@ def test_recipients_are_compared_with_the_rule(team: Team, execute: Execute) -> 
     assert described["surplus"] == [team.hosts["db1"]]
 
 
+# --- lint ------------------------------------------------------------------------------------
+
+
+def test_lint_finds_readers_that_do_not_need_a_file(team: Team, execute: Execute) -> None:
+    web = team.directory / "bundles/web"
+    (web / "manifest.yaml").write_text("resources: []\n")
+    (web / "hiera.yaml").write_text("version: 5\nhierarchy: [{name: secrets, path: secrets.yaml}]\n")
+    lint = ("lint", "bundles/web")
+    assert execute("secrets", "encrypt", str(team.secret))[0] == 0
+    assert "unneeded-reader" not in execute(*lint)[1]
+    assert execute("secrets", "rekey", "bundles", "--add", "host=db1")[0] == 0
+    team.write(("web1", "db1"))  # web2 has gone
+    status, output = execute(*lint)
+    message = "can be read by web2 (unknown), db1, which the bundle does not need"
+    assert (status, f"bundles/web/data/secrets.yaml: warning: {message}" in output) == (0, True), output
+    assert execute("secrets", "rekey", "bundles")[0] == 0
+    assert "unneeded-reader" not in execute(*lint)[1]
+    (team.directory / "recipients.yaml").write_text("persons: {}\n")
+    status, output = execute(*lint)
+    assert (status, "persons is not a key of recipients.yaml" in output) == (0, True)
+    (team.directory / "recipients.yaml").unlink()
+    assert "unneeded-reader" not in execute(*lint)[1]
+
+
 # --- keys of the author ----------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,18 +91,14 @@ def test_link_at_the_key_is_not_followed(host: Host, age: Path, tmp_path: Path) 
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.root
 def test_ordinary_user_gets_a_clear_error(host: Host, age: Path, tmp_path: Path) -> None:
     assert host.puller("keys", "init")[0] == 0
     for directory in (tmp_path, *tmp_path.parents):
         if directory.stat().st_uid == 0 and directory != Path("/"):
             directory.chmod(directory.stat().st_mode | 0o011)
     host.configuration.chmod(0o644)
-    command = ["setpriv", "--reuid=65534", "--clear-groups", "puller", "keys"]
-    program = Path(__file__).parents[3] / ".venv/bin/puller"
-    if not program.exists():
-        pytest.skip("needs the command of the clone")
-    command[3] = str(program)
+    command = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-m", "puller", "keys"]
     for words in (["show"], ["init"]):
         done = subprocess.run(
             [*command, *words, "--config", str(host.configuration)],

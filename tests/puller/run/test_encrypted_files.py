@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hiera.errors import RecipientError
-from hiera.sops.identities import Identities
+from hiera.errors import EnvelopeError, RecipientError
+from hiera.sops.identities import Identities, new_identity
 from hiera.sops.writing import Readers, decrypt, encrypt, with_recipients
 from tests.support.ssh_keys import make_ssh_key
 from tests.support.stories import Host
@@ -112,6 +113,68 @@ def test_two_of_three_hosts_read_a_secret_of_a_bundle(
     assert "encrypted for web1.example.com, not for this key" in gone.output
     old_key = decrypt(text, "secrets.yaml", hosts.keys["web2"]).key
     assert decrypt(new, "secrets.yaml", hosts.keys["web1"]).key != old_key
+
+
+@pytest.mark.attack("sops.other-host", "sops.gone")
+def test_named_readers_follow_the_fleet(
+    hosts: Hosts, publisher: Publisher, tmp_path: Path, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The author encrypts by recipients.yaml. Root of the third host tries everything that the site contains."""
+    identity, author = new_identity()
+    monkeypatch.setenv("SOPS_AGE_KEY", identity)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PULLER_FLEET_STORE", raising=False)
+    secret = tmp_path / "site-repository/web/data/secrets.yaml"
+    secret.parent.mkdir(parents=True)
+
+    def write_recipients(bundles: dict[str, str]) -> None:
+        entries = {
+            name: {"recipient": hosts.recipients[name], "bundles": [bundle]}
+            for name, bundle in bundles.items()
+        }
+        rules = [{"path": "web/**", "readers": ["person=alice", "bundle=web"]}]
+        value = {"people": {"alice": author}, "hosts": entries, "files": rules}
+        (tmp_path / "site-repository/recipients.yaml").write_text(json.dumps(value))
+
+    write_recipients({"web1": "web", "web2": "web", "db1": "db"})
+    secret.write_text(PLAIN)
+    assert execute("secrets", "encrypt", str(secret))[0] == 0
+    before = secret.read_text()
+    publish(publisher, "1.0.0", before)
+    for name in ("web1", "web2"):
+        assert hosts.hosts[name].run().status == 0
+        assert token(hosts.hosts[name]) == SECRET
+
+    # Root of the third host: each key that it has or finds, and files that it forges from those of the site.
+    other, key = hosts.hosts["db1"], hosts.keys["db1"]
+    assert other.run().status == 13
+    keys = [path for path in (tmp_path / "hosts/db1").rglob("*") if path.is_file()]
+    keys += [path for path in publisher.site.public.rglob("*") if path.is_file()]
+    for path in keys:
+        with pytest.raises(EnvelopeError):
+            decrypt(before, "secrets.yaml", Identities((str(path),)))
+    own = encrypt("a: 1\n", "own.yaml", hosts.readers("db1"))
+    (mine,) = re.findall(r"enc: \|\n(.*?-----END AGE ENCRYPTED FILE-----\n)", own, re.DOTALL)
+    forged = re.sub(
+        r"(enc: \|\n).*?-----END AGE ENCRYPTED FILE-----\n", rf"\g<1>{mine}", before, flags=re.DOTALL
+    )
+    renamed = before.replace(hosts.recipients["web2"], hosts.recipients["db1"])
+    for text in (forged, renamed):
+        assert text != before
+        with pytest.raises(EnvelopeError):
+            decrypt(text, "secrets.yaml", key)
+
+    # A host goes. The author learns which values it knows, changes them, and publishes.
+    write_recipients({"web1": "web", "db1": "db"})
+    status, output = execute("secrets", "rekey", str(secret))
+    assert status == 0
+    assert output.endswith(f"  {secret} (web2)\n    token\n    port\n")
+    publish(publisher, "1.1.0", secret.read_text())
+    assert hosts.hosts["web1"].run().status == 0
+    assert hosts.hosts["web2"].run().status == 13
+    with pytest.raises(RecipientError):
+        decrypt(secret.read_text(), "secrets.yaml", hosts.keys["web2"])
+    assert execute("secrets", "rekey", str(secret)) == (0, "1 file unchanged\n")
 
 
 def test_optional_level_for_others_is_skipped(hosts: Hosts, publisher: Publisher) -> None:
