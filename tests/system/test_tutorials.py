@@ -1,34 +1,98 @@
-"""The tutorials on booted machines with Debian 12 and 13, command by command."""
+"""The tutorials on booted machines with Debian 12 and 13, command by command.
+
+The machines have Puller from its wheel, or from packages: a repository of ``packaging/repository`` on a web server, and
+the line of docs/installing.md that installs from it. There, every command must succeed. The outputs are those of the
+wheel, because a package has its units in another directory.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import http.server
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.machines import copied, powered_on, remove_tree
+from tests.support.machines import HOSTNAME, copied, powered_on, remove_tree, run_checked
 from tests.support.tutorials import follow
+from tests.system.test_agent_packages import ROOT, Releases, install, releases, run_in
+from tests.system.test_package_repositories import make_key
 
 if TYPE_CHECKING:
     from tests.support.machines import Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
+__all__ = ["releases"]  # a fixture
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOSTS = ("web01", "web02", "web03")
 
 
-@pytest.fixture(scope="module", params=["bookworm", "trixie"])
-def tree(request: pytest.FixtureRequest, make_tree: Callable[..., Path]) -> Path:
+PACKAGED = [
+    pytest.param(f"{codename} from packages", marks=[pytest.mark.everything, pytest.mark.packages])
+    for codename in ("bookworm", "trixie")
+]
+
+
+@pytest.fixture(scope="module", params=["bookworm", "trixie", *PACKAGED])
+def tree(
+    request: pytest.FixtureRequest, make_tree: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """Debian 12 or 13 for all tutorials and workers. Its build takes most of the time of these tests."""
-    return make_tree("nginx-light", codename=request.param, extra="fleet")
+    codename, _, packages = request.param.partition(" ")
+    if not packages:
+        yield make_tree("nginx-light", codename=codename, extra="fleet")
+        return
+    built: Releases = request.getfixturevalue("releases")
+    with copied(built[codename].bare) as root:
+        install_packages(root, built[codename].first, tmp_path_factory.mktemp("repository"))
+        yield root
+
+
+def install_packages(root: Path, packages: Path, scratch: Path) -> None:
+    """Install Puller in a bare tree, as docs/installing.md describes, from a repository with these packages."""
+    page = (DOCS / "installing.md").read_text()
+    (line,) = re.findall(r"^    (curl -fsSo /etc/apt/.* apt install puller)$", page, re.MULTILINE)
+    address = "https://puller.example.com/packages"
+    assert address in line
+    www = scratch / "www"
+    www.mkdir()
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(www))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            key = make_key(scratch, monkeypatch, "packages")
+            debs = sorted(packages.glob("*.deb"))
+            script = ROOT / "packaging/repository"
+            run_checked(sys.executable, script, www, *debs, "--url", url, "--key", key)
+        install(root, "ca-certificates", "curl", "nginx-light", "python3")
+        run_in(root, "bash", "-ec", line.replace(address, url).replace("apt install", "apt install --yes"))
+        install(root, "puller-fleet")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    (root / "etc/apt/sources.list.d/puller.sources").unlink()  # its web server has ended
+    (root / "etc/hostname").write_text(f"{HOSTNAME}\n")
+    (root / "etc/hosts").write_text(f"127.0.0.1 localhost {HOSTNAME}\n")
+    (root / "etc/machine-id").write_text("")
+
+
+def is_packaged(root: Path) -> bool:
+    return (root / "usr/lib/puller").exists()
 
 
 ALONE = "--private-network"
@@ -53,7 +117,7 @@ def test_the_ten_lines_of_the_readme_work(machine: Machine) -> None:
 
 
 def test_the_quick_start_works_as_shown(machine: Machine) -> None:
-    follow(DOCS / "quick-start.md", {"": [machine]})
+    follow(DOCS / "quick-start.md", {"": [machine]}, compare=not is_packaged(machine.root))
 
 
 @contextlib.contextmanager
@@ -96,4 +160,5 @@ def with_shared_directory(text: str) -> str:
 def test_the_first_fleet_works_as_shown(tree: Path) -> None:
     assert shutil.which("ip"), "ip is not installed (Debian: apt-get install iproute2)"
     with fleet(tree) as (control, hosts):
-        follow(DOCS / "first-fleet.md", {"control": [control], "web": hosts}, with_shared_directory)
+        groups = {"control": [control], "web": hosts}
+        follow(DOCS / "first-fleet.md", groups, with_shared_directory, compare=not is_packaged(tree))
