@@ -41,6 +41,7 @@ HELP = {
     "puller_metadata_expiry_timestamp_seconds": "First expiry of the metadata of the site on this host.",
     "puller_bundle_info": "Enforced version of each bundle.",
     "puller_bundle_enforced_since_timestamp_seconds": "Time since when this version is enforced.",
+    "puller_bundle_on_trial": "1 if this version has not passed its trial on this host.",
     "puller_bundle_quarantined": "Number of quarantined versions.",
     "puller_bundle_held": "1 with the reason if the published version is held on this host.",
     "puller_bundle_given_up": "1 if the last run rolled back a new version.",
@@ -123,6 +124,7 @@ def _of_enforced(sent: SentReport) -> Iterator[_Sample]:
         if bundle.enforced:
             yield "puller_bundle_info", {**own, "version": bundle.enforced}, 1
             yield "puller_bundle_enforced_since_timestamp_seconds", own, _seconds(bundle.enforced_since)
+            yield "puller_bundle_on_trial", own, int(bundle.good != bundle.enforced)
         yield "puller_bundle_quarantined", own, len(bundle.quarantined)
 
 

@@ -93,6 +93,13 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
     return samples.get((f"puller_{name}", frozenset(labels.items())))
 
 
+def test_bundle_is_on_trial_until_it_is_good() -> None:
+    (bundle,) = sent().bundles
+    for good, expected in (("1.3.0", 1), (bundle.enforced, 0)):
+        samples = parsed(metrics.text(sent(bundles=[msgspec.structs.replace(bundle, good=good)])))
+        assert value(samples, "bundle_on_trial", bundle=bundle.name) == expected
+
+
 def test_metrics_describe_run_and_host() -> None:
     samples = parsed(monitoring.metrics_text(sent()))
     assert value(samples, "last_run_timestamp_seconds") == pytest.approx(FINISHED, abs=1e9)
@@ -104,6 +111,7 @@ def test_metrics_describe_run_and_host() -> None:
     assert value(samples, "bundle_info", bundle="web", version="1.4.0") == 1
     assert value(samples, "bundle_quarantined", bundle="web") == 1
     assert value(samples, "bundle_given_up", bundle="web") == 0
+    assert value(samples, "bundle_on_trial", bundle="web") == 1
     assert value(samples, "restless_resources") == 1
     assert value(samples, "restless_resource_changes", bundle="web", resource="file#/b") == 4
 
