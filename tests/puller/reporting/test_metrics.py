@@ -96,7 +96,7 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
 def test_bundle_is_on_trial_until_it_is_good() -> None:
     (bundle,) = sent().bundles
     for good, expected in (("1.3.0", 1), (bundle.enforced, 0)):
-        samples = parsed(metrics.text(sent(bundles=[msgspec.structs.replace(bundle, good=good)])))
+        samples = parsed(monitoring.metrics_text(sent(bundles=[msgspec.structs.replace(bundle, good=good)])))
         assert value(samples, "bundle_on_trial", bundle=bundle.name) == expected
 
 
