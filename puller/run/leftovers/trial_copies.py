@@ -63,7 +63,8 @@ class Changed(msgspec.Struct, frozen=True, tag="path", omit_defaults=True):
     """It existed, and Puller had not made it."""
 
 
-class NewState(msgspec.Struct, frozen=True, tag="state", omit_defaults=True):
+# The tag belongs to the format of the file: a journal of an earlier version has it, too.
+class NewState(msgspec.Struct, frozen=True, tag="became", omit_defaults=True):
     """A path after a change by the trial. Without a ``state`` during the change."""
 
     path: str
