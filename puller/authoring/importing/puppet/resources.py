@@ -784,7 +784,7 @@ def host(work: Work, _: list[Resource]) -> list[Resource]:
         raise Untranslatable("host_aliases is variable")
     line = "\t".join([address, name, *([" ".join(map(as_text, words))] if words else [])])
     line += f"\t# {comment}" if comment else ""
-    return [Resource("line", f"host {name}", {"path": path, "match": match, "line": line})]
+    return [Resource("line", f"host {name}", {"path": path, "match": match, "line": line, "create": True})]
 
 
 def mailalias(work: Work, _: list[Resource]) -> list[Resource]:

@@ -216,7 +216,12 @@ def test_same_source_gives_the_same_draft(write: Write) -> None:
         (
             "host { 'db': ip => '192.0.2.1', host_aliases => ['d'] }",
             "line#host db",
-            {"path": "/etc/hosts", "match": r"^\s*[0-9A-Fa-f.:]+\s+db(\s|$)", "line": "192.0.2.1\tdb\td"},
+            {
+                "path": "/etc/hosts",
+                "match": r"^\s*[0-9A-Fa-f.:]+\s+db(\s|$)",
+                "line": "192.0.2.1\tdb\td",
+                "create": True,
+            },
         ),
         (
             "concat::fragment { 'f': target => '/x', content => \"a\\n\", order => '05' }",
