@@ -19,13 +19,13 @@ TYPES = "puller.resources"
 PROVIDERS = "puller.providers"
 
 _OWN = {
-    "alternative": "puller.resources.alternative:Alternative",
+    "alternative": "puller.resources.packages.alternative:Alternative",
     "apply": "puller.resources.apply:Apply",
     "archive": "puller.resources.archives.archive:Archive",
     "block": "puller.resources.edits.block:Block",
     "checkout": "puller.resources.checkouts.checkout:Checkout",
     "cron": "puller.resources.services.cron:Cron",
-    "diversion": "puller.resources.diversion:Diversion",
+    "diversion": "puller.resources.packages.diversion:Diversion",
     "exec": "puller.resources.exec:Exec",
     "file": "puller.resources.files.file:File",
     "fragment": "puller.resources.files.fragment:Fragment",

@@ -35,10 +35,10 @@ from puller.reporting.run_problems import RunProblems, described, problem_of, se
 from puller.reporting.sinks import MessageId
 from puller.run.bundle_run import BundleRun, RunContext
 from puller.run.catalog import apply_versions, begin_attempts, choose_versions, chosen_bundles
-from puller.run.decision import Step
 from puller.run.host import Host
 from puller.run.host_state import ExportedValues
 from puller.run.leftovers.leftovers import Leftovers
+from puller.run.policy.decision import Step
 from puller.run.policy.holds import Holds
 from puller.run.policy.selection import ReleaseSelector
 from puller.run.reboots import restart_machine
@@ -95,7 +95,7 @@ class Agent(msgspec.Struct, frozen=True):
         5. Choose: the release that this host should run, for each bundle (``puller.run.policy.selection``).
         6. Unpack: download, verify and install it, unless the store has it (``puller.run.site``).
         7. Prepare: choose the version to apply, join the manifests, put attempts on record, make the versions current
-           (``puller.run.decision``, ``puller.run.catalog``, ``puller.run.trials``).
+           (``puller.run.policy.decision``, ``puller.run.catalog``, ``puller.run.trials``).
         8. Apply: the catalog and the reversals of leftovers (``puller.engine``, ``puller.run.leftovers``).
         9. Judge: health checks and failed resources of the versions on trial (``puller.run.judging``).
         10. Keep or roll back: quarantine a version that failed, and go back to step 7. Keep a version that passed.

@@ -1,6 +1,6 @@
 """One bundle in one run: the record of what happened to it, and the effects of each decision about it.
 
-* ``puller.run.decision`` decides, and ``puller.run.agent`` calls the steps in order.
+* ``puller.run.policy.decision`` decides, and ``puller.run.agent`` calls the steps in order.
 * A manifest that is invalid on this host, cannot be read, or contradicts an earlier bundle affects only its own bundle.
 * ``current`` is changed before the first resource. After a crash, the next run continues with it.
 * An attempt is on record before the first change, and its end after the last one. An attempt without an end was cut
@@ -38,7 +38,6 @@ from puller.reporting.report import (
 )
 from puller.reporting.run_problems import RunProblems
 from puller.reporting.sinks import MessageId
-from puller.run.decision import Decision, Result, Situation, Step, Usability, Version, decide
 from puller.run.judging import (
     Outcome,
     find_failure,
@@ -51,6 +50,7 @@ from puller.run.judging import (
 )
 from puller.run.leftovers.declared_resources import whole_paths
 from puller.run.leftovers.leftovers import InForce, Leftovers
+from puller.run.policy.decision import Decision, Result, Situation, Step, Usability, Version, decide
 from puller.run.policy.holds import Quarantine
 from puller.run.policy.operator_requests import find_fallback_bundle
 from puller.run.policy.selection import Offer

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from puller.errors import MutationInNoop
-from puller.resources import alternative
+from puller.resources.packages import alternative
 from puller.system.commands import Command, Completed, run
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem

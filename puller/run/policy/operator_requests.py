@@ -23,10 +23,10 @@ from bundles.store.store import Store
 from foundation.problems import ProblemCode
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import UsageError
-from puller.run.decision import Version, find_fallback
 from puller.run.host_state import Unconfigured, is_bundle_name
 from puller.run.leftovers.managed import Left, Managed
 from puller.run.leftovers.trial_copies import TrialCopies
+from puller.run.policy.decision import Version, find_fallback
 from puller.run.policy.holds import Pins, Quarantine
 from puller.run.trials import Trials
 from puller.state.directories import Directories

@@ -2,7 +2,7 @@
 
 * The selection uses signed statements and records of this host. No function here uses the network.
 * A delayed offer has a reason. A rollout offers the previous release to hosts that it has not reached.
-* Whether the offer is fetched and applied is decided later (``puller.run.decision``).
+* Whether the offer is fetched and applied is decided later (``puller.run.policy.decision``).
 """
 
 from collections.abc import Callable

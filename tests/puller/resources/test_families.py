@@ -20,12 +20,13 @@ from puller.errors import ManifestError
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
-from puller.resources import alternative, unit
+from puller.resources import unit
 from puller.resources.base import Context, Part, Resource
 from puller.resources.files.file import File
 from puller.resources.host import hostname, hosts_file, timezone
 from puller.resources.kernel import fstab, module_files
 from puller.resources.owned_paths import owned_below
+from puller.resources.packages import alternative
 from puller.resources.packages.layouts import AptLayout
 from puller.resources.registry import find_remover, find_type, is_ours, type_names
 from puller.resources.scaffolds.scaffold import Scaffold

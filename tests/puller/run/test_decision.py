@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from puller.run.decision import Decision, Result, Situation, Step, Usability, Version, decide
+from puller.run.policy.decision import Decision, Result, Situation, Step, Usability, Version, decide
 
 STATES = {
     "quarantined": Version("", Usability.FITS, quarantined=True),

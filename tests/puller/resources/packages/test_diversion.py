@@ -13,9 +13,9 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event, State
-from puller.resources import diversion
 from puller.resources.base import PropertyError
-from puller.resources.diversion import Diversion
+from puller.resources.packages import diversion
+from puller.resources.packages.diversion import Diversion
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from tests.puller.resources.conftest import Make

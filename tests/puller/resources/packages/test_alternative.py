@@ -13,8 +13,8 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event, State
-from puller.resources.alternative import Alternative, Candidate, parse_display
 from puller.resources.base import PropertyError
+from puller.resources.packages.alternative import Alternative, Candidate, parse_display
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from tests.puller.resources.conftest import Make
