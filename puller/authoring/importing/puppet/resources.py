@@ -769,22 +769,18 @@ def authorized_key(work: Work, _: list[Resource]) -> list[Resource]:
 
 
 def host(work: Work, _: list[Resource]) -> list[Resource]:
-    """Return a line of /etc/hosts. Raises ``Untranslatable``."""
+    """Return the entry of /etc/hosts. Raises ``Untranslatable``."""
     name, ensure = work.name("name"), work.value("ensure")
-    path = work.text("target") or "/etc/hosts"
-    if has_expression(name) or ensure not in (None, "present", "absent"):
-        raise Untranslatable("the name is variable. Use a line of /etc/hosts")
-    match = rf"^\s*[0-9A-Fa-f.:]+\s+{re.escape(name)}(\s|$)"
+    if work.text("target") not in (None, "/etc/hosts") or ensure not in (None, "present", "absent"):
+        raise Untranslatable("the entry is in another file than /etc/hosts, or its ensure is variable")
     if ensure == "absent":
         work.attributes.clear()
-        return [Resource("line", f"host {name}", {"path": path, "match": match, "ensure": "absent"})]
-    address, aliases, comment = work.required("ip"), work.value("host_aliases"), work.text("comment")
-    words = aliases if isinstance(aliases, list) else [aliases] if aliases else []
-    if any(has_expression(word) and expression_of(word) for word in words):
-        raise Untranslatable("host_aliases is variable")
-    line = "\t".join([address, name, *([" ".join(map(as_text, words))] if words else [])])
-    line += f"\t# {comment}" if comment else ""
-    return [Resource("line", f"host {name}", {"path": path, "match": match, "line": line, "create": True})]
+        return [Resource("host_entry", name, {"ensure": "absent"})]
+    address, aliases = work.required("ip"), work.value("host_aliases")
+    properties: dict[str, Any] = {"address": address}
+    if aliases:
+        properties["aliases"] = aliases if isinstance(aliases, list) or expression_of(aliases) else [aliases]
+    return [Resource("host_entry", name, properties)]
 
 
 def mailalias(work: Work, _: list[Resource]) -> list[Resource]:

@@ -215,13 +215,8 @@ def test_same_source_gives_the_same_draft(write: Write) -> None:
         ("kmod::load { 'zfs': }", "kernel_module#zfs", {"ensure": "loaded"}),
         (
             "host { 'db': ip => '192.0.2.1', host_aliases => ['d'] }",
-            "line#host db",
-            {
-                "path": "/etc/hosts",
-                "match": r"^\s*[0-9A-Fa-f.:]+\s+db(\s|$)",
-                "line": "192.0.2.1\tdb\td",
-                "create": True,
-            },
+            "host_entry#db",
+            {"address": "192.0.2.1", "aliases": ["d"]},
         ),
         (
             "concat::fragment { 'f': target => '/x', content => \"a\\n\", order => '05' }",
