@@ -65,13 +65,13 @@ _MODE_BITS = {
 
 def diagnose(
     block: bytes,
-    wanted: bytes,
+    expected: bytes,
     *,
     turn: MemberPath | None,
     listed: Collection[MemberPath] | None,
     before: Collection[MemberPath],
 ) -> FormatError:
-    """Return the error for ``block``, which differs from the expected header ``wanted``.
+    """Return the error for ``block``, which differs from the expected header ``expected``.
 
     ``turn`` is the file expected next, ``None`` at the end of the archive. ``listed`` are the files of ``bundle.json``,
     ``None`` before it is read. ``before`` are the previous files.
@@ -84,7 +84,7 @@ def diagnose(
         return FormatError(here, detail)
     fields = _read(block)
     where = shown(_full_name(fields))
-    if problem := _of_checksum(block, fields) or _of_type(fields, wanted):
+    if problem := _of_checksum(block, fields) or _of_type(fields, expected):
         return FormatError(where, problem)
     if fields["type"] != PAX:
         try:
@@ -93,7 +93,7 @@ def diagnose(
             return error
         if path != turn:
             return FormatError(where, _of_name(path, here, listed, before))
-    return FormatError(here, _of_fields(fields, _read(wanted)))
+    return FormatError(here, _of_fields(fields, _read(expected)))
 
 
 def _read(block: bytes) -> dict[str, bytes]:

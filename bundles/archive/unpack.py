@@ -132,8 +132,8 @@ class NewTree:
     def _enter(self, directories: list[str]) -> int:
         """Return the descriptor of a directory, which is created unless the previous file was in it."""
         shared = 0
-        for (name, _), wanted in zip(self._open, directories, strict=False):
-            if name != wanted:
+        for (name, _), expected in zip(self._open, directories, strict=False):
+            if name != expected:
                 break
             shared += 1
         self._leave(shared)
@@ -274,9 +274,12 @@ def check_space(description: BundleDescription, destination: Path) -> None:
 
 def check_identity(description: BundleDescription, name: str | None, version: str | None) -> None:
     """Raise ``FormatError`` for a bundle with an unexpected name or version."""
-    for field, found, wanted in (("name", description.name, name), ("version", description.version, version)):
-        if wanted is not None and found != wanted:
-            raise FormatError(f"{DESCRIPTION}: {field}", f"is {found!r}", expected=f"{wanted!r}")
+    for field, found, expected in (
+        ("name", description.name, name),
+        ("version", description.version, version),
+    ):
+        if expected is not None and found != expected:
+            raise FormatError(f"{DESCRIPTION}: {field}", f"is {found!r}", expected=f"{expected!r}")
 
 
 def _fill(tree: NewTree, reader: BundleReader, check: Callable[[], None]) -> None:

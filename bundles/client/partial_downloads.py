@@ -62,16 +62,16 @@ def is_kept(size: int) -> bool:
     return size >= SMALLEST_KEPT
 
 
-def discard_left(directory: Path, wanted: Container[str], now: datetime) -> None:
+def discard_left(directory: Path, needed: Container[str], now: datetime) -> None:
     """Remove leftovers of killed runs in ``directory``: partial downloads, complete archives, directories of files.
 
-    Keeps the few newest that are ``wanted``, by SHA-256, and not too old. Raises ``OSError``.
+    Keeps the few newest that are ``needed``, by SHA-256, and not too old. Raises ``OSError``.
     """
     leftovers = [(path, match[1]) for path in directory.glob("*") if (match := _LEFT.fullmatch(path.name))]
     newest_first = sorted(leftovers, key=lambda each: _written(each[0]), reverse=True)
     for place, (path, sha256) in enumerate(newest_first):
         age = now.timestamp() - _written(path)
-        if place >= MOST_KEPT or age > LONGEST_KEPT.total_seconds() or sha256 not in wanted:
+        if place >= MOST_KEPT or age > LONGEST_KEPT.total_seconds() or sha256 not in needed:
             _remove(path)
         elif path.suffix != FILES or not _is_directory(path):
             _remove_unless_ours(path)

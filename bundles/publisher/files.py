@@ -83,12 +83,12 @@ class Files:
         listed = [described.sha256, *worth_asking_for(description.files.values())]
         return not all(self.path(sha256).exists() for sha256 in listed)
 
-    def _place(self, wanted: Iterable[str], begun: Path) -> None:
+    def _place(self, needed: Iterable[str], begun: Path) -> None:
         with open_directory(self._directory) as directory:
             # 2.
             sync_filesystem(directory)
             # 3.
-            for sha256 in wanted:
+            for sha256 in needed:
                 make_directory(self.path(sha256).parent)
                 os.rename(begun / sha256, self.path(sha256))
             sync_filesystem(directory)

@@ -343,9 +343,12 @@ def _own_scratch(site: Site) -> Iterator[Path]:
 
 def _archive(path: Path, name: str | None, version: str | None) -> BuiltBundle:
     description = inspect(path)
-    for what, found, wanted in (("name", description.name, name), ("version", description.version, version)):
-        if wanted is not None and found != wanted:
-            raise PublishError(str(path), f"{what} is {found!r} in the archive", expected=repr(wanted))
+    for what, found, expected in (
+        ("name", description.name, name),
+        ("version", description.version, version),
+    ):
+        if expected is not None and found != expected:
+            raise PublishError(str(path), f"{what} is {found!r} in the archive", expected=repr(expected))
     counted = measure(path)
     return BuiltBundle(path, counted.size, counted.sha256, description)
 

@@ -179,7 +179,7 @@ class RoleKeys:
     def take_signatures(self, source: Path) -> tuple[int, Outcome]:
         """Add the signatures in ``source`` to the pending change. Returns their number, and the outcome."""
         with self.site.locked():
-            pending = self._wanted()
+            pending = self._desired_proposal()
             new = pending.merge(Proposal.load(source), str(source))
             return new, self._settle(self._edition(), pending, {})
 
@@ -285,7 +285,7 @@ class RoleKeys:
         pending = Proposal.load(self.site.pending_root)
         return pending if pending.follows(self.site.root()) else None
 
-    def _wanted(self) -> Proposal:
+    def _desired_proposal(self) -> Proposal:
         if (pending := self._pending()) is None:
             raise self._nothing_pending()
         return pending

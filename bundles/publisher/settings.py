@@ -147,10 +147,10 @@ WATCH_KEYS = (
     "may",
     "grow",
     "each",
-    "tell",
+    "notify",
     "prometheus",
 )
-_TELL = ("command", "url")
+_NOTIFY = ("command", "url")
 _PROMETHEUS = ("url", "query")
 
 
@@ -196,7 +196,7 @@ class WatchRule:
 def parse_rule(written: Any, where: str) -> WatchRule:
     """Parse the rule in site.yaml. Raises `PublishError`."""
     fields = _mapping(written, where, WATCH_KEYS)
-    tell = _mapping(fields.get("tell", {}), f"{where}: tell", _TELL)
+    notify = _mapping(fields.get("notify", {}), f"{where}: notify", _NOTIFY)
     prometheus = _mapping(fields.get("prometheus", {}), f"{where}: prometheus", _PROMETHEUS)
     if prometheus and set(prometheus) != set(_PROMETHEUS):
         raise PublishError(
@@ -218,8 +218,8 @@ def parse_rule(written: Any, where: str) -> WatchRule:
         _may(fields["may"], f"{where}: may") if "may" in fields else rule.may,
         _percent(fields["grow"], f"{where}: grow") if "grow" in fields else rule.grow,
         parse_duration(fields["each"], f"{where}: each") if "each" in fields else rule.each,
-        _texts(tell["command"], f"{where}: tell: command") if "command" in tell else (),
-        _url(tell["url"], f"{where}: tell: url") if "url" in tell else "",
+        _texts(notify["command"], f"{where}: notify: command") if "command" in notify else (),
+        _url(notify["url"], f"{where}: notify: url") if "url" in notify else "",
         _url(prometheus["url"], f"{where}: prometheus: url") if prometheus else "",
         str(prometheus["query"]) if prometheus else "",
     )

@@ -79,7 +79,7 @@ class HttpSession:
             what, names = self._held.named(problem.message), {"expected": error.expected, "hint": error.hint}
             raise type(error)(error.where, what, code=error.code, **names) from None
 
-    def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
+    def do(self, arguments: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
         """Process the call. Raises `BundleError`, and the errors of ``into``."""
         raise NotImplementedError
 
@@ -91,9 +91,9 @@ class MirrorSession(HttpSession):
         super().__init__(settings)
         self._mirror = WebMirror(location, self.settings)
 
-    def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
+    def do(self, arguments: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
         """Download a file, as in `HttpSession`."""
-        path, limit, resume, is_exact = asked
+        path, limit, resume, is_exact = arguments
         self._mirror.deadline = deadline
         return (b"%d" % self._mirror.download(path, limit, into, resume=resume, is_exact=is_exact),)
 
@@ -109,9 +109,9 @@ class FileSession(HttpSession):
         super().__init__(settings)
         self._file = WebFile(url, self.settings)
 
-    def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
+    def do(self, arguments: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
         """Download the file, as in `HttpSession`."""
-        limit, known = asked
+        limit, known = arguments
         received = self._file.download(limit, into, Validators(*known), deadline)
         if received is None:
             return ()
@@ -126,9 +126,9 @@ class UploadSession(HttpSession):
         super().__init__(settings)
         self._uploads = open_uploads_here(location, self.settings)
 
-    def do(self, asked: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
+    def do(self, arguments: list[Any], into: Any, deadline: Deadline) -> tuple[bytes, ...]:
         """Send a document, as in `HttpSession`."""
-        method, url, data, kind = asked
+        method, url, data, kind = arguments
         return (b"%d" % self._uploads.send(method, url, data, kind, deadline),)
 
 

@@ -87,22 +87,22 @@ class Lines(str):
     __slots__ = ()
 
 
-def problems(wanted: Any, path: Path, *, lines: bool = False) -> Iterator[tuple[Path, str]]:
+def problems(expected: Any, path: Path, *, lines: bool = False) -> Iterator[tuple[Path, str]]:
     """Yield the unsupported parts of a matcher with their places. ``lines``: the matcher is for a text with lines."""
-    if isinstance(wanted, list):
-        for index, item in enumerate(wanted):
+    if isinstance(expected, list):
+        for index, item in enumerate(expected):
             if lines and isinstance(item, str):
                 yield from _pattern_problems(item, (*path, index))
             elif lines and isinstance(item, list):
                 yield (*path, index), "must not be a list, because it is in a list of patterns"
             else:
                 yield from problems(item, (*path, index))
-    elif isinstance(wanted, Mapping):
-        yield from _word_problems(wanted, path, lines=lines)
-    elif wanted is None:
+    elif isinstance(expected, Mapping):
+        yield from _word_problems(expected, path, lines=lines)
+    elif expected is None:
         yield path, "is empty"
     elif lines:
-        yield path, f"is {wanted!r}, expected a list of patterns, or a matcher such as 'contain-substring'"
+        yield path, f"is {expected!r}, expected a list of patterns, or a matcher such as 'contain-substring'"
 
 
 def _word_problems(desired: Mapping[Any, Any], path: Path, *, lines: bool) -> Iterator[tuple[Path, str]]:
@@ -147,17 +147,17 @@ def _word_problems(desired: Mapping[Any, Any], path: Path, *, lines: bool) -> It
         yield here, f"is not a supported matcher: {word!r}"
 
 
-def matches(found: Any, wanted: Any) -> bool:
+def matches(found: Any, expected: Any) -> bool:
     """Return whether a value matches. Raises ``hiera.errors.LimitError`` for a slow regular expression."""
-    if isinstance(wanted, Mapping):
-        ((word, value),) = wanted.items()
+    if isinstance(expected, Mapping):
+        ((word, value),) = expected.items()
         return _matches_word(found, word, value)
-    if isinstance(wanted, list):
+    if isinstance(expected, list):
         if isinstance(found, Lines):
-            return all(_has_pattern(found, item) for item in wanted)
+            return all(_has_pattern(found, item) for item in expected)
         items = _items(found)
-        return items is not None and _assigned(items, wanted)
-    return _is_equal(found, wanted)
+        return items is not None and _assigned(items, expected)
+    return _is_equal(found, expected)
 
 
 def _matches_word(result: Any, word: str, value: Any) -> bool:
@@ -192,16 +192,16 @@ def _matches_word(result: Any, word: str, value: Any) -> bool:
 
 
 _OF_TEXT: Mapping[str, Callable[[str, str], bool]] = {
-    "have-prefix": lambda found, wanted: found.startswith(wanted),
-    "have-suffix": lambda found, wanted: found.endswith(wanted),
-    "contain-substring": lambda found, wanted: wanted in found,
-    "match-regexp": lambda found, wanted: is_found(re.compile(wanted), found),
+    "have-prefix": lambda found, expected: found.startswith(expected),
+    "have-suffix": lambda found, expected: found.endswith(expected),
+    "contain-substring": lambda found, expected: expected in found,
+    "match-regexp": lambda found, expected: is_found(re.compile(expected), found),
 }
 _OF_NUMBERS: Mapping[str, Callable[[float, float], bool]] = {
-    "gt": lambda found, wanted: found > wanted,
-    "ge": lambda found, wanted: found >= wanted,
-    "lt": lambda found, wanted: found < wanted,
-    "le": lambda found, wanted: found <= wanted,
+    "gt": lambda found, expected: found > expected,
+    "ge": lambda found, expected: found >= expected,
+    "lt": lambda found, expected: found < expected,
+    "le": lambda found, expected: found <= expected,
 }
 
 

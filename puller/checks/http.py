@@ -84,22 +84,22 @@ class NoAnswerError(Exception):
     """A missing or invalid HTTP response. The message is the reason."""
 
 
-def ask(wanted: Http, deadline: Deadline) -> Answer:
+def ask(check: Http, deadline: Deadline) -> Answer:
     """Send the request and check the response. Raises ``NotCarriedOut`` and ``DeadlineError``."""
     try:
-        answered = fetch(wanted, deadline)
+        answered = fetch(check, deadline)
     except NoAnswerError as error:
         return Answer([str(error)])
-    wrong = [f"{_shown(answered.url)}: {sentence}" for sentence in _wrong(wanted, answered)]
+    wrong = [f"{_shown(answered.url)}: {sentence}" for sentence in _wrong(check, answered)]
     return Answer(wrong, f"{_shown(answered.url)}: status {answered.status}")
 
 
-def fetch(wanted: Http, deadline: Deadline) -> Answered:
+def fetch(check: Http, deadline: Deadline) -> Answered:
     """Return the response after following redirects. Raises like ``ask``, and ``NoAnswerError``."""
-    url, headers = wanted.url, dict(_parse(header) for header in wanted.headers)
-    for left in range(wanted.redirects, -1, -1):
+    url, headers = check.url, dict(_parse(header) for header in check.headers)
+    for left in range(check.redirects, -1, -1):
         try:
-            answered = _fetch(wanted, url, headers, deadline)
+            answered = _fetch(check, url, headers, deadline)
         except (OSError, http.client.HTTPException, NoConnectionError) as error:
             deadline.verify()
             raise NoAnswerError(f"{_shown(url)}: {_why(error)}") from error

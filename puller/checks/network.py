@@ -86,11 +86,11 @@ def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
     raise NoConnectionError(f"{host}:{port} accepts no connection: {last}")
 
 
-def greeting(stream: socket.socket, wanted: str, deadline: Deadline) -> str:
-    """Return the fault of a server's greeting, empty if it contains ``wanted``. Raises ``DeadlineError``."""
+def greeting(stream: socket.socket, expected: str, deadline: Deadline) -> str:
+    """Return the fault of a server's greeting, empty if it contains ``expected``. Raises ``DeadlineError``."""
     text = bytearray()
     with contextlib.suppress(ConnectionResetError):
-        while wanted.encode() not in text and len(text) < _MOST_GREETED:
+        while expected.encode() not in text and len(text) < _MOST_GREETED:
             stream.settimeout(deadline.at_most(_ENDLESS))
             try:
                 piece = stream.recv(4096)
@@ -99,10 +99,10 @@ def greeting(stream: socket.socket, wanted: str, deadline: Deadline) -> str:
             if not piece:
                 break
             text += piece
-    if wanted.encode() in text:
+    if expected.encode() in text:
         return ""
     beginning = bytes(text[:80]).decode(errors="replace").strip()
-    return f"greets with {beginning!r}, expected {wanted!r} in it"
+    return f"greets with {beginning!r}, expected {expected!r} in it"
 
 
 @contextlib.contextmanager

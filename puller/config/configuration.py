@@ -42,7 +42,7 @@ from puller.state.default_paths import (
     users_state,
 )
 from puller.system.trusted_files import judge, trusted
-from puller.values.host_name import WANTED, is_host_name
+from puller.values.host_name import EXPECTED_NAME, is_host_name
 from puller.values.maintenance import Window, find_problem
 from puller.values.plain_values import explain, parse_value
 from puller.values.trial_rule import TrialRule
@@ -340,7 +340,7 @@ def _problems_of_sending(configuration: Configuration) -> Iterator[tuple[str, st
     reports = configuration.reports
     if reports.to and configuration.host_name and not is_host_name(configuration.host_name):
         detail = f"is {configuration.host_name!r}, which is invalid as the sender of reports"
-        yield "host_name", f"{detail}, {WANTED}"
+        yield "host_name", f"{detail}, {EXPECTED_NAME}"
     if reports.send_timeout <= 0:
         yield "reports", f"has send_timeout: {reports.send_timeout:g}, expected more than 0 seconds"
     if reports.spool.count < 1 or reports.spool.bytes < 1:

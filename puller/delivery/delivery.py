@@ -41,7 +41,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.report import SentReport
 from puller.reporting.run_problems import sentence_of
 from puller.state.state_file import read_state, set_aside, write_state
-from puller.values.host_name import WANTED, is_host_name
+from puller.values.host_name import EXPECTED_NAME, is_host_name
 
 _NAME = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6}Z)-(failed|other)\.json\.gz")
 _DIRECTORY = re.compile(r"[0-9a-f]{16}")
@@ -199,7 +199,7 @@ class Delivery(msgspec.Struct, frozen=True):
         ``send`` then tries to send the unstored report directly, because people want to hear of a full disk.
         """
         if not is_host_name(sent.host):
-            self.warn(f"cannot send reports: the name of this host is {sent.host!r}, {WANTED}")
+            self.warn(f"cannot send reports: the name of this host is {sent.host!r}, {EXPECTED_NAME}")
             return
         data, failed = pack(sent), sent.report.exit_status not in _NOT_FAILED
         retained = set()

@@ -34,7 +34,7 @@ from puller.reporting.report import (
 )
 from puller.state.state_file import decode
 from puller.values.foreign_text import visible_json_bytes
-from puller.values.host_name import WANTED, is_host_name
+from puller.values.host_name import EXPECTED_NAME, is_host_name
 
 LARGEST_JSON = 1024 * 1024
 """Maximum bytes of a document's JSON."""
@@ -74,7 +74,7 @@ def host_of(data: bytes) -> str:
     """Return the host of a document. Raises ``ValueError`` for a name that is unsafe in a path."""
     host = decode(unpack(data), _Named).host
     if not is_host_name(host):
-        raise ValueError(f"belongs to host {host[:100]!r}, {WANTED}")
+        raise ValueError(f"belongs to host {host[:100]!r}, {EXPECTED_NAME}")
     return host
 
 

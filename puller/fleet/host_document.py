@@ -29,7 +29,7 @@ from puller.delivery.report_document import LARGEST, LARGEST_JSON, unpack
 from puller.fleet.views import Condition, condition_of
 from puller.reporting.report import PublishedBundle, SentReport
 from puller.values.export_types import Export, Value, find_problem
-from puller.values.host_name import WANTED, is_host_name
+from puller.values.host_name import EXPECTED_NAME, is_host_name
 
 SUFFIXES = (".json.gz", ".json")
 MOST_BYTES = max(LARGEST, LARGEST_JSON)
@@ -92,7 +92,7 @@ def read_document(data: bytes, directory: str, arrived: datetime) -> Document:
         raise ValueError(_why_not(text, error)) from None
     report = sent.report
     if not is_host_name(sent.host):
-        raise ValueError(f"has the host {sent.host[:80]!r}, {WANTED}")
+        raise ValueError(f"has the host {sent.host[:80]!r}, {EXPECTED_NAME}")
     if sent.host != directory:
         raise ValueError(f"belongs to the host {sent.host!r}, and hosts can only send their own reports")
     if report.host != sent.host:

@@ -37,7 +37,7 @@ from puller.errors import file_problem
 from puller.reporting.report import SentReport
 from puller.state.state_file import decode
 from puller.values.foreign_text import visible_line
-from puller.values.host_name import WANTED, is_host_name
+from puller.values.host_name import EXPECTED_NAME, is_host_name
 
 # The directory of received documents.
 
@@ -71,7 +71,7 @@ class Name(msgspec.Struct, frozen=True):
     def verify(self) -> None:
         """Raise ``RefusedDocument`` for an invalid name of a host, or an invalid run."""
         if not is_host_name(self.host):
-            raise RefusedDocument(f"the name of the host is {self.host[:100]!r}, {WANTED}")
+            raise RefusedDocument(f"the name of the host is {self.host[:100]!r}, {EXPECTED_NAME}")
         if not _RUN.fullmatch(self.run):
             raise RefusedDocument(
                 f"the run is {self.run[:100]!r}, expected a run such as 20261123T081500.000000Z"

@@ -238,7 +238,7 @@ def _texts(facts: Mapping[str, Any], kinds: Sequence[str]) -> Iterator[str]:
 _SECONDS = 20
 
 
-def tell_command(command: Sequence[str], sentence: str, seconds: float = _SECONDS) -> str:
+def notify_by_command(command: Sequence[str], sentence: str, seconds: float = _SECONDS) -> str:
     """Call ``command`` with the sentence as its last argument. Return the reason for a failure, or an empty text.
 
     After ``seconds`` it is ended, together with its children.
@@ -270,14 +270,14 @@ def tell_command(command: Sequence[str], sentence: str, seconds: float = _SECOND
     return ""
 
 
-def tell_url(url: str, message: Mapping[str, object], seconds: float = _SECONDS) -> str:
+def notify_by_url(url: str, message: Mapping[str, object], seconds: float = _SECONDS) -> str:
     """POST ``message`` as JSON to ``url``. Return the reason of a failure, without the URL: it may have a token."""
     try:
         shown = {key: _visible(value) for key, value in message.items()}
         status = aside(lambda: _post(url, shown, seconds), Deadline(seconds))
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-        return f"the URL of watch: tell cannot be reached: {type(error).__name__}"
-    return "" if 200 <= status < 300 else f"the URL of watch: tell returned status {status}"
+        return f"the URL of watch: notify cannot be reached: {type(error).__name__}"
+    return "" if 200 <= status < 300 else f"the URL of watch: notify returned status {status}"
 
 
 def _visible(value: object) -> object:

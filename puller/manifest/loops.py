@@ -41,7 +41,7 @@ from puller.values.common_properties import Reference
 
 FOR = "for"
 _CLAUSE = re.compile(r"\s*(?P<names>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+in\s+(?P<expression>\S.*?)\s*", re.DOTALL)
-_WANTED = "expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"
+_EXPECTED = "expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"
 _WORDS = frozenset(
     ("and", "else", "false", "if", "in", "is", "loop", "none", "not", "or", "self", "super", "true")
 )
@@ -290,10 +290,10 @@ def _beginning(pieces: Iterable[str]) -> str:
 def parse_clauses(value: object) -> tuple[Clause, ...]:
     """Return the clauses of ``for``. Raise ``ValueError``, whose text continues *for*."""
     if value == [] or not isinstance(value, str | list):
-        raise ValueError(f"is {shown(value)}, {_WANTED}")
+        raise ValueError(f"is {shown(value)}, {_EXPECTED}")
     clauses = tuple(map(_parse_clause, value if isinstance(value, list) else [value]))
     if isinstance(value, list) and (broken := next((item for item in value if not _is_whole(item)), None)):
-        raise ValueError(f"is {shown(broken)}, {_WANTED} ({_QUOTE})")
+        raise ValueError(f"is {shown(broken)}, {_EXPECTED} ({_QUOTE})")
     names = [name for clause in clauses for name in clause.names]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"has the name {twice} twice")
@@ -305,7 +305,7 @@ def _parse_clause(value: object) -> Clause:
     if match is None:
         # YAML reads [a, b in data.c] as a list of two texts.
         quoted = f" ({_QUOTE})" if _is_name(value) or not _is_whole(value) else ""
-        raise ValueError(f"is {shown(value)}, {_WANTED}{quoted}")
+        raise ValueError(f"is {shown(value)}, {_EXPECTED}{quoted}")
     names = tuple(name.strip() for name in match["names"].split(","))
     if wrong := next((name for name in names if not _is_name(name)), None):
         raise ValueError(
@@ -316,7 +316,7 @@ def _parse_clause(value: object) -> Clause:
             f"has the name {shown(word)}, a reserved word of expressions, so choose another name"
         )
     if len(names) > 2:
-        raise ValueError(f"has {len(names)} names, {_WANTED}")
+        raise ValueError(f"has {len(names)} names, {_EXPECTED}")
     return Clause(names, *_without_condition(match["expression"]))
 
 

@@ -103,7 +103,7 @@ def act_as(identity: Identity, act: Callable[[], object]) -> None:
         # 2. Wait
         text = _read(reading, time.monotonic() + LIMIT)
     finally:
-        # 3. Collect
+        # 3. Reap
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)  # its work is done
@@ -113,7 +113,7 @@ def act_as(identity: Identity, act: Callable[[], object]) -> None:
 
 def _child(identity: Identity, act: Callable[[], object], writing: int) -> NoReturn:
     """Act in the child process. Never returns, because the stack belongs to the parent."""
-    text = _Failure("ended without a word")
+    text = _Failure("ended without a result")
     try:
         become(identity)
         act()

@@ -34,7 +34,6 @@ from puller.values.foreign_text import IS_WIDE, MARK, is_wide
 
 if TYPE_CHECKING:
     from puller.templates.jinja import JinjaEngine, JinjaTemplate
-    from puller.templates.scope import Engine
 
 
 ENGINES = ("go", "jet", "jinja")
@@ -62,8 +61,8 @@ def choose_engine(path: str, provided: str | None = None, otherwise: str = "jinj
     if provided is None:
         return named or otherwise
     if named not in (None, provided):
-        says = f"is {path!r}, a template of {named!r} by its name"
-        raise ValueError(f"{says}, but engine is {provided!r}: rename it, or leave out engine")
+        message = f"is {path!r}, a template of {named!r} by its name"
+        raise ValueError(f"{message}, but engine is {provided!r}: rename it, or leave out engine")
     return provided
 
 

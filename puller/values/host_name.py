@@ -5,7 +5,9 @@ A name may come from a resolver, a custom fact or another machine. In a path it 
 
 LONGEST = 253
 """Characters of a host name (RFC 1035)."""
-WANTED = f"expected letters, digits, '.', '-' and '_', not starting with '.', at most {LONGEST} of them"
+EXPECTED_NAME = (
+    f"expected letters, digits, '.', '-' and '_', not starting with '.', at most {LONGEST} of them"
+)
 
 _ALLOWED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_")
 

@@ -475,6 +475,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
     "import ansible": NO_INPUT,
     "import cloud-config": NO_INPUT,
     "import machine": NO_INPUT,
+    "import puppet": NO_INPUT,
     "site init": (f"SITE {KEYS}",),
     "site publish": (
         f"SITE SOURCE --name web --version 3.0.0 {KEYS}",

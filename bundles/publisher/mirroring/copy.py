@@ -27,7 +27,7 @@ from bundles.format.site_targets import data_name
 from bundles.format.size_limits import LARGEST_HISTORY, LARGEST_INDEX, LARGEST_SITE_DATA, LARGEST_STORED
 from bundles.format.tuf import Metadata, TargetFile, Timestamp
 from bundles.progress import transfer
-from bundles.publisher.mirroring.mirror_state import Files, Record, Selection, Source, State, Wanted
+from bundles.publisher.mirroring.mirror_state import Files, NeededFile, Record, Selection, Source, State
 from bundles.publisher.push.destination import Directory
 from bundles.publisher.push.plan import TIMESTAMP, Edition, Kind, files_of, kind_of_file, plan
 from bundles.publisher.push.plan import Source as CopiedFile
@@ -169,7 +169,7 @@ class _Run:
 
     def _copied(
         self,
-        fetched: list[Wanted],
+        fetched: list[NeededFile],
         groups: list[tuple[str, ...]],
         removed: list[str],
         retained: dict[str, datetime],
@@ -203,7 +203,7 @@ class _Run:
 
     # Contents
 
-    def _contents(self, source: Source) -> tuple[dict[str, bytes], dict[str, Wanted]]:
+    def _contents(self, source: Source) -> tuple[dict[str, bytes], dict[str, NeededFile]]:
         """Return indexes, histories and site data by path, and the files that the indexes name.
 
         Site data is always copied completely, because any host may read it.
@@ -248,16 +248,16 @@ class _Run:
         named = (each.version for release in releases if release for each in named_by(release))
         yield from (index.releases[version] for version in dict.fromkeys(named))
 
-    def _of_artifact(self, artifact: Artifact) -> Iterator[Wanted]:
-        yield Wanted.archive(artifact.archive, str(self._mirror))
+    def _of_artifact(self, artifact: Artifact) -> Iterator[NeededFile]:
+        yield NeededFile.archive(artifact.archive, str(self._mirror))
         data = self._files.read_description(artifact.description)
         if data is None:  # hosts fall back to the archive
             return
-        yield Wanted.file(artifact.description)
+        yield NeededFile.file(artifact.description)
         description = BundleDescription.parse(data)
         shrinks_to = artifact.archive.length / max(description.size, artifact.archive.length)
         for sha256, entry in worth_asking_for(description.files.values()).items():
-            yield Wanted.file(Digest(entry.size, sha256), shrinks_to)
+            yield NeededFile.file(Digest(entry.size, sha256), shrinks_to)
 
     def _documents_of(self, source: Source, anchor: Anchor, documents: dict[str, bytes]) -> dict[str, bytes]:
         """Return all documents to write by path, including roots before the anchor if the site has them."""
@@ -274,7 +274,7 @@ class _Run:
 
     # Changes
 
-    def _fetch(self, missing: list[Wanted], check: Callable[[], None]) -> list[Wanted]:
+    def _fetch(self, missing: list[NeededFile], check: Callable[[], None]) -> list[NeededFile]:
         if not missing:
             return []
         expected = sum(each.expected for each in missing)
@@ -312,14 +312,14 @@ class _Run:
             )
         return groups
 
-    def _gone(self, wanted: set[str], timestamp: bytes) -> tuple[list[str], dict[str, datetime]]:
+    def _gone(self, needed: set[str], timestamp: bytes) -> tuple[list[str], dict[str, datetime]]:
         """Return the files to remove now, and the files to remove later with the time."""
         removed: list[str] = []
         retained: dict[str, datetime] = {}
         former = (self._before and _parsed(self._before)) or Metadata[Timestamp].from_bytes(timestamp)
         with explained(self._public):
             there = files_of(self._public) if self._public.exists() else {}
-        for path in sorted(there.keys() - wanted):
+        for path in sorted(there.keys() - needed):
             if kind_of_file(path) not in (Kind.TARGET, Kind.METADATA):
                 continue
             until = self._record.gone.get(path, former.signed.expires)

@@ -186,7 +186,7 @@ def _open_own(path: Path) -> int:
 # The files of a copy.
 
 
-class Wanted:
+class NeededFile:
     """A file for the copy. ``path`` is relative to ``public/`` and to the site."""
 
     def __init__(self, path: str, info: TargetFile, expected: int, *, optional: bool = False) -> None:
@@ -208,7 +208,7 @@ class Wanted:
         return not isinstance(self.info, CompressedFile)
 
     @classmethod
-    def archive(cls, archive: Archive, where: str) -> "Wanted":
+    def archive(cls, archive: Archive, where: str) -> "NeededFile":
         """Return the archive as a file to copy. Raises `FormatError` for a path without its digest.
 
         The contents under a name never change.
@@ -222,7 +222,7 @@ class Wanted:
         return cls(path, info, archive.length)
 
     @classmethod
-    def file(cls, digest: Digest, shrinks_to: float = 1.0) -> "Wanted":
+    def file(cls, digest: Digest, shrinks_to: float = 1.0) -> "NeededFile":
         """Return a single file to copy. ``shrinks_to`` is the unsigned compression ratio, used only for progress."""
         info = CompressedFile(digest)
         return cls(f"targets/{info.path}", info, int(digest.length * shrinks_to), optional=True)
@@ -240,35 +240,35 @@ class Files:
         self.stamps: dict[str, Stamp] = {}
         """Stamps of files that match their signed digest."""
 
-    def has(self, wanted: Wanted) -> bool:
+    def has(self, needed: NeededFile) -> bool:
         """Return whether a file exists with its signed digest."""
-        path = self._public / wanted.path
+        path = self._public / needed.path
         try:
             result = stamp_of(path)
-            if self._known.get(wanted.path) != result:
+            if self._known.get(needed.path) != result:
                 with open_regular(path) as stream:
-                    if not is_target(wanted.info, stream):
+                    if not is_target(needed.info, stream):
                         return False
         except OSError:  # missing or not a regular file: it is replaced in both cases
             return False
-        self.stamps[wanted.path] = result
+        self.stamps[needed.path] = result
         return True
 
-    def place(self, wanted: Wanted, check: Callable[[], None]) -> bool:
+    def place(self, needed: NeededFile, check: Callable[[], None]) -> bool:
         """Fetch and verify a file, and move it to its path. Raises like ``fetch_target``.
 
         Returns False for an optional file that the site lacks.
         """
-        staged, path = self._incoming / f"{wanted.sha256}.tar.gz", self._public / wanted.path
+        staged, path = self._incoming / f"{needed.sha256}.tar.gz", self._public / needed.path
         try:
-            fetch_target(self._mirror, wanted.info, wanted.path, staged, check, is_exact=wanted.is_exact)
+            fetch_target(self._mirror, needed.info, needed.path, staged, check, is_exact=needed.is_exact)
         except NotFoundError:
-            if wanted.optional:
+            if needed.optional:
                 return False
             raise
         with explained(path):
-            self._tree.move_in(staged, wanted.path)
-            self.stamps[wanted.path] = stamp_of(path)
+            self._tree.move_in(staged, needed.path)
+            self.stamps[needed.path] = stamp_of(path)
         return True
 
     def read_document(self, info: TargetFile, limit: int) -> bytes:
@@ -286,7 +286,7 @@ class Files:
 
     def read_description(self, digest: Digest) -> bytes | None:
         """Return the description of a version, from the copy if possible. ``None`` if the site lacks it."""
-        desired = Wanted.file(digest)
+        desired = NeededFile.file(digest)
         buffer = io.BytesIO()
         if self.has(desired):
             with explained(self._public / desired.path):

@@ -167,7 +167,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 def plan(
     local: Mapping[str, int],
-    wanted: Collection[str],
+    needed: Collection[str],
     there: Mapping[str, int],
     gone: Mapping[str, datetime],
     keep: timedelta,
@@ -178,12 +178,12 @@ def plan(
 ) -> Plan:
     """Return the plan that makes a destination equal to the site.
 
-    ``local`` and ``there`` are the files of both, with their sizes. ``wanted`` are the files of the site to copy.
+    ``local`` and ``there`` are the files of both, with their sizes. ``needed`` are the files of the site to copy.
     ``gone`` are the times since when files are unreferenced. ``holds_under`` returns whether a version of the root
     verifies the current edition at the destination. ``is_remembered``: see `Plan`.
     """
     kinds: dict[Kind | None, list[str]] = {}
-    for path in wanted:
+    for path in needed:
         kinds.setdefault(kind_of_file(path), []).append(path)
     roots = in_order(kinds.get(Kind.ROOT, []))
     early = _early(roots, holds_under) if TIMESTAMP in there else []
@@ -191,7 +191,7 @@ def plan(
         sorted(kinds.get(Kind.TARGET, [])),
         sorted(kinds.get(Kind.METADATA, [])),
         *([root] for root in early),
-        [TIMESTAMP] if TIMESTAMP in wanted else [],
+        [TIMESTAMP] if TIMESTAMP in needed else [],
         *([root] for root in roots[len(early) :]),
     )
     removed, waiting = _gone(local, there, gone, keep, now)
@@ -199,7 +199,7 @@ def plan(
         tuple(tuple(group) for group in groups if group),
         tuple(removed),
         waiting,
-        {**{path: there[path] for path in removed}, **{path: local[path] for path in wanted}},
+        {**{path: there[path] for path in removed}, **{path: local[path] for path in needed}},
         is_remembered,
     )
 

@@ -224,7 +224,7 @@ class Push:
         is_ours = is_remembered and not self._compare
         there = self._there(record, local, is_known=is_ours)
         read_again = set() if is_ours else Edition(timestamp, self._read_here).names()
-        desired = self._wanted(local, there, read_again)
+        desired = self._desired_files(local, there, read_again)
         if timestamp == before:
             desired.discard(TIMESTAMP)
         else:
@@ -323,7 +323,7 @@ class Push:
         record.lists_nothing = True
         return record.files
 
-    def _wanted(self, local: dict[str, int], there: dict[str, int], read_again: set[str]) -> set[str]:
+    def _desired_files(self, local: dict[str, int], there: dict[str, int], read_again: set[str]) -> set[str]:
         """Return files that are missing at the destination or differ there."""
         desired = {path for path, size in local.items() if there.get(path) != size}
         compared = (

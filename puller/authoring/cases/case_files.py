@@ -148,7 +148,7 @@ def load_case(file: CaseFile) -> LoadedCase:
     facts = _facts(value, problems)
     written = value.get("expect")
     expect = written if isinstance(written, dict) else {}
-    expected = {name: _expected(str(name), wanted, problems) for name, wanted in expect.items()}
+    expected = {name: _expected(str(name), value, problems) for name, value in expect.items()}
     problems.raise_any()
     return LoadedCase(msgspec.convert({**value, "expect": expected}, Case), facts, problems)
 
@@ -187,49 +187,49 @@ def _invalid(message: str) -> Problem:
     return Problem(code=ProblemCode.INVALID_VALUE, message=message)
 
 
-def _expected(written: str, wanted: Any, problems: Problems) -> Any:
+def _expected(written: str, expected: Any, problems: Problems) -> Any:
     """Return one expectation, with its values read like properties. Problems are noted."""
     place = ("expect", written)
     try:
         kind = find_type(Reference.parse(written).partition("#")[0])
     except ValueError as error:
         problems.add(place, f"expect: {error}")
-        return wanted
+        return expected
     if kind is None:
         names = meant(written.partition("#")[0], type_names())
         problems.add(place, f"{written}: unknown type", **names)
-        return wanted
-    if wanted in (ABSENT, UNMANAGED) or isinstance(wanted, Absent):
-        return ABSENT if isinstance(wanted, Absent) else wanted
-    if not isinstance(wanted, dict):
+        return expected
+    if expected in (ABSENT, UNMANAGED) or isinstance(expected, Absent):
+        return ABSENT if isinstance(expected, Absent) else expected
+    if not isinstance(expected, dict):
         what = f"expected properties, or the word {ABSENT} or {UNMANAGED}"
         problems.add(place, f"{written}: is not a valid expectation, {what}")
-        return wanted
-    return {name: _read(kind, name, value, (*place, name), problems) for name, value in wanted.items()}
+        return expected
+    return {name: _read(kind, name, value, (*place, name), problems) for name, value in expected.items()}
 
 
-def _read(kind: ResourceType, name: str, wanted: Any, place: KeyPath, problems: Problems) -> Any:
+def _read(kind: ResourceType, name: str, expected: Any, place: KeyPath, problems: Problems) -> Any:
     fields = property_fields(kind)
     if name == CONTENT:  # also for a type without such a property, and for a directory as a mapping
-        return wanted
+        return expected
     if name not in fields or name == "name":
         known = sorted({*fields, CONTENT} - {"name"})
         what = f"{name} is not a property of {kind.type_name}"
         problems.add(place, f"{place[1]}: {what}", **meant(name, known))
-        return wanted
+        return expected
     try:
-        return read_as(wanted, lambda value: _typed(fields[name].type, value))
+        return read_as(expected, lambda value: _typed(fields[name].type, value))
     except (ValueError, msgspec.ValidationError) as error:
-        for problem in _why(kind, name, wanted, error):
+        for problem in _why(kind, name, expected, error):
             problems.note(problems.placed(prefixed(problem, str(place[1])), place))
-        return wanted
+        return expected
 
 
-def _why(kind: ResourceType, name: str, wanted: Any, error: Exception) -> list[Problem]:
+def _why(kind: ResourceType, name: str, expected: Any, error: Exception) -> list[Problem]:
     """Return the problems of an invalid value of a property."""
-    if has_matcher(wanted):
-        return [_invalid(f"{name}: {shown(wanted)} contains an invalid value: {error}")]
-    found = explain(kind.properties_type, {name: wanted}, "property")
+    if has_matcher(expected):
+        return [_invalid(f"{name}: {shown(expected)} contains an invalid value: {error}")]
+    found = explain(kind.properties_type, {name: expected}, "property")
     return [one.problem() for one in found if one.path[:1] == (name,)] or [_invalid(f"{name}: {error}")]
 
 

@@ -59,8 +59,8 @@ class _Mismatch(Exception):
 def judge(loaded: LoadedCase, resolution: Resolution) -> Iterator[Failure]:
     """Yield all differences from the case, in its order, then unexpected failures."""
     judging = _Judging(loaded, resolution)
-    for reference, wanted in loaded.case.expect.items():
-        yield from judging.expectation(reference, wanted)
+    for reference, expected in loaded.case.expect.items():
+        yield from judging.expectation(reference, expected)
     yield from judging.failures()
 
 
@@ -113,11 +113,11 @@ class _Judging:
         ]
         yield from _compare(self.loaded, found)
 
-    def expectation(self, reference: str, wanted: Any) -> Iterator[Failure]:
+    def expectation(self, reference: str, expected: Any) -> Iterator[Failure]:
         """Yield all differences from the expectation of one resource."""
         found = self.by_name.get(reference)
-        if not isinstance(wanted, dict):
-            yield from self._presence(reference, wanted, found)
+        if not isinstance(expected, dict):
+            yield from self._presence(reference, expected, found)
         elif found is None:
             names = [name for name in self.by_name if name.partition("#")[0] == reference.partition("#")[0]]
             what = f"is not declared on this machine{_nearest(reference, names)}"
@@ -132,25 +132,25 @@ class _Judging:
             what = f"fails, so it cannot be compared: {found.failure}"
             yield self._failure((reference,), f"{reference}: {what}", found)
         elif not found.failure:  # a failed resource is reported once, by failures()
-            yield from self._properties(reference, wanted, found)
+            yield from self._properties(reference, expected, found)
 
-    def _presence(self, reference: str, wanted: str, found: ResolvedResource | None) -> Iterator[Failure]:
-        if wanted == ABSENT and found is not None and not found.unmanaged:
+    def _presence(self, reference: str, expected: str, found: ResolvedResource | None) -> Iterator[Failure]:
+        if expected == ABSENT and found is not None and not found.unmanaged:
             is_absent = found.properties.get("ensure") == ABSENT
             hint = " with ensure: absent. To expect it, write {ensure: absent}" if is_absent else ""
             message = f"{reference}: expected {ABSENT}, found a declaration{hint}"
             yield self._failure((reference,), message, found)
-        elif wanted == UNMANAGED and found is None:
+        elif expected == UNMANAGED and found is None:
             message = f"{reference}: expected {UNMANAGED}, but it is not declared on this machine"
             yield self._failure((reference,), f"{message}{_nearest(reference, self.by_name)}")
-        elif wanted == UNMANAGED and found is not None and not found.unmanaged:
+        elif expected == UNMANAGED and found is not None and not found.unmanaged:
             message = f"{reference}: expected {UNMANAGED}, but it is managed on this machine"
             yield self._failure((reference,), message, found)
 
     def _properties(
-        self, reference: str, wanted: Mapping[str, Any], found: ResolvedResource
+        self, reference: str, expected: Mapping[str, Any], found: ResolvedResource
     ) -> Iterator[Failure]:
-        for name, value in wanted.items():
+        for name, value in expected.items():
             try:
                 if name == CONTENT:
                     _check_content(value, found)
@@ -184,12 +184,12 @@ def _nearest(reference: str, names: Iterable[str]) -> str:
     return said if said.startswith(" (did") else ""
 
 
-def _check_property(name: str, wanted: Any, found: ResolvedResource) -> None:
+def _check_property(name: str, expected: Any, found: ResolvedResource) -> None:
     value = _value(name, found)
-    if compares_hidden(wanted, value):
+    if compares_hidden(expected, value):
         raise _hidden()
-    if not fits(wanted, value):
-        raise _unequal(wanted, value)
+    if not fits(expected, value):
+        raise _unequal(expected, value)
 
 
 def _hidden(path: str = "") -> _Mismatch:
@@ -210,22 +210,22 @@ def _value(name: str, found: ResolvedResource) -> Any:
     return msgspec.to_builtins(default, enc_hook=str)
 
 
-def _unequal(wanted: Any, found: Any) -> _Mismatch:
+def _unequal(expected: Any, found: Any) -> _Mismatch:
     said = "nothing" if found is None else shown(found)
-    return _Mismatch(f"expected {shown(wanted)}, found {said}", shown(wanted), said)
+    return _Mismatch(f"expected {shown(expected)}, found {said}", shown(expected), said)
 
 
-def _check_content(wanted: Any, found: ResolvedResource) -> None:
+def _check_content(expected: Any, found: ResolvedResource) -> None:
     if not found.contents and CONTENT in found.properties:  # a property of its type, such as that of a block
-        _check_property(CONTENT, wanted, found)
-    elif isinstance(wanted, Mapping):
-        for path, value in wanted.items():
+        _check_property(CONTENT, expected, found)
+    elif isinstance(expected, Mapping):
+        for path, value in expected.items():
             _check_text(value, _content_at(str(path), found), f"{path}: ")
     elif len(found.contents) == 1:
-        _check_text(wanted, next(iter(found.contents.values())), "")
+        _check_text(expected, next(iter(found.contents.values())), "")
     elif found.contents:
         raise _Mismatch(f"creates {len(found.contents)} files, expected a mapping of their paths")
-    elif not fits(wanted, None):
+    elif not fits(expected, None):
         raise _Mismatch("contains no file of the bundle")
 
 
@@ -234,35 +234,37 @@ def _content_at(path: str, found: ResolvedResource) -> ResolvedContent | None:
     return found.contents.get(join(found.reference.partition("#")[2], path))
 
 
-def _check_text(wanted: Any, content: ResolvedContent | None, path: str) -> None:
+def _check_text(expected: Any, content: ResolvedContent | None, path: str) -> None:
     if content is None:
-        if not fits(wanted, None):
+        if not fits(expected, None):
             raise _Mismatch(
-                f"{path}expected {shown(wanted)}, but the file is missing",
-                shown(wanted),
+                f"{path}expected {shown(expected)}, but the file is missing",
+                shown(expected),
                 "the file is missing",
             )
     elif content.is_secret:
-        if not isinstance(wanted, IsSecret | Something):
+        if not isinstance(expected, IsSecret | Something):
             raise _hidden(path)
     elif content.text is None:
-        if not isinstance(wanted, Something):
+        if not isinstance(expected, Something):
             what = f"{path}{content.size} bytes cannot be compared, because they are not text or too long"
-            raise _Mismatch(what, shown(wanted), f"{content.size} bytes")
-    elif has_tag(wanted, IsSecret):
+            raise _Mismatch(what, shown(expected), f"{content.size} bytes")
+    elif has_tag(expected, IsSecret):
         raise _Mismatch(f"{path}expected !secret, but it does not depend on a secret")
-    elif not fits(wanted, content.text):
-        raise _different(wanted, content.text, path)
+    elif not fits(expected, content.text):
+        raise _different(expected, content.text, path)
 
 
-def _different(wanted: Any, text: str, path: str) -> _Mismatch:
-    if not isinstance(wanted, str):
-        return _Mismatch(f"{path}expected {shown(wanted)}, found {shown(text)}", shown(wanted), shown(text))
+def _different(expected: Any, text: str, path: str) -> _Mismatch:
+    if not isinstance(expected, str):
+        return _Mismatch(
+            f"{path}expected {shown(expected)}, found {shown(text)}", shown(expected), shown(text)
+        )
     lines = difflib.unified_diff(
-        wanted.splitlines(), text.splitlines(), "expected", "found", lineterm="", n=2
+        expected.splitlines(), text.splitlines(), "expected", "found", lineterm="", n=2
     )
     diff = bounded_diff(list(lines)) or "the line endings differ"
-    return _Mismatch(f"{path}differs from the expected text", shown(wanted), shown(text), diff)
+    return _Mismatch(f"{path}differs from the expected text", shown(expected), shown(text), diff)
 
 
 def bounded_diff(lines: list[str]) -> str:
@@ -313,8 +315,8 @@ def read_snapshot(path: Path) -> str:
 
 def stale_snapshots(directory: Path, cases: Iterable[str]) -> list[Path]:
     """Return the snapshots of a bundle that belong to other cases than ``cases``."""
-    wanted = {snapshot_path(directory, case) for case in cases}
-    return sorted(set((directory / TESTS / SNAPSHOTS).rglob("*.yaml")) - wanted)
+    expected = {snapshot_path(directory, case) for case in cases}
+    return sorted(set((directory / TESTS / SNAPSHOTS).rglob("*.yaml")) - expected)
 
 
 def snapshot_of(resolution: Resolution, directory: Path) -> str:

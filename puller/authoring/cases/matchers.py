@@ -39,10 +39,10 @@ class Matcher(msgspec.Struct, frozen=True):
     """One tag with its value."""
 
     tag: ClassVar[str]
-    wanted: Any
+    expected: Any
 
     def __str__(self) -> str:
-        return self.tag if self.wanted is None else f"{self.tag} {shown(self.wanted)}"
+        return self.tag if self.expected is None else f"{self.tag} {shown(self.expected)}"
 
     def fits(self, found: Any) -> bool:
         """Return whether the condition holds for ``found``. Raises ``LimitError`` for an expression that takes too
@@ -62,7 +62,7 @@ class Contains(Matcher, frozen=True):
     tag: ClassVar[str] = "!contains"
 
     def fits(self, found: Any) -> bool:
-        return isinstance(found, str) and all(text in found for text in _texts(self.wanted))
+        return isinstance(found, str) and all(text in found for text in _texts(self.expected))
 
 
 class Lacks(Matcher, frozen=True):
@@ -71,7 +71,7 @@ class Lacks(Matcher, frozen=True):
     tag: ClassVar[str] = "!lacks"
 
     def fits(self, found: Any) -> bool:
-        return isinstance(found, str) and not any(text in found for text in _texts(self.wanted))
+        return isinstance(found, str) and not any(text in found for text in _texts(self.expected))
 
 
 class Matches(Matcher, frozen=True):
@@ -80,7 +80,7 @@ class Matches(Matcher, frozen=True):
     tag: ClassVar[str] = "!matches"
 
     def fits(self, found: Any) -> bool:
-        return isinstance(found, str) and is_found(re.compile(self.wanted, re.MULTILINE), found)
+        return isinstance(found, str) and is_found(re.compile(self.expected, re.MULTILINE), found)
 
 
 class Not(Matcher, frozen=True):
@@ -89,10 +89,10 @@ class Not(Matcher, frozen=True):
     tag: ClassVar[str] = "!not"
 
     def fits(self, found: Any) -> bool:
-        return found is not None and not fits(self.wanted, found)
+        return found is not None and not fits(self.expected, found)
 
     def read(self, read: Read) -> Matcher:
-        return Not(read_as(self.wanted, read))
+        return Not(read_as(self.expected, read))
 
 
 class Has(Matcher, frozen=True):
@@ -101,13 +101,13 @@ class Has(Matcher, frozen=True):
     tag: ClassVar[str] = "!has"
 
     def fits(self, found: Any) -> bool:
-        return isinstance(found, list | tuple) and any(fits(self.wanted, item) for item in found)
+        return isinstance(found, list | tuple) and any(fits(self.expected, item) for item in found)
 
     def read(self, read: Read) -> Matcher:
-        if isinstance(self.wanted, Matcher):
+        if isinstance(self.expected, Matcher):
             return self
-        (wanted,) = read([self.wanted])
-        return Has(wanted)
+        (expected,) = read([self.expected])
+        return Has(expected)
 
 
 class All(Matcher, frozen=True):
@@ -116,10 +116,10 @@ class All(Matcher, frozen=True):
     tag: ClassVar[str] = "!all"
 
     def fits(self, found: Any) -> bool:
-        return all(fits(wanted, found) for wanted in self.wanted)
+        return all(fits(expected, found) for expected in self.expected)
 
     def read(self, read: Read) -> Matcher:
-        return All([read_as(wanted, read) for wanted in self.wanted])
+        return All([read_as(expected, read) for expected in self.expected])
 
 
 class Absent(Matcher, frozen=True):
@@ -207,18 +207,18 @@ TAGS: Final[Mapping[str, Callable[[Any], Matcher]]] = MappingProxyType(
 """For ``hiera.parsing.load``."""
 
 
-def fits(wanted: Any, found: Any) -> bool:
-    """Return whether ``found`` matches ``wanted``. Mappings must have the same keys, except those with ``!absent``."""
-    if isinstance(wanted, Matcher):
-        return wanted.fits(found)
-    if isinstance(wanted, Mapping):
-        is_mapping = isinstance(found, Mapping) and not found.keys() - wanted.keys()
-        return is_mapping and all(fits(value, found.get(key)) for key, value in wanted.items())
-    if isinstance(wanted, list | tuple):
-        same = isinstance(found, list | tuple) and len(found) == len(wanted)
-        return same and all(map(fits, wanted, found))
+def fits(expected: Any, found: Any) -> bool:
+    """Return whether ``found`` matches. Mappings must have the same keys, except those with ``!absent``."""
+    if isinstance(expected, Matcher):
+        return expected.fits(found)
+    if isinstance(expected, Mapping):
+        is_mapping = isinstance(found, Mapping) and not found.keys() - expected.keys()
+        return is_mapping and all(fits(value, found.get(key)) for key, value in expected.items())
+    if isinstance(expected, list | tuple):
+        same = isinstance(found, list | tuple) and len(found) == len(expected)
+        return same and all(map(fits, expected, found))
     # Python treats 1 as True. YAML does not.
-    return isinstance(wanted, bool) == isinstance(found, bool) and bool(wanted == found)
+    return isinstance(expected, bool) == isinstance(found, bool) and bool(expected == found)
 
 
 def with_hidden(value: Any, paths: Collection[KeyPath]) -> Any:
@@ -234,24 +234,24 @@ def with_hidden(value: Any, paths: Collection[KeyPath]) -> Any:
     return [*parts.values()] if isinstance(value, list) else parts if isinstance(value, Mapping) else value
 
 
-def compares_hidden(wanted: Any, found: Any) -> bool:
-    """Return whether a comparison of ``found`` with ``wanted`` needs a hidden value."""
-    if isinstance(wanted, IsSecret | Something):
+def compares_hidden(expected: Any, found: Any) -> bool:
+    """Return whether a comparison of ``found`` with ``expected`` needs a hidden value."""
+    if isinstance(expected, IsSecret | Something):
         return False
     if isinstance(found, Mapping):
-        parts = wanted if isinstance(wanted, Mapping) else {}
+        parts = expected if isinstance(expected, Mapping) else {}
         return any(compares_hidden(parts.get(key), value) for key, value in found.items())
     if isinstance(found, list | tuple):
-        items = wanted if isinstance(wanted, list | tuple) else []
+        items = expected if isinstance(expected, list | tuple) else []
         return any(map(compares_hidden, [*items, *[None] * len(found)], found))
     return found is HIDDEN_VALUE
 
 
-def read_as(wanted: Any, read: Read) -> Any:
+def read_as(expected: Any, read: Read) -> Any:
     """Return a wanted value, with its plain parts read like the property. Raises ``ValueError``."""
-    if isinstance(wanted, Matcher):
-        return wanted.read(read)
-    return wanted if has_matcher(wanted) else read(wanted)
+    if isinstance(expected, Matcher):
+        return expected.read(read)
+    return expected if has_matcher(expected) else read(expected)
 
 
 def has_matcher(value: Any) -> bool:
@@ -264,7 +264,7 @@ def has_matcher(value: Any) -> bool:
 def has_tag(value: Any, kind: type[Matcher]) -> bool:
     """Return whether a value is a certain tag, or an ``!all`` that contains it."""
     return isinstance(value, kind) or (
-        isinstance(value, All) and any(has_tag(one, kind) for one in value.wanted)
+        isinstance(value, All) and any(has_tag(one, kind) for one in value.expected)
     )
 
 
@@ -284,5 +284,5 @@ def _shown_parts(value: Any) -> str:
     return f"[{', '.join(map(shown, value))}]"
 
 
-def _texts(wanted: Any) -> list[str]:
-    return wanted if isinstance(wanted, list) else [wanted]
+def _texts(expected: Any) -> list[str]:
+    return expected if isinstance(expected, list) else [expected]

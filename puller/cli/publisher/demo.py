@@ -191,9 +191,9 @@ class _Demo:
     def _run(self, *options: ExitStatus | str) -> None:
         desired = next((option for option in options if isinstance(option, ExitStatus)), ExitStatus.OK)
         flags = [option for option in options if isinstance(option, str)]
-        self._command("run", "--config", "host/config.yaml", *flags, wanted=desired)
+        self._command("run", "--config", "host/config.yaml", *flags, expected=desired)
 
-    def _command(self, *arguments: str, wanted: ExitStatus = ExitStatus.OK) -> None:
+    def _command(self, *arguments: str, expected: ExitStatus = ExitStatus.OK) -> None:
         click.echo(click.style(f"$ puller {' '.join(arguments)}", bold=True))
         completed = subprocess.run(
             [sys.executable, "-m", "puller", *arguments],
@@ -205,9 +205,9 @@ class _Demo:
             check=False,
         )
         click.echo(_indented(completed.stdout), nl=False)
-        if completed.returncode != wanted:
-            raise click.ClickException(f"exit status {completed.returncode}, expected {int(wanted)}")
-        if wanted is not ExitStatus.OK:
+        if completed.returncode != expected:
+            raise click.ClickException(f"exit status {completed.returncode}, expected {int(expected)}")
+        if expected is not ExitStatus.OK:
             click.echo(f"    (exit status {completed.returncode})")
 
     def _say(self, sentence: str) -> None:

@@ -404,7 +404,7 @@ def sign(file: Path, key: Path | None, uri: str | None, yes: bool, passphrase_fi
         return
     proposal.save(file)
     say(f"{file}: signed with the key {key_id[:12]}")
-    _tell_missing(proposal)
+    _print_missing(proposal)
 
 
 @root.command("import")
@@ -455,10 +455,10 @@ def _describe(place: Path, proposal: "Proposal") -> None:
     print_list(proposal.changes())
     say("Afterwards these keys sign:")
     print_list(proposal.afterwards())
-    _tell_missing(proposal)
+    _print_missing(proposal)
 
 
-def _tell_missing(proposal: "Proposal") -> None:
+def _print_missing(proposal: "Proposal") -> None:
     signed = ", ".join(key_id[:12] for key_id in proposal.signed_by())
     say(f"Signed by: {signed or 'nobody yet'}")
     for sentence in proposal.missing():

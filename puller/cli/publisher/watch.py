@@ -25,9 +25,9 @@ from puller.fleet.watching import (
     doubt_of,
     judge,
     last_heard,
+    notify_by_command,
+    notify_by_url,
     outcomes_of,
-    tell_command,
-    tell_url,
 )
 
 if TYPE_CHECKING:
@@ -166,7 +166,6 @@ def _rollouts(site: "Site") -> "Iterator[tuple[str, Release]]":
 
 
 def _judged(reader: "Reader", release: Release, channel: str, rule: WatchRule) -> _Watched:
-
     rollout = release.rollout
     is_halted = rollout is not None and rollout.halted
     outcomes, usual = outcomes_of(reader, release, channel, rule.kinds)
@@ -186,22 +185,22 @@ def _act(
 ) -> None:
     """Sign the actions that the rule allows for a whole wave, and send notifications, also about a failure to sign."""
     if rule.may is May.NOTHING:
-        _tell(item, "to be halted", rule)
+        _notify(item, "to be halted", rule)
         return
     try:
         signed = _sign(site, item, mates, rule, passphrase_file)
     except (BundleError, PullerError, click.ClickException, OSError, ValueError) as error:
         item.problem = str(error) or type(error).__name__
         warn(f"{item.release} in channel {item.channel} could not be halted: {item.problem}")
-        _tell(item, f"to be halted, which failed ({item.problem}),", rule)
+        _notify(item, f"to be halted, which failed ({item.problem}),", rule)
         return
     for mate in mates:
         mate.done = signed.get(mate.release.bundle, "")
     if item.done:
-        _tell(item, item.done, rule)
+        _notify(item, item.done, rule)
     else:
         warn(
-            f"{item.release} in channel {item.channel} was judged, which names another release by now, or was halted"
+            f"{item.release} was judged, but channel {item.channel} has another release now, or it is already halted"
         )
 
 
@@ -240,12 +239,12 @@ def _grow(site: "Site", rollouts: list[_Watched], rule: WatchRule, passphrase_fi
                 mate.done = f"grown to {shown_percent(reached_by(statement.after, statement.now))}"
 
 
-def _tell(item: _Watched, done: str, rule: WatchRule) -> None:
+def _notify(item: _Watched, done: str, rule: WatchRule) -> None:
     reasons = "; ".join(item.verdict.reasons)
     sentence = f"{item.release} in channel {item.channel} is {done} at {item.reached}: {reasons}"
-    if rule.command and (why := tell_command(rule.command, sentence)):
+    if rule.command and (why := notify_by_command(rule.command, sentence)):
         warn(why)
-    if rule.url and (why := tell_url(rule.url, {"text": sentence, **item.plain(), "done": done})):
+    if rule.url and (why := notify_by_url(rule.url, {"text": sentence, **item.plain(), "done": done})):
         warn(why)
 
 

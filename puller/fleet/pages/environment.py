@@ -157,8 +157,8 @@ def _within_a_page(svg: str, title: str, colours: Mapping[str, str]) -> str:
     # A page contains several pictures with the same identifiers, so each picture gets its own prefix.
     prefix = re.sub(r"[^a-z0-9]+", "-", title.lower())
     svg = re.sub(r'\b(id="|href="#|url\(#)', lambda result: f"{result[1]}{prefix}-", svg)
-    for drawn, wanted in colours.items():
-        svg = svg.replace(drawn, wanted)
+    for drawn, expected in colours.items():
+        svg = svg.replace(drawn, expected)
     return svg.strip()
 
 

@@ -15,7 +15,7 @@ import msgspec
 from foundation.object_store import SCHEME, Failure, Location, ObjectStore, ObjectStoreError, StoredObject
 from puller.errors import MissingSourceError, SourceError, UsageError, file_problem, reason
 from puller.fleet.host_document import MOST_BYTES, SUFFIXES
-from puller.values.host_name import WANTED, is_host_name
+from puller.values.host_name import EXPECTED_NAME, is_host_name
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ class DirectorySource:
 
     def _of_host(self, host: str, of_host: int) -> Iterator[Found | Refused]:
         if not is_host_name(host):
-            yield Refused(host, f"is not the name of a host, {WANTED}")
+            yield Refused(host, f"is not the name of a host, {EXPECTED_NAME}")
             return
         try:
             with os.scandir(of_host) as entries:
@@ -218,7 +218,7 @@ class ObjectSource:
         if not name or "/" in name:
             return Refused(path, "is not a document of a host, expected HOST/RUN.json.gz")
         if not is_host_name(host):
-            return Refused(path, f"does not start with the name of a host, {WANTED}")
+            return Refused(path, f"does not start with the name of a host, {EXPECTED_NAME}")
         if not name.endswith(SUFFIXES):
             return Refused(path, f"is not the name of a document, expected {' or '.join(SUFFIXES)}")
         self._arrived[path] = entry.modified

@@ -275,18 +275,18 @@ class Reader:
         return row.run if row is not None else ""
 
     def _events(
-        self, connection: Connection, wanted: set[tuple[str, str]]
+        self, connection: Connection, keys: set[tuple[str, str]]
     ) -> dict[tuple[str, str], list[EventView]]:
         table = database.events.c
         result: dict[tuple[str, str], list[EventView]] = defaultdict(list)
-        for part in _parts(sorted({run for _, run in wanted})):
+        for part in _parts(sorted({run for _, run in keys})):
             query = (
                 select(database.events)
                 .where(table.run.in_(part))
                 .order_by(table.host, table.run, table.place)
             )
             for row in connection.execute(query).mappings():
-                if (row["host"], row["run"]) in wanted:
+                if (row["host"], row["run"]) in keys:
                     result[row["host"], row["run"]].append(_event(row))
         return result
 

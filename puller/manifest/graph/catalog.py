@@ -19,7 +19,7 @@ from puller.resources.base import Resource, ResourceType
 from puller.system.local_paths import Spellings
 from puller.values.common_properties import Reference
 
-Found = list[tuple[Reference, int]]
+PrerequisiteLinks = list[tuple[Reference, int]]
 Outside = list[tuple[str, Reference]]
 """References to resources of other manifests, each with its property."""
 
@@ -27,7 +27,7 @@ Outside = list[tuple[str, Reference]]
 class Links(msgspec.Struct):
     """References as indexes. Resources without references are left out."""
 
-    requirements: dict[int, Found] = {}
+    requirements: dict[int, PrerequisiteLinks] = {}
     subscriptions: dict[int, list[int]] = {}
     reloads: dict[int, list[int]] = {}
     """Further subscriptions, which only need a reload."""

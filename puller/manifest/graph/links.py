@@ -18,7 +18,15 @@ from foundation.problems import DependsOn, Problem, ProblemCode
 from foundation.suggestions import meant_reference
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Declaration, has_conditions
-from puller.manifest.graph.catalog import CycleError, Found, Links, Outside, ordered, with_implied, with_last
+from puller.manifest.graph.catalog import (
+    CycleError,
+    Links,
+    Outside,
+    PrerequisiteLinks,
+    ordered,
+    with_implied,
+    with_last,
+)
 from puller.manifest.graph.parts import link_parts
 from puller.resources.registry import type_names
 from puller.system.local_paths import Spellings
@@ -62,10 +70,10 @@ def link(
 
 
 def _link(position: int, declaration: Declaration, names: "Names", links: Links) -> None:
-    required: Found = []
-    after: Found = []
-    subscribed: Found = []
-    reloaded: Found = []
+    required: PrerequisiteLinks = []
+    after: PrerequisiteLinks = []
+    subscribed: PrerequisiteLinks = []
+    reloaded: PrerequisiteLinks = []
     outside: Outside = []
     # Each place has its own relative names and its own problems.
     for place in declaration.places():
@@ -207,7 +215,7 @@ def _find_all(
     references: Iterable[Reference],
     names: Names,
     outside: Outside,
-) -> Found:
+) -> PrerequisiteLinks:
     result = []
     for reference in references:
         # Relative to its own manifest first, then to the top manifest, then in another manifest.

@@ -129,13 +129,13 @@ class Listed:
 
     def refuse_in_the_way(self, removable: Removable) -> None:
         """Raise ``ResourceError`` for another file type in the way, unless it is an unchanged earlier member."""
-        for path, wanted in self.members.items():
+        for path, expected in self.members.items():
             there = None if self._target is None else made_at(self._target, path)
-            if self._target is None or there is None or "directory" not in (there.kind, wanted.kind):
+            if self._target is None or there is None or "directory" not in (there.kind, expected.kind):
                 continue
-            if there.kind != wanted.kind and not is_all_removable(self._target, path, removable):
+            if there.kind != expected.kind and not is_all_removable(self._target, path, removable):
                 mode = os.lstat(os.path.join(self._where, path)).st_mode
-                raise in_the_way(self._where, path, mode, wanted.kind)
+                raise in_the_way(self._where, path, mode, expected.kind)
 
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -297,8 +297,8 @@ class _Tree:
     def _enter(self, member: Member, directories: list[str], *, make: bool = True) -> int:
         """Return the descriptor of a directory, valid until the next call. Creates missing directories."""
         shared = 0
-        for (name, _), wanted in zip(self._open, directories, strict=False):
-            if name != wanted:
+        for (name, _), expected in zip(self._open, directories, strict=False):
+            if name != expected:
                 break
             shared += 1
         self._leave(shared)

@@ -108,19 +108,19 @@ class Unpacked:
                     yield from self._find_in_the_way(inner, outer, f"{path}/", removable)
 
 
-def is_another(target: int, path: str, wanted: Made, digest: Callable[[], str]) -> bool:
-    """Return whether ``path`` exists and differs from ``wanted``. Calls ``digest`` only for files of equal size."""
+def is_another(target: int, path: str, expected: Made, digest: Callable[[], str]) -> bool:
+    """Return whether ``path`` exists and differs from ``expected``. Calls ``digest`` only for files of equal size."""
     there = made_at(target, path)
     if there is None:
         return False
-    if (there.kind, there.size, there.target) != (wanted.kind, wanted.size, wanted.target):
+    if (there.kind, there.size, there.target) != (expected.kind, expected.size, expected.target):
         return True
-    return wanted.kind == "file" and digest() != digest_at(target, path)
+    return expected.kind == "file" and digest() != digest_at(target, path)
 
 
-def in_the_way(where: str, path: str, there: int, wanted: str) -> ResourceError:
+def in_the_way(where: str, path: str, there: int, expected: str) -> ResourceError:
     """Return the error for a directory in place of a file, or the reverse. ``there`` is an ``st_mode``."""
-    detail = f"is {kind_of(there)}, the archive has {_KINDS[wanted]} there"
+    detail = f"is {kind_of(there)}, the archive has {_KINDS[expected]} there"
     return ResourceError(f"{os.path.join(where, path)} {detail}", code=ProblemCode.CHANGE_REFUSED)
 
 

@@ -148,13 +148,13 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         elif status is None or actual.is_empty:
             attributes = self._attributes_of_new(status)
             git = self._git(working_tree.staging_of(path), attributes.uid, attributes.gid)
-            self._notes = working_tree.make(path, attributes, self._wanted, git)
+            self._notes = working_tree.make(path, attributes, self._desired_tree, git)
         else:
             properties = {difference.property for difference in differences}
             self._notes = working_tree.update(
                 Repository(path, status, system),
                 actual.goal,
-                self._wanted,
+                self._desired_tree,
                 self._git(path, status.st_uid, status.st_gid),
                 other_url="url" in properties,
                 other_files="content" in properties,
@@ -211,8 +211,8 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         return Remote.parse(self.properties.url)
 
     @property
-    def _wanted(self) -> working_tree.Wanted:
-        return working_tree.Wanted(self.properties.revision, self.properties.depth)
+    def _desired_tree(self) -> working_tree.DesiredTree:
+        return working_tree.DesiredTree(self.properties.revision, self.properties.depth)
 
     def _attributes_of_new(self, status: os.stat_result | None) -> Attributes:
         """Return the declared owner and group, by default those of the existing empty directory."""

@@ -110,7 +110,7 @@ def _latest_of(result: Mapping[str, str], revision: str, tag: str, branch: str) 
 _ALL = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
 
 
-class Wanted(NamedTuple):
+class DesiredTree(NamedTuple):
     """The revision of a remote, and the depth of its history."""
 
     revision: str
@@ -123,7 +123,7 @@ def staging_of(path: str) -> str:
     return os.path.join(above, f".{name[:200]}.puller-checkout")
 
 
-def make(path: str, attributes: Attributes, wanted: Wanted, git: Git) -> list[str]:
+def make(path: str, attributes: Attributes, desired: DesiredTree, git: Git) -> list[str]:
     """Clone into a missing or empty directory. Returns notes. Raises ``ResourceError``.
 
     1. Create a directory beside the destination, in which ``git`` works.
@@ -137,12 +137,12 @@ def make(path: str, attributes: Attributes, wanted: Wanted, git: Git) -> list[st
     system.make_directory(staging, attributes)
     try:
         # 2. Clone
-        git.clone(wanted.depth)
+        git.clone(desired.depth)
         repository = _repository_at(staging, system)
-        goal = goal_here(wanted.revision, repository, git)
+        goal = goal_here(desired.revision, repository, git)
         # 3. Check out
         branch = repository.branch()
-        notes = _reach(goal, wanted, repository, git, Record(tags=repository.tag_objects()))
+        notes = _reach(goal, desired, repository, git, Record(tags=repository.tag_objects()))
         repository.remove(branch)
         # 4. Place
         _sync(staging)
@@ -157,7 +157,7 @@ def make(path: str, attributes: Attributes, wanted: Wanted, git: Git) -> list[st
 
 
 def update(
-    repository: Repository, goal: Goal, wanted: Wanted, git: Git, *, other_url: bool, other_files: bool
+    repository: Repository, goal: Goal, desired: DesiredTree, git: Git, *, other_url: bool, other_files: bool
 ) -> list[str]:
     """Set the remote of a repository and check out a commit. Returns notes.
 
@@ -176,7 +176,7 @@ def update(
             git.discard()
         notes = []
         if not goal.is_here or goal.commit != repository.head():
-            notes = _reach(goal, wanted, repository, git, before)
+            notes = _reach(goal, desired, repository, git, before)
         else:
             repository.save(msgspec.structs.replace(before, begun=""))
         _sync(repository.path)
@@ -197,7 +197,7 @@ def _begun(repository: Repository, before: Record, commit: str) -> Iterator[None
         raise
 
 
-def _reach(goal: Goal, desired: Wanted, repository: Repository, git: Git, before: Record) -> list[str]:
+def _reach(goal: Goal, desired: DesiredTree, repository: Repository, git: Git, before: Record) -> list[str]:
     """Check out a commit, and fetch it if necessary."""
     notes = [goal.note] if goal.note else []
     result = goal.commit
@@ -214,7 +214,7 @@ def _reach(goal: Goal, desired: Wanted, repository: Repository, git: Git, before
     return notes
 
 
-def _fetch(goal: Goal, desired: Wanted, repository: Repository, git: Git) -> tuple[str, list[str]]:
+def _fetch(goal: Goal, desired: DesiredTree, repository: Repository, git: Git) -> tuple[str, list[str]]:
     """Fetch a commit. Returns the remote's object, and notes."""
     depth = desired.depth if repository.is_shallow else None
     if goal.reference and goal.reference != goal.commit:

@@ -174,7 +174,7 @@ def test_a_kind_of_machines_is_judged_by_itself(execute: Execute, began: datetim
 
 def test_site_yaml_limits_the_watcher(execute: Execute, reported: Callable[..., None]) -> None:
     reported(good=40, bad=5, **FAILED)
-    allow("{may: nothing, tell: {command: [sh, -c, 'echo \"$0\" > told']}}")
+    allow("{may: nothing, notify: {command: [sh, -c, 'echo \"$0\" > told']}}")
     status, output = execute("site", "watch", "site")
     assert (status, "is to be halted" in output, halted()) == (4, True, False)
     assert "5 of 45 hosts failed" in Path("told").read_text()
@@ -298,7 +298,7 @@ def test_fix_published_during_judgement_is_left_alone(
     release = Site(Path("site").resolve()).record("web").index.find("stable")
     assert release is not None
     assert (release.version, halted()) == ("1.5.1", False)
-    assert (status, "names another release by now" in output) == (4, True), output
+    assert (status, "has another release now" in output) == (4, True), output
 
 
 def test_silent_hosts_do_not_halt_a_release(execute: Execute, reported: Callable[..., None]) -> None:
@@ -319,7 +319,7 @@ def test_a_prometheus_that_is_down_is_no_reason_to_go_back(
 
 def test_unsigned_halt_is_reported(execute: Execute, reported: Callable[..., None]) -> None:
     reported(good=40, bad=5, **FAILED)
-    allow("{tell: {command: [sh, -c, 'echo \"$0\" > told']}}")
+    allow("{notify: {command: [sh, -c, 'echo \"$0\" > told']}}")
     shutil.move("site/keys", "elsewhere")
     status, output = execute("site", "watch", "site")
     assert (status, halted(), "could not be halted" in output) == (4, False, True), output

@@ -35,6 +35,7 @@ OPTIONS = {
 }
 LEFT_OUT = {
     ("fleet import", "--store"): "the command creates it",
+    ("secrets edit", "--store"): "only a new file needs it",
     ("explain", "--with"): "requires SOURCE",
     ("explain", "--config"): "requires that SOURCE is missing",
     ("preview", "--site"): "excludes --from",

@@ -14,7 +14,20 @@ from puller.manifest.manifest import MANIFEST, Inputs, ManifestSource
 from puller.resources.content_sources import fetched
 from puller.resources.registry import type_names
 
-COMPLETE = frozenset({"apply", "exec", "group", "kernel_module", "package", "service", "user"})
+COMPLETE = frozenset(
+    {
+        "apply",
+        "diversion",
+        "exec",
+        "group",
+        "hostname",
+        "kernel_module",
+        "package",
+        "service",
+        "timezone",
+        "user",
+    }
+)
 """Types whose resources need only a name."""
 CASES: dict[str, dict[str, object]] = {
     **{

@@ -34,7 +34,7 @@ from puller.cli.output import print_table, say, show, warn
 from puller.delivery.report_document import pack, unpack
 from puller.errors import PullerError
 from puller.fleet.pages.environment import as_script_data, make_environment, shares_over_time
-from puller.fleet.watching import tell_command, tell_url
+from puller.fleet.watching import notify_by_command, notify_by_url
 from puller.reporting import monitoring
 from puller.reporting.history import Retention, save_report
 from puller.reporting.log import Log
@@ -227,7 +227,7 @@ def test_kept_report_has_no_invisible_character(tmp_path: Path) -> None:
 def test_tell_command_gets_a_visible_line(tmp_path: Path) -> None:
     out = tmp_path / "out"
     sentence = f"first\nSubject: {HOSTILE}\0"
-    assert tell_command(["sh", "-c", f'printf %s "$1" > {out}', "sh"], sentence) == ""
+    assert notify_by_command(["sh", "-c", f'printf %s "$1" > {out}', "sh"], sentence) == ""
     shown = out.read_text()
     assert "ok" in shown
     assert sorted((BAD | {"\n", "\t"}) & {*shown}) == []
@@ -250,7 +250,8 @@ def test_tell_url_gets_visible_texts() -> None:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         assert (
-            tell_url(f"http://127.0.0.1:{server.server_port}/", {"text": HOSTILE, "reasons": [HOSTILE]}) == ""
+            notify_by_url(f"http://127.0.0.1:{server.server_port}/", {"text": HOSTILE, "reasons": [HOSTILE]})
+            == ""
         )
         thread.join()
     reported = json.loads(bodies[0])

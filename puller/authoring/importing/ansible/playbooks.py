@@ -17,7 +17,7 @@ from puller.authoring.importing.draft import Draft, Origin, Outcome, Resource, d
 from puller.authoring.importing.reading import Document, SourceTree, as_list, as_mapping
 from puller.authoring.importing.written_expressions import Untranslatable, all_of
 from puller.errors import SourceError
-from puller.values.host_name import WANTED, is_host_name
+from puller.values.host_name import EXPECTED_NAME, is_host_name
 
 
 def add_inventory(tree: SourceTree, draft: Draft, variables: Variables) -> None:
@@ -52,7 +52,7 @@ def add_inventory(tree: SourceTree, draft: Draft, variables: Variables) -> None:
             _read_inventory(tree, path, groups)
     for host, names in sorted(groups.items()):
         if not is_host_name(host):
-            draft.check(f"The host {printable(host[:80])} of the inventory is left out: {WANTED}.")
+            draft.check(f"The host {printable(host[:80])} of the inventory is left out: {EXPECTED_NAME}.")
             continue
         text = document_text(
             {"groups": sorted(names)}, ["Copy this file to /etc/puller/facts.d/groups.yaml of the host."]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from puller.fleet.watching import doubt_of, tell_command, tell_url
+from puller.fleet.watching import doubt_of, notify_by_command, notify_by_url
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def test_slow_or_invalid_prometheus_is_distrusted_in_time(
 def test_a_url_that_never_answers_to_its_end_is_given_up() -> None:
     began = time.monotonic()
     with server([b"HTTP/1.1 200 OK\r\n", *[b"X: y\r\n"] * 200], 0.1) as url:
-        assert "cannot be reached: DeadlineError" in tell_url(url, {"text": "halted"}, 1.0)
+        assert "cannot be reached: DeadlineError" in notify_by_url(url, {"text": "halted"}, 1.0)
     assert time.monotonic() - began < 5
 
 
@@ -84,7 +84,7 @@ def test_hanging_command_is_killed_with_its_children(tmp_path: Path) -> None:
     try:
         script = f"exec 3>{pipe}; echo started >&3; sleep 300 & wait"
         began = time.monotonic()
-        assert "exceeded the limit of 2 s" in tell_command(["sh", "-c", script], "halted", 2.0)
+        assert "exceeded the limit of 2 s" in notify_by_command(["sh", "-c", script], "halted", 2.0)
         assert time.monotonic() - began < 60
         os.set_blocking(reading, True)
         assert os.read(reading, 100) == b"started\n"
@@ -98,5 +98,5 @@ def test_hanging_command_is_killed_with_its_children(tmp_path: Path) -> None:
 def test_hostile_report_text_does_not_block_notifications(tmp_path: Path) -> None:
     reported = tmp_path / "told"
     script = f"import sys; open({str(reported)!r}, 'w').write(sys.argv[1])"
-    assert tell_command([sys.executable, "-c", script], "web: nothing\0 works") == ""
+    assert notify_by_command([sys.executable, "-c", script], "web: nothing\0 works") == ""
     assert reported.read_text() == "web: nothing\\x00 works"
