@@ -85,7 +85,7 @@ def resources_of_host(context: click.Context) -> Iterable[str]:
 
 
 @_offer
-def left_behind(context: click.Context) -> Iterable[str]:
+def leftovers_of_bundle(context: click.Context) -> Iterable[str]:
     """Return the references of the leftovers of the preceding bundle argument."""
     managed = Managed(_host(context)[1], _ignore, noop=True)
     return [item.reference for item in managed.left(context.params["bundle"])]
@@ -172,7 +172,7 @@ def systems(context: click.Context) -> Iterable[str]:
 
 @_offer
 def hosts_of_store(context: click.Context) -> Iterable[str]:
-    """Return the hosts of a fleet's store in a file. A database server is not asked."""
+    """Return the hosts of a fleet's store in a file. Hosts in a database server are left out."""
     location = context.params.get("location") or ""
     if "://" in location:
         return []

@@ -12,7 +12,7 @@ from hiera.expressions.expressions import Scope, evaluate
 from puller.bundle_paths import BundlePathError
 from puller.checks.kinds import HealthCheck
 from puller.errors import ResourceError
-from puller.manifest.declaration import Declaration, why_no_way
+from puller.manifest.declaration import Declaration, blocking_reason
 
 
 def why_unmanaged(declaration: Declaration) -> str:
@@ -28,7 +28,7 @@ def why_unmanaged(declaration: Declaration) -> str:
         text = _why_not(place)
         return text if not text or id(place) in places else f"{place.reference}: {text}"
 
-    return why_no_way(declaration, why)
+    return blocking_reason(declaration, why)
 
 
 def is_left_out(declaration: Declaration) -> bool:

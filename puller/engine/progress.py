@@ -11,7 +11,7 @@ from functools import cached_property
 from foundation.differences import changed as difference
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
-from puller.manifest.declaration import Declaration, Home, why_no_way
+from puller.manifest.declaration import Declaration, Home, blocking_reason
 from puller.manifest.graph.catalog import Catalog
 from puller.reporting.report import Event, State
 from puller.values.common_properties import Refresh, reload_of
@@ -43,7 +43,7 @@ class Progress:
             return ""
         if not any(id(home) in self._stopped for home in homes(declaration)):
             return ""
-        return why_no_way(declaration, self._why_closed)
+        return blocking_reason(declaration, self._why_closed)
 
     def _why_closed(self, place: Declaration) -> str:
         """Return why a manifest is stopped or must not be applied yet. Empty if it is open."""

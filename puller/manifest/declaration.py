@@ -306,7 +306,7 @@ Why = Callable[[Declaration], str]
 """Returns why a declaration, of a resource or of an ``apply`` resource above it, is blocked. Empty if it is not."""
 
 
-def why_no_way(declaration: Declaration, why: Why) -> str:
+def blocking_reason(declaration: Declaration, why: Why) -> str:
     """Return why every path to a resource is blocked. Empty if one path is open, otherwise the first reason.
 
     All paths are checked, so the order of declarations does not matter.
@@ -334,7 +334,7 @@ def has_conditions(declaration: Declaration) -> bool:
     """Return whether any condition decides if it is managed."""
     if declaration.properties.control is None and declaration.home.child is None and not declaration.united:
         return False  # the usual case
-    return bool(why_no_way(declaration, _condition))
+    return bool(blocking_reason(declaration, _condition))
 
 
 def _condition(declaration: Declaration) -> str:

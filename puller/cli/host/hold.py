@@ -19,7 +19,7 @@ from foundation.timestamps import minute_text, parse_until
 from puller.cli.completing import (
     bundles_of_host,
     bundles_with_state,
-    left_behind,
+    leftovers_of_bundle,
     quarantined_bundles,
     quarantined_versions,
     versions_on_host,
@@ -370,7 +370,7 @@ def _apply(path: str) -> int:
 
 @click.command()
 @click.argument("bundle", shell_complete=bundles_with_state)
-@click.argument("references", nargs=-1, metavar="[REFERENCE]...", shell_complete=left_behind)
+@click.argument("references", nargs=-1, metavar="[REFERENCE]...", shell_complete=leftovers_of_bundle)
 @click.option(
     "--left", is_flag=True, help="Remove leftovers of BUNDLE from the list, all or those of the references."
 )

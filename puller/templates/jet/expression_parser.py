@@ -254,18 +254,18 @@ class ExpressionParser:
         self.position += 1
         return True
 
-    def expect(self, kind: str, wanted: str) -> Token:
-        """Return a token of this kind, or fail with a message that names the ``wanted`` token."""
+    def expect(self, kind: str, expected: str) -> Token:
+        """Return a token of this kind, or fail with a message that names the ``expected`` token."""
         if self.token.kind != kind:
-            self.refuse(wanted)
+            self.refuse(expected)
         return self.next()
 
     def close(self, what: str) -> Token:
         """Read the right delimiter of an action."""
         return self.expect("right", f"the end of {what}")
 
-    def refuse(self, wanted: str) -> NoReturn:
-        """Raise the complaint about the current token, or the lexer's own error."""
+    def refuse(self, expected: str) -> NoReturn:
+        """Raise the error about the current token, or the lexer's own error."""
         token = self.token
         if token.kind == "error":
             raise self.source.error(token.offset, token.text)
@@ -274,7 +274,7 @@ class ExpressionParser:
                 token.offset, f"{token.kind} must come before everything else in a template"
             )
         detail = f"the keyword {token.text}" if token.kind in KEYWORDS else token.text
-        raise self.source.error(token.offset, f"found {detail}, expected {wanted}")
+        raise self.source.error(token.offset, f"found {detail}, expected {expected}")
 
     # Expressions
 
