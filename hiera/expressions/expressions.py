@@ -457,7 +457,7 @@ def _source(inside: str) -> str:
         detail = "{{- and -}} work in template files only; write {{ -x }} for a negative number"
         raise ExpressionError(f"{{{{{inside}}}}}", detail, code=_SYNTAX)
     if not source:
-        detail = "is empty; a literal {{ is written {{ '{{' }}"
+        detail = "is empty; write {{ '{{' }} for a literal {{"
         raise ExpressionError(f"{{{{{inside}}}}}", detail, code=_SYNTAX)
     return source
 
@@ -475,7 +475,7 @@ def _end(text: str, start: int) -> int:
             depth -= 1
         elif len(result) == 1:
             raise ExpressionError(_excerpt(text, start), f"the quote {result} is not closed", code=_SYNTAX)
-    detail = "there is no }} to this {{; a literal {{ is written {{ '{{' }}"
+    detail = "this {{ lacks its }}; write {{ '{{' }} for a literal {{"
     raise ExpressionError(_excerpt(text, start), detail, code=_SYNTAX)
 
 
