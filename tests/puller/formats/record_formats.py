@@ -349,15 +349,15 @@ def pack(root: Path, path: Path) -> None:
 def unpack(path: Path, root: Path) -> None:
     """Restore a packed directory at another path, for the current user and with the facts of this machine."""
     with tarfile.open(path) as archive:
-        members = archive.getmembers()
-        for member in members:
+        modes: dict[Path, int] = {}  # set at the end, because only root can write without them
+        for member in archive.getmembers():
             name = member.name
             for real, placeholder in names_of(root):
                 name = name.replace(placeholder, real)
             target = root / name
             if member.isdir():
                 target.mkdir(parents=True, exist_ok=True)
-                target.chmod(member.mode)
+                modes[target] = member.mode
             elif member.issym():
                 target.symlink_to(member.linkname)
             else:
@@ -369,6 +369,8 @@ def unpack(path: Path, root: Path) -> None:
         for host in HOSTS:
             document = json.dumps(facts(root / host, host, "http://127.0.0.1:9"))
             (root / host / "facts.d/site.json").write_text(document)
+    for directory, mode in modes.items():
+        directory.chmod(mode)
 
 
 def main() -> None:

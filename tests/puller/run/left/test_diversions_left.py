@@ -1,5 +1,6 @@
 """Diversions across versions of a bundle: the file of the package always returns."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,8 @@ def diversion(root: Path) -> str:
 
 
 def file(root: Path, text: str = "of Puller") -> str:
-    return f"  - file: [{{{root}/bin/tool: {{content: {text}, owner: 0, group: 0, mode: '0755'}}}}]\n"
+    owner = f"owner: {os.getuid()}, group: {os.getgid()}"
+    return f"  - file: [{{{root}/bin/tool: {{content: {text}, {owner}, mode: '0755'}}}}]\n"
 
 
 def state(machine: Diverting, root: Path) -> dict[str, str]:
