@@ -77,22 +77,29 @@ def answers(reads: Iterable[Read], facts: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(read.answer(facts) for read in reads)
 
 
-def missing(reads: Sequence[Read], facts: Mapping[str, Any], sent: SentFacts) -> Iterator[str]:
+def missing(
+    reads: Sequence[Read], facts: Mapping[str, Any], sent: SentFacts, outcome: Outcome
+) -> Iterator[str]:
     """Yield the dotted names of the facts that were read and that the report of a machine lacks.
 
     If a whole group is missing, the resolution could read only its name.
     """
     absent = {fact for fact in reads if fact.path and fact.answer(facts) == _ABSENT}
+    may_suggest = bool(absent) and _has_failures(outcome)
     for fact in reads:
         is_absent = fact in absent
         if not fact.path:
             # The error about an unknown fact lists all names for its suggestions.
-            if fact.is_names and not absent:
+            if fact.is_names and not may_suggest:
                 yield "facts (all of them)"
         elif fact.is_names and not is_absent and not sent.has_all_of(fact.path):
             yield f"{dotted(fact.path)} (all of its keys)"
         elif not fact.is_names and is_absent and not sent.knows(fact.path):
             yield dotted(fact.path)
+
+
+def _has_failures(outcome: Outcome) -> bool:
+    return isinstance(outcome, Refusal) or any(resource.failures for resource in outcome.resources)
 
 
 class Watched(Mapping[Any, Any]):
@@ -264,7 +271,7 @@ class Shared:
     def __call__(self, machine: Machine) -> Outcome:
         outcome = self._resolved(machine)
         if machine.sent is not None:
-            for name in dict.fromkeys(missing(self._asked, machine.facts, machine.sent)):
+            for name in dict.fromkeys(missing(self._asked, machine.facts, machine.sent, outcome)):
                 self.missing.setdefault(name, []).append(machine.name)
         return outcome
 

@@ -156,8 +156,10 @@ def test_facts_of_a_report_give_the_same_outcome(tmp_path: Path, name: str) -> N
         sent = chosen_facts(described(facts), [], reads)
         shared = Shared(by_itself)
         result = shared(Machine("m", described(sent.facts), sent))
-        if name in {*READ_ALL, "k.tmpl", "m.jet"}:
+        if name in READ_ALL:
             assert shared.missing
+        elif name in ("k.tmpl", "m.jet"):  # they list all facts, unless they fail before
+            assert shared.missing or result == outcome
         else:
             assert not shared.missing
             assert result == outcome
