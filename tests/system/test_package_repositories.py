@@ -216,7 +216,7 @@ def test_apt_installs_upgrades_and_downgrades_with_state(
         shell(root, f"apt-get install -qy --no-install-recommends puller={number}")
         assert version() in shell(root, "puller --version")
 
-        assert_libraries_come_with_packages(root)
+        assert_libraries_come_with_packages(root, codename)
 
         shell(root, "puller site init site && mkdir -p /etc/puller web && cp site/root.json /etc/puller")
         (root / "srv/web/manifest.yaml").write_text(MANIFEST)
@@ -234,15 +234,18 @@ def test_apt_installs_upgrades_and_downgrades_with_state(
         shell(root, "rm -r /var/lib/apt/lists; apt-get update -q --error-on=any", status=100)
 
 
-def assert_libraries_come_with_packages(root: Path) -> None:
-    """The error of a missing library prints the command that installs it."""
+def assert_libraries_come_with_packages(root: Path, bucket: str) -> None:
+    """The error of a missing library prints the command that installs it.
+
+    All servers of a process share their buckets.
+    """
     (root / "srv/reports").mkdir()
     command = "puller fleet import reports --store fleet.db"
     assert "Run: apt install puller-fleet" in shell(root, command, status=64)
     shell(root, "apt-get install -qy --no-install-recommends puller-fleet")
     shell(root, f"{command} && puller fleet page --store fleet.db --to pages && test -e pages/index.html")
     assert "puller-fleet" in shell(root, "ls /usr/lib")
-    push = "puller site init s && puller site push s s3://bucket/site"
+    push = f"puller site init s && puller site push s s3://{bucket}/site"
     missing = shell(root, f"{push} || true")
     assert "Run: apt install puller-s3" in missing
     shell(root, "apt-get install -qy --no-install-recommends puller-s3")
@@ -250,11 +253,11 @@ def assert_libraries_come_with_packages(root: Path) -> None:
     server.start()
     try:
         address = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
-        bucket = urllib.request.Request(f"{address}/bucket", method="PUT")
-        urllib.request.urlopen(bucket, timeout=30).close()
+        creation = urllib.request.Request(f"{address}/{bucket}", method="PUT")
+        urllib.request.urlopen(creation, timeout=30).close()
         account = "AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b AWS_DEFAULT_REGION=us-east-1"
-        shell(root, f"export {account} AWS_ENDPOINT_URL={address}; puller site push s s3://bucket/site")
-        with urllib.request.urlopen(f"{address}/bucket?list-type=2", timeout=30) as listing:
+        shell(root, f"export {account} AWS_ENDPOINT_URL={address}; puller site push s s3://{bucket}/site")
+        with urllib.request.urlopen(f"{address}/{bucket}?list-type=2", timeout=30) as listing:
             assert b"<Key>site/metadata/timestamp.json</Key>" in listing.read()
     finally:
         server.stop()
