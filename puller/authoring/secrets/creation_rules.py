@@ -16,15 +16,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bundles.filesystem.atomic import read_limited
 from foundation.problems import Location, ProblemCode
 from hiera import parsing, regex
 from hiera.errors import HieraError
 from hiera.sops.format import RULES, Rule
 from hiera.sops.identities import is_recipient
 from hiera.sops.writing import Readers
-from puller.authoring.secrets.recipients import Recipients
-from puller.errors import ManifestError, SourceError, file_problem
+from puller.authoring.secrets.recipients import Recipients, load_rules
+from puller.errors import SourceError
 
 NAME: Final = ".sops.yaml"
 _OTHER_KINDS: Final = (
@@ -72,15 +71,7 @@ def _find(path: str) -> str | None:
 
 
 def _readers(source: str, path: str, recipients: Recipients) -> Readers | None:
-    try:
-        text = read_limited(source, _SIZE_LIMIT).decode()
-        value = parsing.load_yaml(text, source)
-    except HieraError as error:
-        raise ManifestError(error.problems) from error
-    except OSError as error:
-        raise SourceError(file_problem(error, "cannot be read", where=source)) from error
-    except ValueError as error:
-        raise SourceError(f"{source}: {error}") from error
+    text, value = load_rules(source)
     rules = value.get("creation_rules") if isinstance(value, Mapping) else None
     if not isinstance(rules, list):
         raise SourceError("has no list creation_rules", location=Location(source))

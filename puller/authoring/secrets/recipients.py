@@ -239,18 +239,23 @@ def load_recipients(path: str) -> Recipients:
 
 
 def _load(path: str) -> tuple[str, dict[str, Any]]:
+    text, value = load_rules(path)
+    if not isinstance(value, dict | None):
+        raise SourceError("is not a mapping", location=Location(path))
+    return text, value or {}
+
+
+def load_rules(path: str) -> tuple[str, Any]:
+    """Return the text and the value of a YAML file with rules. Raises ``SourceError`` and ``ManifestError``."""
     try:
         text = read_limited(path, _SIZE_LIMIT).decode()
-        value = parsing.load_yaml(text, path)
+        return text, parsing.load_yaml(text, path)
     except HieraError as error:
         raise ManifestError(error.problems) from error
     except OSError as error:
         raise SourceError(file_problem(error, "cannot be read", where=path)) from error
     except ValueError as error:
         raise SourceError(f"{path}: {error}") from error
-    if not isinstance(value, dict | None):
-        raise SourceError("is not a mapping", location=Location(path))
-    return text, value or {}
 
 
 def _holds(condition: tuple[str, str], name: str, host: Host) -> bool:

@@ -185,26 +185,13 @@ class Reader:
 
     def sent_facts(self) -> Iterator[tuple[str, SentFacts]]:
         """Yield the facts of all hosts with their limits. Raises ``SourceError`` for a damaged document."""
-        for part in _parts(sorted(self.hosts)):
-            with self._store.reading() as connection:
-                documents = self._documents(connection, part)
-            for name in part:
-                if name in documents:
-                    yield name, self._decoded(name, documents[name], _facts_decoder)
+        return self._latest(self.hosts, _facts_decoder)
 
     @cached_property
     def rebooting(self) -> dict[str, list[PendingReboot]]:
         """The pending reboots by host. Raises ``SourceError`` for a damaged document."""
-        result = {}
-        for part in _parts(sorted(self.hosts)):
-            with self._store.reading() as connection:
-                documents = self._documents(connection, part)
-            for name in part:
-                if name in documents:
-                    reboots = self._decoded(name, documents[name], _reboots_decoder).report.reboots
-                    if reboots:
-                        result[name] = reboots
-        return result
+        documents = self._latest(self.hosts, _reboots_decoder)
+        return {name: document.report.reboots for name, document in documents if document.report.reboots}
 
     def details(self, names: Sequence[str]) -> Iterator[HostView]:
         """Yield complete hosts in the order of ``names``. Unknown hosts are skipped."""
@@ -234,11 +221,18 @@ class Reader:
         The recipient is empty without a key, and for reports of earlier versions of Puller. Raises ``SourceError`` for
         a damaged document.
         """
-        for part in _parts(sorted(self.hosts if names is None else names)):
+        for name, document in self._latest(self.hosts if names is None else names, _recipient_decoder):
+            yield name, document.recipient
+
+    def _latest(
+        self, names: Iterable[str], decoder: "msgspec.json.Decoder[_Document]"
+    ) -> Iterator[tuple[str, _Document]]:
+        """Yield the decoded last documents of hosts, by name. Raises ``SourceError`` for a damaged document."""
+        for part in _parts(sorted(names)):
             with self._store.reading() as connection:
                 documents = self._documents(connection, part)
             for name, packed in sorted(documents.items()):
-                yield name, self._decoded(name, packed, _recipient_decoder).recipient
+                yield name, self._decoded(name, packed, decoder)
 
     def _documents(self, connection: Connection, names: Sequence[str]) -> dict[str, bytes]:
         table = database.hosts.c
