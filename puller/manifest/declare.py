@@ -314,6 +314,9 @@ class Draft(msgspec.Struct):
         as_texts(self.type, self.raw, self.given)
         for error in find_problems(self.type, self.raw):
             self._note(error)
+            # The property that a misspelt one means has no usable value. It is not reported as missing.
+            if not error.place:
+                self.unknown |= set(error.names.get("suggestions", ())) - self.raw.keys()
         return decode_known(self.type, self.raw, self.unknown)
 
     def _note(self, error: PropertyError) -> None:

@@ -100,7 +100,9 @@ def _read_type(type_name: str, body: object, path: KeyPath, problems: Problems) 
         label = _read_label(properties, path, problems)
         yield Entry(type_name, properties, path, loop, label=label)
     elif isinstance(body, dict):
-        problems.add(path, "has no name", type_name, _SHAPE)
+        is_list = body and all(value is None or isinstance(value, dict) for value in body.values())
+        hint = "write '- ' before each name" if is_list else "add the key 'name'"
+        problems.add(path, "has no name", type_name, _SHAPE, hint=hint)
     else:
         problems.add(
             path,

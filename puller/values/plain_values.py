@@ -74,16 +74,21 @@ QUOTE = "quote it"
 
 
 def explain(struct: type[msgspec.Struct], raw: Mapping[str, Any], what: str) -> Iterator[Mismatch]:
-    """Yield every key of ``raw`` that does not fit ``struct``. ``what`` describes such a key: ``property of file``."""
+    """Yield every key of ``raw`` that does not fit ``struct``. ``what`` describes such a key: ``property of file``.
+
+    A required key that is only misspelt is not missing as well.
+    """
     fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
+    misspelt: set[str] = set()
     for key, value in raw.items():
         if key not in fields:
             names = meant(str(key), fields)
+            misspelt.update(names.get("suggestions", ()))
             yield Mismatch((key,), str(key), f"is not a {what}", ProblemCode.UNKNOWN_PROPERTY, names)
         else:
             yield from _explain_value(fields[key].type, value, (key,), "")
     for key, field in fields.items():
-        if field.required and key not in raw:
+        if field.required and key not in raw and key not in misspelt:
             yield Mismatch((), key, "is missing", ProblemCode.MISSING_PROPERTY)
 
 

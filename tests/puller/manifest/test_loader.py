@@ -252,7 +252,7 @@ def test_all_problems_are_found_at_once_each_with_its_line(load: Load) -> None:
         f"{here}:12: resources[2] exec#b: timeout is 'soon', expected a duration such as '30s', '1h30m' or '7d'",
         f"{here}:12: resources[2] exec#b: returns is 0, expected a list",
         f"{here}:12: resources[2] exec#echo 'a: name is \"echo 'a\", which has a single quote that is not closed",
-        f"{here}:13: resources[3] exec: has no name",
+        f"{here}:13: resources[3] exec: has no name; add the key 'name'",
         f"{here}:14: resources[4] exec: is 'a', expected a list of names, or one mapping with a name",
         f"{here}:15: resources[5]: is several types: file, exec, expected one type with its resources",
         f"{here}:15: resources[5] file: is an empty list, expected a list of names, or one mapping with a name",

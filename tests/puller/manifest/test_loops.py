@@ -488,7 +488,7 @@ resources:
     start = "web/manifest.yaml:5: resources[0] file#/etc/{{ x }}: "
     assert all(item.startswith(start) for item in output)
     results = [item.removeprefix(start).partition(" ")[0] for item in output]
-    assert sorted(results) == sorted(["mode", "ownr", "owner"] + ["require"] * (loop != "x in []"))
+    assert sorted(results) == sorted(["mode", "ownr"] + ["require"] * (loop != "x in []"))
 
 
 def test_problem_of_an_item_names_it(load: Load) -> None:

@@ -40,7 +40,6 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
             "encoding is 'z', which is not a known encoding",
             "owner is missing; it is required unless ensure is absent",
             "group is missing; it is required unless ensure is absent",
-            "mode is missing; it is required unless ensure is absent",
         ],
     ),
     "exec": (
@@ -351,7 +350,7 @@ resources:
 """
     output = problems(load, text)
     assert output[:3] == WITHOUT_ATTRIBUTES
-    assert output[3:-1] == ["mdoe is not a property of file (did you mean 'mode'?)", *WITHOUT_ATTRIBUTES]
+    assert output[3:-1] == ["mdoe is not a property of file (did you mean 'mode'?)", *WITHOUT_ATTRIBUTES[:2]]
     assert problem in output[-1]
 
 
