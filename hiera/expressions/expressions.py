@@ -315,7 +315,7 @@ class Expression:
         if isinstance(value, (int, float)):
             return str(value)
         advice = (
-            "say what to write with | default('', true)" if value is None else "use | to_json or | join(', ')"
+            "choose a text with | default('', true)" if value is None else "use | to_json or | join(', ')"
         )
         detail = f"is {described(value)}, which cannot stand inside text: {advice}"
         raise ExpressionError(self.where, detail).of_expression(self.source, _depends_of)

@@ -296,7 +296,7 @@ def relpath(path: str, start: str | None = None) -> str:
     """Return the path from the directory ``start`` to this path, both absolute. Raises ExpressionError."""
     path, start = as_text(path, "relpath"), "" if start is None else as_text(start, "relpath")
     if not (path.startswith("/") and start.startswith("/")):
-        raise ExpressionError("", "relpath wants two absolute paths: '/etc/app/x' | relpath('/etc')")
+        raise ExpressionError("", "relpath requires two absolute paths: '/etc/app/x' | relpath('/etc')")
     return posixpath.relpath(path, start)
 
 

@@ -435,7 +435,7 @@ class Exec(Resource[ExecProperties, ExecState]):
                 )
         for name, limit in (("timeout", properties.timeout), ("guard_timeout", properties.guard_timeout)):
             if limit is not None and limit <= 0:
-                yield PropertyError(name, "is 0", expected="a time that the command can end in")
+                yield PropertyError(name, "is 0", expected="a positive duration")
         for name, who in (("user", properties.user), ("group", properties.group)):
             if who is not None and not _WHO.fullmatch(str(who)):
                 yield PropertyError(name, f"is {who!r}", expected="a name or an id")

@@ -97,7 +97,7 @@ def find_template_options(source: str, options: Mapping[str, Any]) -> TemplateOp
         return TemplateOptions(engine, (left, right), skip_empty, output)
     if any(provided):
         raise UsageError(
-            "delimiters, --skip-empty and --output are for templates: say --engine jinja, jet or go"
+            "delimiters, --skip-empty and --output are for templates: add --engine jinja, jet or go"
         )
     if os.path.isdir(source) and not os.path.exists(os.path.join(source, MANIFEST)):
         raise UsageError(f"{source} has no {MANIFEST}. For templates, use --engine jinja, jet or go")

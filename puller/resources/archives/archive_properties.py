@@ -96,7 +96,7 @@ def _check_present(properties: ArchiveProperties) -> Iterator[PropertyError]:
         detail = "and password require each other"
         yield PropertyError("username", detail, because=["password"])
     if properties.timeout <= 0:
-        yield PropertyError("timeout", "is 0", expected="a time that a download can end in")
+        yield PropertyError("timeout", "is 0", expected="a positive duration")
     for name, value in properties.headers.items():
         text = value.reveal()
         if not _HEADER.fullmatch(name) or not (text and text.isascii() and text.isprintable()):

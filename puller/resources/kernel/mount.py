@@ -323,7 +323,7 @@ def _check_device(properties: MountProperties) -> Iterator[PropertyError]:
     if not device:
         yield missing_property("device", because=["ensure"])
     elif device.startswith("-") or _CONTROL.search(device):
-        yield PropertyError("device", f"is {device!r}, which is none")
+        yield PropertyError("device", f"is {device!r}, which is not a device")
     elif is_bind(options) and not _is_path(device):
         yield PropertyError(
             "device", f"is {device!r}", because=["options"], expected="the path that is bound"

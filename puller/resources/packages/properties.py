@@ -84,14 +84,14 @@ def check_package(properties: PackageProperties) -> Iterator[PropertyError]:
             "name", f"is {name!r}", expected="the name alone, or an architecture such as ':amd64'"
         )
     elif name.endswith("-"):
-        yield PropertyError("name", f"is {name!r}, which apt takes for a wish to remove {name.rstrip('-')!r}")
+        yield PropertyError("name", f"is {name!r}, which apt reads as a request to remove {name.rstrip('-')!r}")
     if ensure not in STATES and not _VERSION.fullmatch(ensure):
         expected = ", ".join(STATES)
         yield PropertyError(
             "ensure", f"is {ensure!r}", expected=f"{expected} or a version such as '1.24.0-1'"
         )
     if properties.timeout <= 0:
-        yield PropertyError("timeout", "is 0", expected="a time that the package manager can work in")
+        yield PropertyError("timeout", "is 0", expected="a positive duration")
     yield from _check_options(properties)
     yield from _check_source(properties)
     yield from _check_debconf(properties)

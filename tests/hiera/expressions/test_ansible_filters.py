@@ -85,7 +85,7 @@ def test_every_core_filter_and_test_exists_or_is_refused() -> None:
         ("'x' | to_datetime", "to_datetime: time data 'x' does not match format"),
         ("'x' | hash('rot13')", "hash does not accept 'rot13', only md5, sha1"),
         ("'x' | to_uuid('y')", "to_uuid requires a UUID as namespace, not 'y'"),
-        ("'x' | relpath", "relpath wants two absolute paths"),
+        ("'x' | relpath", "relpath requires two absolute paths"),
         ("'x' | comment('sql')", "comment does not accept style 'sql', only plain, c, cblock"),
         ("'x' | comment(indent=2)", "comment does not accept indent, only beginning, decoration"),
         ("'x' | regex_escape('pcre')", "regex_escape does not accept 'pcre', only python and posix_basic"),

@@ -160,7 +160,7 @@ def test_a_template_that_fails_shows_the_line(
     [
         (("none", "--engine", "jet"), 64, "none: does not exist"),
         (("tree",), 64, "tree has no manifest.yaml. For templates, use --engine jinja, jet or go"),
-        (("tree", "-o", "out"), 64, "delimiters, --skip-empty and --output are for templates: say --engine"),
+        (("tree", "-o", "out"), 64, "delimiters, --skip-empty and --output are for templates: add --engine"),
         (("tree", "--left-delimiter", "<<"), 64, "delimiters, --skip-empty and --output are for templates"),
         (("tree", "--engine", "jet"), 13, "source tree holds no files"),
         (("tree", "--engine", "mako"), 64, "'mako' is not one of"),

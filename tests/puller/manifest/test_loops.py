@@ -512,7 +512,7 @@ resources:
         f"web/manifest.yaml:5: resources[0] exec#echo {{{{ user.name }}}} ({loop}: user is {{'nmae': 'ann'}}): "
         "name: {{ user.name }}: unknown key 'name' in user (did you mean 'nmae'?)",
         f"web/manifest.yaml:5: resources[0] exec#echo {{{{ user.name }}}} ({loop}: user is {{'name': None}}): "
-        "name: {{ user.name }}: is null, which cannot stand inside text: say what to write with | default('', true)",
+        "name: {{ user.name }}: is null, which cannot stand inside text: choose a text with | default('', true)",
         "web/manifest.yaml:7: resources[0] exec#for exec#echo bob (for ref in ['exec#echo joe', 'exec#echo bob']: "
         "ref is 'exec#echo bob'): require names exec#echo bob, which is not declared (did you mean 'exec#echo joe'?)",
     )

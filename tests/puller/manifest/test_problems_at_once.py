@@ -53,7 +53,7 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
             "environment has 'B', expected KEY=VALUE",
             "path has 'bin', expected absolute directories separated by colons",
             "path has 'x', expected absolute directories separated by colons",
-            "timeout is 0, expected a time that the command can end in",
+            "timeout is 0, expected a positive duration",
         ],
     ),
     "archive": (
@@ -87,7 +87,7 @@ AT_ONCE: Mapping[str, tuple[str, list[str]]] = {
         [
             "name is '-x', expected letters, digits and . + _ : ~ -, a letter or digit first",
             "ensure is '!', expected present, absent, latest, purged or a version such as '1.24.0-1'",
-            "timeout is 0, expected a time that the package manager can work in",
+            "timeout is 0, expected a positive duration",
         ],
     ),
     "repository": (

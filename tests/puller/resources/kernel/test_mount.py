@@ -619,7 +619,7 @@ def test_versions_one_two_and_back(machine: Machine) -> None:
         ("name: /a, type: ext4", "device is missing"),
         ("name: /a, device: /dev/x", "type is missing"),
         ("name: /a, device: -x, type: ext4", "device is '-x'"),
-        ('name: /a, device: "x\\n/dev/y / ext4", type: ext4', "which is none"),
+        ('name: /a, device: "x\\n/dev/y / ext4", type: ext4', "which is not a device"),
         ("name: /a, device: /dev/x, type: swap", "expected the type of a file system"),
         ("name: /a, device: /dev/x, type: -x", "expected the type of a file system"),
         ("name: /a, device: /dev/x, type: ../x", "expected the type of a file system"),

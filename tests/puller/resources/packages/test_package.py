@@ -409,7 +409,7 @@ BAD_NAMES = {
     "nginx*": "a letter or digit first",
     "café": "a letter or digit first",
     ".hidden": "a letter or digit first",
-    "sl-": "is 'sl-', which apt takes for a wish to remove 'sl'",
+    "sl-": "is 'sl-', which apt reads as a request to remove 'sl'",
 }
 
 
@@ -451,7 +451,7 @@ def test_invalid_ensure_is_refused(make: Make, ensure: str, suggestion: str) -> 
 
 def test_no_time_to_work_is_refused(make: Make) -> None:
     with pytest.raises(
-        PropertyError, match="timeout is 0, expected a time that the package manager can work in"
+        PropertyError, match="timeout is 0, expected a positive duration"
     ):
         make(Package, {"name": "tool", "timeout": 0})
 
