@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from foundation.durations import Duration
+from foundation.times import Duration
 from puller.checks import kinds
 from puller.checks.gossfile_matchers import _OF_NUMBERS, _OF_TEXT
 from puller.checks.gossfile_parser import ATTRIBUTES

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from foundation.durations import Duration
+from foundation.times import Duration
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
 from puller.engine.manifest_schema import manifest_schema

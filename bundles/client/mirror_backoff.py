@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 
 from bundles.progress import RoutineNote
-from foundation.timestamps import zulu_text
+from foundation.times import zulu_text
 
 MEMORY = "mirrors.json"
 """File name in the directory of trusted metadata."""

@@ -43,7 +43,7 @@ from bundles.format.site_targets import data_path, is_bin_file
 from bundles.format.size_limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.format.tuf import Metadata, Root, Snapshot, Targets, Timestamp
 from bundles.progress import RoutineNote
-from foundation.timestamps import zulu_text
+from foundation.times import zulu_text
 
 # The trust anchor.
 

@@ -64,7 +64,7 @@ from bundles.format.tuf import (  # before python-tuf's client, which imports th
 from bundles.transport.mirror import Mirror
 from foundation.problems import ProblemCode
 from foundation.quantities import first_few
-from foundation.timestamps import zulu_text
+from foundation.times import zulu_text
 
 # isort: split
 

@@ -35,7 +35,7 @@ from bundles.format.release import Release, Rollout, parse_time
 from bundles.format.site_targets import SiteDocument
 from foundation.problems import ProblemCode
 from foundation.strict_json import excerpt
-from foundation.timestamps import zulu_text
+from foundation.times import zulu_text
 
 # The files of a site that make up one version of a bundle.
 

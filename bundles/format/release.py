@@ -20,7 +20,7 @@ import msgspec
 from bundles.errors import FormatError
 from bundles.format.identity import parse_name, parse_version
 from foundation.strict_json import excerpt
-from foundation.timestamps import minute_text, zulu_text
+from foundation.times import minute_text, zulu_text
 
 STEPS = 10_000
 """Number of places, and of steps in which a rollout grows: hundredths of a percent."""

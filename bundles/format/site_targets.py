@@ -97,7 +97,7 @@ def custom_fields(published: datetime) -> dict[str, Any]:
 
     They are ``custom`` in the TUF specification, 4.5.
     """
-    from foundation.timestamps import zulu_text  # here and below, because a configuration only needs names
+    from foundation.times import zulu_text  # here and below, because a configuration only needs names
 
     return {"format": FORMAT, "published": zulu_text(published)}
 

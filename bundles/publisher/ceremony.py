@@ -33,7 +33,7 @@ from bundles.publisher.published import ROLES
 from foundation import strict_json
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
-from foundation.timestamps import minute_text
+from foundation.times import minute_text
 
 _FORMAT = 1
 _LARGEST = 2_000_000

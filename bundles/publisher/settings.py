@@ -43,8 +43,8 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from bundles.errors import PublishError
 from bundles.format.index import History, Version, named_by
 from bundles.publisher.published import Record
-from foundation.durations import Duration
 from foundation.problems import ProblemCode
+from foundation.times import Duration
 
 DEFAULT_LIFETIMES = {"root": "365d", "targets": "90d", "snapshot": "30d", "timestamp": "7d"}
 """By role. ``puller site init`` writes them into ``site.yaml``. They are also the defaults for missing roles."""

@@ -15,7 +15,7 @@ import urllib3.exceptions as urllib3
 from bundles.errors import NotFoundError, TransportError
 from bundles.transport.plain import StalledError
 from bundles.transport.settings import TransportSettings
-from foundation.timestamps import zulu_text
+from foundation.times import zulu_text
 
 LONGEST_PAUSE = 60.0
 """Seconds. A longer pause requested by a server is shortened to this one."""

@@ -9,7 +9,7 @@ import ipaddress
 import re
 from typing import Any, Final
 
-from foundation.durations import is_duration
+from foundation.times import is_duration
 from hiera import regex
 
 _INT: Final = re.compile(r"[-+]?\d+", re.ASCII)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from foundation.durations import Duration
+from foundation.times import Duration
 from puller.values.file_mode import FileMode
 
 # Not compiled at import, because most manifests have no such values.

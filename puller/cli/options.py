@@ -12,8 +12,7 @@ from typing import Any
 
 import click
 
-from foundation.durations import Duration
-from foundation.timestamps import is_time, parse_until
+from foundation.times import Duration, is_time, parse_until
 from puller.cli.completing import fact_assignments, files, resources_of_host, systems
 from puller.state.default_paths import DEFAULT_CONFIGURATION, PRIVATE_KEY, configuration_file
 

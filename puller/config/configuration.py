@@ -21,9 +21,9 @@ from bundles.errors import FormatError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.identity import parse_name, parse_version
 from bundles.format.site_targets import SIGNED, parse_data_name
-from foundation.durations import Duration
 from foundation.masking import mask_location, mask_urls
 from foundation.problems import KeyPath, Location, ProblemCode, replaced
+from foundation.times import Duration
 from hiera import parsing
 from hiera.errors import HieraError
 from hiera.values.secrets import Secret

@@ -22,7 +22,7 @@ import msgspec
 from bundles.filesystem.atomic import write_file
 from foundation.formatting import json_values, plain
 from foundation.problems import Problem, ProblemCode
-from foundation.timestamps import iso_text
+from foundation.times import iso_text
 from hiera import parsing
 from hiera.errors import HieraError
 from puller.engine.engine import Engine, Settings

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from foundation.durations import Duration
+from foundation.times import Duration
 from puller.bundle_paths import LIBRARY_NAME
 from puller.checks import kinds
 from puller.engine.ensure import REQUEST

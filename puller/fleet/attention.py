@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from foundation.timestamps import minute_text
+from foundation.times import minute_text
 from puller.fleet.host_document import without_host
 from puller.fleet.views import Attention, Condition, EventView, FailureView, HostRow, RolloutView
 

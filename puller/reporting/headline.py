@@ -13,7 +13,7 @@ import msgspec
 from foundation.formatting import text_in_one_line
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
-from foundation.timestamps import minute_text, parse_moment
+from foundation.times import minute_text, parse_moment
 from puller.exit_status import ExitStatus
 from puller.reporting.report import BundleReport, HeldBecause, Report, State, failure_texts
 from puller.system.systemd_units import AGENT_TIMER, StoppedService, Timer

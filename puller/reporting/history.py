@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from bundles.filesystem.atomic import read_limited
-from foundation.timestamps import iso_text, parse_moment
+from foundation.times import iso_text, parse_moment
 from puller.exit_status import ExitStatus
 from puller.reporting.in_order import LIST_SUFFIX, complete, shorten
 from puller.reporting.report import BundleReport, Event, Report, Summary

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
-from foundation.timestamps import minute_text, parse_moment
+from foundation.times import minute_text, parse_moment
 from puller.exit_status import ExitStatus
 from puller.reporting.report import Health, HeldBecause, Report, SentReport, failure_texts
 from puller.system.local_paths import open_safely

@@ -22,7 +22,7 @@ import msgspec
 from foundation.differences import Difference, without_diffs
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
-from foundation.timestamps import minute_text, parse_moment
+from foundation.times import minute_text, parse_moment
 from puller.exit_status import ExitStatus
 from puller.values.export_types import Value
 from puller.values.maintenance import PendingReboot

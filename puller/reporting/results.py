@@ -14,7 +14,7 @@ import msgspec
 
 from foundation.formatting import plain
 from foundation.problems import Problem, ProblemCode
-from foundation.timestamps import iso_text
+from foundation.times import iso_text
 from puller.reporting.history import identity
 from puller.reporting.report import BundleReport, Health, HealthResult, Report
 from puller.values.maintenance import PendingReboot

@@ -19,9 +19,9 @@ from typing import Any, Literal
 import msgspec
 
 from foundation.differences import Action, Difference, acting
-from foundation.durations import Duration
 from foundation.masking import VALUE_MASK
 from foundation.problems import ProblemCode
+from foundation.times import Duration
 from hiera.values.secrets import Secret
 from puller.errors import ResourceError, reason
 from puller.resources.base import ANYTHING, Properties, PropertyError, Resource

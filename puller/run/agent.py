@@ -22,7 +22,7 @@ from bundles.deadline import Deadline
 from bundles.progress import RoutineNote
 from bundles.store.store import Store
 from foundation.problems import Problem, ProblemCode
-from foundation.timestamps import iso_text
+from foundation.times import iso_text
 from puller.config.configuration import Configuration
 from puller.engine.engine import Settings
 from puller.errors import ConfigurationError, UsageError, file_problem

@@ -18,7 +18,7 @@ from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.problems import Problem, ProblemCode, problems_of
 from foundation.quantities import counted
-from foundation.timestamps import iso_text, parse_moment
+from foundation.times import iso_text, parse_moment
 from puller.config.configuration import BundleChoice
 from puller.engine.engine import Settings
 from puller.errors import PullerError

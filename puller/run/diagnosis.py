@@ -25,7 +25,7 @@ from bundles.transport.mirror import Mirror, open_mirrors
 from foundation.extras import how_to_install
 from foundation.masking import mask_urls
 from foundation.quantities import counted, size_text
-from foundation.timestamps import minute_text, parse_moment
+from foundation.times import minute_text, parse_moment
 from puller.config.configuration import Configuration, load_configuration
 from puller.config.transport import transport_settings
 from puller.errors import PullerError, file_problem

@@ -19,7 +19,7 @@ from bundles.errors import BundleError, FormatError
 from bundles.format.identity import parse_name
 from bundles.store.contents import Installed
 from bundles.store.store import Store
-from foundation.timestamps import iso_text
+from foundation.times import iso_text
 from puller.config.configuration import BundleChoice, Configuration
 from puller.reporting.report import (
     BundleReport,

@@ -8,7 +8,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from foundation.timestamps import minute_text
+from foundation.times import minute_text
 from puller.config.configuration import Configuration
 from puller.errors import BusyError, ResourceError
 from puller.exit_status import ExitStatus

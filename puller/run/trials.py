@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from bundles.store.contents import Installed
-from foundation.timestamps import iso_text
+from foundation.times import iso_text
 from puller.reporting.report import Health, TrialReport
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from foundation.formatting import did_you_mean
-from foundation.timestamps import minute_text, parse_moment
+from foundation.times import minute_text, parse_moment
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MIDNIGHT = 24 * 60

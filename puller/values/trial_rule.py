@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from foundation.durations import Duration
+from foundation.times import Duration
 
 DEFAULT_DURATION = Duration(300.0)
 """The time for a bundle with health checks, in seconds. A service may start, and end a moment later."""

@@ -10,8 +10,7 @@ import pytest
 
 from bundles.errors import PublishError
 from bundles.publisher.settings import Lifetimes, SiteSettings
-from foundation.durations import Duration
-from foundation.timestamps import parse_since, parse_until
+from foundation.times import Duration, parse_since, parse_until
 from hiera.expressions.checks import CHECKS
 from puller.checks.kinds import File as FileCheck
 from puller.checks.kinds import HealthCheck

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from foundation.timestamps import parse_since, parse_until
+from foundation.times import parse_since, parse_until
 
 NOW = datetime(2026, 11, 25, 12, 30, tzinfo=UTC)
 """A Wednesday."""

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bundles.publisher.push.plan import _METADATA, _ROOT
-from foundation.durations import Duration
+from foundation.times import Duration
 from puller.delivery.delivery import _NAME as SPOOLED
 from puller.fleet.receiving import _RUN
 from puller.reporting.history import _NAME as KEPT

@@ -17,7 +17,7 @@ import pytest
 
 from bundles.publisher.lifecycle import make_site
 from bundles.publisher.publication import publish_bundle
-from foundation.durations import Duration
+from foundation.times import Duration
 from puller.checks.kinds import HealthCheck, Http, Process, Tcp, Unix
 from puller.engine.health_checks import check_health
 from puller.reporting.report import Health, HealthResult

@@ -52,7 +52,7 @@ from bundles.publisher.site import Site, explained
 from foundation.masking import mask_location
 from foundation.object_store import SCHEME
 from foundation.problems import ProblemCode
-from foundation.timestamps import minute_text
+from foundation.times import minute_text
 
 # The record of a destination: the files that were pushed, and the files that are gone from the site.
 #

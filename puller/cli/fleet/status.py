@@ -19,7 +19,7 @@ from foundation.extras import how_to_install
 from foundation.formatting import plain
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, first_few
-from foundation.timestamps import iso_text, minute_text
+from foundation.times import iso_text, minute_text
 from puller.cli.fleet.fleet import (
     open_reader,
     opened_store,

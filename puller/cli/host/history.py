@@ -10,7 +10,7 @@ import msgspec
 
 from foundation.formatting import did_you_mean
 from foundation.quantities import counted
-from foundation.timestamps import minute_text, parse_moment, parse_since
+from foundation.times import minute_text, parse_moment, parse_since
 from puller.cli.completing import bundles_with_state, resources_of_host
 from puller.cli.host.common import config_option, load_host, state_in_use
 from puller.cli.options import text_format_option

@@ -15,7 +15,7 @@ from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.problems import ProblemCode
 from foundation.quantities import size_text
-from foundation.timestamps import minute_text, parse_until
+from foundation.times import minute_text, parse_until
 from puller.cli.completing import (
     bundles_of_host,
     bundles_with_state,

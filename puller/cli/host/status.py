@@ -17,7 +17,7 @@ from bundles.errors import BundleError
 from foundation.formatting import plain
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text
-from foundation.timestamps import iso_text, minute_text, parse_moment
+from foundation.times import iso_text, minute_text, parse_moment
 from puller.cli.host.common import config_option, load_host
 from puller.cli.options import DurationType, text_format_option
 from puller.cli.output import say, show

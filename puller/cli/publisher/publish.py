@@ -33,7 +33,7 @@ from bundles.publisher.push.plan import Plan
 from bundles.publisher.site import Site
 from foundation.problems import Location, Problem, ProblemCode
 from foundation.quantities import counted, first_few
-from foundation.timestamps import zulu_text
+from foundation.times import zulu_text
 from hiera.errors import HieraError
 from hiera.sops.identities import OPAQUE
 from puller.authoring.cases.results import text_lines

@@ -40,7 +40,7 @@ from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, first_few
-from foundation.timestamps import is_moment, minute_text, parse_moment, parse_until
+from foundation.times import is_moment, minute_text, parse_moment, parse_until
 from puller.cli.completing import channels_of_site
 from puller.cli.options import Decorator, EndType, together
 from puller.cli.output import say

@@ -21,7 +21,7 @@ from bundles.publisher.verification import verify_site
 from bundles.publisher.web_server import open_server
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text
-from foundation.timestamps import iso_text, minute_text, zulu_text
+from foundation.times import iso_text, minute_text, zulu_text
 from puller.cli.completing import bundles_of_site
 from puller.cli.options import DURATION, noop_option, text_format_option
 from puller.cli.output import print_table, say, show

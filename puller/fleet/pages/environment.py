@@ -27,7 +27,7 @@ from foundation.formatting import ARROW, lines
 from foundation.problem_pages import address_of
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
-from foundation.timestamps import minute_text
+from foundation.times import minute_text
 from puller.fleet.views import Condition, EventView, Series
 from puller.reporting.terminal_rows import message_of
 from puller.values.foreign_text import visible, visible_json

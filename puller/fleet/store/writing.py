@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Table, and_, bindparam, select, tuple_
 from foundation.differences import Difference
 from foundation.formatting import json_values
 from foundation.problems import Problem, ProblemCode, replaced
-from foundation.timestamps import parse_moment
+from foundation.times import parse_moment
 from puller.exit_status import ExitStatus
 from puller.fleet.host_document import Document, general_problem, key_of, plain, without_host
 from puller.fleet.store import database

@@ -17,8 +17,8 @@ import msgspec
 
 from bundles.format.member_paths import DEEPEST_PATH
 from foundation.differences import Difference, added, changed
-from foundation.durations import Duration
 from foundation.masking import mask_location
+from foundation.times import Duration
 from hiera.values.secrets import Secret
 from puller.resources.archives.archive_receipts import Filling, Place
 from puller.resources.archives.members import ENDINGS, find_kind

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import msgspec
 
-from foundation.timestamps import iso_text, minute_text
+from foundation.times import iso_text, minute_text
 from puller.errors import ResourceError
 from puller.resources.reboots.machine import Machine, Reason, Scheduled
 from puller.resources.reboots.records import Record, Records, Request

@@ -15,9 +15,8 @@ from typing import Any, Literal
 import msgspec
 
 from foundation.differences import Difference, changed
-from foundation.durations import Duration
 from foundation.problems import ProblemCode
-from foundation.timestamps import minute_text
+from foundation.times import Duration, minute_text
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.reboots.machine import Machine, Reason

@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from bundles.format.release import place_in_wave
-from foundation.durations import Duration
 from foundation.problems import ProblemCode
+from foundation.times import Duration
 from puller.errors import ResourceError
 from puller.values.maintenance import Opening, Window
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from foundation.timestamps import iso_text
+from foundation.times import iso_text
 from puller.reporting.report import Event, State
 from puller.run.leftovers.declared_resources import Declared
 from puller.state.directories import Directories

@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from bundles.format.identity import SHA256
-from foundation.timestamps import iso_text, minute_text, parse_moment
+from foundation.times import iso_text, minute_text, parse_moment
 from puller.config.configuration import Configuration
 from puller.errors import ConfigurationError
 from puller.errors import reason as reason_of

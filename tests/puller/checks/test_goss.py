@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from foundation.durations import Duration
+from foundation.times import Duration
 from puller.checks.gossfile_matchers import Lines, matches, problems
 from puller.checks.gossfile_parser import read
 from puller.checks.kinds import HealthCheck

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from foundation.durations import Duration
+from foundation.times import Duration
 from puller.checks import kinds
 from puller.checks.kinds import Disk, File, HealthCheck, Process
 from puller.engine.health_checks import check_health

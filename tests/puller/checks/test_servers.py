@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from foundation.durations import Duration
+from foundation.times import Duration
 from puller.checks.kinds import Dns, HealthCheck, Http, JsonValue, Tcp, Unix
 from puller.engine.health_checks import check_health
 from puller.reporting.report import Health, HealthResult

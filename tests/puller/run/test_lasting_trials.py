@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from bundles.store.store import Store
-from foundation.durations import Duration
 from foundation.problems import ProblemCode
+from foundation.times import Duration
 from puller.run.trials import Trial
 from puller.values.trial_rule import DEFAULT_DURATION, Requirement, Runs, TrialRule, requirement_of
 from tests.puller.run.test_health_gate import checked, quarantined, trials

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from foundation.timestamps import parse_until
+from foundation.times import parse_until
 from puller.run.policy.holds import Disabled, disable, enable, find_disabled
 from puller.state.directories import Directories
 
