@@ -401,7 +401,7 @@ def _start(descriptor: int) -> int:
     """Start the server with the socket ``descriptor``. Returns its process number. Raises ``OSError``."""
     # The code of this agent, from a package, a checkout or an archive.
     path = [os.path.dirname(os.path.dirname(os.path.abspath(bundles.__file__))), *sys.path]
-    boot = "import sys; sys.path[:] = sys.argv[1:]; from bundles.confined import server; server.serve()"
+    boot = "import sys; sys.path[:] = sys.argv[1:]; from bundles.confined import worker; worker.serve()"
     flags = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
     actions = [
         (os.POSIX_SPAWN_DUP2, descriptor, DESCRIPTOR),

@@ -1,8 +1,12 @@
-"""Worker: one process for one location on the network, with only the data that it needs, and its messages.
+"""Workers: one process for one location on the network, with only the data that it needs, and the server of workers.
 
 Messages are sent on a stream socket. To a worker: a length (4 bytes, big endian) and a JSON document. The sender is
 trusted. From a worker: a length, a byte for the kind of the message, and fields. Each field follows its length, and the
 reader of messages does not interpret it.
+
+The agent starts the server with its user. The server forks one worker for each session. It communicates only with the
+agent, and reads only its orders. It is a new program, so that the memory of workers contains neither decrypted values
+nor passwords of other servers. It imports the operations once for all workers, because imports take most of their time.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import socket
 import sys
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -270,3 +275,50 @@ def _relay_log(connection: socket.socket) -> None:
 
     logging.getLogger("bundles").addHandler(Relay())
     logging.getLogger("bundles").setLevel(logging.INFO)
+
+
+def serve() -> None:
+    """Serve the agent at the other end of the socket `DESCRIPTOR` until it closes the socket. Then end all workers.
+
+    Orders are ``("open", number, operation, arguments, user)`` with the worker's socket attached, where an operation is
+    ``module:function``, and ``("end", number)``, which ends a worker.
+    """
+    settle()
+    control = socket.socket(fileno=DESCRIPTOR)
+    workers: dict[int, int] = {}
+    passed: list[int] = []
+
+    def receive(count: int) -> bytes:
+        data, descriptors, *_ = socket.recv_fds(control, count, 1)
+        passed.extend(descriptors)
+        return data
+
+    while (order := read_order(receive)) is not None:
+        if order[0] == "end":
+            _end(workers.pop(order[1], 0))
+            continue
+        _, number, name, arguments, user = order
+        connection = socket.socket(fileno=passed.pop())
+        with suppress(ImportError, AttributeError):  # the worker reports it
+            import_operation(name)
+        workers[number] = pid = os.fork()
+        if pid == 0:
+            control.close()
+            _work(connection, name, arguments, user)
+        connection.close()
+    for pid in workers.values():
+        _end(pid)
+
+
+def _work(connection: socket.socket, name: str, arguments: Any, user: str) -> None:
+    try:
+        work(connection, name, arguments, user)
+    finally:
+        os._exit(0)
+
+
+def _end(pid: int) -> None:
+    """Kill a worker. Its process number cannot be reused before it is waited for."""
+    if pid:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

@@ -1,4 +1,4 @@
-"""HTTP operations without privileges, for ``bundles.confined.server``.
+"""HTTP operations without privileges, for ``bundles.confined.worker``.
 
 This module imports everything that the operations need, because their user may be unable to read the agent's code.
 """
