@@ -23,7 +23,7 @@ from bundles.archive.pack import (
 from bundles.errors import FormatError
 from bundles.filesystem.trees import Counted
 from bundles.format.description import BundleDescription
-from bundles.format.identity import DESCRIPTION
+from bundles.format.fields import DESCRIPTION
 from bundles.format.member_paths import MemberPath, folded, shown
 from bundles.format.size_limits import Limits
 

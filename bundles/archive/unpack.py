@@ -33,7 +33,7 @@ from bundles.filesystem.trees import (
 )
 from bundles.format.compressed_file import verified
 from bundles.format.description import BundleDescription, FileEntry
-from bundles.format.identity import DESCRIPTION
+from bundles.format.fields import DESCRIPTION
 from bundles.format.index import Artifact, Digest
 from bundles.format.member_paths import MemberPath
 from bundles.format.size_limits import LIMITS, Limits

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from bundles.errors import BundleError, TransportError
 from bundles.filesystem.atomic import sync_directory
 from bundles.filesystem.trees import remove_tree
-from bundles.format.identity import SHA256
+from bundles.format.fields import SHA256
 
 MOST_KEPT = 4
 LONGEST_KEPT = timedelta(days=7)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Self, TypeVar
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format.identity import DESCRIPTION, SHA256, parse_name, parse_version
+from bundles.format.fields import DESCRIPTION, SHA256, parse_name, parse_version
 from bundles.format.member_paths import MemberPath, directories_of, folded, shown
 from foundation import strict_json
 from foundation.problems import ProblemCode

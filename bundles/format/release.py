@@ -18,7 +18,7 @@ from typing import Any, Self
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format.identity import parse_name, parse_version
+from bundles.format.fields import parse_name, parse_version
 from foundation.strict_json import excerpt
 from foundation.times import minute_text, zulu_text
 

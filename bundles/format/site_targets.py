@@ -26,7 +26,7 @@ import msgspec
 from bundles.digests import sha256
 from bundles.errors import FormatError
 from bundles.format import fields
-from bundles.format.identity import parse_name
+from bundles.format.fields import parse_name
 from bundles.format.release import parse_time
 from foundation.strict_json import excerpt
 

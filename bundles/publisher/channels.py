@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 
 from bundles.errors import FormatError, PublishError
-from bundles.format.identity import parse_name, parse_version
+from bundles.format.fields import parse_name, parse_version
 from bundles.format.index import History, Said, parse_channel
 from bundles.format.release import STEPS, Release, Rollout, shown_percent
 from bundles.publisher.edition import Edition

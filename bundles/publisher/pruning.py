@@ -34,7 +34,7 @@ from bundles.filesystem.atomic import (
     write_file,
 )
 from bundles.format.compressed_file import file_path
-from bundles.format.identity import parse_name
+from bundles.format.fields import parse_name
 from bundles.format.index import Version, history_path, index_path
 from bundles.format.site_targets import DIRECTORY, bin_of, data_path
 from bundles.publisher.edition import Edition

@@ -24,7 +24,7 @@ from bundles.archive.unpack import inspect, read_description
 from bundles.errors import FormatError, PublishError, StoreError
 from bundles.filesystem.trees import measure, remove_tree
 from bundles.format.description import BundleDescription
-from bundles.format.identity import parse_name
+from bundles.format.fields import parse_name
 from bundles.format.index import Archive, Artifact, Digest, parse_channel
 from bundles.format.release import Release
 from bundles.format.site_targets import DIRECTORY, SiteDocument, custom_fields, data_path, parse_data_name

@@ -29,7 +29,7 @@ from tuf.api.exceptions import RepositoryError
 from bundles.errors import FormatError, PublishError, SignatureError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.description import BundleDescription
-from bundles.format.identity import parse_version
+from bundles.format.fields import parse_version
 from bundles.format.index import Artifact, History, Index
 from bundles.format.metadata import check_metadata
 from bundles.format.release import Release

@@ -17,7 +17,7 @@ from bundles.archive.unpack import inspect
 from bundles.client.client import TrustClient
 from bundles.errors import BundleError, SettingsError, SignatureError
 from bundles.filesystem.trees import open_regular
-from bundles.format.identity import DESCRIPTION
+from bundles.format.fields import DESCRIPTION
 from bundles.format.index import Artifact, Digest, Indexes, index_path
 from bundles.format.release import Release
 from bundles.format.tuf import TargetFile

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from bundles.format.identity import SHA256
+from bundles.format.fields import SHA256
 
 log = logging.getLogger(__name__)
 

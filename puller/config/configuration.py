@@ -19,7 +19,7 @@ import msgspec
 
 from bundles.errors import FormatError
 from bundles.filesystem.atomic import read_limited
-from bundles.format.identity import parse_name, parse_version
+from bundles.format.fields import parse_name, parse_version
 from bundles.format.site_targets import SIGNED, parse_data_name
 from foundation.masking import mask_location, mask_urls
 from foundation.problems import KeyPath, Location, ProblemCode, replaced

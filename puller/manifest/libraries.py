@@ -20,7 +20,7 @@ import msgspec
 
 from bundles.filesystem.atomic import read_limited
 from bundles.filesystem.trees import walk
-from bundles.format.identity import DESCRIPTION
+from bundles.format.fields import DESCRIPTION
 from foundation.problems import Location, Problem, ProblemCode
 from foundation.suggestions import meant
 from hiera import parsing

@@ -14,7 +14,7 @@ import msgspec
 
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
-from bundles.format.identity import SHA256
+from bundles.format.fields import SHA256
 from bundles.progress import transfer
 from bundles.transport.settings import END_UNKNOWN
 from foundation.masking import mask_urls

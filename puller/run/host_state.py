@@ -16,7 +16,7 @@ import msgspec
 
 from bundles.client.revalidation import first_expiry
 from bundles.errors import BundleError, FormatError
-from bundles.format.identity import parse_name
+from bundles.format.fields import parse_name
 from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.times import iso_text

@@ -54,7 +54,7 @@ from bundles.filesystem.safe_paths import (
 )
 from bundles.filesystem.trees import open_regular
 from bundles.format.compressed_file import verified
-from bundles.format.identity import parse_name
+from bundles.format.fields import parse_name
 from bundles.format.index import Archive, Digest, history_path, index_path
 from bundles.format.metadata import target_path
 from bundles.format.site_targets import bin_of, data_name

@@ -21,7 +21,7 @@ from bundles.archive.unpack import inspect as inspect_archive
 from bundles.errors import BundleError, PublishError
 from bundles.filesystem.safe_paths import OutputTree, open_output_directory
 from bundles.filesystem.trees import Counted, measure
-from bundles.format.identity import parse_name, parse_version
+from bundles.format.fields import parse_name, parse_version
 from bundles.progress import watched_by
 from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted

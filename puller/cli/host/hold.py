@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from bundles.format.identity import parse_version
+from bundles.format.fields import parse_version
 from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.problems import ProblemCode

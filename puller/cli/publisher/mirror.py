@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bundles.format.identity import parse_name
+from bundles.format.fields import parse_name
 from bundles.format.index import parse_channel
 from bundles.progress import watched_by
 from bundles.publisher.mirroring.copy import Copied, SiteCopy

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.errors import PublishError, SettingsError
-from bundles.format.identity import parse_name
+from bundles.format.fields import parse_name
 from bundles.format.index import named_by
 from bundles.publisher.channels import reached_by
 from bundles.publisher.lifecycle import make_site, plan_refresh, refresh_site

@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from bundles.format.identity import SHA256
+from bundles.format.fields import SHA256
 from foundation.times import iso_text, minute_text, parse_moment
 from puller.config.configuration import Configuration
 from puller.errors import ConfigurationError

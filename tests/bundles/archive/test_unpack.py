@@ -21,7 +21,7 @@ from bundles.archive.pack import BuiltBundle, build_bundle
 from bundles.archive.unpack import inspect, unpack
 from bundles.errors import SignatureError, StoreError, UnpackError
 from bundles.filesystem.trees import remove_tree
-from bundles.format.identity import DESCRIPTION
+from bundles.format.fields import DESCRIPTION
 from bundles.format.size_limits import Limits
 from foundation.problems import ProblemCode
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bundles.errors import FormatError
 from bundles.format.description import BundleDescription, FileEntry, FileMode
-from bundles.format.identity import Identity, parse_identity
+from bundles.format.fields import Identity, parse_identity
 from bundles.format.member_paths import MemberPath
 
 CASES = yaml.load(

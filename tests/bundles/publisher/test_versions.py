@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 
 from bundles.errors import PublishError
-from bundles.format.identity import parse_version
+from bundles.format.fields import parse_version
 from bundles.publisher.published import next_version, order
 
 SORTED = [
