@@ -29,7 +29,7 @@ from types import NoneType
 from typing import Any, Final
 
 from hiera.errors import ExpressionError, LimitError
-from hiera.values.secrets import Secret, revealed
+from hiera.values import Secret, revealed
 
 TEXT_LIMIT: Final = 16 << 20
 """Maximum characters of a text."""

@@ -11,7 +11,7 @@ import click
 import pytest
 import yaml
 
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.cli.command_table import cli
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError

@@ -22,8 +22,7 @@ from foundation.suggestions import nearest
 from hiera.errors import HieraError
 from hiera.expressions.checks import CHECKS, matches
 from hiera.expressions.jinja import compile_check
-from hiera.values.plain import MISSING, path_text, step
-from hiera.values.secrets import EACH, Secret
+from hiera.values import EACH, MISSING, Secret, path_text, step
 
 # Comments at the keys of ``data`` and of ``overrides`` that look like annotations. The path of a comment has ``EACH``
 # in the place of a list index. The path is empty for a comment without a key, so that the caller can report it.

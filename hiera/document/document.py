@@ -44,7 +44,7 @@ from hiera.document.layers import (
 from hiera.errors import DocumentError, ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.expressions import Scope, has_expression, parse, resolve
 from hiera.limits import total
-from hiera.values.plain import MISSING, described, find_value, merge_deep, parse_path, path_text
+from hiera.values import MISSING, described, find_value, merge_deep, parse_path, path_text
 
 if TYPE_CHECKING:
     from hiera.document.annotations import Annotations

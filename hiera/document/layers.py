@@ -1,6 +1,6 @@
 """Layers of data, merged and resolved key by key on demand, and the explanation of the result.
 
-* Expressions are resolved before the merge (``hiera.values.plain``), so that a result merges like a literal value.
+* Expressions are resolved before the merge (``hiera.values``), so that a result merges like a literal value.
 * An expression can use any key of the finished ``data``, in any order. A value that depends on itself is an error
   that lists the cycle.
 * The result of an expression is final: braces in it are plain text.
@@ -16,8 +16,7 @@ from typing import Any
 
 from foundation.problems import Location, ProblemCode
 from hiera.errors import ExpressionError, HieraError
-from hiera.values.plain import path_text
-from hiera.values.secrets import hidden_below
+from hiera.values import hidden_below, path_text
 
 Path = tuple[str | int, ...]
 IsReplaced = Callable[[Path, HieraError], bool]

@@ -14,7 +14,7 @@ from socket import AF_INET6, inet_ntop
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from hiera.errors import ExpressionError
-from hiera.values.plain import described
+from hiera.values import described
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network

@@ -19,7 +19,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from hiera import limits
 from hiera.errors import ExpressionError, LimitError
 from hiera.limits import SCALARS, meter
-from hiera.values.plain import MISSING, described, plain, step
+from hiera.values import MISSING, described, plain, step
 
 
 def center(value: Any, width: int = 80) -> str:

@@ -19,7 +19,7 @@ import yaml
 from hiera import limits, parsing
 from hiera.errors import DocumentError, ExpressionError
 from hiera.expressions.texts import as_text
-from hiera.values.plain import plain
+from hiera.values import plain
 
 
 def to_json(

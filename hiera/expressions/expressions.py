@@ -26,9 +26,10 @@ from foundation.problems import DependsOn, ProblemCode
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.refused import refuse_lookup
 from hiera.limits import TEXT_LIMIT, total
-from hiera.values.plain import (
+from hiera.values import (
     MISSING,
     TYPES,
+    Secret,
     described,
     find_value,
     first_missing,
@@ -36,7 +37,6 @@ from hiera.values.plain import (
     path_text,
     plain,
 )
-from hiera.values.secrets import Secret
 
 EXPRESSION_LIMIT: Final = 10_000
 """Characters between ``{{`` and ``}}``."""

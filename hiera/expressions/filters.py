@@ -32,7 +32,7 @@ from hiera.expressions.checks import CHECKS
 from hiera.expressions.encodings import password_hash
 from hiera.expressions.versions_and_dates import version
 from hiera.limits import SCALARS, meter
-from hiera.values.plain import described
+from hiera.values import described
 
 # -- decisions ------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from hiera.expressions.filters import table
 from hiera.expressions.sandbox import Sandbox, printed
 from hiera.expressions.undefined import callers
 from hiera.limits import meter
-from hiera.values.plain import plain
+from hiera.values import plain
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from jinja2.filters import FILTERS as JINJA
 
 from hiera import limits
 from hiera.errors import ExpressionError, LimitError
-from hiera.values.plain import described, plain
+from hiera.values import described, plain
 
 
 def combine(base: Any, *others: Any, recursive: bool = False, list_merge: str = "replace") -> dict[Any, Any]:

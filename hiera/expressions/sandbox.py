@@ -53,8 +53,7 @@ from hiera.expressions.undefined import (
 )
 from hiera.expressions.versions_and_dates import TIME_PARTS, TIMES
 from hiera.limits import SCALARS, meter
-from hiera.values.plain import MISSING, step
-from hiera.values.secrets import Secret
+from hiera.values import MISSING, Secret, step
 
 MAPPING_METHODS: Final = frozenset({"get", "items", "keys", "values"})
 TEXT_METHODS: Final = frozenset(

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit as split_url
 
 from hiera import limits, regex
 from hiera.errors import ExpressionError, LimitError
-from hiera.values.plain import described, plain
+from hiera.values import described, plain
 
 REGEX_LIMIT: Final = 1 << 20
 """Maximum length of a text for regular expressions."""

@@ -23,7 +23,7 @@ from hiera.errors import UndefinedError
 from hiera.expressions.filters import FILTERS
 from hiera.expressions.refused import ABSENT
 from hiera.limits import PerThread
-from hiera.values.plain import described
+from hiera.values import described
 
 # The calls between templates.
 #

@@ -36,7 +36,7 @@ from hiera.sops.format import (
     verify_unsealed,
 )
 from hiera.sops.identities import Identities, Opaque
-from hiera.values.secrets import Decrypted, has_secret
+from hiera.values import Decrypted, has_secret
 
 OPTIONAL: Final = "optional"
 """The key of a document that a host without the key skips."""

@@ -24,7 +24,7 @@ from hiera.tree.interpolation import Interpolator, Invocation, Warn, warning
 from hiera.tree.locations import Documents, Kind, Location, join
 from hiera.tree.ruby_values import OddKey, Symbol
 from hiera.tree.schema import LevelConfig
-from hiera.values.secrets import Decrypted
+from hiera.values import Decrypted
 
 MAX_DEPTH = 100  # as in Ruby
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from foundation.masking import VALUE_MASK
 from hiera.errors import LookupFailure
 from hiera.tree import ruby_values
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 
 # ``ABSENT`` differs from null, which is a value.
 

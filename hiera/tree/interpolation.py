@@ -25,7 +25,7 @@ from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from hiera.errors import DocumentError, HieraError, LimitError, LookupFailure
 from hiera.tree import explain, ruby_values
 from hiera.tree.explain import ABSENT, SILENT, Absent, Step
-from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
+from hiera.values import Decrypted, Secret, has_secret, revealed
 
 MAX_NESTING = 250  # nested lookups, slightly more than Puppet's stack allows
 MAX_DEPTH = 1000  # nested lists and mappings in a result

@@ -55,7 +55,7 @@ from hiera.tree.interpolation import (
 from hiera.tree.layers import Holder, Layer, Layout
 from hiera.tree.locations import Documents, Files
 from hiera.tree.strategies import HASH, Merge, Strategy
-from hiera.values.plain import MISSING
+from hiera.values import MISSING
 
 # ``lookup_options``: how a key is merged and converted, as defined in the data.
 #

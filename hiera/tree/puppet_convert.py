@@ -14,7 +14,7 @@ from typing import Any
 from hiera.errors import HieraError, LookupFailure
 from hiera.tree import puppet_formats, puppet_types, ruby_values
 from hiera.tree.puppet_types import Type, matches
-from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
+from hiera.values import Decrypted, Secret, has_secret, revealed
 
 
 def converted(key: str, value: Any, convert_to: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from hiera import regex
 from hiera.errors import DocumentError, LookupFailure
 from hiera.tree import ruby_values
-from hiera.values.secrets import Decrypted, Secret
+from hiera.values import Decrypted, Secret
 
 DEFAULT = ruby_values.Symbol("default")
 

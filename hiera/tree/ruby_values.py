@@ -12,7 +12,7 @@ from typing import Any
 from unicodedata import category
 
 from hiera.errors import ExpressionError, LookupFailure
-from hiera.values.secrets import Decrypted, Secret
+from hiera.values import Decrypted, Secret
 
 
 class Symbol:

@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT / "packaging"), str(ROOT)]
 from manual.commands import commands, summary_of  # noqa: E402  # needs the path above
 
 from foundation.times import Duration  # noqa: E402
-from hiera.values.secrets import Secret  # noqa: E402
+from hiera.values import Secret  # noqa: E402
 from puller.cli.command_table import cli  # noqa: E402
 from puller.cli.lazy_group import LazyGroup  # noqa: E402
 from puller.config.configuration import (  # noqa: E402

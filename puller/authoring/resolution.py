@@ -16,7 +16,7 @@ import msgspec
 
 from foundation.problems import KeyPath, Problem
 from hiera.errors import HieraError
-from hiera.values.secrets import Secret, revealed
+from hiera.values import Secret, revealed
 from puller.engine.conditions import why_unmanaged
 from puller.engine.joined_parts import JoinedParts
 from puller.errors import PullerError, ResourceError

@@ -26,7 +26,7 @@ from foundation.problems import KeyPath, Location, ProblemCode, replaced
 from foundation.times import Duration
 from hiera import parsing
 from hiera.errors import HieraError
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.config.destinations import DestinationOptions, find_destination_problem
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.state.default_paths import (

@@ -19,7 +19,7 @@ import msgspec
 from bundles.errors import SettingsError
 from bundles.transport.settings import Location
 from foundation.masking import mask_location, mask_urls
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 
 HOST, RUN = "{host}", "{run}"
 NAMED = f"{HOST}/{RUN}.json.gz"

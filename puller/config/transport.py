@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bundles.transport.settings import TransportSettings, origin_of, require_files
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.config.configuration import Configuration, HttpOptions
 from puller.config.destinations import DestinationOptions
 from puller.errors import ConfigurationError, file_problem

@@ -27,8 +27,7 @@ from hiera.document.layers import Layer, LayeredMapping, LayerSource, Path, Reso
 from hiera.errors import ExpressionError, HieraError, LimitError
 from hiera.expressions.expressions import Scope, resolve
 from hiera.limits import total
-from hiera.values.plain import MISSING
-from hiera.values.secrets import hidden_at
+from hiera.values import MISSING, hidden_at
 from puller.data.sources import TREE, DataSource, Origin, Surroundings, ask_tree, merged
 from puller.values.plain_values import identical
 

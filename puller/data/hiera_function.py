@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hiera.errors import ExpressionError, UndefinedError
 from hiera.tree import explain, strategies
 from hiera.tree.explain import ABSENT, SILENT, Key, Step
-from hiera.values.plain import MISSING, described
-from hiera.values.secrets import hidden_at, hidden_below
+from hiera.values import MISSING, described, hidden_at, hidden_below
 from puller.data.bundle_data import BundleData
 
 if TYPE_CHECKING:

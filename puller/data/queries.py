@@ -13,13 +13,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from foundation.formatting import text_of
+from hiera import values
 from hiera.document.document import Document, Resolved
 from hiera.errors import HieraError, KeyNotFound
 from hiera.tree import explain
 from hiera.tree.explain import SILENT, literal, recorder
-from hiera.values import plain
-from hiera.values.plain import MISSING, merge_sources
-from hiera.values.secrets import hidden, hidden_at
+from hiera.values import MISSING, hidden, hidden_at, merge_sources
 from puller.data.bundle_data import BundleData
 from puller.data.sources import Origin, Surroundings
 
@@ -175,11 +174,11 @@ class DocumentAnswers:
 
     def ask(self, key: str, question: Question) -> Answer:
         try:
-            steps = plain.parse_path(key)
-            value = plain.find_value(self._resolved().data, steps)
+            steps = values.parse_path(key)
+            value = values.find_value(self._resolved().data, steps)
         except HieraError as error:
             return Answer(key, error=str(error))
-        if value is plain.MISSING:
+        if value is values.MISSING:
             return self._answer(key, steps[0], question.has_default, question.default)
         return self._answer(key, steps[0], True, value)
 
@@ -190,7 +189,7 @@ class DocumentAnswers:
         if annotations is None or not self._is_checked:
             return {}
         problems = annotations.failures(self._resolved().data)
-        return {plain.parse_path(problem.name)[1]: text_of(problem) for problem in reversed(problems)}
+        return {values.parse_path(problem.name)[1]: text_of(problem) for problem in reversed(problems)}
 
     def _answer(self, key: str, root: str, found: bool, value: Any) -> Answer:
         if error := self._violations.get(root):

@@ -35,7 +35,7 @@ from hiera.errors import DocumentError, HieraError, KeyNotFound, UndefinedError
 from hiera.sops.identities import NO_IDENTITIES, Identities
 from hiera.sops.reading import opened_document
 from hiera.tree.ruby_values import printable
-from hiera.values.plain import MISSING, merge_deep, merge_sources, parse_path
+from hiera.values import MISSING, merge_deep, merge_sources, parse_path
 from puller.bundle_paths import FileTree
 from puller.errors import ConfigurationError, UsageError, file_problem, reason
 from puller.system.trusted_files import trusted

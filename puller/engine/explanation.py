@@ -25,8 +25,7 @@ from hiera.expressions.expressions import Scope, evaluate, has_expression, resol
 from hiera.tree import explain
 from hiera.tree.explain import ABSENT, SILENT, Key, recorder
 from hiera.tree.ruby_values import printable
-from hiera.values.plain import MISSING, path_text
-from hiera.values.secrets import hidden_at
+from hiera.values import MISSING, hidden_at, path_text
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_function import look_up

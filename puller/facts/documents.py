@@ -16,7 +16,7 @@ from typing import Any
 
 from hiera import parsing
 from hiera.errors import ExpressionError, HieraError
-from hiera.values.plain import parse_path
+from hiera.values import parse_path
 from puller.facts.fact_values import FactError, merged, nested
 
 _FORMS = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".txt": "txt"}

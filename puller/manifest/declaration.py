@@ -14,7 +14,7 @@ from foundation.formatting import prefixed, text_of
 from foundation.masking import HIDDEN, mask_urls, mask_userinfo
 from foundation.problems import DependsOn, KeyPath, Problem, replaced
 from hiera.expressions.expressions import Scope
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.manifest.entries import Entry

@@ -27,7 +27,7 @@ from hiera.expressions.expressions import (
     resolve_keys,
     resolve_tree,
 )
-from hiera.values.secrets import has_secret, revealed
+from hiera.values import has_secret, revealed
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.manifest.declaration import Agent, Declaration, Home, Late
 from puller.manifest.entries import FOR, Entry

@@ -25,7 +25,7 @@ from hiera import parsing
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, depends_of_value, has_expression, resolve_tree
 from hiera.limits import total
-from hiera.values.secrets import has_secret
+from hiera.values import has_secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.manifest import children

@@ -32,8 +32,7 @@ from hiera.expressions.expressions import (
     parse,
 )
 from hiera.limits import total
-from hiera.values.plain import parse_path
-from hiera.values.secrets import Secret
+from hiera.values import Secret, parse_path
 from puller.bundle_paths import BundleFiles, BundlePathError
 from puller.errors import ResourceError
 from puller.templates.functions import bundle_functions

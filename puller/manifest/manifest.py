@@ -19,7 +19,7 @@ from foundation.masking import mask_location
 from foundation.problems import KeyPath, Problem
 from hiera.expressions.expressions import Scope
 from hiera.sops.identities import Identities
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.sources import DataSource

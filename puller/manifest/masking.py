@@ -21,7 +21,7 @@ from foundation.differences import Difference
 from foundation.formatting import prefixed
 from foundation.masking import VALUE_MASK, mask_urls
 from foundation.problems import Problem
-from hiera.values.secrets import Secret, has_secret
+from hiera.values import Secret, has_secret
 from puller.checks.kinds import HealthCheck
 from puller.data.bundle_data import known
 from puller.manifest.declaration import Declaration

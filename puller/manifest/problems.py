@@ -14,7 +14,7 @@ import msgspec
 from foundation.masking import mask_urls
 from foundation.problems import NOWHERE, KeyPath, Location, Problem, ProblemCode
 from hiera import parsing
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.errors import Fields, ManifestError
 from puller.resources.base import Properties, PropertyError, ResourceType
 from puller.values.plain_values import explain, fits, item_type, key_type, members, parse_value

@@ -21,8 +21,7 @@ from hiera.document.foreign_notation import converted
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
 from hiera.sops.reading import find_ciphertext, is_sealed
-from hiera.values.plain import MISSING
-from hiera.values.secrets import Secret
+from hiera.values import MISSING, Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.sources import DataSource, Origin, Surroundings, library_data, open_tree

@@ -22,7 +22,7 @@ from foundation.differences import Action, Difference, acting
 from foundation.masking import VALUE_MASK
 from foundation.problems import ProblemCode
 from foundation.times import Duration
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.errors import ResourceError, reason
 from puller.resources.base import ANYTHING, Properties, PropertyError, Resource
 from puller.resources.content_sources import sha256

@@ -11,7 +11,7 @@ from foundation.problems import replaced
 from hiera.errors import ExpressionError, LimitError
 from hiera.expressions.expressions import ROOTS, Scope, resolve
 from hiera.limits import PerThread
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.templates.bundle_files import BundleFunction, read_text

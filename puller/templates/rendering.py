@@ -23,8 +23,7 @@ from foundation.formatting import text_of
 from foundation.problems import ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions.expressions import ROOTS, Scope
-from hiera.values.plain import plain
-from hiera.values.secrets import Secret, has_secret, revealed
+from hiera.values import Secret, has_secret, plain, revealed
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError, reason
 from puller.templates.bundle_files import read_text, seen_from

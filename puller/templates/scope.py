@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from hiera.values.plain import plain
+from hiera.values import plain
 from puller.templates.govalue.types import LazyMap, UnlistedMap
 from puller.templates.template_errors import Budget
 

@@ -17,7 +17,7 @@ import stat
 from functools import lru_cache
 from typing import ClassVar
 
-from hiera.values.plain import described
+from hiera.values import described
 
 # Symbolic changes.
 

@@ -13,7 +13,7 @@ import msgspec
 
 from foundation.problems import KeyPath, Problem, ProblemCode
 from foundation.suggestions import Meant, meant
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 
 # Messages of msgspec, whose types become words of YAML. Not compiled here, because most values are valid.
 _EXPECTED = r"Expected `([^`]*)`, got `([^`]*)`"

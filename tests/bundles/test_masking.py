@@ -5,7 +5,7 @@ import pytest
 from bundles.errors import TransportError
 from bundles.transport.settings import Location, TransportSettings
 from foundation.masking import mask_location, mask_urls, mask_userinfo
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_expressions_are_bounded(expression: str) -> None:
 
 
 def test_a_secret_pattern_is_not_shown() -> None:
-    from hiera.values.secrets import Secret
+    from hiera.values import Secret
 
     with pytest.raises(LimitError) as stopped:
         evaluate(

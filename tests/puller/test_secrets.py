@@ -8,7 +8,7 @@ import pytest
 
 from foundation.masking import VALUE_MASK
 from hiera.expressions.expressions import Scope
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.bundle_paths import BundleFiles
 from puller.cli.ensure.ensure import properties_from
 from puller.config.configuration import load_configuration

@@ -32,7 +32,7 @@ from hiera.tree.hiera_yaml import load_config
 from hiera.tree.layers import module_path
 from hiera.tree.locations import Files
 from hiera.tree.schema import ENVIRONMENT, MODULE, Config, LevelConfig
-from hiera.values.plain import MISSING, parse_path
+from hiera.values import MISSING, parse_path
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.jinja_values import JinjaValues, Used, looked_up, note
 from puller.authoring.lint.known_names import (

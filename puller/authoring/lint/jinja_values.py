@@ -21,7 +21,7 @@ from hiera.errors import HieraError
 from hiera.expressions.refused import refused
 from hiera.expressions.sandbox import MAPPING_METHODS, TEXT_METHODS
 from hiera.tree import explain
-from hiera.values.plain import parse_path
+from hiera.values import parse_path
 from puller.authoring.lint.known_names import UNKNOWN_FUNCTION, UNKNOWN_NAME, Guards, Judge, Known, Path
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, union
 

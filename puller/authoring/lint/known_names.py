@@ -20,7 +20,7 @@ from foundation.suggestions import ALMOST_EQUAL, VERY_SIMILAR, Meant, meant, nea
 from hiera.errors import HieraError
 from hiera.expressions.refused import ABSENT
 from hiera.parsing import Places
-from hiera.values.plain import MISSING, find_value
+from hiera.values import MISSING, find_value
 from puller.authoring.lint import value_shapes
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.value_shapes import ANY, Shape, of_value

@@ -32,7 +32,7 @@ from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 
 if TYPE_CHECKING:
-    from hiera.values.secrets import Secret
+    from hiera.values import Secret
 
 
 # ``puller hiera lookup``, after its options are parsed.

@@ -34,7 +34,7 @@ from puller.state.default_paths import PRIVATE_KEY
 from puller.values.foreign_text import visible
 
 if TYPE_CHECKING:
-    from hiera.values.secrets import Secret
+    from hiera.values import Secret
 
 
 def source_of(arguments: tuple[str, ...], options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:

@@ -14,9 +14,9 @@ from bundles.store.store import Store
 from foundation.formatting import did_you_mean
 from foundation.problems import ProblemCode
 from foundation.suggestions import meant
+from hiera import values
 from hiera.errors import ExpressionError, HieraError
-from hiera.values import plain
-from hiera.values.plain import first_missing, parse_path, path_text
+from hiera.values import first_missing, parse_path, path_text
 from puller.cli.completing import bundles_or_files, fact_names, systems
 from puller.cli.host.common import chosen, load_host, state_in_use
 from puller.cli.options import configuration_option, fact_options, format_option, output_option
@@ -184,10 +184,10 @@ def _of_enforced(name: str, path: str, options: Mapping[str, Any]) -> Mapping[st
 def _show_at(path: str, result: Any, output_format: str) -> ExitStatus:
     steps = _steps(path)
     try:
-        value = plain.find_value(result, steps)
+        value = values.find_value(result, steps)
     except HieraError:  # reported with the other problems
         return ExitStatus.NO
-    if value is plain.MISSING:
+    if value is values.MISSING:
         warn(_missing(result, steps))
         return ExitStatus.NO
     show(_plain_text(value) if output_format == "yaml" else value, output_format)

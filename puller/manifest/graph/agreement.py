@@ -15,7 +15,7 @@ import msgspec
 
 from foundation.masking import HIDDEN
 from foundation.problems import KeyPath, Problem, ProblemCode
-from hiera.values.secrets import has_secret
+from hiera.values import has_secret
 from puller.bundle_paths import BundlePathError
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Properties

@@ -17,7 +17,7 @@ from typing import Self
 
 import msgspec
 
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.errors import ResourceError, reason
 from puller.resources.base import Context
 from puller.resources.read_once import ReadOnce

@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from foundation.problems import ProblemCode
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.errors import ResourceError
 from puller.resources.accounts.authorized_keys import find_key, parse_key
 from puller.resources.base import Context, Properties, PropertyError, missing_property

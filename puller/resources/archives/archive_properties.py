@@ -19,7 +19,7 @@ from bundles.format.member_paths import DEEPEST_PATH
 from foundation.differences import Difference, added, changed
 from foundation.masking import mask_location
 from foundation.times import Duration
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.resources.archives.archive_receipts import Filling, Place
 from puller.resources.archives.members import ENDINGS, find_kind
 from puller.resources.base import Properties, PropertyError, missing_property

@@ -20,7 +20,7 @@ import msgspec
 
 from foundation.masking import mask_location
 from foundation.problems import ProblemCode
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.errors import ResourceError
 from puller.resources.owners import user_name
 from puller.system.commands import SEARCH_PATH, Command, Completed

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from foundation.differences import ABSENT, Difference, changed, presence
-from hiera.values.plain import described
+from hiera.values import described
 from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.edits.edit import Edit, EditProperties, unsaid

@@ -9,7 +9,7 @@ import string
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError
 from puller.resources.files.file_properties import CONTENT_SOURCES, FileProperties, content_sources

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from foundation.times import Duration
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.content_sources import check_sha256, is_url
 from puller.resources.packages.providers import PROVIDERS

@@ -19,7 +19,7 @@ from bundles.format.release import Release
 from bundles.format.site_targets import bin_of
 from bundles.transport.mirror import open_mirrors
 from bundles.transport.settings import TransportSettings
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 
 if TYPE_CHECKING:
     from tests.simulators.authority import Authority

@@ -25,7 +25,7 @@ from bundles.errors import NotFoundError, OversizeError, SettingsError, Transpor
 from bundles.transport.mirror import Mirror, download_url, open_mirrors
 from bundles.transport.settings import Location, TransportSettings
 from bundles.transport.web import WebMirror
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 
 if TYPE_CHECKING:
     from tests.simulators.authority import Authority

@@ -13,7 +13,7 @@ from bundles.errors import TransportError
 from bundles.transport.settings import Location, TransportSettings
 from bundles.transport.uploads import PlainUploads, Uploads, open_uploads
 from bundles.transport.web_transfers import WebUploads
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from tests.simulators import authority, reportserver
 
 Kind = Callable[[Location, TransportSettings], Uploads]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hiera.document.annotations import Annotations, find_annotations
 from hiera.errors import HieraError
 from hiera.parsing import load_yaml
-from hiera.values.secrets import EACH, Secret, hidden_at
+from hiera.values import EACH, Secret, hidden_at
 
 DOCUMENT = """\
 # @require is not at a key of data

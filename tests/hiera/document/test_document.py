@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hiera import parsing
 from hiera.document.document import Document
 from hiera.errors import DocumentError, HieraError, LimitError, UndefinedError
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/documents.yaml").read_text(), yaml.CSafeLoader)
 

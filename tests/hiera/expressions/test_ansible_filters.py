@@ -10,7 +10,7 @@ from hiera.errors import ExpressionError, HieraError, LimitError
 from hiera.expressions.expressions import Scope, evaluate
 from hiera.expressions.filters import OWN_FILTERS, OWN_TESTS
 from hiera.expressions.refused import REFUSED_FILTERS, REFUSED_TESTS
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 
 CASES = json.loads((Path(__file__).parents[2] / "cases/templates/ansible_filters.json").read_text())
 

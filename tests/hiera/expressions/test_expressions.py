@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hiera.errors import ExpressionError, HieraError, LimitError, UndefinedError
 from hiera.expressions.expressions import Scope, evaluate, has_expression, parse, resolve, resolve_tree
 from hiera.expressions.jinja import compile_expression
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 
 CASES = Path(__file__).parents[2] / "cases/hiera"
 EXPRESSIONS = yaml.load((CASES / "expressions.yaml").read_text(), yaml.CSafeLoader)

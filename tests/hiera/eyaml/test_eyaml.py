@@ -26,7 +26,7 @@ from hiera.eyaml import Decryptor, encrypt, is_encrypted, key_reader
 from hiera.tree.explain import recorder
 from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
-from hiera.values.secrets import Decrypted
+from hiera.values import Decrypted
 
 Pair = tuple[bytes, bytes]
 Eyaml = Callable[..., str]

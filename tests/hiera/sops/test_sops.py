@@ -27,7 +27,7 @@ from hiera.sops.identities import (
 )
 from hiera.sops.reading import opened, opened_document
 from hiera.sops.writing import Readers, decrypt, encrypt, secret_paths, with_recipients
-from hiera.values.secrets import Secret, revealed
+from hiera.values import Secret, revealed
 from tests.support.ssh_keys import make_ssh_key
 
 VALUES = """\

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiera.values.plain import merge_deep, merge_first, merge_sources
+from hiera.values import merge_deep, merge_first, merge_sources
 
 Merge = Callable[[Mapping[Any, Any], Mapping[Any, Any]], dict[Any, Any]]
 

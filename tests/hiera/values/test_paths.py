@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.errors import ExpressionError
-from hiera.values.plain import MISSING, find_value, parse_path, path_text
-from hiera.values.secrets import Secret
+from hiera.values import MISSING, Secret, find_value, parse_path, path_text
 
 CASES = yaml.load((Path(__file__).parents[2] / "cases/hiera/paths.yaml").read_text(), yaml.CSafeLoader)
 VALUE = {"a": {"b": [{"c": None}, "x"], "80": "text", 81: "number", "#": "sign"}, "l": []}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from foundation.masking import VALUE_MASK
-from hiera.values.secrets import Decrypted, Secret, has_secret, revealed
+from hiera.values import Decrypted, Secret, has_secret, revealed
 
 
 @pytest.mark.parametrize("secret", [Secret("hunter2"), Decrypted("hunter2"), Secret({"p": "hunter2"})])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.authoring.resolution import Resolution, ResolvedResource, resolve
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError

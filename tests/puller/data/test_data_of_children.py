@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hiera.expressions.expressions import evaluate
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError
 from puller.manifest.loader import load_manifest

@@ -19,8 +19,7 @@ from hiera.document.document import Document
 from hiera.errors import HieraError
 from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
-from hiera.values.plain import merge_deep, merge_sources
-from hiera.values.secrets import Secret
+from hiera.values import Secret, merge_deep, merge_sources
 from puller.data.bundle_data import BundleData
 from puller.data.sources import DataSource, Origin, Surroundings
 from puller.errors import ManifestError

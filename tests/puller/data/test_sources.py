@@ -22,8 +22,7 @@ from hiera.eyaml import encrypt
 from hiera.tree.explain import literal
 from hiera.tree.locations import Texts
 from hiera.tree.lookup import Tree
-from hiera.values.plain import merge_sources
-from hiera.values.secrets import Secret
+from hiera.values import Secret, merge_sources
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
 from puller.data.hiera_function import look_up

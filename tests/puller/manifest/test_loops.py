@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiera.limits import LOOP_LIMIT
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.data.sources import DataSource, Origin
 from puller.errors import ManifestError
 from puller.manifest.declaration import Declaration

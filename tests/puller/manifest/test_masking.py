@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from foundation.masking import VALUE_MASK
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.masking import Mask, Masks

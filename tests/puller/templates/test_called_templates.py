@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hiera.expressions.expressions import Scope, resolve
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.templates.functions import bundle_functions

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hiera import limits
 from hiera.expressions.expressions import Scope
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.bundle_paths import BundleFiles
 from puller.templates.jinja import JinjaEngine
 from puller.templates.rendering import load_engine

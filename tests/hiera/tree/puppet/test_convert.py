@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from foundation.masking import VALUE_MASK
 from hiera.errors import DocumentError, HieraError, LookupFailure
 from hiera.tree import puppet_convert, puppet_types
-from hiera.values.secrets import Decrypted, Secret
+from hiera.values import Decrypted, Secret
 
 
 def converted(kind: str, *arguments: Any) -> Any:

@@ -8,7 +8,7 @@ from foundation.masking import VALUE_MASK
 from hiera.errors import LookupFailure
 from hiera.tree import ruby_values as ruby
 from hiera.tree.ruby_values import OddKey, Symbol
-from hiera.values.secrets import Decrypted, Secret
+from hiera.values import Decrypted, Secret
 
 
 @pytest.mark.parametrize(

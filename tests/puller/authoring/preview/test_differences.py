@@ -8,7 +8,7 @@ import pytest
 from foundation.differences import DifferenceKind, secret
 from foundation.masking import HIDDEN
 from foundation.problems import Location, Problem, ProblemCode
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.authoring.preview.differences import Change, Comparison, Kind, Refusal, compare
 from puller.authoring.resolution import Resolution, ResolvedContent, ResolvedResource
 

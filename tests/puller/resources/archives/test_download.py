@@ -14,7 +14,7 @@ import pytest
 import tenacity
 
 from bundles.progress import Transfer, watched_by
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.errors import ResourceError
 from puller.resources.archives.download import Request, download
 from puller.resources.archives.members import Kind

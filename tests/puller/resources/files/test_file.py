@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.errors import ChangedMeanwhile, MutationInNoop, ResourceError
 from puller.resources.base import PropertyError, Resource
 from puller.resources.files.file import File

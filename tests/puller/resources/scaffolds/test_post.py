@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.errors import ResourceError
 from puller.resources.scaffolds.changes import Draft, PostCommand, PostCommands, compiled
 from puller.system.local import LocalSystem

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hiera.expressions.expressions import Scope
-from hiera.values.secrets import Secret
+from hiera.values import Secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.facts.fact_tree import gather

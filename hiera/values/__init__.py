@@ -1,1 +1,0 @@
-"""Plain values, secrets, paths into data, and merging."""
