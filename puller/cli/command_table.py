@@ -1,14 +1,42 @@
-"""The table of the commands below ``puller``. Each command is in its own module, imported on first use."""
+"""The table of the commands below ``puller``, and the start of one by click.
 
+Each command is in its own module, imported on first use. A message about an invalid command line has the error first,
+then the usage and the command for help.
+"""
+
+import sys
 from collections.abc import Mapping, Sequence
 
 import click
 
 from puller.cli.lazy_group import LazyGroup, Table
 from puller.cli.output import with_colour_option
+from puller.cli.synonyms import unknown_option
 from puller.exit_status import ExitStatus
 from puller.values import colour
+from puller.values.colour import coloured, is_wanted
+from puller.values.foreign_text import visible
 from puller.version import __version__
+
+
+def print_error(error: click.ClickException) -> None:
+    """Print an error of click on stderr, in the form of all errors of Puller."""
+    name = coloured("puller:", "red") if is_wanted(sys.stderr) else "puller:"
+    click.echo(f"{name} {visible(_message(error))}", err=True)
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        click.echo(context.get_usage(), err=True)
+        click.echo(f"Help: {context.command_path} --help", err=True)
+
+
+def _message(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        known = [
+            name for option in error.ctx.command.params for name in (*option.opts, *option.secondary_opts)
+        ]
+        return unknown_option(error.ctx.command_path, error.option_name, [*known, "--help"])
+    return error.format_message()
+
 
 # Sections of `puller --help`, with summaries of at most 62 characters, so that each fits its line.
 _SECTIONS: Mapping[str, Table] = {
@@ -116,8 +144,6 @@ def run_click(arguments: Sequence[str]) -> int:
         )
         return status if isinstance(status, int) else ExitStatus.OK
     except click.ClickException as error:
-        from puller.cli.usage_errors import print_error
-
         print_error(error)
         return ExitStatus.USAGE
     except click.Abort:
