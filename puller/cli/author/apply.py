@@ -60,7 +60,7 @@ def apply(output_format: str, **options: Any) -> int:
 
 
 def _apply_as_json(options: jobs.ApplyOptions) -> int:
-    from puller.cli.results import print_result_of, report_of
+    from puller.cli.output import print_result_of, report_of
     from puller.reporting.results import ApplyResult
 
     def result() -> ApplyResult:

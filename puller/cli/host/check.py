@@ -16,8 +16,7 @@ from foundation.quantities import counted
 from puller.cli.completing import bundles_of_host
 from puller.cli.host.common import chosen, config_option, load_host
 from puller.cli.options import text_format_option
-from puller.cli.output import say
-from puller.cli.results import print_result
+from puller.cli.output import print_result, say
 from puller.config.configuration import Configuration
 from puller.errors import BusyError, PullerError, UsageError
 from puller.reporting.history import load_last_report

@@ -10,8 +10,7 @@ from foundation.problems import Location, Problem
 from hiera import parsing
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import as_user_option, configuration_option, text_format_option
-from puller.cli.output import say
-from puller.cli.results import print_result_of
+from puller.cli.output import print_result_of, say
 from puller.config.configuration import Configuration, load_configuration, sample
 from puller.errors import ConfigurationError
 from puller.reporting.results import ConfigCheckResult, FollowedBundle

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from puller.cli.options import configuration_option, only_option, text_format_option
-from puller.cli.results import print_result_of
+from puller.cli.output import print_result_of
 from puller.reporting.results import DiffResult, described_problems
 from puller.run import jobs
 

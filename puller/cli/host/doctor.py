@@ -8,8 +8,7 @@ from bundles.confined.current import confined_when_needed
 from foundation.formatting import is_utf8
 from foundation.quantities import counted
 from puller.cli.options import configuration_option, text_format_option
-from puller.cli.output import say
-from puller.cli.results import print_result
+from puller.cli.output import print_result, say
 from puller.exit_status import ExitStatus
 from puller.reporting.results import DoctorCheck, DoctorResult
 from puller.reporting.terminal_rows import Rows

@@ -14,8 +14,7 @@ from foundation.times import minute_text, parse_moment, parse_since
 from puller.cli.completing import bundles_with_state, resources_of_host
 from puller.cli.host.common import config_option, load_host, state_in_use
 from puller.cli.options import text_format_option
-from puller.cli.output import say, warn
-from puller.cli.results import print_result
+from puller.cli.output import print_result, say, warn
 from puller.errors import UsageError
 from puller.reporting.history import PastRun, Selection, past_runs
 from puller.reporting.report import Report

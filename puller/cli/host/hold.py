@@ -27,8 +27,7 @@ from puller.cli.completing import (
 from puller.cli.host.common import chosen, config_option, load_host, one_line, state_in_use, user
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import text_format_option
-from puller.cli.output import say, show, warn
-from puller.cli.results import print_result_of
+from puller.cli.output import print_result_of, say, show, warn
 from puller.config.configuration import BundleChoice
 from puller.errors import BusyError, ConfigurationError, ResourceError, UsageError
 from puller.reporting.history import load_status

@@ -37,7 +37,7 @@ def run(path: str, output_format: str, **options: Any) -> int:
 
 def run_as_json(options: jobs.RunOptions) -> int:
     """Run, and print the result as a JSON document."""
-    from puller.cli.results import print_result_of, report_of
+    from puller.cli.output import print_result_of, report_of
     from puller.reporting.results import RunResult
 
     def result() -> RunResult:

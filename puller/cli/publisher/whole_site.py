@@ -24,7 +24,7 @@ from foundation.quantities import counted, size_text
 from foundation.times import iso_text, minute_text, zulu_text
 from puller.cli.completing import bundles_of_site
 from puller.cli.options import DURATION, noop_option, text_format_option
-from puller.cli.output import print_table, say, show
+from puller.cli.output import print_result_of, print_table, say, show
 from puller.cli.publisher.push import finish_change, no_push_option
 from puller.cli.publisher.site_options import (
     new_passphrase,
@@ -33,7 +33,6 @@ from puller.cli.publisher.site_options import (
     reach,
     site_directory,
 )
-from puller.cli.results import print_result_of
 from puller.reporting.results import SiteRole, SiteVerifyResult
 
 if TYPE_CHECKING:
