@@ -107,7 +107,7 @@ _SECTIONS: Mapping[str, Table] = {
             "Show or create the key of this host for encrypted files.",
         ),
         "install-units": ("puller.cli.host.units:install_units", "Install the systemd services and timers."),
-        "completion": ("puller.cli.host.completion:completion", "Print the completion script of a shell."),
+        "completion": ("puller.cli.host.help:completion", "Print the completion script of a shell."),
         "demo": ("puller.cli.publisher.demo:demo", "Try Puller in a temporary directory."),
         "help": ("puller.cli.host.help:help_command", "Explain a command or a problem code."),
         "version": ("puller.cli.host.help:version", "Print the version of Puller."),
