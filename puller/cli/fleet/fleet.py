@@ -29,7 +29,7 @@ _COMMANDS = {
     ),
     "facts": ("puller.cli.fleet.status:facts", "Write the latest facts of each host to a file HOST.json."),
     "recipients": (
-        "puller.cli.fleet.recipients:recipients",
+        "puller.cli.fleet.exports:recipients",
         "List the recipients of all hosts for encrypted files.",
     ),
     "serve-reports": ("puller.cli.fleet.reports:serve_reports", "Receive reports of hosts, for tests."),
