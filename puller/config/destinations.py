@@ -178,7 +178,7 @@ KINDS = (
         starts=("http://", "https://"),
         settings=_HOW_REACHED | {"method"},
         problems=_problems_of_url,
-        destination="puller.delivery.remote_destinations:WebDestination",
+        destination="puller.delivery.destination:WebDestination",
     ),
     Kind(
         title="an object store",
@@ -186,7 +186,7 @@ KINDS = (
         starts=("s3://",),
         settings=frozenset({"proxy", "ca_bundle"}),
         problems=_problems_of_store,
-        destination="puller.delivery.remote_destinations:ObjectStoreDestination",
+        destination="puller.delivery.destination:ObjectStoreDestination",
     ),
 )
 """To add a destination, write a ``Destination`` in ``puller/delivery``, and add its row here."""

@@ -415,7 +415,7 @@ def test_waiting_report_keeps_its_host_name(sender: Sender) -> None:
 
 
 def test_bug_in_sending_does_not_change_the_result(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("puller.delivery.remote_destinations.WebDestination.send", lambda *_: 1 / 0)
+    monkeypatch.setattr("puller.delivery.destination.WebDestination.send", lambda *_: 1 / 0)
     outcome = sender.host.run()
     assert outcome.status == 0
     assert "bug in Puller" in warnings(outcome)[0]
@@ -550,8 +550,8 @@ def test_run_imports_only_required_destinations(sender: Sender, tmp_path: Path) 
     sender.to(str(tmp_path))
     result = imported(sender)
     assert "puller.delivery.destination" in result
-    assert {"requests", "boto3", "puller.delivery.remote_destinations"}.isdisjoint(result)
+    assert {"requests", "boto3", "puller.delivery.destination"}.isdisjoint(result)
     sender.to(f"{sender.server.url}/r/")
     result = imported(sender)
-    assert "puller.delivery.remote_destinations" in result
+    assert "puller.delivery.destination" in result
     assert {"requests", "boto3"}.isdisjoint(result)  # importing either takes longer than the run
