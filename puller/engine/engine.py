@@ -20,12 +20,10 @@ from foundation.formatting import people
 from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from puller.engine.conditions import health_checks_of, is_left_out, why_unmanaged
-from puller.engine.failures import failures_of
-from puller.engine.final_look import FinalLook
 from puller.engine.health_checks import check_health
 from puller.engine.joined_parts import JoinedParts
 from puller.engine.pending_refreshes import PendingRefreshes
-from puller.engine.progress import Progress
+from puller.engine.progress import FinalLook, Progress, failures_of
 from puller.engine.transactions import Begun, Member, Parts, Transactions
 from puller.errors import MutationInNoop, NeededByAnother, PullerError, ResourceError, StoppedDownload
 from puller.manifest.children import applied_as

@@ -1,20 +1,66 @@
-"""The events of a run so far, and their effects on later resources.
+"""The events of a run so far, their effects on later resources, and the resources to read again at its end.
 
 * Resources are numbered by their index in the catalog. Higher indexes are events of other processes.
 * A requirement is met unless the resource failed, was not reached, or has unmet requirements itself. A resource that
   ``control`` leaves out counts as met (``docs/resources/common.md``). The same holds for subscriptions.
+* A run imports this module at its start, because without free descriptors imports fail.
+
+The final look, after the last change of a run. A run without changes skips it:
+
+* A resource is read again if it was changed before another change, or if a later change has touched one of its
+  subjects. Each type names its subjects (``Resource.subjects``).
+* A subject is a path, a path with a slash at its end for everything at and below it, or a word such as ``packages``.
+* Paths are compared with resolved parent directories.
 """
 
+import contextlib
+import errno
+import traceback
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from bundles.filesystem.trees import free_space
 from foundation.differences import changed as difference
-from foundation.problems import Problem, ProblemCode
+from foundation.problems import HasProblems, Problem, ProblemCode
 from foundation.quantities import counted
+from puller.errors import reason
 from puller.manifest.declaration import Declaration, Home, blocking_reason
 from puller.manifest.graph.catalog import Catalog
 from puller.reporting.report import Event, State
+from puller.resources.base import ANYTHING, Resource
+from puller.system.local_paths import RealPaths
 from puller.values.common_properties import Refresh, reload_of
+
+
+def failures_of(error: Exception, declaration: Declaration) -> list[Problem]:
+    """Return the problems of an exception that fails a resource."""
+    if isinstance(error, OSError):
+        return [Problem(code=ProblemCode.SYSTEM_ERROR, message=_system_failure(error, declaration))]
+    if isinstance(error, HasProblems):
+        return list(error.problems)
+    return [Problem(code=ProblemCode.INTERNAL_ERROR, message=_bug(error, declaration))]
+
+
+def _system_failure(error: OSError, declaration: Declaration) -> str:
+    """Return the reason of the system and the path. For a full disk, add the free space."""
+    name = declaration.properties.name
+    # Some errors of the system have no path. The name of the resource is then the best substitute.
+    path = error.filename or (name if name.startswith("/") else "")
+    what = reason(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(path, str) and path.startswith("/"):
+        known = [*getattr(error, "__notes__", [])]
+        with contextlib.suppress(OSError):
+            known.append(free_space(Path(path)))
+        what = ": ".join([what, *([", ".join(known)] if known else [])])
+    return f"{path}: {what}" if path else what
+
+
+def _bug(error: Exception, declaration: Declaration) -> str:
+    """Return an unexpected error with the end of its traceback. Hide the message of a sensitive resource."""
+    text = type(error).__name__ if declaration.properties.sensitive else repr(error)
+    return f"internal error: {text}\n{''.join(traceback.format_tb(error.__traceback__, limit=-3))}"
 
 
 class Progress:
@@ -175,3 +221,111 @@ def homes(declaration: Declaration) -> Iterator[Home]:
     """Yield the manifests that contain a resource, directly or by child manifests."""
     yield from (place.home for place in declaration.places())
     yield from (parent.home for parent in declaration.parents())
+
+
+_LOOKED_AT = (State.STABLE, State.CHANGED, State.REFRESHED)
+
+
+class Cause(NamedTuple):
+    """The change that may have undone a resource."""
+
+    place: int
+    """The place of the causing resource in the order. -1 if it is unknown."""
+    is_named: bool
+    """Whether it has touched a subject of the undone resource. Otherwise its subjects are unknown."""
+
+    def sentence(self, events: Sequence[Event]) -> str:
+        """Return the end of a sentence about the causing resource."""
+        if self.place < 0:
+            return ""
+        verb = "changed" if self.is_named else "may have changed"
+        return f": another resource of this run, {events[self.place].reference}, {verb} it"
+
+
+class Touches:
+    """The subjects that a run has touched so far, each with the place of the last resource that touched it."""
+
+    def __init__(self) -> None:
+        self.newest = -1
+        """The place of the last change."""
+        self._exact: dict[str, int] = {}
+        self._trees: dict[str, int] = {}
+        """Directories touched with everything below them."""
+        self._around: dict[str, int] = {}
+        """All touched paths and their parent directories."""
+        self._anything = -1
+        self._paths = RealPaths()
+
+    def add(self, place: int, subjects: Iterable[str]) -> None:
+        """Record the subjects of a change."""
+        self.newest = max(self.newest, place)
+        for subject in subjects:
+            if subject == ANYTHING:
+                self._anything = place
+            elif not subject.startswith("/"):
+                self._exact[subject] = place
+            else:
+                path = self._paths.of(subject)
+                (self._trees if subject.endswith("/") else self._exact)[path] = place
+                for ancestor in _ancestors(path):
+                    if self._around.get(ancestor) == place:  # all directories above it are up to date too
+                        break
+                    self._around[ancestor] = place
+
+    def last(self, subjects: Iterable[str]) -> Cause:
+        """Return the last change that touched a subject."""
+        named = -1
+        for subject in subjects:
+            if not subject.startswith("/"):
+                named = max(named, self._exact.get(subject, -1))
+                continue
+            path = self._paths.of(subject)
+            known = self._around if subject.endswith("/") else self._exact
+            named = max(named, known.get(path, -1))
+            if self._trees:
+                named = max(named, *(self._trees.get(ancestor, -1) for ancestor in _ancestors(path)))
+        if named >= self._anything:
+            return Cause(named, is_named=True)
+        return Cause(self._anything, is_named=False)
+
+
+class FinalLook:
+    """The changes of one run, and the resources that they may have undone."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._changed = Touches()
+        self._place = -1
+
+    def begin(self, place: int) -> None:
+        """Begin the turn of the resource at a place in the order."""
+        self._place = place
+
+    def note_change(self, resource: Resource[Any, Any], actual: Any) -> None:
+        """Record that a resource is about to be changed from ``actual`` in the current turn."""
+        self._changed.add(self._place, resource.touched(actual))
+
+    def to_look_at(self, events: Sequence[Event]) -> Iterator[tuple[int, Cause]]:
+        """Yield the places of the resources to read again, each with the change that is the reason."""
+        for place, event in enumerate(events[: max(self._changed.newest, 0)]):
+            if event.state not in _LOOKED_AT or event.noop:
+                continue
+            index = self._catalog.order[place]
+            if index >= len(self._catalog.declarations):  # a reversal, which no manifest declares
+                continue
+            declaration = self._catalog.declarations[index]
+            if declaration.child is not None:
+                continue
+            cause = self._changed.last(declaration.type.subjects(declaration.properties))
+            if cause.place > place:
+                yield place, cause
+            elif event.changed:
+                yield place, Cause(-1, is_named=False)
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    yield path
+    while (end := path.rfind("/")) > 0:
+        path = path[:end]
+        yield path
+    yield "/"
