@@ -1,18 +1,116 @@
-"""Conditions for managing a resource: its ``control``, and the ``control`` of its child manifests.
+"""Conditions for managing a resource and health checks: commands and files that only read the machine.
 
-``managed = if and not unless``. An absent ``if`` is true, an absent ``unless`` false (``docs/resources/common.md``).
+* The ``control`` of a resource and of its child manifests: ``managed = if and not unless``. An absent ``if`` is true,
+  an absent ``unless`` false (``docs/resources/common.md``).
+* Health checks are commands with the exit codes of Nagios plugins (0 OK, 1 WARNING, 2 CRITICAL, else UNKNOWN), and
+  kinds. A failed kind is CRITICAL. A check that cannot be carried out, or not in time, is UNKNOWN. Neither is in order.
+* The module of a kind is imported when a check uses it (``puller.checks``). It only reads.
 """
 
+import os
 from collections.abc import Iterable
+from importlib import import_module
 
 import msgspec
 
+from bundles.deadline import Deadline, DeadlineError, aside
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, evaluate
 from puller.bundle_paths import BundlePathError
-from puller.checks.kinds import HealthCheck
-from puller.errors import ResourceError
+from puller.checks.kinds import Answer, HealthCheck, NotCarriedOut
+from puller.errors import PullerError, ResourceError, StoppedCommand, reason
 from puller.manifest.declaration import Declaration, blocking_reason
+from puller.reporting.report import Health, HealthResult
+from puller.system import signals
+from puller.system.protocol import System
+
+_BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
+_LAST_OF_NAGIOS = 3
+_ROOM = 60.0  # seconds: a pause ends before its deadline
+_MODULES = {
+    "disk": "files",
+    "dns": "network",
+    "file": "files",
+    "goss_rules": "goss",
+    "tcp": "network",
+    "unix": "network",
+}
+"""Modules of ``puller.checks`` by kind. The module of any other kind has its name."""
+_STARTS_PROGRAMS = frozenset({"goss", "goss_rules", "service"})
+"""Kinds that start programs. They run in the main thread and have their own time limits."""
+
+
+def check_health(check: HealthCheck, system: System) -> HealthResult:
+    """Try until the result is OK or the tries are used up. Return a result also if the check cannot be started."""
+    name = check.name or _name_of(check)
+    tries = 1
+    while True:
+        result = _try_once(name, tries, check, system)
+        if result.status is Health.OK or tries >= check.tries:
+            return result
+        Deadline(check.try_sleep + _ROOM, signals.check_command).pause(check.try_sleep)
+        tries += 1
+
+
+def _name_of(check: HealthCheck) -> str:
+    if check.command is None:
+        return check.kind
+    return next(map(os.path.basename, check.command.split()), "without a command")
+
+
+def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> HealthResult:
+    if check.command is not None:
+        return _try_command(name, tries, check.command, check.timeout, system)
+    try:
+        answer = _answer(check, system)
+    except StoppedCommand:  # the stop leaves the result unknown
+        raise
+    except NotCarriedOut as why:
+        return HealthResult(name, Health.UNKNOWN, tries, "cannot be carried out", str(why))
+    except DeadlineError:
+        why_not = f"it exceeded its timeout of {check.timeout:g} s"
+        return HealthResult(name, Health.UNKNOWN, tries, "timed out", why_not)
+    except (OSError, PullerError) as error:
+        text = reason(error) if isinstance(error, OSError) else str(error)
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        return HealthResult(name, Health.UNKNOWN, tries, "cannot be carried out", f"{where}{text}")
+    if answer.wrong:
+        return HealthResult(name, Health.CRITICAL, tries, str(Health.CRITICAL), "; ".join(answer.wrong))
+    return HealthResult(name, Health.OK, tries, str(Health.OK), answer.found)
+
+
+def _answer(check: HealthCheck, system: System) -> Answer:
+    kind, desired = check.kind, check.wanted
+    module = import_module(f"puller.checks.{_MODULES.get(kind, kind)}")
+    deadline = Deadline(check.timeout, signals.check_command)
+    if kind in _STARTS_PROGRAMS:
+        answer: Answer = module.ask(desired, deadline, system)
+        deadline.verify()
+        return answer
+    # A lost file server or a slow resolver may block longer than any time limit.
+    result: Answer = aside(lambda: module.ask(desired, deadline), deadline)
+    return result
+
+
+def _try_command(name: str, tries: int, command: str, timeout: float, system: System) -> HealthResult:
+    # With ``subprocess``, 3 % of an idle run, and most checks start no program.
+    from puller.system.commands import Command, split_words
+
+    try:
+        if not (words := split_words(command)):
+            raise ValueError("its command is empty")
+        completed = system.query(Command(words, timeout=timeout))
+    except (OSError, ValueError) as error:
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        return HealthResult(name, Health.UNKNOWN, tries, "cannot be started", error_output=why)
+    code = completed.exit_code
+    if code is None:
+        status, outcome = Health.UNKNOWN, completed.outcome
+    else:
+        status = _BY_EXIT_CODE.get(code, Health.UNKNOWN)
+        # Other programs define their own higher exit statuses.
+        outcome = f"exit status {code} ({status})" if code <= _LAST_OF_NAGIOS else f"exit status {code}"
+    return HealthResult(name, status, tries, outcome, completed.stdout.strip(), completed.stderr.strip())
 
 
 def why_unmanaged(declaration: Declaration) -> str:

@@ -19,8 +19,7 @@ from bundles.store.store import Store
 from foundation.quantities import counted
 from hiera.errors import HieraError
 from puller.config.configuration import BundleChoice
-from puller.engine.conditions import health_checks_of, why_unmanaged
-from puller.engine.health_checks import check_health
+from puller.engine.conditions import check_health, health_checks_of, why_unmanaged
 from puller.errors import BusyError, ConfigurationError, PullerError, ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.declare import evaluate_again

@@ -21,8 +21,7 @@ from bundles.digests import sha256
 from foundation.quantities import counted
 from hiera.errors import HieraError
 from puller.checks.kinds import HealthCheck, Service
-from puller.engine.conditions import health_checks_of, why_unmanaged
-from puller.engine.health_checks import check_health
+from puller.engine.conditions import check_health, health_checks_of, why_unmanaged
 from puller.errors import ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.masking import Masks

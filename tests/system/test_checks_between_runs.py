@@ -19,7 +19,7 @@ from bundles.publisher.lifecycle import make_site
 from bundles.publisher.publication import publish_bundle
 from foundation.times import Duration
 from puller.checks.kinds import HealthCheck, Http, Process, Tcp, Unix
-from puller.engine.health_checks import check_health
+from puller.engine.conditions import check_health
 from puller.reporting.report import Health, HealthResult
 from puller.system.local import LocalSystem
 from tests.simulators.authority import Authority

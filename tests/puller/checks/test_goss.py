@@ -14,7 +14,7 @@ from foundation.times import Duration
 from puller.checks.gossfile_matchers import Lines, matches, problems
 from puller.checks.gossfile_parser import read
 from puller.checks.kinds import HealthCheck
-from puller.engine.health_checks import check_health
+from puller.engine.conditions import check_health
 from puller.reporting.report import Health, HealthResult
 from puller.system.local import LocalSystem
 from tests.support.stories import Host, Publisher

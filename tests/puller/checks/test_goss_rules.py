@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from puller.checks.kinds import GossRules, HealthCheck
-from puller.engine.health_checks import check_health
+from puller.engine.conditions import check_health
 from puller.errors import ManifestError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest

@@ -13,7 +13,7 @@ import pytest
 from foundation.times import Duration
 from puller.checks import kinds
 from puller.checks.kinds import Disk, File, HealthCheck, Process
-from puller.engine.health_checks import check_health
+from puller.engine.conditions import check_health
 from puller.reporting.report import Health, HealthResult
 from puller.system import systemd_units
 from puller.system.commands import Command, Completed

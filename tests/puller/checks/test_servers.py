@@ -14,7 +14,7 @@ import pytest
 
 from foundation.times import Duration
 from puller.checks.kinds import Dns, HealthCheck, Http, JsonValue, Tcp, Unix
-from puller.engine.health_checks import check_health
+from puller.engine.conditions import check_health
 from puller.reporting.report import Health, HealthResult
 from puller.system.local import LocalSystem
 from tests.simulators.authority import Authority
