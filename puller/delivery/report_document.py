@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from foundation.quantities import counted
-from puller.facts.fact_reads import FactReads
+from puller.facts.fact_values import FactReads
 from puller.reporting.in_order import without_lists
 from puller.reporting.report import (
     BundleReport,

@@ -28,7 +28,7 @@ from puller.facts.fact_values import ABSENT, LIMIT, FactError, find, merged, wit
 from puller.facts.machine import Machine
 
 if TYPE_CHECKING:  # only runs that send reports record accesses
-    from puller.facts.fact_reads import FactReads
+    from puller.facts.fact_values import FactReads
 
 CUSTOM_DIRECTORY = "/etc/puller/facts.d"
 

@@ -302,7 +302,7 @@ class Agent(msgspec.Struct, frozen=True):
         reports = self.configuration.reports
         if self.settings.noop or not reports.to or not reports.used_facts:
             return
-        from puller.facts.fact_reads import FactReads  # most hosts send no reports
+        from puller.facts.fact_values import FactReads  # most hosts send no reports
 
         self.host.facts.reads = FactReads()
 

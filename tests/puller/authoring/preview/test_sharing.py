@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from puller.authoring.preview.groups import Machine
 from puller.authoring.preview.resolvers import Given, OneByOne, Read, Reads, Shared, Watched
 from puller.delivery.report_document import chosen_facts
-from puller.facts.fact_reads import FactReads
 from puller.facts.fact_tree import described
+from puller.facts.fact_values import FactReads
 from puller.manifest.manifest import ManifestSource
 
 KEY = b"0123456789abcdef"
