@@ -17,7 +17,7 @@ from bundles.errors import BundleError
 from bundles.store.store import Store
 from puller.config.configuration import Configuration, load_configuration
 from puller.errors import PullerError
-from puller.facts.systems import facts_of, known_systems
+from puller.facts.given_facts import facts_of, known_systems
 from puller.reporting.history import load_all_events
 from puller.resources.registry import type_names
 from puller.run.leftovers.managed import Managed

@@ -1,16 +1,42 @@
-"""Facts for a command: the facts of the host with overrides from the options.
+"""Facts for a command: the facts of the host or of a known system, with overrides from the options.
 
 The priority is ``--fact NAME=VALUE``, ``--facts FILE``, custom facts, built-in facts. A known system (``--of``,
 ``--os``) does not use custom facts.
+
+Known systems are for checking bundles without such a machine:
+
+* They are the facts of a small virtual machine with that system: one disk, one network interface with a documentation
+  address (RFC 5737, RFC 3849), the name host.example.com. They contain no personal data.
+* They are the files in ``systems``, made from the recorded machines of ``tests/cases/facts/known.yaml``.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from foundation.problems import problems_of
+from foundation.suggestions import meant
 from puller.errors import UsageError
 from puller.facts.fact_tree import CUSTOM_DIRECTORY, Facts, described, gather
 from puller.facts.fact_values import FactError, merged
+from puller.version import __version__
+
+_DIRECTORY = Path(__file__).parent / "systems"
+
+
+def known_systems() -> list[str]:
+    """Return the names of known systems: ``debian-12``, ``rocky-9``."""
+    return sorted(file.stem for file in _DIRECTORY.glob("*.json"))
+
+
+def facts_of(name: str) -> dict[str, Any]:
+    """Return all facts of a system, as a new mapping. Raises ``UsageError`` for an unknown name."""
+    if name not in known_systems():
+        raise UsageError(f"unknown system {name!r}", **meant(name, known_systems()))
+
+    facts: dict[str, Any] = json.loads((_DIRECTORY / f"{name}.json").read_text())
+    return facts | {"puller": {"version": __version__}}
 
 
 def chosen_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -19,8 +45,6 @@ def chosen_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises ``UsageError``.
     """
     if system := options.get("of"):
-        from puller.facts.systems import facts_of
-
         return described(facts_of(system), overrides=given_facts(options))
     return given_facts(options) if options.get("no_system_facts") else facts_from(options)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from puller.authoring.preview.differences import compare
 from puller.authoring.preview.groups import FactFiles, Machine, preview
 from puller.authoring.preview.resolvers import Given, OneByOne, Shared
-from puller.facts.systems import facts_of
+from puller.facts.given_facts import facts_of
 from puller.manifest.manifest import ManifestSource
 
 KINDS = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "rocky-9", "fedora-43")

@@ -22,7 +22,7 @@ from puller.authoring.cases.matchers import TAGS, Absent, has_matcher, read_as, 
 from puller.data.sources import read
 from puller.errors import ConfigurationError, ManifestError
 from puller.facts.fact_values import merged
-from puller.facts.systems import facts_of, known_systems
+from puller.facts.given_facts import facts_of, known_systems
 from puller.manifest.problems import Problems
 from puller.resources.base import ResourceType
 from puller.resources.registry import find_type, type_names

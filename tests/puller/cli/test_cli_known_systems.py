@@ -10,8 +10,7 @@ import yaml
 
 from puller.cli import main
 from puller.facts.fact_tree import BUILT_IN
-from puller.facts.given_facts import given_facts
-from puller.facts.systems import facts_of, known_systems
+from puller.facts.given_facts import facts_of, given_facts, known_systems
 
 Run = Callable[..., str]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from puller.facts.anonymous import anonymous
 from puller.facts.fact_tree import BUILT_IN, gather
+from puller.facts.given_facts import facts_of
 from puller.facts.machine import Machine
-from puller.facts.systems import facts_of
 
 MACHINES = sorted((Path(__file__).parents[2] / "cases" / "facts" / "machines").glob("*.yaml"))
 

@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from puller.facts.fact_tree import LEGACY_INTERFACE_PATHS, LEGACY_PATHS, gather
+from puller.facts.given_facts import facts_of, known_systems
 from puller.facts.machine import Machine
-from puller.facts.systems import facts_of, known_systems
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 

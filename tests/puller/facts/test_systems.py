@@ -12,16 +12,16 @@ import pytest
 import yaml
 
 from puller.errors import UsageError
-from puller.facts import systems
+from puller.facts import given_facts
 from puller.facts.bundled import BundleFactError, over
 from puller.facts.fact_tree import BUILT_IN, described, gather
+from puller.facts.given_facts import facts_of, known_systems
 from puller.facts.machine import Machine
-from puller.facts.systems import facts_of, known_systems
 from puller.version import __version__
 
 CASE = Path(__file__).parents[2] / "cases" / "facts" / "known.yaml"
 KNOWN = yaml.load(CASE.read_text(), yaml.CSafeLoader)
-DIRECTORY = Path(systems.__file__).parent
+DIRECTORY = Path(given_facts.__file__).parent
 
 Record = Callable[..., Machine]
 

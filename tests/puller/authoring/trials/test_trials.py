@@ -17,7 +17,7 @@ import pytest
 
 from puller.authoring.cases.trial import Trial, TrialOutcome, run_trial
 from puller.errors import UsageError
-from puller.facts.systems import facts_of
+from puller.facts.given_facts import facts_of
 from puller.reporting.report import State
 from tests.support.machines import mounts
 
