@@ -54,7 +54,7 @@ BUILT_IN = {
     "path": "operating_system.search_path",
     "processors": "hardware.processors",
     "puller": "operating_system.agent",
-    "ssh": "ssh.ssh",
+    "ssh": "network.ssh",
     "system_uptime": "operating_system.uptime",
     "timezone": "operating_system.zone",
     "virtual": "hardware.virtual",

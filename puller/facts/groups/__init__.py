@@ -1,1 +1,1 @@
-"""Groups of facts, one file a group."""
+"""Groups of built-in facts."""

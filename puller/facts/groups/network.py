@@ -1,15 +1,18 @@
-"""The fact group ``networking``: host names, interfaces, addresses, DHCP servers and the primary interface.
+"""The fact groups ``networking`` (host names, interfaces, addresses, DHCP servers, the primary interface) and ``ssh``.
 
 * The host name comes from the kernel. The domain comes from the resolver, else from ``resolv.conf``.
 * The primary interface has the default route, IPv4 before IPv6. Without a default route, it is the first interface
   with an address that other hosts can reach. Its facts are also at the top of the group.
 * A silent name service costs one second, once. The other facts of the group are unaffected.
 * The DHCP server of an interface comes from the lease files of systemd-networkd, NetworkManager and dhclient.
+* ``ssh`` has the public host keys, with the fingerprints for SSHFP records (RFC 4255, RFC 6594, RFC 7479).
 """
 
 from __future__ import annotations
 
+import hashlib
 import socket
+from base64 import b64decode
 from typing import TYPE_CHECKING, Any
 
 from puller.facts.fact_values import present
@@ -225,3 +228,30 @@ def _default_route6(machine: Machine) -> str | None:
     routes = [(int(fields[5], 16), fields[9]) for fields in lines if fields[:2] == ["0" * 32, "00"]]
     usable = [route for route in routes if route[1] != "lo"]
     return min(usable)[1] if usable else None
+
+
+_DIRECTORY = "/etc/ssh"
+
+# Facter's name of a key, and the number of its algorithm in SSHFP records.
+_KINDS = {"rsa": 1, "dsa": 2, "ecdsa": 3, "ed25519": 4}
+
+
+def ssh(machine: Machine) -> dict[str, Any]:
+    """Return the group ``ssh``, which requires host keys."""
+    keys = {kind: machine.value(f"{_DIRECTORY}/ssh_host_{kind}_key.pub") for kind in _KINDS}
+    facts = {kind: _key(kind, line) for kind, line in keys.items() if line and len(line.split()) > 1}
+    return {"ssh": facts} if facts else {}
+
+
+def _key(kind: str, line: str) -> dict[str, Any]:
+    algorithm, key = line.split()[:2]
+    data = b64decode(key)
+    # The record's format requires SHA-1. Trust does not depend on it.
+    sha1 = hashlib.sha1(data, usedforsecurity=False).hexdigest()
+    sha256 = hashlib.sha256(data).hexdigest()
+    number = _KINDS[kind]
+    return {
+        "type": algorithm,
+        "key": key,
+        "fingerprints": {"sha1": f"SSHFP {number} 1 {sha1}", "sha256": f"SSHFP {number} 2 {sha256}"},
+    }
