@@ -15,7 +15,6 @@ from foundation.differences import ABSENT, Difference, changed, presence
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.diff import unified
-from puller.resources.edited_file import EditedFile
 from puller.resources.host import hosts_file
 from puller.resources.host.hosts_file import (
     Edit,
@@ -27,6 +26,7 @@ from puller.resources.host.hosts_file import (
     same_names,
 )
 from puller.resources.property_agreement import agree
+from puller.resources.read_once import EditedFile
 from puller.system.local_paths import Spellings
 
 _ENSURE = ("present", "absent")

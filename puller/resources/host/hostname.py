@@ -17,10 +17,10 @@ from puller.errors import ResourceError, reason
 from puller.resources.base import Properties, PropertyError, Resource
 from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.diff import unified
-from puller.resources.edited_file import EditedFile
 from puller.resources.host import hosts_file
 from puller.resources.host.hosts_file import HostsLine, is_host_name, parse, same_names
 from puller.resources.property_agreement import Contradiction, agree
+from puller.resources.read_once import EditedFile
 from puller.system import file_content
 from puller.system.local_paths import Spellings
 

@@ -18,9 +18,9 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Declared, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, Use
-from puller.resources.edited_file import EditedFile
 from puller.resources.paths import PathState
 from puller.resources.property_agreement import Contradiction, agree
+from puller.resources.read_once import EditedFile
 from puller.system.local_paths import Spellings, refuse_mounted
 from puller.values.common_properties import Reference
 

@@ -20,7 +20,6 @@ from foundation.problems import ProblemCode
 from foundation.quantities import first_few
 from puller.errors import ResourceError
 from puller.resources.base import Context
-from puller.resources.edited_file import EditedFile
 from puller.resources.kernel import fstab
 from puller.resources.kernel.fstab import Edit, Entry, Fields
 from puller.resources.kernel.mount_table import (
@@ -37,6 +36,7 @@ from puller.resources.kernel.mount_table import (
     is_of_mount,
     of_kernel,
 )
+from puller.resources.read_once import EditedFile
 from puller.system.trusted_files import distrust_of_way
 
 # File systems with a single instance, so that their options always change everywhere.

@@ -20,7 +20,6 @@ from puller.errors import ResourceError, reason
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.diff import unified
-from puller.resources.edited_file import EditedFile
 from puller.resources.kernel.sysctl_files import (
     BootFiles,
     Edit,
@@ -40,6 +39,7 @@ from puller.resources.kernel.sysctl_files import (
 )
 from puller.resources.paths import check_path
 from puller.resources.property_agreement import Contradiction, agree
+from puller.resources.read_once import EditedFile
 from puller.system.local_paths import Spellings
 from puller.values.common_properties import Reference
 

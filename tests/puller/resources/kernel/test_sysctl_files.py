@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.errors import ResourceError
-from puller.resources.edited_file import EditedFile
 from puller.resources.kernel import sysctl_files
 from puller.resources.kernel.sysctl_files import (
     Edit,
@@ -20,6 +19,7 @@ from puller.resources.kernel.sysctl_files import (
     same_words,
     set_before,
 )
+from puller.resources.read_once import EditedFile
 from puller.system.local import LocalSystem
 
 N = 1_000_000
