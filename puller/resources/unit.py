@@ -28,8 +28,7 @@ from puller.resources.content_sources import is_url, sha256, short
 from puller.resources.diff import unified
 from puller.resources.files.content import Bytes, Content, Pending, bundled_content, find_content
 from puller.resources.files.file_properties import FileProperties, check_content
-from puller.resources.owners import attribute_differences, describe_attributes
-from puller.resources.paths import PathState, require_makeable
+from puller.resources.paths import PathState, attribute_differences, describe_attributes, require_makeable
 from puller.resources.property_agreement import agree
 from puller.resources.services.service import names_of_services
 from puller.resources.services.systemd import SYSTEM, Systemd

@@ -51,7 +51,7 @@ from puller.resources.accounts.user_state import (
 )
 from puller.resources.base import Context, Declared, PropertyError, Resource
 from puller.resources.claims import Claim, Use
-from puller.resources.owners import group_name
+from puller.resources.paths import group_name
 from puller.system.protocol import UNKNOWN_ID
 from puller.values.common_properties import Reference
 

@@ -26,8 +26,7 @@ from puller.resources.accounts.user_state import (
 )
 from puller.resources.base import Context
 from puller.resources.owned_paths import refuse_owned_below
-from puller.resources.owners import distrust_of_new_way, user_name
-from puller.resources.paths import parents, require_makeable
+from puller.resources.paths import distrust_of_new_way, parents, require_makeable, user_name
 from puller.system.identity import Identity
 from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes

@@ -24,7 +24,7 @@ from puller.resources.accounts.account_properties import (
 )
 from puller.resources.accounts.authorized_keys import DesiredKeys, KeysState, all_missing, look, parse_key
 from puller.resources.base import Context
-from puller.resources.owners import group_id
+from puller.resources.paths import group_id
 
 _AGEING = ("password", "locked", "expires", *DAYS)
 

@@ -54,14 +54,15 @@ from puller.resources.base import PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.content_sources import short, verified
 from puller.resources.owned_paths import OwnedPaths, owned_below
-from puller.resources.owners import (
+from puller.resources.paths import (
     attribute_differences,
     describe_attributes,
     group_id,
     mode_owned_by,
+    require_makeable,
+    require_parent,
     user_id,
 )
-from puller.resources.paths import require_makeable, require_parent
 from puller.resources.property_agreement import agree
 from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes, require_one_name

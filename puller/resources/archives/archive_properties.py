@@ -24,8 +24,7 @@ from puller.resources.archives.archive_receipts import Filling, Place
 from puller.resources.archives.members import ENDINGS, find_kind
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.content_sources import check_sha256, short
-from puller.resources.owners import MISSING
-from puller.resources.paths import PathState, check_path
+from puller.resources.paths import MISSING, PathState, check_path
 
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
 

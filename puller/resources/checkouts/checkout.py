@@ -26,15 +26,17 @@ from puller.resources.checkouts.repository import Repository
 from puller.resources.checkouts.working_tree import Goal, find_work, goal_here, latest, unfinished_operation
 from puller.resources.claims import Claim, Use
 from puller.resources.owned_paths import refuse_owned_below
-from puller.resources.owners import (
+from puller.resources.paths import (
+    PathState,
     attribute_differences,
+    check_managed,
     distrust_of_new_way,
     group_id,
     group_name,
+    require_parent,
     user_id,
     user_name,
 )
-from puller.resources.paths import PathState, check_managed, require_parent
 from puller.system.identity import Identity
 from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import UNKNOWN_ID, Attributes

@@ -22,7 +22,7 @@ from foundation.masking import mask_location
 from foundation.problems import ProblemCode
 from hiera.values import Secret
 from puller.errors import ResourceError
-from puller.resources.owners import user_name
+from puller.resources.paths import user_name
 from puller.system.commands import SEARCH_PATH, Command, Completed
 from puller.system.identity import Identity
 from puller.system.protocol import System

@@ -23,8 +23,7 @@ from puller.resources.diff import unified
 from puller.resources.edits.edit_receipts import Made, Receipts
 from puller.resources.edits.file_text import Edited, Text, printable
 from puller.resources.edits.plan import Place, Plan, Texts
-from puller.resources.owners import group_id, user_id
-from puller.resources.paths import check_path, require_parent
+from puller.resources.paths import check_path, group_id, require_parent, user_id
 from puller.resources.validation import Validation, check_validate
 from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes

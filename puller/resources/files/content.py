@@ -23,7 +23,7 @@ from puller.resources.base import Context, Properties, PropertyError, Resource, 
 from puller.resources.claims import Claim
 from puller.resources.content_sources import fetched, is_url, sha256
 from puller.resources.files.file_properties import FileProperties
-from puller.resources.owners import require_trusted_source
+from puller.resources.paths import require_trusted_source
 from puller.system.protocol import System
 from puller.templates.functions import over_data
 from puller.values.common_properties import Reference

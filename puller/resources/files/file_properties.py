@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.content_sources import check_sha256, is_url
-from puller.resources.owners import MISSING
+from puller.resources.paths import MISSING
 from puller.values.file_mode import FileMode
 
 if TYPE_CHECKING:

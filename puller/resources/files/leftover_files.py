@@ -23,8 +23,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Properties, Resource
 from puller.resources.files.link import Link, LinkState
 from puller.resources.files.one_file import FileState, OneFile
-from puller.resources.owners import attribute_differences, group_name, user_name
-from puller.resources.paths import PathState, require_parent
+from puller.resources.paths import PathState, attribute_differences, group_name, require_parent, user_name
 from puller.resources.receipts import TREES, LeftFiles, LeftState
 from puller.system.file_content import is_parameter
 from puller.system.protocol import Attributes

@@ -15,8 +15,16 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
-from puller.resources.owners import attribute_differences, group_id, group_name, user_id, user_name
-from puller.resources.paths import PathState, check_managed, require_parent
+from puller.resources.paths import (
+    PathState,
+    attribute_differences,
+    check_managed,
+    group_id,
+    group_name,
+    require_parent,
+    user_id,
+    user_name,
+)
 from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes
 

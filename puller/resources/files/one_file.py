@@ -30,14 +30,18 @@ from puller.resources.files.file_properties import (
     content_sources,
 )
 from puller.resources.owned_paths import refuse_owned_below
-from puller.resources.owners import (
+from puller.resources.paths import (
+    PathState,
     attribute_differences,
+    check_managed,
     describe_attributes,
     group_id,
+    is_plain,
     mode_owned_by,
+    require_makeable,
+    require_parent,
     user_id,
 )
-from puller.resources.paths import PathState, check_managed, is_plain, require_makeable, require_parent
 from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes, require_one_name, requires_new_file
 from puller.values.file_mode import FileMode

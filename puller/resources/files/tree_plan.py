@@ -16,14 +16,16 @@ from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.content_sources import sha256, short
 from puller.resources.owned_paths import OwnedPaths
-from puller.resources.owners import (
+from puller.resources.paths import (
     attribute_differences,
     group_id,
+    kind,
     mode_owned_by,
+    parents,
+    printable,
     require_trusted_source,
     user_id,
 )
-from puller.resources.paths import kind, parents, printable
 from puller.system.protocol import Attributes, System
 from puller.values.file_mode import FileMode
 

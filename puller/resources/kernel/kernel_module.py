@@ -30,7 +30,7 @@ from puller.resources.kernel.module_files import (
     lines_of,
     normalized,
 )
-from puller.resources.owners import attribute_differences
+from puller.resources.paths import attribute_differences
 from puller.system.commands import SEARCH_PATH, Command
 from puller.system.local_paths import Spellings
 from puller.system.protocol import Attributes, System

@@ -23,7 +23,6 @@ from puller.resources.base import Content, Context, Declared, PropertyError, Res
 from puller.resources.claims import Claim, Use
 from puller.resources.content_sources import bundled_contents, sha256, short
 from puller.resources.diff import unified
-from puller.resources.owners import attribute_differences
 from puller.resources.packages.layouts import Files, Layout, all_layouts, layout_of
 from puller.resources.packages.manager import Job
 from puller.resources.packages.properties import (
@@ -34,7 +33,7 @@ from puller.resources.packages.properties import (
     parse_key,
 )
 from puller.resources.packages.providers import PROVIDERS, provider_of
-from puller.resources.paths import PathState
+from puller.resources.paths import PathState, attribute_differences
 from puller.state.state_file import StateFile
 from puller.system.protocol import Attributes
 from puller.system.trusted_files import judge

@@ -21,8 +21,16 @@ from puller.resources.base import Context
 from puller.resources.content_sources import sha256, short
 from puller.resources.diff import LIMIT, unified
 from puller.resources.owned_paths import OwnedPaths
-from puller.resources.owners import attribute_differences, group_id, mode_owned_by, user_id
-from puller.resources.paths import directories_of, kind, printable, require_makeable
+from puller.resources.paths import (
+    attribute_differences,
+    directories_of,
+    group_id,
+    kind,
+    mode_owned_by,
+    printable,
+    require_makeable,
+    user_id,
+)
 from puller.resources.receipts import Receipt, own_file
 from puller.resources.scaffolds.scaffold_tree import Tree
 from puller.system.protocol import Attributes, System

@@ -22,8 +22,7 @@ from puller.resources.base import Properties, PropertyError, Resource, missing_p
 from puller.resources.claims import Claim, Use
 from puller.resources.content_sources import sha256, short
 from puller.resources.diff import unified
-from puller.resources.owners import attribute_differences, describe_attributes
-from puller.resources.paths import PathState, require_makeable
+from puller.resources.paths import PathState, attribute_differences, describe_attributes, require_makeable
 from puller.resources.property_agreement import agree
 from puller.system.protocol import Attributes
 from puller.values.file_mode import FileMode
