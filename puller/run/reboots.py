@@ -15,8 +15,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.run_problems import RunProblems, problem_of, sentence_of
 from puller.reporting.sinks import MessageId
 from puller.resources.reboots.machine import Machine
-from puller.resources.reboots.plan import RebootPlan
-from puller.resources.reboots.records import Records
+from puller.resources.reboots.plan import RebootPlan, Records
 from puller.run.policy.holds import find_disabled
 from puller.state.directories import Directories, only_run
 from puller.system.signals import StopRequests

@@ -20,8 +20,7 @@ from foundation.times import Duration, minute_text
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.reboots.machine import Machine, Reason
-from puller.resources.reboots.plan import DueReboot, RebootPlan
-from puller.resources.reboots.records import Records
+from puller.resources.reboots.plan import DueReboot, RebootPlan, Records
 from puller.resources.reboots.schedule import Rules, Share, slot_of
 from puller.values.common_properties import Reference
 from puller.values.maintenance import RebootState, Window
