@@ -29,7 +29,7 @@ from hiera.errors import HieraError
 from hiera.values import Secret
 from puller.config.destinations import DestinationOptions, find_destination_problem
 from puller.errors import ConfigurationError, UsageError, file_problem
-from puller.state.default_paths import (
+from puller.state.directories import (
     DEFAULT_CONFIGURATION,
     IDENTITIES,
     PRIVATE_KEY,

@@ -28,7 +28,7 @@ from puller.manifest.graph.catalog import Catalog
 from puller.manifest.problems import Problems
 from puller.resources.archives.extract import Form, read_members
 from puller.resources.archives.members import Kind, Type
-from puller.state.default_paths import IDENTITIES, PRIVATE_KEY
+from puller.state.directories import IDENTITIES, PRIVATE_KEY
 from puller.system import signals
 from puller.values.common_properties import Reference
 from puller.values.trial_rule import TrialRule

@@ -25,14 +25,14 @@ from puller.errors import ConfigurationError
 from puller.facts.fact_tree import Facts, gather
 from puller.facts.given_facts import chosen_facts, facts_from
 from puller.manifest.manifest import Inputs
-from puller.state.default_paths import (
+from puller.state.directories import (
     IDENTITIES,
     PRIVATE_KEY,
+    Directories,
     configuration_file,
     places_of_data,
     users_identities,
 )
-from puller.state.directories import Directories
 from puller.values.foreign_text import visible
 
 if TYPE_CHECKING:  # 5 % of `puller apply` without changes, which usually needs neither

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 _LINES = 50
 _STARTED = """\
 import sys
-from puller.state import default_paths
-default_paths.DEFAULT_CONFIGURATION = sys.argv.pop(1) or default_paths.DEFAULT_CONFIGURATION
+from puller.state import directories
+directories.DEFAULT_CONFIGURATION = sys.argv.pop(1) or directories.DEFAULT_CONFIGURATION
 from puller.cli import main
 main()
 """

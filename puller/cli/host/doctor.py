@@ -13,7 +13,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.results import DoctorCheck, DoctorResult
 from puller.reporting.terminal_rows import Rows
 from puller.run.diagnosis import Diagnosis, Verdict, diagnose
-from puller.state.default_paths import UserConfigurationFile
+from puller.state.directories import UserConfigurationFile
 
 _MARKS = {
     Verdict.OK: ("✓", "ok", "green"),
