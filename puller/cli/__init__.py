@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from puller.cli.streams import steady, take_note
-from puller.system.signals import reset_inherited
+from puller.system.processes import reset_inherited
 
 if TYPE_CHECKING:
     from bundles.confined.network import Network

@@ -11,8 +11,8 @@ from puller.manifest.graph.catalog import Catalog
 from puller.reporting.report import Event
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
+from puller.system.processes import StopRequests
 from puller.system.protocol import System
-from puller.system.signals import StopRequests
 
 
 class Applied(msgspec.Struct, frozen=True):

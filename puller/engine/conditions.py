@@ -21,7 +21,7 @@ from puller.checks.kinds import Answer, HealthCheck, NotCarriedOut
 from puller.errors import PullerError, ResourceError, StoppedCommand, reason
 from puller.manifest.declaration import Declaration, blocking_reason
 from puller.reporting.report import Health, HealthResult
-from puller.system import signals
+from puller.system import processes
 from puller.system.protocol import System
 
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
@@ -48,7 +48,7 @@ def check_health(check: HealthCheck, system: System) -> HealthResult:
         result = _try_once(name, tries, check, system)
         if result.status is Health.OK or tries >= check.tries:
             return result
-        Deadline(check.try_sleep + _ROOM, signals.check_command).pause(check.try_sleep)
+        Deadline(check.try_sleep + _ROOM, processes.check_command).pause(check.try_sleep)
         tries += 1
 
 
@@ -82,7 +82,7 @@ def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> Heal
 def _answer(check: HealthCheck, system: System) -> Answer:
     kind, desired = check.kind, check.wanted
     module = import_module(f"puller.checks.{_MODULES.get(kind, kind)}")
-    deadline = Deadline(check.timeout, signals.check_command)
+    deadline = Deadline(check.timeout, processes.check_command)
     if kind in _STARTS_PROGRAMS:
         answer: Answer = module.ask(desired, deadline, system)
         deadline.verify()

@@ -39,7 +39,7 @@ from puller.state.directories import Directories
 from puller.state.state_file import decode
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 from puller.values.common_properties import Reference
 
 SESSION_VARIABLE = "PULLER_SESSION"

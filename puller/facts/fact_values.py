@@ -25,7 +25,7 @@ from typing import Any
 from bundles.deadline import Deadline, DeadlineError, aside
 from foundation.formatting import text_of
 from foundation.problems import Location, Problem, ProblemCode
-from puller.system import signals
+from puller.system import processes
 
 ABSENT: Any = object()
 """A missing fact. ``None`` is a valid value of a custom fact."""
@@ -96,7 +96,7 @@ LIMIT = 5.0
 def within(seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
     """Return ``function(*arguments)``, with its errors. Raises ``TimeoutError`` after ``seconds``."""
     try:
-        return aside(lambda: function(*arguments), Deadline(seconds, signals.check))
+        return aside(lambda: function(*arguments), Deadline(seconds, processes.check))
     except DeadlineError:
         raise TimeoutError(f"no answer within {seconds:g} s") from None
 

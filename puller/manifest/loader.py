@@ -41,7 +41,7 @@ from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.masking import Mask, Masks
 from puller.manifest.problems import Problems
 from puller.manifest.reading import ManifestText, home_of
-from puller.system import signals
+from puller.system import processes
 from puller.system.local_paths import Spellings
 from puller.values.common_properties import LABEL, Reference
 from puller.values.export_types import Export, find_problem
@@ -208,7 +208,7 @@ def _declared(
     # 3. Lists of resources.
     for item in _lists_of(text, home, family):
         for entry in read_entries(item.value, item.path, item.problems):
-            signals.check()
+            processes.check()
             # 4. Entry, or items of its loop.
             declared = list(_declared_by(entry, item.problems, home, inputs, item.mask))
             if not declared:
@@ -352,7 +352,7 @@ def unrolled(
             declaration.check()
     texts, scopes = _texts(entry, loop, scope), LoopScopes(home.scope, loop, home.files)
     for number, values in enumerate(items):
-        signals.check()
+        processes.check()
         item = Item(loop, values, number, home.scope, home.files)
         # 4. Item.
         first = Entry(entry.type_name, dict(entry.properties), entry.path, item=item, label=entry.label)

@@ -29,7 +29,7 @@ from puller.manifest.problems import Problems
 from puller.resources.archives.extract import Form, read_members
 from puller.resources.archives.members import Kind, Type
 from puller.state.directories import IDENTITIES, PRIVATE_KEY
-from puller.system import signals
+from puller.system import processes
 from puller.values.common_properties import Reference
 from puller.values.trial_rule import TrialRule
 
@@ -161,7 +161,7 @@ def open_source(
             if plain_archive:
                 unpack_plain(path, unpacked)
             else:  # without an index, any name and version are accepted
-                unpack(path, unpacked, name=None, version=None, check=signals.check)
+                unpack(path, unpacked, name=None, version=None, check=processes.check)
             yield ManifestSource(unpacked / MANIFEST, f"{path.name}:{MANIFEST}")
     # Before the plain file, because YAML would report an archive only as invalid UTF-8.
     elif argument.endswith(_ARCHIVE_ENDINGS) and path.exists():

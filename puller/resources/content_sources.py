@@ -21,7 +21,7 @@ from foundation.masking import mask_urls
 from foundation.problems import ProblemCode
 from puller.errors import ChangedMeanwhile, ResourceError, reason
 from puller.resources.base import Context, PropertyError
-from puller.system import signals
+from puller.system import processes
 
 
 def sha256(chunks: Iterable[bytes]) -> str:
@@ -81,13 +81,13 @@ class EndUnknownError(TransportError):
 def fetch_url(url: str) -> bytes:
     """Return the bytes at ``url``.
 
-    Raises ``TransportError``, :class:`EndUnknownError`, and the exceptions of ``signals.check_download``.
+    Raises ``TransportError``, :class:`EndUnknownError`, and the exceptions of ``processes.check_download``.
     """
     from bundles.transport.mirror import download_url  # slow to import: loads requests
 
     buffer = io.BytesIO()
     with transfer(_name_of(url)):
-        is_whole = download_url(url, LIMIT, buffer, deadline=Deadline(TIME_LIMIT, signals.check_download))
+        is_whole = download_url(url, LIMIT, buffer, deadline=Deadline(TIME_LIMIT, processes.check_download))
     if not is_whole:
         raise EndUnknownError(url, buffer.getvalue())
     return buffer.getvalue()

@@ -47,7 +47,7 @@ from puller.run.site import BundleSource, SiteView, copy_trust, refresh
 from puller.run.template_cache import cached_templates
 from puller.run.trials import Trials
 from puller.state.directories import Directories, only_run
-from puller.system.signals import Stopped, StopRequests
+from puller.system.processes import Stopped, StopRequests
 from puller.values.maintenance import PendingReboot
 from puller.version import __version__
 

@@ -57,7 +57,7 @@ from puller.run.policy.selection import Offer
 from puller.run.trials import Trial, Trials, restarted
 from puller.state.directories import Directories
 from puller.system.local import LocalSystem
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 from puller.values.common_properties import Reference
 from puller.values.trial_rule import requirement_of
 

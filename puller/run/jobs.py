@@ -35,7 +35,7 @@ from puller.resources.content_sources import fetch_url
 from puller.run.host import CommandInputs, Host, load_inputs_of_host
 from puller.run.template_cache import cached_templates
 from puller.state.directories import PRIVATE_KEY, Directories, only_run, users_facts, users_private_key
-from puller.system.signals import Stopped, StopRequests
+from puller.system.processes import Stopped, StopRequests
 from puller.system.trusted_files import require_trusted_directory
 from puller.values.foreign_text import visible
 

@@ -18,7 +18,7 @@ from puller.resources.reboots.machine import Machine
 from puller.resources.reboots.plan import RebootPlan, Records
 from puller.run.policy.holds import find_disabled
 from puller.state.directories import Directories, only_run
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 from puller.values.maintenance import PendingReboot
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from puller.errors import ChangedMeanwhile
-from puller.system import signals
+from puller.system import processes
 from puller.system.identity import Identity
 from puller.system.local_paths import hold_directory
 from puller.system.processes import Descendants, adopt_orphans, starting
@@ -116,7 +116,7 @@ def run(command: Command) -> Completed:
     5. Close the pipes, which children may hold open, and unregister the command.
 
     Raises ``OSError`` if the program cannot be started (``FileNotFoundError``, ``PermissionError``), ``ResourceError``
-    for an unsafe link in the path of its directory, and like ``signals.check_command``.
+    for an unsafe link in the path of its directory, and like ``processes.check_command``.
     """
     started = time.monotonic()
     # 1. Start. The lock keeps other threads from taking it for an orphan.
@@ -265,7 +265,7 @@ def _read_until_exit(
                 selector.register(pipe, selectors.EVENT_READ, tail)
             ended = False
             while selector.get_map():
-                signals.check_command()
+                processes.check_command()
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return ended

@@ -20,7 +20,7 @@ from typing import NoReturn, Self
 import msgspec
 
 from puller.errors import ResourceError
-from puller.system import signals
+from puller.system import processes
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -143,7 +143,7 @@ def _read(descriptor: int, deadline: float) -> bytes | None:
     """Return the report of the child, ``None`` after the timeout."""
     text = b""
     while (remaining := deadline - time.monotonic()) > 0:
-        signals.check_command()
+        processes.check_command()
         if select.select([descriptor], [], [], min(remaining, _LOOK))[0]:
             piece = os.read(descriptor, _CHUNK)
             if not piece:

@@ -37,7 +37,7 @@ from puller.facts.fact_tree import described
 from puller.manifest.graph.host_catalog import HostCatalog, load_together
 from puller.manifest.manifest import Inputs, ManifestSource
 from puller.reporting.report import Event, State
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 
 # The private root: an overlay of the tree, with all writes in memory.
 #

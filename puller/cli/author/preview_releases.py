@@ -23,7 +23,7 @@ from foundation.masking import mask_location
 from foundation.problems import ProblemCode
 from puller.errors import UsageError
 from puller.manifest.manifest import MANIFEST, ManifestSource
-from puller.system import signals
+from puller.system import processes
 
 SITE = "site"
 """Name of the default site directory, in the working directory or beside the bundle."""
@@ -162,7 +162,7 @@ def open_bundle(site: Releases, release: Release) -> Iterator[ManifestSource]:
             name=release.bundle,
             version=release.version,
             sha256=digest,
-            check=signals.check,
+            check=processes.check,
         )
         yield ManifestSource(unpacked / MANIFEST, f"{release.bundle} {release.version}:{MANIFEST}")
 

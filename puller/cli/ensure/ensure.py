@@ -40,7 +40,7 @@ from puller.resources.base import ResourceType
 from puller.resources.registry import find_type, type_names
 from puller.run.host import load_inputs
 from puller.run.jobs import Options
-from puller.system.signals import Stopped, StopRequests
+from puller.system.processes import Stopped, StopRequests
 
 # Options that all commands share, and the run itself.
 

@@ -30,7 +30,7 @@ from puller.run.reboots import pending_reboots
 from puller.run.template_cache import cached_templates
 from puller.state.directories import Directories
 from puller.system.local import LocalSystem
-from puller.system.signals import Stopped, StopRequests
+from puller.system.processes import Stopped, StopRequests
 
 if TYPE_CHECKING:
     from puller.manifest.manifest import Inputs

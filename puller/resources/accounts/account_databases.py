@@ -21,7 +21,7 @@ from hiera.values import Secret
 from puller.errors import ResourceError, reason
 from puller.resources.base import Context
 from puller.resources.read_once import ReadOnce
-from puller.system import signals
+from puller.system import processes
 from puller.system.commands import Command
 from puller.system.processes import find_holder
 from puller.system.protocol import AccountKind
@@ -273,7 +273,7 @@ def wait_for_lock() -> None:
     path, deadline = f"{DIRECTORY}/.pwd.lock", time.monotonic() + WAIT
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as lock:
         while (holder := find_holder(lock.fileno())) is not None:
-            signals.check_command()
+            processes.check_command()
             if time.monotonic() > deadline:
                 raise ResourceError(
                     f"{path} is locked by {holder}, also after {WAIT:.0f} s", hint="try again later"

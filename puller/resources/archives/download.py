@@ -26,7 +26,7 @@ from foundation.problems import ProblemCode
 from foundation.quantities import size_text
 from puller.errors import ResourceError, StoppedDownload
 from puller.resources.archives.members import Kind, Opened, needing_space
-from puller.system import signals
+from puller.system import processes
 from puller.system.local_paths import open_safely
 
 # The request for an archive. This process or an unprivileged worker sends it.
@@ -65,7 +65,7 @@ def fetch_archive(request: Request, partial: BinaryIO) -> bool:
     Returns whether the server has stated the length of the archive. Raises `TransportError`, ``StoppedDownload``, and
     the ``OSError`` of ``partial``.
     """
-    deadline = Deadline(request.timeout, signals.check_download)
+    deadline = Deadline(request.timeout, processes.check_download)
     if (network := current()) is None:
         from puller.resources.archives.resuming import ResumingMirror  # takes 80 % of an idle run to import
 

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from puller.cli import main
 from puller.reporting.results import result_schema
-from puller.system.signals import Stopped, StopRequests
+from puller.system.processes import Stopped, StopRequests
 from tests.support.stories import Host, Publisher
 
 VALIDATOR = Draft202012Validator(result_schema())

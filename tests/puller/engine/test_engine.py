@@ -17,7 +17,7 @@ from puller.manifest.manifest import Manifest
 from puller.reporting.log import sentence
 from puller.reporting.report import Event, State, Summary
 from puller.resources.files.file import File
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 
 Apply = Callable[..., dict[str, Event]]
 

@@ -21,7 +21,7 @@ from puller.reporting.report import Event
 from puller.resources.base import ANYTHING
 from puller.resources.files.file import File
 from puller.resources.files.link import Link
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 
 IDS = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
 Run = Callable[..., dict[str, Event]]

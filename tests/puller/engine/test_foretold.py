@@ -19,7 +19,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
 from puller.system import commands
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 from tests.simulators import fileserver
 
 if TYPE_CHECKING:

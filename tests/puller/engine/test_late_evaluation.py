@@ -13,7 +13,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event, State
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 
 IDS = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
 Run = Callable[..., dict[str, Event]]

@@ -18,7 +18,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.log import sentence
 from puller.reporting.report import Event, State, failure_texts
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 
 IDS = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
 Run = Callable[..., dict[str, Event]]

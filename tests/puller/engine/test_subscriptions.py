@@ -17,7 +17,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute, Host, Publisher

@@ -18,7 +18,7 @@ from puller.facts.fact_tree import Facts, gather
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.reporting.report import Event
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 from puller.templates.rendering import render_file
 
 Lay = Callable[..., Path]

@@ -15,7 +15,7 @@ from puller.errors import ManifestError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.reporting.report import Event
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 
 CASES: list[dict[str, Any]] = yaml.load(
     (Path(__file__).parents[2] / "cases" / "manifests" / "design_documents.yaml").read_text(),

@@ -22,7 +22,7 @@ from puller.manifest.libraries import bundle_files, files_in, unused_libraries, 
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.reading import ManifestText
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 from puller.templates.rendering import render_file
 
 IDS = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"

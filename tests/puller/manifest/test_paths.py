@@ -14,7 +14,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 
 IDS = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"
 

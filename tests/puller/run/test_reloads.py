@@ -20,7 +20,7 @@ from puller.reporting.report import Event, State
 from puller.resources import registry
 from puller.resources.base import Properties, Resource
 from puller.resources.property_agreement import agree
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 from puller.values.common_properties import Reference, Refresh, reload_of, subscriber_of
 from tests.puller.run.left.test_way_back import story
 from tests.support.stories import Host, Publisher

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from puller.system.signals import StopRequests
+from puller.system.processes import StopRequests
 from tests.simulators import authority
 from tests.simulators import moodyserver as moody
 

@@ -12,9 +12,9 @@ import pytest
 from puller.errors import StoppedCommand, StoppedDownload
 from puller.exit_status import ExitStatus
 from puller.reporting.log import Log
-from puller.system import signals
+from puller.system import processes
 from puller.system.commands import Command, run
-from puller.system.signals import Stopped, StopRequests
+from puller.system.processes import Stopped, StopRequests
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,14 @@ def test_first_signal_ends_downloads_and_second_commands(
     stops = StopRequests(output.append)
     with stops.handled(), stops.deferred():
         stops.attend("exec#build")
-        signals.check_download()
+        processes.check_download()
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(StoppedDownload, match=r"^stopped by SIGINT$"):
-            signals.check_download()
+            processes.check_download()
         assert run(Command(["true"])).exit_code == 0
         os.kill(os.getpid(), signal.SIGINT)
         assert run(Command(["true"])).exit_code == 0, "of one moment, as timeout(1) sends them"
-        monkeypatch.setattr(signals, "_ONE_MOMENT", 0.0)
+        monkeypatch.setattr(processes, "_ONE_MOMENT", 0.0)
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(StoppedCommand, match="stopped by SIGINT, and by a second signal"):
             run(Command(["sleep", "60"]))
@@ -72,9 +72,9 @@ def test_a_signal_ends_a_command_that_only_looks() -> None:
 
 SILENT = """\
 import signal, time
-from puller.system import signals
-signals._ONE_MOMENT = 0.0
-with signals.StopRequests().handled():
+from puller.system import processes
+processes._ONE_MOMENT = 0.0
+with processes.StopRequests().handled():
     print("listening", flush=True)
     while True:
         time.sleep(60)
