@@ -14,7 +14,7 @@ from hiera.limits import PerThread
 from hiera.values import Secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
-from puller.templates.bundle_files import BundleFunction, read_text
+from puller.templates.scope import BundleFunction, read_text
 
 OF_FILES: Final = ("read_file", "readFile", "file", "template")
 """The names of functions with paths of the bundle as arguments."""

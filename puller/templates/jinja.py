@@ -34,8 +34,7 @@ from hiera.expressions.sandbox import Sandbox
 from hiera.expressions.undefined import callers, place_of
 from hiera.limits import meter
 from puller.bundle_paths import BundleFiles, BundlePathError
-from puller.templates.bundle_files import BundleFunction
-from puller.templates.scope import Function, TemplateScope
+from puller.templates.scope import BundleFunction, Function, TemplateScope
 from puller.templates.template_errors import Budget, Exceeded, FunctionError, LimitError, TemplateError
 from puller.values.foreign_text import MARK
 

@@ -26,8 +26,7 @@ from hiera.expressions.expressions import ROOTS, Scope
 from hiera.values import Secret, has_secret, plain, revealed
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError, reason
-from puller.templates.bundle_files import read_text, seen_from
-from puller.templates.scope import Engine, TemplateScope, plain_facts
+from puller.templates.scope import Engine, TemplateScope, plain_facts, read_text, seen_from
 from puller.templates.template_errors import FunctionError, LimitError, TemplateError
 from puller.values.foreign_text import IS_WIDE, MARK, is_wide
 
