@@ -3,30 +3,39 @@
 * An identity is a private key: a line ``AGE-SECRET-KEY-1…`` in a file, as ``age-keygen`` writes it, or an SSH key.
 * A recipient is its public part: ``age1…``, or ``ssh-ed25519 …``.
 * The library ``pyrage`` decrypts and encrypts. It is imported on use, and files are read for the first encrypted file.
+* An unusable key never hides a usable key. It is named in a warning if another key takes its place, and in the error
+  if none does. An encrypted file is not skipped then, because the unusable key may be the right one.
 * Messages never quote an identity.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from foundation.problems import DependsOn
+from foundation.problems import DependsOn, Problem, ProblemCode
 from hiera.errors import EnvelopeError, RecipientError
 
 if TYPE_CHECKING:
     from pyrage import ssh, x25519
 
-_SSH_PRIVATE: Final = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+_RSA_IN_PEM: Final = b"-----BEGIN RSA PRIVATE KEY-----"
+_SSH_PRIVATE: Final = (b"-----BEGIN OPENSSH PRIVATE KEY-----", _RSA_IN_PEM)
 _SSH_KINDS: Final = ("ssh-ed25519", "ssh-rsa")
 _AGE_PRIVATE: Final = "AGE-SECRET-KEY-1"
-_ENVIRONMENT: Final = "the environment"
+_AGE_PLUGIN: Final = "AGE-PLUGIN-"
+_AGE_ENCRYPTED: Final = (b"-----BEGIN AGE ENCRYPTED FILE-----", b"age-encryption.org/v1")
+_ENVIRONMENT: Final = "SOPS_AGE_KEY"
+_NO_KEY: Final = "contains neither a key of age nor an SSH key"
 _SIZE_LIMIT: Final = 64 * 1024
 _SHOWN: Final = 5
 """Recipients in a message."""
+
+
+Key = TypeVar("Key")
 
 
 class Opaque(StrEnum):
@@ -47,45 +56,41 @@ class Identities:
     """Replaces every decrypted value, so that no key is used: lint, previews and tests need none."""
     texts: tuple[str, ...] = field(default=(), repr=False)
     """Identities of age without a file, from the environment of an author."""
+    problems: list[Problem] = field(default_factory=list, repr=False, compare=False)
+    """Unusable keys in place of which another key was used, each once. Callers report them as warnings."""
 
     def open_key(self, sealed: Mapping[str, str], names: Mapping[str, str]) -> bytes:
         """Return the key of a file. ``sealed`` has the encrypted key by recipient, ``names`` names of recipients.
 
-        Raises ``RecipientError`` if no identity opens it, and ``EnvelopeError`` for an unusable key. A key that this
-        user cannot read may be the right one, so it is no ``RecipientError``: an optional file is not skipped.
+        Raises ``RecipientError`` if no identity opens it. Raises ``EnvelopeError`` if one of the keys is unusable.
         """
         import pyrage  # only hosts with encrypted files need the library
 
-        identities, unreadable = list[Any](), list[str]()
-        for text in self.texts:
-            identities += _age_identities(text.encode(), _ENVIRONMENT)
-        for path in self.files:
+        usable, damaged, unreadable = self._read_all(_identities_in)
+        for text in sealed.values() if usable else ():
             try:
-                identities += _load_identities(path)
-            except PermissionError:
-                unreadable.append(path)
-        for text in sealed.values() if identities else ():
-            try:
-                key: bytes = pyrage.decrypt(text.encode(), identities)
-                return key
+                key: bytes = pyrage.decrypt(text.encode(), usable)
             except (pyrage.DecryptError, ValueError):  # for another recipient, or damaged
                 continue
-        if unreadable:
-            detail = f"encrypted for {_listed(sealed, names)}, and {' and '.join(unreadable)} cannot be read"
-            raise EnvelopeError("", detail, hint="use root, or --identity with your own key")
-        if not identities:
-            hint = "create a key, and encrypt the file for its recipient"
-            files = " and ".join(self.files) or "no key is configured"
-            error = RecipientError(
-                "", f"encrypted for {_listed(sealed, names)}, and no key exists: {files}", hint=hint
+            self._report(damaged)  # but no key that is unreadable for this user: an author is not root
+            return key
+        listed = _listed(sealed, names)
+        if unusable := [*damaged, *unreadable]:
+            detail = f"encrypted for {listed}, and no usable key opens it: {'; '.join(map(str, unusable))}"
+            hint = (
+                "use root, or --identity with your own key"
+                if unreadable
+                else "restore the key from a backup, or remove it"
             )
+            raise EnvelopeError("", detail, hint=hint)
+        if not usable:
+            files = " and ".join(self.files) or "no key is configured"
+            hint = "create a key, and encrypt the file for its recipient"
+            error = RecipientError("", f"encrypted for {listed}, and no key exists: {files}", hint=hint)
             raise error.depending(DependsOn.KEY)
         own = ", ".join(map(shortened, self.recipients()))
-        error = RecipientError(
-            "",
-            f"encrypted for {_listed(sealed, names)}, not for this key: {own}",
-            hint="encrypt the file for this recipient",
-        )
+        hint = "encrypt the file for this recipient"
+        error = RecipientError("", f"encrypted for {listed}, not for this key: {own}", hint=hint)
         raise error.depending(DependsOn.KEY)
 
     def seal(self, data: bytes) -> bytes:
@@ -99,25 +104,53 @@ class Identities:
         return sealed
 
     def unseal(self, data: bytes) -> bytes | None:
-        """Return data that ``seal`` encrypted, ``None`` for data of another key. Raises ``EnvelopeError``."""
+        """Return data that ``seal`` encrypted, ``None`` for data of another key."""
         import pyrage  # see above
 
-        own: list[Any] = [key for text in self.texts for key in _age_identities(text.encode(), _ENVIRONMENT)]
-        own += [key for path in self.files for key in _load_identities(path)]
+        usable, damaged, _ = self._read_all(_identities_in)
+        self._report(damaged)
         try:
-            plain: bytes = pyrage.decrypt(data, own)
+            plain: bytes = pyrage.decrypt(data, usable)
         except (pyrage.DecryptError, ValueError):
             return None
         return plain
 
-    def recipients(self) -> Iterator[str]:
-        """Yield the recipients of all identities. Raises ``EnvelopeError`` for an unusable key."""
-        for text in self.texts:
-            yield from (
-                str(identity.to_public()) for identity in _age_identities(text.encode(), _ENVIRONMENT)
-            )
-        for path in self.files:
-            yield from recipients_of(path)
+    def recipients(self) -> list[str]:
+        """Return the recipients of the usable identities. Raises ``EnvelopeError`` if all keys are unusable."""
+        result, damaged, _ = self._read_all(_recipients_in)
+        if damaged and not result:
+            raise _together(damaged)
+        self._report(damaged)
+        return result
+
+    def _read_all(
+        self, read: Callable[[bytes, str], Iterator[Key]]
+    ) -> tuple[list[Key], list[EnvelopeError], list[EnvelopeError]]:
+        """Return everything that ``read`` yields for the sources of keys, and the damaged and unreadable keys."""
+        usable, damaged, unreadable = list[Key](), list[EnvelopeError](), list[EnvelopeError]()
+        sources = [
+            *((_ENVIRONMENT, text.encode()) for text in self.texts),
+            *((path, None) for path in self.files),
+        ]
+        for path, data in sources:
+            try:
+                if (data := _read(path) if data is None else data) is not None:
+                    for key in read(data, path):  # what it yields before an error is usable
+                        usable.append(key)
+            except PermissionError as error:
+                unreadable.append(_unusable(path, f"cannot be read: {error.strerror}"))
+            except EnvelopeError as error:
+                damaged.append(error)
+        return usable, damaged, unreadable
+
+    def _report(self, errors: Iterable[EnvelopeError]) -> None:
+        self.problems.extend(problem for problem in map(_unused, errors) if problem not in self.problems)
+
+
+def _unused(error: EnvelopeError) -> Problem:
+    """Return the warning for an unusable key in place of which another key is used."""
+    message = f"{error.what}, so another key is used"
+    return Problem(code=ProblemCode.UNREADABLE_SECRET, message=message, hint=error.hint)
 
 
 NO_IDENTITIES: Final = Identities()
@@ -158,18 +191,34 @@ def recipients_of(path: str) -> list[str]:
     Raises ``EnvelopeError`` and ``PermissionError``.
     """
     data = _read(path)
-    if data is None:
-        return []
-    if not data.startswith(_SSH_PRIVATE):
-        return [str(identity.to_public()) for identity in _age_identities(data, path)]
-    from cryptography.exceptions import UnsupportedAlgorithm  # cryptography takes 65 % of an idle run
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
+    return [] if data is None else list(_recipients_in(data, path))
 
+
+def _recipients_in(data: bytes, path: str) -> Iterator[str]:
+    if not data.startswith(_SSH_PRIVATE):
+        yield from (str(identity.to_public()) for identity in _age_identities(data, path))
+        return
+    from cryptography.exceptions import UnsupportedAlgorithm  # cryptography takes 65 % of an idle run
+    from cryptography.hazmat.primitives import serialization
+
+    is_pem = data.startswith(_RSA_IN_PEM)
+    load = serialization.load_pem_private_key if is_pem else serialization.load_ssh_private_key
     try:
-        key = load_ssh_private_key(data, None).public_key()
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: the key has a passphrase
-        raise _unusable(path, "is not an SSH key without passphrase") from None
-    return [key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()]
+        public = load(data, None).public_key()
+        openssh = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        recipient = public.public_bytes(*openssh).decode()
+    except TypeError:
+        raise _unusable(path, "has a passphrase, which is not supported") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise _unusable(path, "is a damaged SSH key") from None
+    _require_kind(recipient, path)
+    yield recipient
+
+
+def _require_kind(recipient: str, path: str) -> None:
+    kind = recipient.split()[0]
+    if kind not in _SSH_KINDS:
+        raise _unusable(path, f"is a key of the kind {kind}, which age cannot use")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,22 +234,44 @@ class PublishedKey:
         return self.recipient.startswith("ssh-")
 
 
-def find_published(paths: Sequence[str]) -> PublishedKey | None:
-    """Return the first key that exists, or ``None``. No private key is parsed for an SSH key with a public file.
+def find_published(paths: Sequence[str], warn: Callable[[Problem], None]) -> PublishedKey | None:
+    """Return the first usable key, or ``None`` without a key. No SSH key with a public file is parsed.
 
-    The public file beside an SSH key is enough: a wrong one makes files unreadable, never readable for others. Raises
-    ``EnvelopeError`` for an unusable key, and ``PermissionError``: an unreadable key is not a missing key.
+    The public file beside an SSH key is enough: a wrong one makes files unreadable, never readable for others. Unusable
+    keys before a usable key are passed to ``warn``. Raises ``EnvelopeError`` if all existing keys are unusable, and
+    ``PermissionError``: an unreadable key may be the first usable key.
     """
+    damaged = []
     for path in paths:
-        if not _exists(path):
+        try:
+            recipient = _find_recipient(path)
+        except EnvelopeError as error:
+            damaged.append(error)
             continue
-        public = _read(f"{path}.pub")
-        words = public.decode("utf-8", "replace").split() if public is not None else []
-        own = [" ".join(words[:2])] if len(words) > 1 and words[0].startswith("ssh-") else recipients_of(path)
-        if not own[0].startswith(("age1", *(f"{kind} " for kind in _SSH_KINDS))):
-            raise _unusable(path, f"is a key of the kind {own[0].split()[0]}, which age cannot use")
-        return PublishedKey(own[0], path)
+        if recipient is not None:
+            for problem in map(_unused, damaged):
+                warn(problem)
+            return PublishedKey(recipient, path)
+    if damaged:
+        raise _together(damaged)
     return None
+
+
+def _find_recipient(path: str) -> str | None:
+    """Return the recipient of the first key in a file, ``None`` for a missing file."""
+    if not _exists(path):
+        return None
+    public = _read(f"{path}.pub")
+    words = public.decode("utf-8", "replace").split() if public is not None else []
+    if len(words) < 2 or not words[0].startswith(("ssh-", "ecdsa-", "sk-")):
+        data = _read(path)
+        return None if data is None else next(_recipients_in(data, path))
+    _require_kind(words[0], path)
+    return " ".join(words[:2])
+
+
+def _together(errors: Sequence[EnvelopeError]) -> EnvelopeError:
+    return EnvelopeError("", "; ".join(map(str, errors)), hint=errors[0].hint)
 
 
 def shortened(recipient: str) -> str:
@@ -226,31 +297,41 @@ def _parsed(recipient: str) -> x25519.Recipient | ssh.Recipient:
         raise EnvelopeError("", f"{recipient} is not a recipient: expected age1… or ssh-ed25519 …") from None
 
 
-def _load_identities(path: str) -> list[x25519.Identity | ssh.Identity]:
-    data = _read(path)
-    if data is None:
-        return []
+def _identities_in(data: bytes, path: str) -> Iterator[x25519.Identity | ssh.Identity]:
+    """Yield the usable identities in a file. Raises ``EnvelopeError`` behind them if a part is unusable."""
     if not data.startswith(_SSH_PRIVATE):
-        return [*_age_identities(data, path)]
+        yield from _age_identities(data, path)
+        return
     from pyrage import IdentityError, ssh  # see above
 
     try:
-        return [ssh.Identity.from_buffer(data)]
+        yield ssh.Identity.from_buffer(data)
     except IdentityError:
-        raise _unusable(path, "is not an SSH key without passphrase") from None
+        list(_recipients_in(data, path))  # raises with the reason
+        raise _unusable(path, "is not a usable SSH key") from None
 
 
-def _age_identities(data: bytes, path: str) -> list[x25519.Identity]:
+def _age_identities(data: bytes, path: str) -> Iterator[x25519.Identity]:
+    """Yield the usable identities in a file. Raises ``EnvelopeError`` behind them if a line is unusable."""
     from pyrage import IdentityError, x25519  # see above
 
+    if data.startswith(_AGE_ENCRYPTED):
+        raise _unusable(path, "is encrypted with a passphrase, which is not supported")
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
     texts = [line for line in lines if line and not line.startswith("#")]
-    if not texts or not all(text.startswith(_AGE_PRIVATE) for text in texts):
-        raise _unusable(path, "contains neither a key of age nor an SSH key")
-    try:
-        return [x25519.Identity.from_str(text) for text in texts]
-    except IdentityError:
-        raise _unusable(path, "contains a damaged key of age") from None
+    reason = "" if texts else _NO_KEY
+    for text in texts:
+        if text.startswith(_AGE_PRIVATE):
+            try:
+                yield x25519.Identity.from_str(text)
+            except IdentityError:
+                reason = "contains a damaged key of age"
+        elif text.startswith(_AGE_PLUGIN):
+            reason = "contains a key for a plugin of age, which is not supported"
+        else:
+            reason = _NO_KEY
+    if reason:
+        raise _unusable(path, reason)
 
 
 def _exists(path: str) -> bool:

@@ -153,7 +153,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Site data: absolute paths, URLs, and ``site:NAME`` for signed documents of the site. Lowest precedence first."""
     eyaml_private_key: str = PRIVATE_KEY
     age_identities: tuple[str, ...] = IDENTITIES
-    """The keys for files that SOPS encrypted. Missing files are skipped. The first one is in reports."""
+    """The keys for files that SOPS encrypted. Missing files are skipped. The first usable key is in reports."""
     facts_directory: str = "/etc/puller/facts.d"
     windows: tuple[Window, ...] = ()
     """Maintenance windows, when bundles may be applied. Empty: always."""

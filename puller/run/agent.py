@@ -418,6 +418,8 @@ class Agent(msgspec.Struct, frozen=True):
     def _conclude(self, record: RunRecord, delivery: "Delivery | None") -> Report:
         for fact_error in self.host.facts.problems:  # complete only now, because facts are gathered on demand
             self.problems.warn(fact_error.problems[0])
+        for unusable_key in self.host.identities.problems:
+            self.problems.warn(unusable_key)
         self.problems.count(self.stops.exit_status)
         report = self._report(record)
         if not self.settings.noop:

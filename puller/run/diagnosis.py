@@ -399,8 +399,11 @@ def _other_files(configuration: Configuration) -> Iterator[Diagnosis]:
         key = ".".join(map(str, unready.keys))
         if unready.keys[0] in _CHECKED_ELSEWHERE:
             continue
-        verdict = Verdict.PROBLEM if os.geteuid() == 0 or configuration.as_user else Verdict.UNKNOWN
-        fix = f"correct `{key}` in the configuration" if verdict is Verdict.PROBLEM else _AS_ROOT
+        verdict, fix = Verdict.PROBLEM, f"correct `{key}` in the configuration"
+        if unready.is_warning:
+            verdict, fix = Verdict.WARNING, "restore the file from a backup, or remove it"
+        if os.geteuid() != 0 and not configuration.as_user:
+            verdict, fix = Verdict.UNKNOWN, _AS_ROOT
         yield Diagnosis(key, verdict, mask_urls(unready.sentence), fix)
 
 

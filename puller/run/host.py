@@ -53,12 +53,21 @@ class Host(msgspec.Struct, frozen=True):
     configuration: "Configuration"
     facts: Facts
     environ: Mapping[str, str]
+    identities: Identities
+    """The keys for files that SOPS encrypted. Their ``problems`` are complete at the end of a run."""
 
     @classmethod
     def of(cls, configuration: "Configuration") -> "Host":
         """Return the machine that the process runs on."""
-        facts = gather(custom_directories=[configuration.facts_directory], agent=own_facts(configuration))
-        return cls(configuration, facts, dict(os.environ))
+        return cls.with_facts(
+            configuration,
+            gather(custom_directories=[configuration.facts_directory], agent=own_facts(configuration)),
+        )
+
+    @classmethod
+    def with_facts(cls, configuration: "Configuration", facts: Facts) -> "Host":
+        """Return the machine that the process runs on, with other facts."""
+        return cls(configuration, facts, dict(os.environ), Identities(configuration.age_identities))
 
     @property
     def name(self) -> str:
@@ -103,13 +112,13 @@ class Host(msgspec.Struct, frozen=True):
             self.environ,
             sources,
             self.configuration.eyaml_private_key,
-            self._surroundings.identities,
+            self.identities,
             self.configuration.as_user,
         )
 
     @property
     def _surroundings(self) -> Surroundings:
-        return Surroundings(self.facts, self.environ, Identities(self.configuration.age_identities))
+        return Surroundings(self.facts, self.environ, self.identities)
 
     def _site_data(
         self,
@@ -166,11 +175,13 @@ class CommandInputs(msgspec.Struct, frozen=True):
         return Inputs(self.facts, here.environ, sources, private_key, self.identities, as_user)
 
     def problems(self) -> list[str]:
-        """Return sentences about facts that could not be read. Complete only when all facts were gathered."""
-        ignored = map(text_of, self.beside.ignored)
+        """Return sentences about facts and keys that could not be read.
+
+        Complete only when all facts were gathered, and all files decrypted.
+        """
         return [
             *self.host_problems,
-            *ignored,
+            *map(text_of, (*self.beside.ignored, *self.identities.problems)),
             *(str(problem) for problem in getattr(self.facts, "problems", ())),
         ]
 
@@ -212,7 +223,7 @@ def load_inputs_of_host(options: Mapping[str, Any]) -> CommandInputs:
     configuration, problems = load_configuration(path), list[str]()
     directories = Directories(Path(configuration.state_directory), Path(configuration.run_directory))
     facts = facts_from(options, directories=[configuration.facts_directory], agent=own_facts(configuration))
-    host = Host(configuration, facts, dict(os.environ))
+    host = Host.with_facts(configuration, facts)
     inputs = host.inputs_of_last_run(directories.data, lambda sentence, error: problems.append(sentence))
     identities = identities_of(options) if options["identities"] else inputs.identities
     return CommandInputs(facts, options, inputs, problems, identities=identities)

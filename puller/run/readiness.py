@@ -7,7 +7,7 @@
 
 import os
 import pwd
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -31,22 +31,23 @@ Keys = tuple[str | int, ...]
 
 
 class Unready(msgspec.Struct, frozen=True):
-    """Why a run would fail."""
+    """Why a run would fail or print a warning."""
 
     keys: Keys
     """The path of the key in the configuration."""
     sentence: str
+    is_warning: bool = False
+    """Whether a run works, and reports this as a warning."""
 
 
 def find_unready(configuration: Configuration) -> Iterator[Unready]:
-    """Yield everything that would make a run fail."""
+    """Yield everything that would make a run fail or print a warning."""
     yield from _of("trust_anchor", lambda: _check_anchor(configuration))
     yield from _site(configuration)
     yield from _of("host_data", lambda: _check_host_data(configuration))
     yield from _of("facts_directory", lambda: _check_listed(configuration.facts_directory))
     yield from _of("eyaml_private_key", lambda: _check_private_key(configuration))
-    for index, path in enumerate(configuration.age_identities):
-        yield from _of(("age_identities", index), partial(_check_identity, path))
+    yield from _identities(configuration.age_identities)
     yield from _of("http", lambda: _check_transport(configuration))
     yield from _of("network_user", lambda: _check_user(configuration.network_user))
     yield from _of("state_directory", lambda: _check_place(configuration.state_directory))
@@ -107,10 +108,21 @@ def _check_private_key(configuration: Configuration) -> None:
         pass
 
 
-def _check_identity(path: str) -> None:
-    is_others = path in IDENTITIES and os.geteuid() != 0  # the default keys are root's, and its runs use them
-    if os.path.lexists(path) and not is_others:
-        recipients_of(str(find_trusted(path)))
+def _identities(paths: Sequence[str]) -> Iterator[Unready]:
+    """Yield the unusable keys. They are only a warning if a run can use another key."""
+    usable, problems = set[str](), list[Unready]()
+
+    def check(path: str) -> None:
+        is_others = (
+            path in IDENTITIES and os.geteuid() != 0
+        )  # the default keys are root's, and its runs use them
+        if os.path.lexists(path) and not is_others:
+            usable.update(recipients_of(str(find_trusted(path))))
+
+    for index, path in enumerate(paths):
+        problems += _of(("age_identities", index), partial(check, path))
+    for problem in problems:
+        yield msgspec.structs.replace(problem, is_warning=bool(usable))
 
 
 def _check_transport(configuration: Configuration) -> None:

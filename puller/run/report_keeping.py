@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foundation.formatting import text_of
+from foundation.problems import Problem
 from hiera.errors import HieraError
 from hiera.sops.identities import find_published
 from puller.config.configuration import Configuration
@@ -128,11 +130,15 @@ class ReportKeeper(msgspec.Struct, frozen=True):
     def _recipient(self) -> str:
         """Return the recipient of this host, empty without a usable key."""
         try:
-            key = find_published(self.configuration.age_identities)
+            key = find_published(self.configuration.age_identities, self._warn_of_key)
         except (HieraError, OSError) as error:  # files for this key report the same error
             self.problems.log.warn(f"the report has no recipient of this host: {sentence_of(error)}")
             return ""
         return key.recipient if key is not None else ""
+
+    def _warn_of_key(self, problem: Problem) -> None:
+        if problem not in self.host.identities.problems:  # which the run has reported
+            self.problems.log.warn(text_of(problem))
 
     def _sent_report(
         self,

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from bundles.store.store import Store
-from foundation.formatting import did_you_mean
+from foundation.formatting import did_you_mean, text_of
 from puller.cli.completing import files, resources_of_host
 from puller.cli.options import (
     before_option,
@@ -234,6 +234,8 @@ def _enforced(path: str) -> Iterator[_Subject]:
             reports.get(bundle.name),
             directories.state,
         )
+    for problem in inputs.identities.problems:
+        warn(text_of(problem))
 
 
 def _last_report(directories: Directories) -> Report | None:

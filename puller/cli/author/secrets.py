@@ -2,15 +2,15 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
-from foundation.formatting import text_of_all
+from foundation.formatting import text_of, text_of_all
 from foundation.quantities import counted
-from hiera.errors import EnvelopeError, HieraError
-from hiera.sops.identities import Identities, recipients_of
+from hiera.errors import HieraError
+from hiera.sops.identities import Identities
 from hiera.sops.writing import Readers, decrypt, encrypt, find_metadata
 from puller.authoring.secrets.creation_rules import find_readers
 from puller.authoring.secrets.editing import Edit, Edited, read_encrypted, write_text
@@ -96,6 +96,7 @@ def encrypt_files(
       puller secrets encrypt secrets.yaml --reader person=alice --reader bundle=web,facts.os.family=Debian
     """
     recipients = _recipients(paths[0], recipients_file, location)
+    own = _own_recipients()
     results: dict[str, str | None] = {}
     for path in paths:
         text = read_encrypted(path)
@@ -104,7 +105,8 @@ def encrypt_files(
             continue
         chosen = _readers(path, readers, recipients)
         results[path] = encrypt(text, path, chosen)
-        _warn_of_author(path, chosen.recipients)
+        if not own.intersection(chosen.recipients):
+            warn(f"{path}: you are not among the readers, so you cannot edit the file")
     for path, result in results.items():
         if result is None:
             say(f"{path}: is encrypted already")
@@ -124,7 +126,9 @@ def decrypt_file(path: str, identities: tuple[str, ...]) -> None:
     Example:
       puller secrets decrypt bundles/web/data/secrets.yaml
     """
-    click.echo(decrypt(read_encrypted(path), path, _identities(identities)).text, nl=False)
+    own = _identities(identities)
+    click.echo(decrypt(read_encrypted(path), path, own).text, nl=False)
+    _warn_of_unusable(own)
 
 
 @secrets.command("edit")
@@ -163,7 +167,9 @@ def edit_file(
         )
     editor = os.environ.get("SOPS_EDITOR") or os.environ.get("EDITOR") or "vi"
     drafts = os.path.join(users_state(), "drafts")
-    result = Edit(path, _identities(identities), new_readers, editor, drafts, warn, _ask_again).run()
+    own = _identities(identities)
+    result = Edit(path, own, new_readers, editor, drafts, warn, _ask_again).run()
+    _warn_of_unusable(own)
     say(
         f"{path}: {result if result is not Edited.DISCARDED else 'unchanged, because the editor returned an error'}"
     )
@@ -219,6 +225,7 @@ def rekey_files(
         show([_plain(result) for result in results], "json")
     else:
         _print_rekeyed(results, noop=noop)
+    _warn_of_unusable(own)
     for each, result in zip(sealed, results, strict=True):
         if result.is_changed and not noop:
             write_text(each.path, result.text)
@@ -323,24 +330,27 @@ def _identities(named: tuple[str, ...]) -> Identities:
     home = os.path.expanduser("~")
     configuration = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     paths.append(os.path.join(configuration, "sops/age/keys.txt"))
-    for path in (os.path.join(home, ".ssh", name) for name in _SSH_KEYS):
-        try:
-            if recipients_of(path):
-                paths.append(path)
-        except (
-            EnvelopeError,
-            OSError,
-        ) as error:  # usually a passphrase, and another key may be the right one
-            warn(f"not used: {error}")
+    paths += [os.path.join(home, ".ssh", name) for name in _SSH_KEYS]
     paths += [path for path in IDENTITIES if os.access(path, os.R_OK)]
     text = os.environ.get("SOPS_AGE_KEY")
     return Identities(tuple(paths), texts=(text,) if text else ())
 
 
-def _warn_of_author(path: str, recipients: Mapping[str, str]) -> None:
-    own = set(_identities(()).recipients())
-    if not own.intersection(recipients):
-        warn(f"{path}: you are not among the readers, so you cannot edit the file")
+def _own_recipients() -> set[str]:
+    """Return the recipients of the author. No key is needed to encrypt, so unusable keys are only a warning."""
+    identities = _identities(())
+    try:
+        recipients = {*identities.recipients()}
+    except HieraError as error:
+        warn(text_of_all(error.problems))
+        return set()
+    _warn_of_unusable(identities)
+    return recipients
+
+
+def _warn_of_unusable(identities: Identities) -> None:
+    for problem in identities.problems:
+        warn(text_of(problem))
 
 
 def _ask_again(error: HieraError) -> bool:

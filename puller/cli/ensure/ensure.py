@@ -64,9 +64,9 @@ def run_one(
     directory = options["session_directory"]
     session = Session.open(Path(directory)) if directory else None
     provided = load_inputs(options).with_files_beside(working_directory())
-    for problem in provided.beside.ignored:
-        warn(f"warning: {text_of(problem)}")
     inputs = provided.for_manifest()
+    for problem in (*provided.beside.ignored, *provided.identities.problems):
+        warn(f"warning: {text_of(problem)}")
     settings = Options(noop=options["noop"], diff=diff).settings(log, stops)
     with stops.handled():
         try:

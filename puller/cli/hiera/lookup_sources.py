@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bundles.filesystem.atomic import read_limited
+from foundation.formatting import text_of
 from hiera import parsing
 from hiera.document.document import Document, annotations_of
 from hiera.errors import HieraError
@@ -67,32 +68,38 @@ def open_answers(
 
     Raises ``UsageError``, ``HieraError``, ``ManifestError`` and ``SourceError``.
     """
+    identities = identities_of(options)
     if options["document"] is not None:
         path = options["document"]
-        yield _document(path, path, facts, identities_of(options), is_checked=True)
+        yield _document(path, path, facts, identities, is_checked=True)
     elif source is None:
-        yield TreeAnswers(_tree(options, options["environment"], facts, warn))
+        yield TreeAnswers(_tree(options, options["environment"], facts, identities, warn))
     elif os.path.isfile(source) and not source.endswith((".tar.gz", ".tgz", "hiera.yaml")):
-        yield _document(source, source, facts, identities_of(options), is_checked=True)
+        yield _document(source, source, facts, identities, is_checked=True)
     elif os.path.basename(source) == "hiera.yaml":
-        yield TreeAnswers(_tree({**options, "config": source}, None, facts, warn))
+        yield TreeAnswers(_tree({**options, "config": source}, None, facts, identities, warn))
     else:
-        with _answers_of_bundle(options, source, facts, warn) as result:
+        with _answers_of_bundle(options, source, facts, identities, warn) as result:
             yield result
+    for problem in identities.problems:
+        warn(text_of(problem))
 
 
 @contextlib.contextmanager
 def _answers_of_bundle(
-    options: Mapping[str, Any], source: str, facts: Mapping[str, Any], warn: Callable[[str], None]
+    options: Mapping[str, Any],
+    source: str,
+    facts: Mapping[str, Any],
+    identities: Identities,
+    warn: Callable[[str], None],
 ) -> Iterator[Answers]:
     with _unpacked(source) as (directory, manifest, name):
         facts = need_bundle_facts(facts, Path(directory))
-        identities = identities_of(options)
         document = _document(manifest, name, facts, identities) if os.path.exists(manifest) else None
         answers: list[Answers] = [document] if document is not None else []
         if os.path.exists(os.path.join(directory, "hiera.yaml")):
             sensitive = document.sensitive_keys if document is not None else frozenset()
-            tree = _tree(options, directory, facts, warn)
+            tree = _tree(options, directory, facts, identities, warn)
             outer = None if document is None else BundleTogether(document, tree, name).of_documents
             answers.insert(0, TreeAnswers(tree, sensitive, outer))
         if not answers:
@@ -108,7 +115,11 @@ def _unpacked(source: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _tree(
-    options: Mapping[str, Any], directory: str | None, facts: Mapping[str, Any], warn: Callable[[str], None]
+    options: Mapping[str, Any],
+    directory: str | None,
+    facts: Mapping[str, Any],
+    identities: Identities,
+    warn: Callable[[str], None],
 ) -> Any:
     config = options["config"]
     if options["no_system_facts"]:
@@ -122,7 +133,7 @@ def _tree(
         module_path=options["modules"],
         environment_name=options["environment_name"],
         private_key=private_key and os.path.abspath(private_key),
-        identities=identities_of(options),
+        identities=identities,
         warn=lambda problem: warn(str(problem)),
     )
 

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import click
 
+from foundation.formatting import text_of
 from foundation.masking import mask_location
 from foundation.problems import Location, Problem
 from hiera import parsing
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import as_user_option, configuration_option, text_format_option
-from puller.cli.output import print_result_of, say
+from puller.cli.output import print_result_of, say, warn
 from puller.config.configuration import Configuration, load_configuration, sample
 from puller.errors import ConfigurationError
-from puller.reporting.results import ConfigCheckResult, FollowedBundle
+from puller.reporting.results import ConfigCheckResult, FollowedBundle, described_problems
 from puller.run.readiness import Keys, Unready, find_unready
 
 
@@ -65,11 +66,14 @@ def check(path: str, output_format: str, *, file_only: bool) -> int:
 
     The command reads the configuration as a run does, and checks its files, directories and users. It fetches nothing.
 
-    Exit status: 0 if a run can use the configuration, otherwise 78. Each problem is printed with its line.
+    Exit status: 0 if a run can use the configuration, otherwise 78. Each problem is printed with its line. An unusable
+    key beside a usable key is only a warning.
     """
     if output_format == "json":
-        return print_result_of(ConfigCheckResult, lambda: _result(path, _valid(path, file_only=file_only)))
-    configuration = _valid(path, file_only=file_only)
+        return print_result_of(ConfigCheckResult, lambda: _result(path, *_valid(path, file_only=file_only)))
+    configuration, warnings = _valid(path, file_only=file_only)
+    for problem in warnings:
+        warn(f"warning: {text_of(problem)}")
     say(f"{path}: valid")
     # A mirror may have a password in its URL.
     say(f"site: {', '.join(map(mask_location, configuration.mirrors))}")
@@ -81,15 +85,16 @@ def check(path: str, output_format: str, *, file_only: bool) -> int:
     return 0
 
 
-def _valid(path: str, *, file_only: bool) -> Configuration:
-    """Return the configuration. Raise ``ConfigurationError`` with every problem."""
+def _valid(path: str, *, file_only: bool) -> tuple[Configuration, list[Problem]]:
+    """Return the configuration and its warnings. Raise ``ConfigurationError`` with every problem."""
     configuration = load_configuration(path)
-    if not file_only and (problems := list(find_unready(configuration))):
-        raise ConfigurationError(problems=list(_located(path, problems)))
-    return configuration
+    problems = [] if file_only else list(find_unready(configuration))
+    if errors := [problem for problem in problems if not problem.is_warning]:
+        raise ConfigurationError(problems=list(_located(path, errors)))
+    return configuration, list(_located(path, problems))
 
 
-def _result(path: str, configuration: Configuration) -> ConfigCheckResult:
+def _result(path: str, configuration: Configuration, warnings: Sequence[Problem]) -> ConfigCheckResult:
     bundles = [
         FollowedBundle(name=choice.name, channel=choice.channel, version=choice.version or "")
         for choice in configuration.bundles
@@ -99,4 +104,5 @@ def _result(path: str, configuration: Configuration) -> ConfigCheckResult:
         mirrors=[mask_location(mirror) for mirror in configuration.mirrors],
         bundles=bundles,
         windows=[str(window) for window in configuration.windows],
+        problems=described_problems(warnings),
     )

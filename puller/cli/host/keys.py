@@ -13,12 +13,13 @@ import click
 
 from bundles.filesystem.atomic import naming, replace_file
 from bundles.filesystem.safe_paths import open_output_directory
+from foundation.formatting import text_of
 from foundation.problems import ProblemCode
 from hiera.errors import EnvelopeError
 from hiera.sops.identities import PublishedKey, find_published, new_identity, recipients_of
 from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import configuration_option, text_format_option
-from puller.cli.output import say, show
+from puller.cli.output import say, show, warn
 from puller.config.configuration import load_configuration, require_own, require_user
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.state.directories import (
@@ -47,7 +48,7 @@ def keys() -> None:
 def show_key(path: str, output_format: str) -> None:
     """Print the recipient of this host, and the file of its identity.
 
-    The identity is the first key of age_identities that exists. Reports contain the same recipient.
+    The identity is the first usable key of age_identities. Reports contain the same recipient.
 
     \b
     Example:
@@ -115,9 +116,12 @@ def _is_ssh_path(path: str) -> bool:
 
 
 def _find(paths: Sequence[str]) -> PublishedKey | None:
-    """Return the key of this host. Raises ``EnvelopeError``, and ``UsageError`` without permission."""
+    """Return the key of this host, and warn about unusable keys before it.
+
+    Raises ``EnvelopeError``, and ``UsageError`` without permission.
+    """
     try:
-        key = find_published(paths)
+        key = find_published(paths, lambda problem: warn(text_of(problem)))
         if key is not None and key.recipient not in (own := recipients_of(key.path)):
             detail = f"{key.path}.pub is the public part of another key"
             raise EnvelopeError("", detail, hint=f"write {own[0]} into it, or remove it")

@@ -84,7 +84,9 @@ def check_package(properties: PackageProperties) -> Iterator[PropertyError]:
             "name", f"is {name!r}", expected="the name alone, or an architecture such as ':amd64'"
         )
     elif name.endswith("-"):
-        yield PropertyError("name", f"is {name!r}, which apt reads as a request to remove {name.rstrip('-')!r}")
+        yield PropertyError(
+            "name", f"is {name!r}, which apt reads as a request to remove {name.rstrip('-')!r}"
+        )
     if ensure not in STATES and not _VERSION.fullmatch(ensure):
         expected = ", ".join(STATES)
         yield PropertyError(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from foundation.problems import DependsOn
+from foundation.problems import DependsOn, Problem
 from hiera import parsing
 from hiera.errors import DocumentError, EnvelopeError, HieraError, RecipientError
 from hiera.sops.format import Metadata, Rule
@@ -28,7 +28,7 @@ from hiera.sops.identities import (
 from hiera.sops.reading import opened, opened_document
 from hiera.sops.writing import Readers, decrypt, encrypt, secret_paths, with_recipients
 from hiera.values import Secret, revealed
-from tests.support.ssh_keys import make_ssh_key
+from tests.support.ssh_keys import make_ssh_key, ssh_key_text
 
 VALUES = """\
 # how to use it
@@ -282,20 +282,83 @@ def test_every_recipient_reads_and_no_other_host(key: Key, tmp_path: Path) -> No
     assert third in problem.message
 
 
-def test_missing_keys_are_named(tmp_path: Path, key: Key) -> None:
+def test_missing_keys_are_named(key: Key) -> None:
     _, recipient = key("web")
     text = encrypt("a: 1\n", "data.yaml", Readers({recipient: ""}))
     with pytest.raises(RecipientError, match="no key exists: /nonexistent"):
         read(text, Identities(("/nonexistent",)))
-    (tmp_path / "bad").write_text("hello\n")
-    with pytest.raises(EnvelopeError, match="contains neither a key of age nor an SSH key") as error:
-        read(text, Identities((str(tmp_path / "bad"),)))
-    assert not isinstance(error.value, RecipientError)
-    assert "hello" not in str(error.value)
+
+
+UNUSABLE: dict[str, tuple[str | bytes, str]] = {
+    "text": ("hello\n", "contains neither a key of age nor an SSH key"),
+    "nothing": ("", "contains neither a key of age nor an SSH key"),
+    "a damaged key": ("AGE-SECRET-KEY-1AAAA\n", "contains a damaged key of age"),
+    "a key with a passphrase": (
+        ssh_key_text("rsa in PEM", passphrase=b"hunter2")[0],
+        "has a passphrase, which is not supported",
+    ),
+    "an encrypted key of age": (
+        "-----BEGIN AGE ENCRYPTED FILE-----\n",
+        "is encrypted with a passphrase, which is not supported",
+    ),
+    "a key of a plugin": (
+        "AGE-PLUGIN-YUBIKEY-1AAAA\n",
+        "contains a key for a plugin of age, which is not supported",
+    ),
+    "another kind of key": (ssh_key_text("ecdsa")[0], "kind ecdsa-sha2-nistp256, which age cannot use"),
+    "a damaged SSH key": ("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n", "is a damaged SSH key"),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSABLE)
+def test_unusable_key_does_not_hide_a_usable_key(key: Key, tmp_path: Path, kind: str) -> None:
+    content, message = UNUSABLE[kind]
+    bad = tmp_path / "bad"
+    bad.write_bytes(content.encode() if isinstance(content, str) else content)
+    web, recipient = key("web")
+    text = encrypt("optional: true\ndata: {a: 1}\n", "data.yaml", Readers({recipient: "web1"}))
+    value = parsing.load_yaml(text, "data.yaml")
+    for files in ((str(bad), *web.files), (*web.files, str(bad))):
+        both = Identities(files)
+        for _ in range(2):
+            assert revealed(opened_document(value, text, "data.yaml", both)) == {"data": {"a": 1}}
+        (problem,) = both.problems
+        assert str(problem).startswith(f"{bad}: ")
+        assert message in str(problem)
+        assert both.recipients() == [recipient]
+
+    # Without a usable key, the unusable one may be the right one, so an optional file is not skipped.
+    other, _ = key("other")
+    for identities in (Identities((str(bad),)), Identities((str(bad), *other.files))):
+        with pytest.raises(EnvelopeError, match=message) as error:
+            opened_document(value, text, "data.yaml", identities)
+        assert not isinstance(error.value, RecipientError)
+        assert f"encrypted for web1, and no usable key opens it: {bad}: " in str(error.value)
+        assert "hello" not in str(error.value)
+    with pytest.raises(EnvelopeError, match=message):
+        Identities((str(bad),)).recipients()
+
+
+def test_unusable_line_does_not_hide_a_key_of_its_file(key: Key, tmp_path: Path) -> None:
+    web, recipient = key("web")
+    both = tmp_path / "keys.txt"
+    both.write_text("AGE-PLUGIN-YUBIKEY-1AAAA\n" + Path(web.files[0]).read_text())
+    text = encrypt("a: 1\n", "data.yaml", Readers({recipient: ""}))
+    identities = Identities((str(both),))
+    assert read(text, identities) == {"a": 1}
+    assert "a plugin of age" in str(identities.problems[0])
+
+
+def test_key_in_the_environment_is_named(key: Key) -> None:
+    _, recipient = key("web")
+    text = encrypt("a: 1\n", "data.yaml", Readers({recipient: ""}))
+    with pytest.raises(EnvelopeError, match="SOPS_AGE_KEY: contains neither a key of age") as error:
+        read(text, Identities(texts=("my-secret",)))
+    assert "my-secret" not in str(error.value)
 
 
 def test_unreadable_key_does_not_skip_an_optional_file(key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key may be the right one. A readable key opens the file beside it."""
+    """The key may be the right one. A readable key opens the file beside it, without a warning for authors."""
     identities, recipient = key("web")
     text = encrypt("optional: true\ndata: {a: 1}\n", "data.yaml", Readers({recipient: "web1"}))
     unreadable, os_open = "/etc/ssh/unreadable", os.open
@@ -307,41 +370,57 @@ def test_unreadable_key_does_not_skip_an_optional_file(key: Key, monkeypatch: py
 
     monkeypatch.setattr("os.open", open_file)
     value = parsing.load_yaml(text, "data.yaml")
-    with pytest.raises(EnvelopeError, match=f"for web1, and {unreadable} cannot be read") as error:
+    expected = f"for web1, and no usable key opens it: {unreadable}: cannot be read: Permission denied"
+    with pytest.raises(EnvelopeError, match=expected) as error:
         opened_document(value, text, "data.yaml", Identities((unreadable, "/nonexistent")))
     assert not isinstance(error.value, RecipientError)
-    assert opened_document(value, text, "data.yaml", Identities((unreadable, *identities.files)))
+    both = Identities((unreadable, *identities.files))
+    assert opened_document(value, text, "data.yaml", both)
+    assert both.problems == []
 
 
-def test_recipient_of_a_key_is_printed(tmp_path: Path) -> None:
-    recipient, path = make_ssh_key(tmp_path / "host"), str(tmp_path / "host")
+def never(problem: Problem) -> None:
+    raise AssertionError(problem)
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa", "rsa in PEM"])
+def test_ssh_keys_of_a_host_are_read(tmp_path: Path, kind: str) -> None:
+    recipient, path = make_ssh_key(tmp_path / "host", kind=kind), str(tmp_path / "host")
     assert recipients_of(path) == [recipient]
-    assert find_published([str(tmp_path / "absent"), path]) == PublishedKey(recipient, path)
+    assert find_published([str(tmp_path / "absent"), path], never) == PublishedKey(recipient, path)
     (tmp_path / "host.pub").unlink()
-    assert find_published([path]) == PublishedKey(recipient, path)
-    assert find_published([str(tmp_path / "absent")]) is None
+    assert find_published([path], never) == PublishedKey(recipient, path)
+    assert find_published([str(tmp_path / "absent")], never) is None
+    text = encrypt("a: 1\n", "data.yaml", Readers({recipient: ""}))
+    assert read(text, Identities((path,))) == {"a": 1}
 
 
-def test_unusable_first_key_is_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report with the recipient of the second key would hide that the first one is damaged."""
-    make_ssh_key(tmp_path / "host")
+def test_published_key_is_the_first_usable_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It opens the files of this host. A warning names the unusable keys before it."""
+    recipient = make_ssh_key(tmp_path / "host")
     (tmp_path / "age.txt").write_text("damaged\n")
-    paths = [str(tmp_path / "age.txt"), str(tmp_path / "host")]
-    with pytest.raises(EnvelopeError, match="contains neither a key of age nor an SSH key"):
-        find_published(paths)
+    damaged, host = str(tmp_path / "age.txt"), str(tmp_path / "host")
+    warnings: list[Problem] = []
+    assert find_published([damaged, host], warnings.append) == PublishedKey(recipient, host)
+    assert [str(each) for each in warnings] == [
+        f"{damaged}: contains neither a key of age nor an SSH key, so another key is used"
+    ]
+    assert find_published([host, damaged], never) == PublishedKey(recipient, host)
     (tmp_path / "host.pub").write_text("ssh-dss AAAA root@host\n")
-    with pytest.raises(EnvelopeError, match="is a key of the kind ssh-dss, which age cannot use"):
-        find_published(paths[1:])
+    with pytest.raises(EnvelopeError) as error:
+        find_published([damaged, host], never)
+    assert "contains neither a key of age nor an SSH key" in str(error.value)
+    assert "is a key of the kind ssh-dss, which age cannot use" in str(error.value)
     os_stat = os.stat
 
     def stat(path: Any, **options: Any) -> os.stat_result:
-        if path == paths[0]:
+        if path == damaged:
             raise PermissionError(13, "Permission denied", path)
         return os_stat(path, **options)
 
     monkeypatch.setattr("os.stat", stat)
-    with pytest.raises(PermissionError):
-        find_published(paths)
+    with pytest.raises(PermissionError):  # it may be the first usable key
+        find_published([damaged, host], never)
 
 
 def test_new_reader_gets_the_key_and_values_stay(key: Key) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -295,6 +297,94 @@ def test_damaged_metadata_never_yield_ciphertext(
         status, output = execute(*words)
         assert status != 0, words
         assert message in output, words
+
+
+UNUSABLE = "age.txt: contains neither a key of age nor an SSH key"
+
+
+def test_unusable_key_beside_a_usable_one_is_a_warning(
+    hosts: Hosts, publisher: Publisher, tmp_path: Path, execute: Execute
+) -> None:
+    """In a run, its report, and in every command that reads keys."""
+    host, key, bad = hosts.hosts["web1"], tmp_path / "hosts/web1/ssh_host_ed25519_key", tmp_path / "age.txt"
+    bad.write_text("damaged\n")
+    (tmp_path / "reports").mkdir()
+    reports = {"to": [{"directory": str(tmp_path / "reports")}]}
+    host.configure(age_identities=[str(bad), str(key)], reports=reports)
+    publish(publisher, "1.0.0", encrypt(PLAIN, "secrets.yaml", hosts.readers("web1")))
+    for _ in range(2):
+        outcome = host.run()
+        assert outcome.status == 0, outcome.output
+        assert outcome.output.count(UNUSABLE) == 1
+        assert host.problem_codes() == {"unreadable-secret"}
+    assert token(host) == SECRET
+    (path, *_) = sorted((tmp_path / "reports").rglob("*.json.gz"))
+    assert json.loads(gzip.decompress(path.read_bytes()))["recipient"] == hosts.recipients["web1"]
+
+    config = ("--config", str(host.configuration))
+    status, output = execute("keys", "show", *config)
+    assert (status, output.splitlines()[1:]) == (
+        0,
+        [hosts.recipients["web1"], f"identity: {key} (an SSH key)"],
+    )
+    assert UNUSABLE in output.splitlines()[0]
+    assert execute("keys", "init", *config)[0] == 0
+    assert execute("explain", "token", *config)[1].count(UNUSABLE) == 1
+    assert bad.read_text() == "damaged\n"
+    status, output = execute("config", "check", *config)
+    assert (status, f"{UNUSABLE}\n" in output) == (0, True)
+    status, output = execute("config", "check", *config, "--format", "json")
+    (problem,) = json.loads(output)["problems"]
+    assert (status, UNUSABLE in problem["message"]) == (0, True)
+    _, output = execute("doctor", *config, "--format", "json")
+    (verdict,) = [
+        each["verdict"] for each in json.loads(output)["checks"] if each["subject"].startswith("age_")
+    ]
+    assert verdict == ("warning" if os.geteuid() == 0 else "unknown")
+
+    # Without the other key, each of these is an error that names the file.
+    key.unlink()
+    Path(f"{key}.pub").unlink()
+    outcome = host.run()
+    assert outcome.status == 13
+    assert f"no usable key opens it: {bad}: contains neither" in outcome.output
+    assert execute("keys", "show", *config)[0] != 0
+    status, output = execute("config", "check", *config)
+    assert (status, UNUSABLE in output) == (78, True)
+    _, output = execute("doctor", *config, "--format", "json")
+    (verdict,) = [
+        each["verdict"] for each in json.loads(output)["checks"] if each["subject"].startswith("age_")
+    ]
+    assert verdict == ("problem" if os.geteuid() == 0 else "unknown")
+
+
+@pytest.mark.everything
+def test_commands_warn_about_an_unusable_key_once(hosts: Hosts, tmp_path: Path, execute: Execute) -> None:
+    key, bad = tmp_path / "hosts/web1/ssh_host_ed25519_key", tmp_path / "age.txt"
+    bad.write_text("damaged\n")
+    identities = ("--identity", str(bad), "--identity", str(key))
+    (tmp_path / "site.yaml").write_text(encrypt("data: {more: x}\n", "site.yaml", hosts.readers("web1")))
+    bundle = tmp_path / "web"
+    (bundle / "data").mkdir(parents=True)
+    (bundle / "hiera.yaml").write_text(TREE)
+    (bundle / "data/secrets.yaml").write_text(encrypt(PLAIN, "secrets.yaml", hosts.readers("web1")))
+    (bundle / "manifest.yaml").write_text(
+        "resources: [exec: [a: {command: 'true', stdin: \"{{ hiera('token') }}\"}]]\n"
+    )
+    document = ("--data", str(tmp_path / "site.yaml"))
+    for words in (
+        ("render", str(bundle), *identities),
+        ("explain", "token", str(bundle), *identities),
+        ("apply", str(bundle), "--noop", *identities),
+        ("ensure", "file", str(tmp_path / "x"), "absent", *document, *identities),
+        ("hiera", "lookup", "token", str(bundle), *identities),
+        ("hiera", "lookup", "more", str(tmp_path / "site.yaml"), *identities),
+        ("hiera", "resolve", str(bundle), *identities),
+        ("secrets", "decrypt", str(tmp_path / "site.yaml"), *identities),
+    ):
+        status, output = execute(*words)
+        assert status == 0, (words, output)
+        assert output.count(UNUSABLE) == 1, (words, output)
 
 
 def test_encrypted_value_of_a_manifest_is_rejected(tmp_path: Path, execute: Execute) -> None:

@@ -450,9 +450,7 @@ def test_invalid_ensure_is_refused(make: Make, ensure: str, suggestion: str) -> 
 
 
 def test_no_time_to_work_is_refused(make: Make) -> None:
-    with pytest.raises(
-        PropertyError, match="timeout is 0, expected a positive duration"
-    ):
+    with pytest.raises(PropertyError, match="timeout is 0, expected a positive duration"):
         make(Package, {"name": "tool", "timeout": 0})
 
 
