@@ -25,6 +25,7 @@ WANTS_ROOT: Mapping[str, str] = MappingProxyType(
         "host_entry": "/etc/hosts belongs to the machine",
         "hostname": "the name belongs to the machine",
         "kernel_module": "modules belong to the kernel",
+        "locale": "locales belong to the machine",
         "mount": "file systems are mounted for the machine",
         "package": "packages are installed for the machine",
         "reboot": "the machine belongs to all users",

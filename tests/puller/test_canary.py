@@ -362,6 +362,7 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "none_of_canaries --provider none --options C:ensured=1 --sensitive --check C:ensured",
     ),
     "ensure link": ("MACHINE/ensured-link --target C:ensured --sensitive --diff --check C:ensured",),
+    "ensure locale": ("no_NE.UTF-8 --variables C:ensured --sensitive --provider none",),
     "ensure mount": ("MACHINE/nothing unmounted --provider none --sensitive --check C:ensured",),
     "ensure sysctl": ("none.of.canaries --value C:ensured --provider none --sensitive --check C:ensured",),
     "ensure host_entry": (

@@ -1,7 +1,9 @@
-"""Host name, hosts and time zone with a real systemd and glibc: now and back, and names after a boot."""
+"""Host name, hosts, time zone and locales with a real systemd and glibc: now and back, and names after a boot."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,3 +73,30 @@ def change_twice_and_back(machine: Machine) -> None:
         assert ", 3 stable, 0 changed in " in again.stdout, again.stdout
     assert before.strip() in (machine.root / "etc/hosts").read_text()
     assert (machine.root / "etc/timezone").read_text() == "Europe/Berlin\n"
+
+
+def locales_of(machine: Machine) -> list[str]:
+    """Return the locales, and the language that a login session has."""
+    script = "locale -a; su --login root --command 'echo $LANG; LC_ALL= locale decimal_point 2>&1'"
+    return machine.run("sh", "-c", script).stdout.split()
+
+
+def test_programs_use_generated_locales(debian_with: Callable[..., AbstractContextManager[Path]]) -> None:
+    from tests.support.machines import powered_on
+
+    with debian_with("locales") as disk, powered_on(disk, "--private-network") as machine:
+        english = {"locale": [{"en_US.UTF-8": {"variables": ["LANG"]}}, {"de_DE": {}}]}
+        german = {"locale": [{"en_US.UTF-8": {"ensure": "absent"}}, {"de_DE.UTF-8": {"variables": ["LANG"]}}]}
+        for resources, names, session in (
+            ([english], {"en_US.utf8", "de_DE", "de_DE.iso88591"}, ["en_US.UTF-8", "."]),
+            ([german, {"locale": [{"de_DE": {"ensure": "absent"}}]}], {"de_DE.utf8"}, ["de_DE.UTF-8", ","]),
+        ):
+            assert "Would have" in apply(machine, resources, "--noop").stdout
+            done = apply(machine, resources)
+            assert done.returncode == 0, done.stdout + done.stderr
+            *available, lang, point = locales_of(machine)
+            assert {*available} - {"C", "C.utf8", "POSIX"} == names
+            assert [lang, point] == session
+            assert " 0 changed in " in apply(machine, resources).stdout
+        machine.run("locale-gen", "--keep-existing", timeout=120)  # an upgrade of the C library runs it
+        assert {*locales_of(machine)[:-2]} - {"C", "C.utf8", "POSIX"} == {"de_DE.utf8"}

@@ -61,7 +61,6 @@ _PROPOSALS: Final[Mapping[str, str]] = {
     "resize_rootfs": "resize file systems at installation",
     "snap": "use an exec: `snap install` with the guard `snap list`",
     "ntp": "declare the package, the file and the service of the time server",
-    "locale": "use an exec: `locale-gen` with a guard that reads `locale -a`",
     "keyboard": "declare /etc/default/keyboard",
     "ssh_authorized_keys": "the keys are for the default user of the image. Add them to `authorized_keys` of a user",
     "disable_root": "declare the user root with `locked: true`, and the configuration of sshd",
@@ -128,6 +127,7 @@ class _Importer:
             "apt": self._apt,
             "yum_repos": self._yum,
             "timezone": self._timezone,
+            "locale": self._locale,
             "hostname": self._hostname,
             "fqdn": self._hostname,
             "mounts": self._mounts,
@@ -352,6 +352,10 @@ class _Importer:
 
     def _timezone(self, value: Any, path: tuple[str | int, ...]) -> None:
         self._add(Resource("timezone", str(value), {}), path)
+
+    def _locale(self, value: Any, path: tuple[str | int, ...]) -> None:
+        if value is not False:  # false keeps the locale of the image
+            self._add(Resource("locale", str(value), {"variables": ["LANG"]}), path)
 
     def _hostname(self, value: Any, path: tuple[str | int, ...]) -> None:
         if path == ("fqdn",) and "hostname" in self.document.value:

@@ -6,7 +6,7 @@
 """
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,15 +14,14 @@ import msgspec
 
 from foundation.differences import ABSENT, Difference, added, changed
 from puller.errors import ResourceError, reason
-from puller.resources.base import Properties, PropertyError, Resource
+from puller.resources.base import Properties, PropertyError
 from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.diff import unified
 from puller.resources.host import hosts_file
 from puller.resources.host.hosts_file import HostsLine, is_host_name, parse, same_names
-from puller.resources.property_agreement import Contradiction, agree
+from puller.resources.host.single import SingleValue
 from puller.resources.read_once import EditedFile
 from puller.system import file_content
-from puller.system.local_paths import Spellings
 
 HOSTNAME = "/etc/hostname"
 OWN_ADDRESS = "127.0.1.1"
@@ -56,7 +55,7 @@ class HostnameState(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...] | None = None
 
 
-class Hostname(Resource[HostnameProperties, HostnameState]):
+class Hostname(SingleValue[HostnameProperties, HostnameState]):
     """The host name of the machine."""
 
     type_name = "hostname"
@@ -172,18 +171,6 @@ class Hostname(Resource[HostnameProperties, HostnameState]):
         return "".join(text for text in texts if text) or None
 
     # Loading
-
-    @classmethod
-    def identity(cls, properties: Any, spellings: Spellings) -> Hashable:
-        del properties, spellings
-        return cls.type_name  # a machine has one name
-
-    @classmethod
-    def agree(cls, first: HostnameProperties, second: HostnameProperties) -> HostnameProperties:
-        """Refuse two names. Raises ``Contradiction``."""
-        if first.name != second.name:
-            raise Contradiction([("name", first.name, second.name)])
-        return agree(first, second)
 
     @classmethod
     def places(cls, properties: HostnameProperties) -> Iterable[str]:

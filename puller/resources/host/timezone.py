@@ -8,7 +8,7 @@
 import os
 import re
 import stat
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,12 +16,12 @@ import msgspec
 from foundation.differences import Difference, changed
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
-from puller.resources.base import Declared, Properties, PropertyError, Resource
+from puller.resources.base import Declared, Properties, PropertyError
 from puller.resources.claims import Claim, Use
+from puller.resources.host.single import SingleValue
 from puller.resources.paths import PathState
-from puller.resources.property_agreement import Contradiction, agree
 from puller.resources.read_once import EditedFile
-from puller.system.local_paths import Spellings, refuse_mounted
+from puller.system.local_paths import refuse_mounted
 from puller.values.common_properties import Reference
 
 ETC = "/etc"
@@ -43,7 +43,7 @@ class TimezoneState(msgspec.Struct, frozen=True):
     """The zone in ``/etc/timezone``. ``None``: there is no such file."""
 
 
-class Timezone(Resource[Properties, TimezoneState]):
+class Timezone(SingleValue[Properties, TimezoneState]):
     """The time zone of the machine. The name is the zone."""
 
     type_name = "timezone"
@@ -130,18 +130,6 @@ class Timezone(Resource[Properties, TimezoneState]):
         return [self._localtime, *([] if actual.text is None else [self._text_file.real])]
 
     # Loading
-
-    @classmethod
-    def identity(cls, properties: Any, spellings: Spellings) -> Hashable:
-        del properties, spellings
-        return cls.type_name  # a machine has one zone
-
-    @classmethod
-    def agree(cls, first: Properties, second: Properties) -> Properties:
-        """Refuse two zones. Raises ``Contradiction``."""
-        if first.name != second.name:
-            raise Contradiction([("name", first.name, second.name)])
-        return agree(first, second)
 
     @classmethod
     def follows(cls, properties: Properties, declared: Declared) -> Iterator[Reference]:

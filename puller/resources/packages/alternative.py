@@ -16,13 +16,13 @@ import msgspec
 
 from foundation.differences import Difference, added, changed, presence, removed
 from foundation.problems import ProblemCode
-from puller.errors import ResourceError, reason
+from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use
 from puller.resources.paths import check_path
 from puller.resources.property_agreement import agree
+from puller.resources.tool import Tool
 from puller.state.state_file import StateFile
-from puller.system.commands import SEARCH_PATH, Command, Completed
 
 DIRECTORY = "/etc/alternatives"
 GROUPS = ("/var/lib/dpkg/alternatives", "/var/lib/alternatives")
@@ -32,8 +32,7 @@ _ENSURE = ("present", "absent")
 _AUTO, _MANUAL = "auto", "manual"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+-]*")
 _LONGEST_NAME = 200  # characters; file systems allow 255, and the tools append a suffix
-_TIME_LIMIT = 60.0  # seconds
-_LOCALE = {"LC_ALL": "C.UTF-8"}
+_TOOL = Tool("update-alternatives")
 _LOSS = "alternatives that Puller has registered stay"
 
 
@@ -108,15 +107,13 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
     def look(self) -> AlternativeState:
         """Return the state of the group. Raises ``OSError`` and ``ResourceError``."""
         name, properties = self.properties.name, self.properties
-        program = self._find_program()
+        program = _TOOL.find()
         registered = self._recorded.paths.get(name, ())
         if program is None or not any(self._exists(f"{directory}/{name}") for directory in GROUPS):
             return AlternativeState(registered=registered)
         is_debian = os.path.basename(os.path.realpath(program)) != "alternatives"
-        completed = self._query(program, "--query" if is_debian else "--display", name)
-        if completed.exit_code != 0:
-            raise ResourceError(f"{program} {name}: {completed.outcome}: {completed.tail()}")
-        state = parse_query(completed.stdout) if is_debian else parse_display(completed.stdout)
+        text = _TOOL.query(self.context.system, "--query" if is_debian else "--display", name)
+        state = parse_query(text) if is_debian else parse_display(text)
         link = properties.link or state.link
         is_linked = not link or _target(link) == f"{DIRECTORY}/{name}"
         return msgspec.structs.replace(state, is_linked=is_linked, registered=registered)
@@ -194,7 +191,7 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
         del differences
         # 1. Refuse
         self._refuse_what_cannot_be(actual)
-        properties, name = self.properties, self.properties.name
+        properties, name, system = self.properties, self.properties.name, self.context.system
         # 2. Register
         if self._candidate and any(True for _ in self._candidate_differences(actual, self._candidate)):
             if self._candidate not in actual.candidates:
@@ -205,16 +202,16 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
                 for word in ("--slave", each.link, slave, each.path)
             ]
             link, priority = str(properties.link), str(properties.priority)
-            self._execute("--install", link, name, self._candidate, priority, *slaves)
+            _TOOL.execute(system, "--install", link, name, self._candidate, priority, *slaves)
         # 3. Select
         is_foreign = not actual.candidates.keys() <= {*actual.registered}
         if properties.ensure == "present" and not properties.auto:
-            self._execute("--set", name, properties.path or "")
+            _TOOL.execute(system, "--set", name, properties.path or "")
         elif self._candidate or is_foreign:
-            self._execute("--auto", name)
+            _TOOL.execute(system, "--auto", name)
         # 4. Remove
         for path in actual.outdated(self._candidate):
-            self._execute("--remove", name, path)
+            _TOOL.execute(system, "--remove", name, path)
         if set(actual.registered) - {self._candidate}:
             self._record([self._candidate] if self._candidate in self._recorded.paths.get(name, ()) else [])
 
@@ -254,32 +251,6 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
             return AlternativeProperties(name=self.properties.name, auto=True)
         return AlternativeProperties(name=self.properties.name, path=actual.path) if actual.path else None
 
-    # The tool
-
-    def _find_program(self) -> str | None:
-        paths = [f"{directory}/update-alternatives" for directory in SEARCH_PATH.split(":")]
-        return next((path for path in paths if os.access(path, os.X_OK)), None)
-
-    def _query(self, *arguments: str) -> Completed:
-        command = Command(arguments, _LOCALE, timeout=_TIME_LIMIT)
-        try:
-            return self.context.system.query(command)
-        except OSError as error:
-            raise ResourceError(f"{arguments[0]} cannot be started: {reason(error)}") from error
-
-    def _execute(self, *arguments: str) -> None:
-        program = self._find_program() or "update-alternatives"
-        try:
-            completed = self.context.system.execute(
-                Command((program, *arguments), _LOCALE, timeout=_TIME_LIMIT)
-            )
-        except OSError as error:
-            raise ResourceError(f"{program} cannot be started: {reason(error)}") from error
-        if completed.exit_code != 0:
-            raise ResourceError(
-                f"{program} {' '.join(arguments[:2])}: {completed.outcome}: {completed.tail()}"
-            )
-
     def _exists(self, path: str) -> bool:
         return self.context.system.lstat(path) is not None
 
@@ -306,7 +277,7 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
     def _refuse_what_cannot_be(self, actual: AlternativeState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         properties, context, name = self.properties, self.context, self.properties.name
-        if self._find_program() is None and not context.uncertain("/usr/bin/update-alternatives"):
+        if _TOOL.find() is None and not context.uncertain("/usr/bin/update-alternatives"):
             raise ResourceError("update-alternatives is not installed")
         if properties.ensure == "absent":
             return

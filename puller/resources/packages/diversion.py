@@ -12,25 +12,23 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 
 from foundation.differences import Difference, changed, presence
 from foundation.problems import ProblemCode
-from puller.errors import ResourceError, reason
+from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.paths import check_managed, check_path, require_parent
 from puller.resources.property_agreement import agree
-from puller.system.commands import SEARCH_PATH, Command, Completed
+from puller.resources.tool import Tool
 
 _ENSURE = ("present", "absent")
 _LOCAL = "LOCAL"
 _SUFFIX = ".distrib"
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
-_TIME_LIMIT = 60.0  # seconds
-_LOCALE = {"LC_ALL": "C.UTF-8"}
+_DIVERT = Tool("dpkg-divert")
 
 
 class DiversionProperties(Properties, frozen=True):
@@ -69,11 +67,13 @@ class Diversion(Resource[DiversionProperties, DiversionState]):
     def look(self) -> DiversionState:
         """Return the diversion of the path. Raises ``ResourceError``."""
         path = self.properties.name
-        if _find_program() is None:
+        if _DIVERT.find() is None:
             return DiversionState()
-        if not (package := self._query("--listpackage", path)):
+        system = self.context.system
+        if not (package := _DIVERT.query(system, "--listpackage", path).removesuffix("\n")):
             return DiversionState()
-        return DiversionState(self._query("--truename", path), "" if package == _LOCAL else package)
+        to = _DIVERT.query(system, "--truename", path).removesuffix("\n")
+        return DiversionState(to, "" if package == _LOCAL else package)
 
     def differences(self, actual: DiversionState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
@@ -93,12 +93,13 @@ class Diversion(Resource[DiversionProperties, DiversionState]):
         """Add, replace or remove the diversion. Raises ``OSError`` and ``ResourceError``."""
         del differences
         self._refuse_what_cannot_be(actual)
-        properties = self.properties
+        properties, system = self.properties, self.context.system
+        options = ["--quiet", self._renaming]
         if actual.to:
-            self._execute(self._renaming, "--remove", properties.name)
+            _DIVERT.execute(system, *options, "--remove", properties.name)
         if properties.ensure == "present":
-            owner = ["--local"] if properties.package is None else ["--package", properties.package]
-            self._execute(self._renaming, *owner, "--divert", properties.target, "--add", properties.name)
+            options += ["--local"] if properties.package is None else ["--package", properties.package]
+            _DIVERT.execute(system, *options, "--divert", properties.target, "--add", properties.name)
 
     def noop_message(self, differences: Sequence[Difference], actual: DiversionState) -> str:
         del differences
@@ -138,34 +139,12 @@ class Diversion(Resource[DiversionProperties, DiversionState]):
             return None
         return DiversionProperties(name=self.properties.name, to=actual.to, package=actual.package or None)
 
-    # The tool
-
-    def _query(self, *arguments: str) -> str:
-        program = _find_program() or "dpkg-divert"
-        try:
-            completed = self.context.system.query(
-                Command([program, *arguments], _LOCALE, timeout=_TIME_LIMIT)
-            )
-        except OSError as error:
-            raise ResourceError(f"{program} cannot be started: {reason(error)}") from error
-        _require_success(completed, program, arguments)
-        return completed.stdout.removesuffix("\n")
-
-    def _execute(self, *arguments: str) -> None:
-        program = _find_program() or "dpkg-divert"
-        command = Command([program, "--quiet", *arguments], _LOCALE, timeout=_TIME_LIMIT)
-        try:
-            completed = self.context.system.execute(command)
-        except OSError as error:
-            raise ResourceError(f"{program} cannot be started: {reason(error)}") from error
-        _require_success(completed, program, arguments)
-
     # Refusals
 
     def _refuse_what_cannot_be(self, actual: DiversionState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         properties, context, name = self.properties, self.context, self.properties.name
-        if _find_program() is None:
+        if _DIVERT.find() is None:
             raise ResourceError(
                 "dpkg-divert is not installed: only Debian and its derivatives have diversions",
                 code=ProblemCode.CHANGE_REFUSED,
@@ -249,14 +228,3 @@ class Diversion(Resource[DiversionProperties, DiversionState]):
     def places(cls, properties: DiversionProperties) -> Iterable[str]:
         """Return the new place. A removal waits until no resource declares the path."""
         return (properties.target,) if properties.ensure == "present" else (properties.name,)
-
-
-def _find_program() -> str | None:
-    """Return the path of dpkg-divert. ``None`` if it is not installed."""
-    paths = (f"{directory}/dpkg-divert" for directory in SEARCH_PATH.split(":"))
-    return next((path for path in paths if os.access(path, os.X_OK)), None)
-
-
-def _require_success(completed: Completed, program: str, arguments: Sequence[Any]) -> None:
-    if completed.exit_code != 0:
-        raise ResourceError(f"{program} {' '.join(arguments)}: {completed.outcome}: {completed.tail()}")

@@ -41,6 +41,7 @@ from tests.puller.resources.packages import test_repository
 from tests.simulators import accounts, fileserver, mounts, packages, systemd
 from tests.simulators.alternatives import Group, LookingOnly
 from tests.simulators.diversions import Diverting, DivertingInNoop
+from tests.simulators.locales import LocalesHere, LocalesInNoop, make_locales, redirect_locales
 from tests.support.git_remotes import Remote
 
 TESTS = Path(__file__).parents[2]
@@ -192,6 +193,12 @@ def with_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return plain(tmp_path, monkeypatch)
 
 
+def with_locales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    locales = make_locales(tmp_path)
+    redirect_locales(tmp_path, monkeypatch)
+    return lambda noop: LocalesInNoop(locales) if noop else LocalesHere(locales)
+
+
 MACHINES: dict[str, Callable[[Path, pytest.MonkeyPatch], Machine]] = {
     "alternative": with_alternatives,
     "cron": with_cron,
@@ -200,6 +207,7 @@ MACHINES: dict[str, Callable[[Path, pytest.MonkeyPatch], Machine]] = {
     "host_entry": with_host,
     "hostname": with_host,
     "kernel_module": with_modules,
+    "locale": with_locales,
     "mount": with_mounts,
     "package": with_packages,
     "repository": with_repositories,

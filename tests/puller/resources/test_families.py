@@ -20,7 +20,7 @@ from puller.errors import ManifestError
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
-from puller.resources import unit
+from puller.resources import locale, unit
 from puller.resources.base import Context, Part, Resource
 from puller.resources.files.file import File
 from puller.resources.host import hostname, hosts_file, timezone
@@ -51,6 +51,7 @@ def system_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_files, "ROOT", directory)
     monkeypatch.setattr(hosts_file, "HOSTS", f"{directory}/hosts")
     monkeypatch.setattr(hostname, "HOSTNAME", f"{directory}/hostname")
+    monkeypatch.setattr(locale, "ETC", directory)
     monkeypatch.setattr(timezone, "ETC", directory)
     monkeypatch.setattr(fstab, "FSTAB", f"{directory}/fstab")
     monkeypatch.setattr(AptLayout, "root", directory)

@@ -22,6 +22,7 @@ COMPLETE = frozenset(
         "group",
         "hostname",
         "kernel_module",
+        "locale",
         "package",
         "service",
         "timezone",

@@ -74,6 +74,11 @@ OWNED = {"owner": "root", "group": "root"}
             {"timezone#Europe/Madrid": {}},
         ),
         (
+            "locale: de_DE.UTF-8",
+            {"locale#de_DE.UTF-8": {"variables": ["LANG"]}},
+        ),
+        ("locale: false", {}),
+        (
             "mounts: [[vdb, /srv, ext4, 'noatime', '0', '2']]",
             {"mount#/srv": {"device": "/dev/vdb", "type": "ext4", "options": ["noatime"], "pass": 2}},
         ),

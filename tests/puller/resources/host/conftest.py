@@ -1,4 +1,4 @@
-"""A simulated machine with a host name, ``/etc/hosts`` and time zones, and manifests applied to it."""
+"""A simulated machine with a host name, ``/etc/hosts``, time zones and locales, and manifests applied to it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event
 from puller.resources.host import hostname, hosts_file, timezone
 from puller.system import file_content
-from puller.system.local import LocalSystem
-from puller.system.noop import NoopSystem
+from puller.system.commands import Command, Completed
 from puller.system.protocol import System
+from tests.simulators.locales import Locales, LocalesHere, LocalesInNoop, make_locales, redirect_locales
 
 ZONES = ("Europe/Berlin", "Europe/Paris", "UTC", "Etc/UTC")
 
 
-class KilledSystem(LocalSystem):
+class KilledSystem(LocalesHere):
     """A machine on which a run is killed before one of its changes."""
 
-    def __init__(self, dies_after: int) -> None:
-        super().__init__()
+    def __init__(self, dies_after: int, locales: Locales) -> None:
+        super().__init__(locales)
         self.changes: list[str] = []
         self._dies_after = dies_after
 
@@ -39,6 +39,10 @@ class KilledSystem(LocalSystem):
     def write_kernel(self, path: str, data: bytes) -> None:
         self._act(path)
         super().write_kernel(path, data)
+
+    def execute(self, command: Command) -> Completed:
+        self._act(command.arguments[0])
+        return super().execute(command)
 
     def _act(self, path: str) -> None:
         if len(self.changes) == self._dies_after:
@@ -62,13 +66,15 @@ class HostMachine:
             (self.zones / zone).parent.mkdir(exist_ok=True)
             (self.zones / zone).write_bytes(b"TZif2" + bytes(40))
         self.kernel.write_text("old\n")
+        self.locales = make_locales(directory)
+        self.i18n = directory / "i18n"
         self.changes: list[str] = []
 
     def apply(self, *entries: str, noop: bool = False, dies_after: int = -1) -> dict[str, Event]:
         """Apply resources as one bundle, and return their events by reference."""
-        local = KilledSystem(dies_after)
+        local = KilledSystem(dies_after, self.locales)
         self.changes = local.changes
-        system: System = NoopSystem() if noop else local
+        system: System = LocalesInNoop(self.locales) if noop else local
         text = "resources:\n" + "".join(f"  - {entry}\n" for entry in entries)
         pending = PendingRefreshes(self._directory / "owed.json", "web", noop=True)
         settings = Settings(diffs=True, noop=noop, state_directory=self._directory / "state")
@@ -95,6 +101,7 @@ def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(hosts_file, "HOSTS", str(machine.hosts))
     monkeypatch.setattr(hostname, "HOSTNAME", str(machine.hostname))
     monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
+    redirect_locales(tmp_path, monkeypatch)
     monkeypatch.setattr(timezone, "ETC", str(machine.etc))
     monkeypatch.setattr(timezone, "ZONES", str(machine.zones))
     return machine

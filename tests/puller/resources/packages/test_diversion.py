@@ -14,8 +14,8 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event, State
 from puller.resources.base import PropertyError
-from puller.resources.packages import diversion
 from puller.resources.packages.diversion import Diversion
+from puller.system import commands
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from tests.puller.resources.conftest import Make
@@ -193,7 +193,7 @@ def test_other_place_changes_only_while_the_path_is_free(machine: Diverting, tmp
 def test_machine_without_dpkg_reports_a_clear_error(
     machine: Diverting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diversion, "SEARCH_PATH", "/no/such/directory")
+    monkeypatch.setattr(commands, "SEARCH_PATH", "/no/such/directory")
     for noop in (True, False):
         (event,) = apply(machine, tmp_path, one(DESIRED["present"]), noop=noop)
         assert "dpkg-divert is not installed: only Debian and its derivatives" in str(event.errors)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from puller.system import file_content
+from puller.system import commands, file_content
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
+from tests.simulators.locales import make_locales, redirect_locales
 from tests.simulators.mounts import FIRST, MountingSystem
 from tests.support.stories import Host, Publisher
 
@@ -390,3 +391,57 @@ def test_undeclared_entries_are_removed_if_puller_added_them(
     publisher.publish("3.0.0", removed + story(0, HOST_TYPES))
     assert host.run().status == 0
     assert (etc / "hosts").read_text().endswith("192.0.2.12\tnew\n")
+
+
+LOCALES = "  - locale: [de_DE.UTF-8: {variables: [LANG]}, en_US.UTF-8: {ensure: absent}]\n"
+PROGRAMS = {
+    "locale": "echo C; echo POSIX; cat ARCHIVE",
+    "localedef": """\
+case $1 in
+    --list-archive) cat ARCHIVE ;;
+    --delete-from-archive) sed -i "/^$2$/d" ARCHIVE ;;
+    *) echo "$6" | sed s/UTF-8/utf8/ >>ARCHIVE ;;
+esac
+""",
+}
+
+
+def test_locales_and_their_variables_are_restored(
+    host: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_locales(tmp_path)
+    redirect_locales(tmp_path, monkeypatch)
+    etc, archive = tmp_path / "etc", tmp_path / "lib/locale-archive"
+    for path, text in {
+        etc / "locale.gen": "en_US.UTF-8 UTF-8\n# de_DE.UTF-8 UTF-8\n",
+        etc / "default/locale": "# by hand\nLANG=en_US.UTF-8\n",
+        archive: "en_US.utf8\n",
+    }.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "programs").mkdir()
+    for name, text in PROGRAMS.items():
+        program = tmp_path / "programs" / name
+        program.write_text(f"#!/bin/sh\n{text}".replace("ARCHIVE", str(archive)))
+        program.chmod(0o755)
+    monkeypatch.setattr(commands, "SEARCH_PATH", f"{tmp_path}/programs:{commands.SEARCH_PATH}")
+    before = {**tree(etc), **tree(archive.parent)}
+    publisher.publish("1.0.0", story(0))
+    assert host.run().status == 0
+    publisher.publish("2.0.0", story(2, LOCALES))
+    outcome = host.run()
+    assert outcome.status == 7, outcome.output
+    assert {**tree(etc), **tree(archive.parent)} == before
+    publisher.publish("3.0.0", story(0, LOCALES))
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    assert (etc / "default/locale").read_text() == "# by hand\nLANG=de_DE.UTF-8\n"
+    assert archive.read_text() == "de_DE.utf8\n"
+    publisher.publish("4.0.0", "removed: absent\n" + story(0, LOCALES))
+    assert host.run().status == 0
+    publisher.publish("5.0.0", "removed: absent\n" + story(0))
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    assert (etc / "default/locale").read_text() == "# by hand\n"
+    assert (etc / "locale.gen").read_text() == "# en_US.UTF-8 UTF-8\n# de_DE.UTF-8 UTF-8\n"
+    assert archive.read_text() == ""
