@@ -18,6 +18,7 @@ import json
 import lzma
 import os
 import sqlite3
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -105,6 +106,7 @@ resources:
   - exec:
       - defaults: {path: "/usr/bin:/bin"}
       - once: {command: "touch {{ facts.machine }}/once", creates: "{{ facts.machine }}/once"}
+      - registration: {command: touch registered, cwd: "{{ facts.machine }}", once: true}
       - reload:
           command: test -e {{ facts.machine }}/motd
           refreshonly: true
@@ -373,8 +375,25 @@ def unpack(path: Path, root: Path) -> None:
         directory.chmod(mode)
 
 
+_AS_VERSION = """\
+import sys, puller.version
+puller.version.__version__ = sys.argv.pop(1)
+from tests.puller.formats.record_formats import main
+main()
+"""
+
+
+def _record_as(version: str) -> int:
+    """Write the archive in a process with another version, and return its exit status.
+
+    Reports and the fleet store contain the version of the agent. Modules read it when they are imported.
+    """
+    command = [sys.executable, "-c", _AS_VERSION, version, *sys.argv[1:]]
+    return subprocess.run(command, check=False).returncode
+
+
 def main() -> None:
-    """Write the archive of this version."""
+    """Write the archive of this version, or of the next version before its release."""
     parser = argparse.ArgumentParser(prog="record_formats", description=__doc__.partition("\n")[0])
     parser.add_argument("--again", action="store_true", help="replace the archive of an unreleased version")
     parser.add_argument("--version", default=__version__, help="version of the archive, before its release")
@@ -382,6 +401,8 @@ def main() -> None:
     path = CASES / f"{options.version}.tar.xz"
     if path.exists() and not options.again:
         sys.exit(f"{path}: exists, and the record of a released version never changes (--again replaces it)")
+    if options.version != __version__:
+        sys.exit(_record_as(options.version))
     CASES.mkdir(exist_ok=True)
     os.environ["PULLER_PASSPHRASE"] = PASSPHRASE
     with tempfile.TemporaryDirectory(prefix="puller-formats-") as scratch:
