@@ -97,7 +97,9 @@ def test_release_joins_fragments_to_a_section(tmp_path: Path) -> None:
     shutil.copy(ROOT / "changes/template.md", tmp_path / "changes")
     (tmp_path / "changes/second.fixed.md").write_text("Close\nthe file.\n")
     (tmp_path / "changes/first.added.md").write_text("Add `a`.\n")
-    section = "## 9.0.0 - 2030-01-02\n\n### Added\n\n* Add `a`.\n\n### Fixed\n\n* Close\n  the file.\n\n## "
+    (tmp_path / "changes/long.added.md").write_text(f"{'word ' * 30}end.\n")
+    added = f"* Add `a`.\n* {' '.join(['word'] * 27)}\n  word word word end.\n"
+    section = f"## 9.0.0 - 2030-01-02\n\n### Added\n\n{added}\n### Fixed\n\n* Close the file.\n\n## "
     assert section.removesuffix("\n## ") in towncrier(tmp_path, "--draft")
     towncrier(tmp_path, "--yes")
     assert f"{SETTINGS['start_string']}\n{section}" in (tmp_path / "CHANGELOG.md").read_text()
