@@ -78,7 +78,7 @@ class Workshop:
     epoch: int
     """Time of the commit, in seconds since 1970."""
 
-    def run(self, *command: str | Path) -> str:
+    def run(self, *command: str | Path, show_progress: bool = False) -> str:
         """Run a command with an environment that does not depend on date, user or locale. Raises ``BuildFailed``."""
         fixed = {
             "SOURCE_DATE_EPOCH": str(self.epoch),
@@ -86,7 +86,8 @@ class Workshop:
             "LC_ALL": "C.UTF-8",
             "TZ": "UTC",
         }
-        return run("env", f"--chdir={self.clone}", *command, environment=os.environ | fixed)
+        words = ("env", f"--chdir={self.clone}", *command)
+        return run(*words, environment=os.environ | fixed, show_progress=show_progress)
 
 
 def prepare(repository: Path, commit: str, work: Path, tools: Path | None) -> Workshop:
@@ -136,7 +137,7 @@ def build_packages(workshop: Workshop, release: str, output: Path, trees: Path |
         trees.mkdir(parents=True, exist_ok=True)
     keep = ("--tree", trees.resolve() / release) if trees else ()
     command = (sys.executable, "packaging/build", *FORMATS[release], "--release", release)
-    workshop.run(*command, "--output", output, *keep)
+    workshop.run(*command, "--output", output, *keep, show_progress=True)
     for path in output.glob("*.sha256"):
         path.unlink()  # SHA256SUMS has all hashes
 
