@@ -1,5 +1,6 @@
 """The page on packages: its commands are valid, and the files that it names exist."""
 
+import fnmatch
 import re
 import shlex
 from pathlib import Path
@@ -27,7 +28,29 @@ def test_there_are_such_commands() -> None:
 
 def test_the_readme_builds_and_installs_the_package() -> None:
     assert "    packaging/build deb --release bookworm" in README
-    assert "    apt install ./dist/puller_*.deb" in README
+    assert "    apt install ./dist/puller_*+deb12_*.deb" in README
+
+
+VERSION = "1.0.0"
+RELEASE = [
+    *(
+        f"{name}_{VERSION}-1+deb{number}_amd64.deb"
+        for name in ("puller", "puller-fleet", "puller-s3")
+        for number in (12, 13)
+    ),
+    *(f"{name}-{VERSION}-1.x86_64.rpm" for name in ("puller", "puller-fleet", "puller-s3")),
+    *(f"puller-{VERSION}-python{python}-linux-x86_64.tar.gz" for python in ("3.11", "3.13")),
+]
+"""Packages of a release, which readers have in one directory."""
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/installing.md", "docs/upgrading.md"])
+def test_patterns_match_one_package_of_a_release(name: str) -> None:
+    text = (ROOT / name).read_text()
+    patterns = re.findall(r"(?<![/\w])(?:\./)?(?:dist/)?(puller[-_]\S*\*[^\s`]*\.(?:deb|rpm|tar\.gz))", text)
+    assert patterns
+    matches = {pattern: fnmatch.filter(RELEASE, pattern) for pattern in patterns}
+    assert {pattern: files for pattern, files in matches.items() if len(files) != 1} == {}
 
 
 def test_files_of_the_tree_that_the_page_names_are_there() -> None:
