@@ -92,7 +92,8 @@ class Place:
         assert run(*keygen).returncode == 0
         public = (directory / "key.pub").read_text()
         self.signers = directory / "signers"
-        self.signers.write_text(f'm@example.com namespaces="puller-release" {public}')
+        line = re.findall(r"`maintainer@example\.com (namespaces=\S+) ssh-ed25519 AAAA…`", MAINTAINERS)
+        self.signers.write_text(f"m@example.com {line[0]} {public}")
         self.source = self._clone(ROOT, "source")
         for path in ("packaging", "changes"):
             shutil.copytree(
@@ -171,9 +172,8 @@ def test_release_commits_tags_and_builds(place: Place, released: Path) -> None:
     assert f'__version__ = "{VERSION}"' in (released / "puller/version.py").read_text()
     assert f"## {VERSION} - {DATE}\n" in (released / "CHANGELOG.md").read_text()
     assert [path.name for path in (released / "changes").iterdir()] == ["template.md"]
-    signed = ("-c", f"gpg.ssh.allowedSignersFile={place.directory}/tag-signers", "verify-tag", f"v{VERSION}")
-    (place.directory / "tag-signers").write_text(f"m@example.com {(place.directory / 'key.pub').read_text()}")
-    git(released, *signed)
+    (command,) = re.findall("^    git (-c .* verify-tag) v1.0.0$", MAINTAINERS, re.MULTILINE)
+    git(released, *command.replace("=signers", f"={place.signers}").split(), f"v{VERSION}")
     files = files_in(released)
     start = f"puller_agent-{VERSION}"
     names = {f"{start}-py3-none-any.whl", f"{start}.tar.gz", f"{start}.cdx.json", "release-notes.md"}
@@ -229,6 +229,32 @@ def test_changed_byte_of_any_file_is_refused(place: Place, released: Path, tmp_p
         assert done.returncode == 1, name
         assert "Traceback" not in done.stderr
         assert name in done.stderr
+
+
+PACKAGES = (
+    f"puller_{VERSION}-1+deb12_amd64.deb",
+    f"puller-{VERSION}-1.x86_64.rpm",
+    f"puller-{VERSION}-python3.13-linux-x86_64.tar.gz",
+    f"puller_{VERSION}-1+deb13_amd64.deb.cdx.json",
+)
+
+
+@pytest.mark.clones
+@pytest.mark.parametrize("name", PACKAGES)
+def test_changed_byte_of_a_package_is_refused(
+    place: Place, released: Path, tmp_path: Path, steps: Any, name: str
+) -> None:
+    """The hashes of packages are compared without root, too. The files stand for packages that a build makes."""
+    copy = shutil.copytree(released / f"dist/release-{VERSION}", tmp_path / "copy")
+    (copy / name).write_bytes(b"packed")
+    (copy / "SHA256SUMS").write_text(steps.format_sums(steps.hashes_of(copy)))
+    (copy / "SHA256SUMS.sig").unlink()
+    sign = ("ssh-keygen", "-q", "-Y", "sign", "-f", place.key, "-n", "puller-release", copy / "SHA256SUMS")
+    assert run(*sign).returncode == 0
+    (copy / name).write_bytes(changed_byte(b"packed"))
+    done = place.verify(released, copy)
+    assert done.returncode == 1
+    assert f"{name}: sha256 is" in done.stderr
 
 
 @pytest.mark.clones

@@ -36,9 +36,9 @@ _DESCRIPTION = """\
 Check a downloaded release: the signature of SHA256SUMS, the hash of each file, and a build of the same commit in this
 clone, which must give the same bytes. --signers is a file for ssh-keygen with a line for each maintainer:
 
-    maintainers@example.com namespaces="puller-release" ssh-ed25519 AAAA…
+    maintainer@example.com namespaces="puller-release,git" ssh-ed25519 AAAA…
 
-Get this file over a trusted way, not from the place of the release.
+SECURITY.md describes where this file comes from. Never take it from the place of the release.
 """
 _WHEEL = re.compile(r"puller_agent-(.+)-py3-none-any\.whl")
 _PACKAGE = re.compile(r"(?:\.deb|\.rpm|linux-[a-z0-9_]+\.tar\.gz)(?:\.cdx\.json)?$")
