@@ -155,6 +155,16 @@ def debian_with(make_tree: Callable[..., Path]) -> Callable[..., contextlib.Abst
     return make
 
 
+@pytest.fixture(scope="session")
+def debian_with_imports(
+    debian_with: Callable[..., contextlib.AbstractContextManager[Path]],
+) -> Callable[[], contextlib.AbstractContextManager[Path]]:
+    """Return a function for a disk with Puppet 7, its modules and cron. All tests of imports share the tree."""
+    modules = ("stdlib", "concat", "cron-core", "sshkeys-core")
+    packages = ("cron", "puppet-agent", *(f"puppet-module-puppetlabs-{name}" for name in modules))
+    return lambda: debian_with(*packages)
+
+
 @pytest.fixture(name="copied", scope="session")
 def copied_fixture() -> Callable[[Path], contextlib.AbstractContextManager[Path]]:
     return copied

@@ -87,3 +87,8 @@ def all_of(conditions: Sequence[str]) -> str:
     if len(parts) == 1:
         return parts[0]
     return " and ".join(f"({part})" if re.search(r"\b(or|if)\b", part) else part for part in parts)
+
+
+def escaped(text: str) -> str:
+    """Return a text without expressions: its braces stay literal."""
+    return text.replace("{{", "{{ '{{' }}")

@@ -148,9 +148,10 @@ def cloud_config(source: Path, directory: Path) -> int:
 def machine(directory: Path, root: Path) -> int:
     """Describe the changes of this machine since its installation.
 
-    The draft contains requested packages, changed configuration files, units, accounts, cron jobs and kernel
-    parameters. Secrets are left out and listed. The command only reads files, and supports Debian and its derivatives.
-    Run it as root, since some files are readable only by root.
+    The draft contains requested packages, changed configuration files, units, accounts, cron jobs, mounts, kernel
+    parameters, alternatives, diversions, and the name and time zone of the machine. Secrets and files of unknown origin
+    are left out and listed. The command only reads files, and supports Debian and its derivatives. Run it as root,
+    since some files are readable only by root.
 
     \b
       puller import machine base
@@ -158,7 +159,7 @@ def machine(directory: Path, root: Path) -> int:
 
     Exit status: 0 if the draft is written, even with errors of lint. 13 if the machine cannot be read.
     """
-    from puller.authoring.importing.machine import import_machine
+    from puller.authoring.importing.machine.importer import import_machine
 
     return _write(directory, lambda: import_machine(root))
 

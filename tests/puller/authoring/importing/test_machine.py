@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from hiera.parsing import load_yaml
 from puller.authoring.importing.draft import Draft, Outcome
-from puller.authoring.importing.machine import import_machine
+from puller.authoring.importing.machine.importer import import_machine
 from puller.cli.command_table import cli
 from puller.errors import SourceError
 
@@ -52,6 +52,55 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8Bz0Zb3cGQh1Wc6w7o9f4x1bQ2m5sN0aY7d
 PASSWD = "root:x:0:0::/root:/bin/bash\nann:x:1001:1001:Ann,,,:/home/ann:/bin/zsh\nbob:x:1002:1002::/home/bob:/bin/sh\n"
 
 
+SETTINGS = {
+    "etc/hostname": "db07\n",
+    "etc/hosts": (
+        "127.0.0.1 localhost db07.example.com db07\n127.0.1.1 localhost intern\n::1 ip6-localhost\n"
+        "192.0.2.8 db.example.com db # main\n2001:db8::8 db.example.com\n"
+    ),
+    "etc/fstab": (
+        "# static\nUUID=1 / ext4 errors=remount-ro 0 1\n/dev/sdb1 none swap sw 0 0\n"
+        "nas:/x /srv/my\\040x nfs ro,_netdev 0 2\n//nas/s /srv/s cifs password=hunter2 0 0\n"
+    ),
+    "etc/motd": "Welcome\n",
+    "usr/share/base-files/motd": "Debian\n",
+    "etc/locale.gen": "de_DE.UTF-8 UTF-8\n",
+    "etc/own/state": "of a program\n",
+    "var/lib/ucf/hashfile": f"{hashlib.md5(b'original').hexdigest()}  /etc/default/grub\n",
+    "etc/default/grub": "changed\n",
+    "etc/systemd/system/nginx.service.d/limits.conf": "[Service]\nNice=1\n",
+    "usr/lib/systemd/system/fstrim.timer": "[Timer]\n",
+    "var/lib/systemd/deb-systemd-helper-enabled/fstrim.timer.dsh-also": (
+        "/etc/systemd/system/timers.target.wants/fstrim.timer\n"
+    ),
+    "sys/fs/cgroup/system.slice/fstrim.timer/cgroup.procs": "",
+    "usr/bin/vim": "",
+    "opt/jdk/java": "",
+    "usr/bin/ping": "#!/bin/sh\n",
+    "var/lib/dpkg/diversions": "/bin/sh\n/bin/sh.distrib\ndash\n/usr/bin/ping\n/usr/bin/ping.distrib\n:\n",
+    "var/lib/dpkg/statoverride": "root games 750 /usr/bin/wall\nroot crontab 2755 /usr/bin/crontab\n",
+    "var/lib/dpkg/info/cron.list": "/usr/bin/crontab\n/usr/bin/vim\n",
+    "var/lib/dpkg/info/cron.postinst": "dpkg-statoverride --update --add root crontab 2755 /usr/bin/crontab\n",
+    "var/lib/dpkg/alternatives/pager": "auto\n/usr/bin/pager\n\n/usr/bin/less\n77\n\n",
+    "var/lib/dpkg/alternatives/editor": (
+        "manual\n/usr/bin/editor\neditor.1.gz\n/usr/share/man/man1/editor.1.gz\n\n/usr/bin/vim\n30\n/m/vim.1.gz\n\n"
+    ),
+    "var/lib/dpkg/alternatives/java": (
+        "manual\n/usr/bin/java\njava.1.gz\n/usr/share/man/man1/java.1.gz\n\n/opt/jdk/java\n2000\n/opt/jdk/java.1\n\n"
+    ),
+}
+"""Settings of the complete machine, and databases."""
+LINKS = {
+    "etc/localtime": "/usr/share/zoneinfo/Europe/Berlin",
+    "etc/alternatives/editor": "/usr/bin/vim",
+    "etc/alternatives/pager": "/usr/bin/less",
+    "etc/alternatives/java": "/opt/jdk/java",
+    "etc/systemd/system/apt-daily.timer": "/dev/null",
+    "etc/systemd/system/default.target": "/lib/systemd/system/rescue.target",
+    "usr/local/bin/app": "/opt/app/app",
+}
+
+
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
     """Return the root of a small machine."""
@@ -61,7 +110,7 @@ def machine(tmp_path: Path) -> Path:
         "var/lib/apt/extended_states": "Package: libc-helper\nArchitecture: amd64\nAuto-Installed: 1\n",
         "etc/passwd": PASSWD,
         "etc/group": "root:x:0:\nsudo:x:27:ann\nann:x:1001:\nbob:x:1002:\n",
-        "etc/shadow": "root:*:1::::::\nann:$6$topsecret:1::::::\nbob:!:1::::::\n",
+        "etc/shadow": "root:*:1::::::\nann:$6$topsecret:1:0:90:7::22279:\nbob:!:1::::::\n",
         "home/ann/.ssh/authorized_keys": f"# mine\n{KEY}\n",
         "etc/nginx/nginx.conf": "changed {{ x }}\n",
         "etc/nginx/same.conf": "original\n",
@@ -76,7 +125,7 @@ def machine(tmp_path: Path) -> Path:
         ),
         "var/spool/cron/crontabs/ann": "MAILTO=ann\n*/5 * * * * date +\\%F\n",
     }
-    for path, text in files.items():
+    for path, text in {**files, **SETTINGS}.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
         (tmp_path / path).chmod(0o644)
@@ -84,6 +133,11 @@ def machine(tmp_path: Path) -> Path:
     wants.mkdir()
     (wants / "app.service").symlink_to("/etc/systemd/system/app.service")
     (tmp_path / "etc/systemd/system/rpcbind.service").symlink_to("/dev/null")
+    for path, target in LINKS.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).symlink_to(target)
+    (tmp_path / "root/.ssh").mkdir(parents=True)
+    (tmp_path / "root/.ssh/authorized_keys").write_text(f"{KEY}\n")
     return tmp_path
 
 
@@ -114,6 +168,49 @@ def resources_of(draft: Draft) -> dict[str, Any]:
                 "shell": "/bin/zsh",
                 "comment": "Ann",
                 "authorized_keys": [KEY],
+                "password_max_days": 90,
+                "expires": "2030-12-31",
+            },
+        ),
+        ("user#root", {"authorized_keys": [KEY]}),
+        ("hostname#db07", {}),
+        ("host_entry#db.example.com", {"address": ["192.0.2.8", "2001:db8::8"], "aliases": ["db"]}),
+        ("timezone#Europe/Berlin", {}),
+        (
+            "mount#/srv/my x",
+            {"ensure": "present", "device": "nas:/x", "type": "nfs", "options": ["ro", "_netdev"], "pass": 2},
+        ),
+        (
+            "line#swap /dev/sdb1",
+            {"path": "/etc/fstab", "line": "/dev/sdb1 none swap sw 0 0", "create": True},
+        ),
+        ("exec#locale-gen", {"refreshonly": True, "subscribe": ["file#/etc/locale.gen"]}),
+        (
+            "unit#nginx.service.d/limits.conf",
+            {"source": "files/etc/systemd/system/nginx.service.d/limits.conf"},
+        ),
+        ("service#apt-daily.timer", {"ensure": "stopped", "enable": "masked"}),
+        ("service#fstrim.timer", {"enable": False}),
+        ("link#/etc/systemd/system/default.target", {"target": "/lib/systemd/system/rescue.target"}),
+        ("link#/usr/local/bin/app", {"target": "/opt/app/app"}),
+        ("alternative#editor", {"path": "/usr/bin/vim"}),
+        (
+            "alternative#java",
+            {
+                "path": "/opt/jdk/java",
+                "link": "/usr/bin/java",
+                "priority": 2000,
+                "slaves": {"java.1.gz": {"link": "/usr/share/man/man1/java.1.gz", "path": "/opt/jdk/java.1"}},
+            },
+        ),
+        ("diversion#/usr/bin/ping", {}),
+        (
+            "exec#dpkg-statoverride --force-all --update --add root games 750 '/usr/bin/wall'",
+            {
+                "provider": "shell",
+                "unless": (
+                    "dpkg-statoverride --list '/usr/bin/wall' | grep -qxF 'root games 750 /usr/bin/wall'"
+                ),
             },
         ),
         ("file#/etc/nginx/gone.conf", {"ensure": "absent"}),
@@ -129,7 +226,7 @@ def resources_of(draft: Draft) -> dict[str, Any]:
         ),
         ("service#rpcbind", {"ensure": "stopped", "enable": "masked"}),
         ("service#nginx", {"ensure": "stopped", "enable": False}),
-        ("service#app", {"enable": True, "subscribe": ["file#/etc/systemd/system/app.service"]}),
+        ("service#app", {"enable": True, "subscribe": ["unit#app.service"]}),
     ],
 )
 def test_changes_of_a_machine_become_resources(
@@ -151,7 +248,8 @@ def test_changed_files_are_copied_with_their_attributes(machine: Path) -> None:
 @pytest.mark.parametrize(
     "reference",
     [
-        *("package#base-files", "package#libc-helper", "package#libacl1", "package#removed", "user#root"),
+        *("package#base-files", "package#libc-helper", "package#libacl1", "package#removed"),
+        *("alternative#pager", "diversion#/bin/sh", "mount#/", "host_entry#localhost"),
         *("file#/etc/nginx/same.conf", "file#/etc/cron.d/nginx", "file#/etc/nginx/old.conf"),
     ],
 )
@@ -171,6 +269,26 @@ def test_secrets_of_a_machine_are_left_out_and_listed(machine: Path) -> None:
     assert "The password of ann is left out" in report
     assert "`/etc/nginx/key.conf`" in report
     assert "`/etc/cron.daily/private`" in report
+
+
+@pytest.mark.parametrize("path", ["/etc/motd", "/etc/default/grub", "/etc/locale.gen", "/usr/bin/ping"])
+def test_files_of_scripts_are_compared_with_originals(machine: Path, path: str) -> None:
+    assert f"file#{path}" in resources_of(import_machine(machine))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`/etc/fstab` /: the installation of a machine creates this entry",
+        "`/etc/fstab` /srv/s: the options contain a secret",
+        "`/etc/hosts` intern: the line has further names of this machine",
+        ", /etc/own/state.",
+        "A disabled unit is stopped in the draft",
+        "removed packages of the installation are not part of it",
+    ],
+)
+def test_omitted_parts_of_a_machine_are_named(machine: Path, text: str) -> None:
+    assert text in import_machine(machine).report()
 
 
 def test_links_of_users_are_not_followed(machine: Path) -> None:

@@ -1,0 +1,1 @@
+"""The configuration of a running machine as the draft of a bundle."""
