@@ -13,6 +13,7 @@
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,11 +91,14 @@ class Agent:
         return f"{_BUILD}/{path.relative_to(self.work)}"
 
 
-def build_agent(source: Source, tree: Tree, work: Path) -> Agent:
-    """Build the wheel and install it with its locked dependencies, in the tree. Raises ``BuildFailed``."""
+def build_agent(source: Source, tree: Tree, work: Path, additions: Iterable[Addition]) -> Agent:
+    """Build the wheel and install it with its locked dependencies and these additions, in the tree.
+
+    Raises ``BuildFailed``.
+    """
     script = work / "install"
     script.write_text(_INSTALL, encoding="utf-8")
-    words = [f"{addition.name}={addition.lock}" for addition in ADDITIONS]
+    words = [f"{addition.name}={addition.lock}" for addition in additions]
     tree.run("sh", "-eu", f"{_BUILD}/install", *words, mounts={work: _BUILD}, variables=_fixed(source))
     agent = Agent(source, tree, work, work / "agent" / source.version)
     copy_modules(agent.installed, agent.packages)

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from steps.failure import BuildFailed
 from steps.source import check_out
 
 FORMATS = ("deb", "rpm", "directory")
+PACKAGES = ("puller", *(addition.name for addition in ADDITIONS))
 
 _DESCRIPTION = """\
 Build packages of Puller from a commit, in a Debian tree that holds nothing else. The same commit gives the same bytes.
@@ -52,6 +53,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("formats", nargs="+", choices=FORMATS, metavar="FORMAT", help=", ".join(FORMATS))
     parser.add_argument("--release", choices=RELEASES, default="bookworm", help="of Debian (bookworm)")
+    parser.add_argument(
+        "--package",
+        action="append",
+        choices=PACKAGES,
+        help="build only this package; repeat the option for several (all). The directory always has puller only",
+    )
     parser.add_argument("--commit", default="HEAD", help="what is built (HEAD)")
     parser.add_argument("--output", type=Path, default=Path("dist"), help="directory of the packages (dist)")
     parser.add_argument("--tree", type=Path, help="build in this tree, made if it is not there, and keep it")
@@ -72,8 +79,9 @@ def _build(options: argparse.Namespace) -> None:
         progress.report(f"preparing the tree of Debian {RELEASES[options.release].number}")
         tree = open_tree(options.tree or make_tree(options.release, work / "tree"), options.release)
         progress.report(f"installing Puller {source.version} and its locked dependencies")
-        agent = build_agent(source, tree, work)
-        jobs = [job for name in dict.fromkeys(options.formats) for job in _jobs(name)]
+        packages = tuple(options.package or PACKAGES)
+        agent = build_agent(source, tree, work, [each for each in ADDITIONS if each.name in packages])
+        jobs = [job for name in dict.fromkeys(options.formats) for job in _jobs(name, packages)]
         for path in _pack(jobs, agent, work, progress):
             print(path.name, flush=True)
             _publish(path, options.output)
@@ -89,15 +97,17 @@ class _Job:
     build: Callable[[Agent, Path], Path]
 
 
-def _jobs(name: str) -> Iterator[_Job]:
-    """Yield the packages of a format."""
+def _jobs(name: str, packages: Container[str]) -> Iterator[_Job]:
+    """Yield the selected packages of a format. ``directory`` has a single package."""
     if name == "directory":
         yield _Job("puller", name, directory.build)
         return
     form = debian_package if name == "deb" else rpm_package
-    yield _Job("puller", name, form.build)
+    if "puller" in packages:
+        yield _Job("puller", name, form.build)
     for addition in ADDITIONS:
-        yield _Job(addition.name, name, partial(form.build_addition, addition))
+        if addition.name in packages:
+            yield _Job(addition.name, name, partial(form.build_addition, addition))
 
 
 def _pack(jobs: list[_Job], agent: Agent, work: Path, progress: "Progress") -> Iterator[Path]:

@@ -29,7 +29,8 @@ REPOSITORY = Path(__file__).parents[2]
 HOSTNAME = "web01.example.com"
 
 
-PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,ca-certificates"
+PACKAGES = ("python3", "python3-venv", "ca-certificates")
+"""Packages that Puller needs, beside those of a bare Debian."""
 
 
 PYTHONS = {"bookworm": "3.11", "trixie": "3.13"}  # of Debian 12 and 13
@@ -115,34 +116,81 @@ def make_wheel(directory: Path) -> None:
     run_checked(sys.executable, "-m", "pip", "--quiet", *wheel)
 
 
-def make_debian(
-    tree: Path, built: Path, *additional: str, codename: str = "bookworm", extra: str = ""
-) -> None:
-    """Make a Debian with Puller from the wheel in the directory ``built``, and the libraries of an extra."""
-    packages = ",".join((PACKAGES, *additional))
+def make_bare(tree: Path, codename: str) -> None:
+    """Make a minimal Debian that can boot, with this machine's settings for apt and the lists of its packages."""
     with sources(codename) as lists:
-        run_checked(
-            "mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", codename, tree, *lists
-        )
-    wheels = shutil.copytree(built, tree / "wheels")
-    add_dependencies(wheels, codename, extra)
+        included = "--include=systemd,systemd-sysv,dbus"
+        run_checked("mmdebstrap", "--quiet", "--variant=minbase", included, codename, tree, *lists)
     shutil.copytree("/etc/apt/apt.conf.d", tree / "etc/apt/apt.conf.d", dirs_exist_ok=True)
-    inside = ("chroot", tree, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
-    run_checked(*inside, "python3", "-m", "venv", "/opt/puller")
-    run_checked(
-        *inside,
-        "/opt/puller/bin/pip",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--find-links=/wheels",
-        f"puller-agent[{extra}]" if extra else "puller-agent",
-    )
+    run_in(tree, "apt-get", "update", "--quiet")
+    (tree / "etc/machine-id").write_text("")  # the first boot creates it
+
+
+def make_debian(tree: Path, bare: Path, built: Path, codename: str) -> None:
+    """Make a Debian with Puller: a copy of a bare tree with the wheel in the directory ``built``."""
+    copy_tree(bare, tree)
+    install(tree, *PACKAGES)
+    run_in(tree, "python3", "-m", "venv", "/opt/puller")
+    add_puller(tree, built, codename)
     (tree / "usr/local/bin/puller").symlink_to("/opt/puller/bin/puller")
-    shutil.rmtree(wheels)
     (tree / "etc/hostname").write_text(f"{HOSTNAME}\n")
     (tree / "etc/hosts").write_text(f"127.0.0.1 localhost {HOSTNAME}\n")
-    (tree / "etc/machine-id").write_text("")  # the first boot creates it
+    forget_lists(tree)
+
+
+def extend_debian(
+    tree: Path, debian: Path, built: Path, *additional: str, codename: str, extra: str = ""
+) -> None:
+    """Make a copy of a Debian with Puller, with more packages, and with the libraries of an extra."""
+    copy_tree(debian, tree)
+    if additional:
+        run_in(tree, "apt-get", "update", "--quiet")
+        install(tree, *additional)
+        forget_lists(tree)
+    if extra:
+        add_puller(tree, built, codename, extra)
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a Debian, without its data where the file system can share them."""
+    run_checked("cp", "--archive", "--reflink=auto", source, target)
+
+
+def add_puller(tree: Path, built: Path, codename: str, extra: str = "") -> None:
+    """Install the wheel in the directory ``built``, and the libraries of an extra, in /opt/puller of a tree."""
+    wheels = shutil.copytree(built, tree / "wheels")
+    add_dependencies(wheels, codename, extra)
+    name = f"puller-agent[{extra}]" if extra else "puller-agent"
+    run_in(tree, "/opt/puller/bin/pip", "install", "--quiet", "--no-index", "--find-links=/wheels", name)
+    shutil.rmtree(wheels)
+
+
+def forget_lists(tree: Path) -> None:
+    """Remove the package lists and packages that apt downloaded: a fresh Debian has none."""
+    run_in(tree, "apt-get", "clean")
+    for path in (tree / "var/lib/apt/lists").iterdir():
+        if path.is_file():
+            path.unlink()
+
+
+def run_in(root: Path, *command: str) -> str:
+    """Return the output of a command in a tree that is not booted."""
+    inside = (
+        "systemd-nspawn",
+        "--quiet",
+        "--register=no",
+        "--keep-unit",
+        "--pipe",
+        "--as-pid2",
+        f"--directory={root}",
+    )
+    done = run_checked(*inside, "--setenv=DEBIAN_FRONTEND=noninteractive", "--", *command)
+    return re.sub("(?m)^Attempted to remove disk file system.*\n?", "", done.stdout)
+
+
+def install(root: Path, *packages: str) -> None:
+    """Install Debian packages in a tree that is not booted, from its package lists."""
+    run_in(root, "apt-get", "install", "--quiet", "--yes", "--no-install-recommends", *packages)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,8 @@ from tests.support.machines import (
     Machine,
     SharedTree,
     copied,
+    extend_debian,
+    make_bare,
     make_debian,
     make_wheel,
     powered_on,
@@ -111,17 +113,32 @@ def shared_tree(testrun_uid: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture(scope="session")
-def make_tree(shared_tree: SharedTree) -> Callable[..., Path]:
+def bare_tree(shared_tree: SharedTree) -> Callable[[str], Path]:
+    """Return ``bare_tree("trixie")``: a minimal Debian to copy, without Puller. All other trees are made from it."""
+
+    def make(codename: str) -> Path:
+        return shared_tree(f"bare-{codename}", lambda tree: make_bare(tree, codename))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_tree(shared_tree: SharedTree, bare_tree: Callable[[str], Path]) -> Callable[..., Path]:
     """Return ``make_tree("nginx-light", …, codename="trixie", extra="fleet")``: a Debian to copy, with Puller.
 
     Puller is in /opt/puller under the system's Python. ``extra`` is an extra of Puller.
     """
 
     def make(*packages: str, codename: str = "bookworm", extra: str = "") -> Path:
-        built = shared_tree("wheel", make_wheel)
-        name = "-".join(("debian", codename, *packages, *extra.split()))
+        bare, built = bare_tree(codename), shared_tree("wheel", make_wheel)
+        debian = shared_tree(
+            f"debian-{codename}", lambda tree: make_debian(tree, bare, built, codename=codename)
+        )
+        if not packages and not extra:
+            return debian
         return shared_tree(
-            name, lambda tree: make_debian(tree, built, *packages, codename=codename, extra=extra)
+            "-".join(("debian", codename, *packages, *extra.split())),
+            lambda tree: extend_debian(tree, debian, built, *packages, codename=codename, extra=extra),
         )
 
     return make

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 from moto.server import ThreadedMotoServer
 
-from tests.support.machines import copied, run_checked
-from tests.system.test_agent_packages import NEXT, ROOT, Releases, packed_again, releases, run_in, version
+from tests.support.machines import copied, run_checked, run_in
+from tests.system.test_agent_packages import NEXT, ROOT, Releases, packed_again, releases, version
 
 if TYPE_CHECKING:
     pass

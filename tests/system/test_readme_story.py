@@ -17,8 +17,7 @@ import re
 import shutil
 import socket
 import tarfile
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = "".join(
     (ROOT / name).read_text() for name in ("README.md", "docs/installing.md", "docs/pushing.md")
 )
-PACKAGES = "systemd,systemd-sysv,dbus,ca-certificates,nginx-light"
+PACKAGES = ("ca-certificates", "nginx-light")
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 STATUS_GIVEN_UP = 7
 
@@ -119,28 +118,19 @@ def readme(beginning: str) -> str:
 
 @pytest.fixture(params=["bookworm", "trixie"], ids=["Debian 12", "Debian 13"])
 def bare_debian(
-    request: pytest.FixtureRequest,
+    request: pytest.FixtureRequest, bare_tree: Callable[[str], Path]
 ) -> Iterator[tuple[str, Path]]:
     """Return the disk of a bare Debian with a web server and a clone in /root/puller, and its release's name."""
-    from tests.support.machines import remove_tree, run_checked, sources
+    from tests.support.machines import copied, install, run_checked
 
-    directory = Path(tempfile.mkdtemp(prefix="puller-bare-"))  # on disk: several hundred megabytes
-    directory.chmod(0o755)  # it becomes the tree's parent
-    root = directory / "root"
-    try:
-        with sources(request.param) as lists:
-            run_checked("mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", request.param, root,
-                        *lists)  # fmt: skip
-        shutil.copytree("/etc/apt/apt.conf.d", root / "etc/apt/apt.conf.d", dirs_exist_ok=True)
+    with copied(bare_tree(request.param)) as root:
+        install(root, *PACKAGES)
         shutil.copyfile(
             AUTHORITIES, f"{root}{AUTHORITIES}"
         )  # this machine may need a proxy to reach the index
         run_checked("git", "clone", "--quiet", "--no-hardlinks", ROOT, root / "root/puller")
         (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
-        (root / "etc/machine-id").write_text("")
         yield request.param, root
-    finally:
-        remove_tree(directory)
 
 
 def free_ports(count: int) -> list[int]:

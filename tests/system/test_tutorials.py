@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.machines import HOSTNAME, copied, powered_on, remove_tree, run_checked
+from tests.support.machines import HOSTNAME, copied, install, powered_on, remove_tree, run_checked, run_in
 from tests.support.tutorials import follow
-from tests.system.test_agent_packages import ROOT, Releases, install, releases, run_in
+from tests.system.test_agent_packages import ROOT, Releases, releases
 from tests.system.test_package_repositories import make_key
 
 if TYPE_CHECKING:
@@ -38,13 +38,18 @@ DOCS = Path(__file__).parents[2] / "docs"
 HOSTS = ("web01", "web02", "web03")
 
 
-PACKAGED = [
-    pytest.param(f"{codename} from packages", marks=[pytest.mark.everything, pytest.mark.packages])
-    for codename in ("bookworm", "trixie")
-]
+MACHINES = ("trixie", "bookworm from packages")
+"""Each release and each way to install once. ``--thorough`` combines them: a machine takes minutes."""
+OTHER_MACHINES = ("bookworm", "trixie from packages")
 
 
-@pytest.fixture(scope="module", params=["bookworm", "trixie", *PACKAGED])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "tree" in metafunc.fixturenames:
+        names = MACHINES + (OTHER_MACHINES if metafunc.config.option.thorough else ())
+        metafunc.parametrize("tree", names, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def tree(
     request: pytest.FixtureRequest, make_tree: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
