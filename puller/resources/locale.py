@@ -22,7 +22,6 @@ from puller.errors import ResourceError
 from puller.resources.base import Context, Declared, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.diff import unified
-from puller.resources.read_once import EditedFile
 from puller.resources.locale_files import (
     VARIABLES,
     Assignments,
@@ -36,7 +35,7 @@ from puller.resources.locale_files import (
     with_variables,
 )
 from puller.resources.property_agreement import agree
-from puller.resources.read_once import ReadOnce
+from puller.resources.read_once import EditedFile, ReadOnce
 from puller.resources.tool import Tool
 from puller.system.local_paths import Spellings
 from puller.values.common_properties import Reference

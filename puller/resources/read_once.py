@@ -88,7 +88,7 @@ class EditedFile(Generic[_Value]):
         self._value = parse("")
 
     @classmethod
-    def of(cls, context: Context, path: str, parse: Callable[[str], _Value]) -> "EditedFile[T]":
+    def of(cls, context: Context, path: str, parse: Callable[[str], _Value]) -> "EditedFile[_Value]":
         """Return the instance that all resources of a run share."""
         shared: dict[str, EditedFile[_Value]] = context.shared.setdefault(cls, {})
         return shared.get(path) or shared.setdefault(path, cls(path, parse))
