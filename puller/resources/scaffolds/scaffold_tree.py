@@ -19,10 +19,9 @@ from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError, reason
 from puller.resources.paths import directories_of, printable
 from puller.system.protocol import System
-from puller.templates.rendering import OWN, Delimiters, errors_explained, load, seen_by
+from puller.templates.rendering import OWN, Delimiters, errors_explained, load, render_tree, seen_by, walk
 from puller.templates.scope import Engine, Template, seen_from
 from puller.templates.template_errors import Budget, TemplateError
-from puller.templates.template_tree import render_tree, walk
 from puller.values.foreign_text import MARK, holds_wide, is_wide
 
 # The source directory, read into memory.

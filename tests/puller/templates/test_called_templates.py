@@ -10,8 +10,7 @@ from hiera.values import Secret
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError
 from puller.templates.functions import bundle_functions
-from puller.templates.rendering import Rendered, render_text, seen_by
-from puller.templates.template_tree import render_tree
+from puller.templates.rendering import Rendered, render_text, render_tree, seen_by
 
 FILES = {
     "x.j2": "{{ x | default('-') }}{{ y | default('-') }}{{ facts.h }}",

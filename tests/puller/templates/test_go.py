@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from puller.templates.gotemplate.go_engine import GoEngine
-from puller.templates.rendering import load_engine
+from puller.templates.rendering import load_engine, render_tree
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import Budget, FunctionError, Limits, TemplateError
-from puller.templates.template_tree import render_tree
 
 CASES = Path(__file__).parents[2] / "cases" / "templates"
 Case = dict[str, Any]

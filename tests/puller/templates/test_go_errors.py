@@ -8,9 +8,9 @@ import pytest
 from puller.templates.gotemplate.go_engine import GoEngine
 from puller.templates.govalue import types
 from puller.templates.govalue.types import MAX_ITEMS
+from puller.templates.rendering import render_tree
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import Budget, LimitError, Limits, TemplateError
-from puller.templates.template_tree import render_tree
 
 DATA: dict[str, Any] = {
     "port": 80,

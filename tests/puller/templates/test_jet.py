@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from puller.templates.jet.jet_engine import JetEngine
-from puller.templates.rendering import load_engine
+from puller.templates.rendering import load_engine, render_tree
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import Budget, Limits, TemplateError
-from puller.templates.template_tree import render_tree
 
 CASES = Path(__file__).parents[2] / "cases" / "templates"
 Case = dict[str, Any]

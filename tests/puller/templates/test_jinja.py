@@ -14,10 +14,9 @@ from hiera.expressions.expressions import Scope
 from hiera.values import Secret
 from puller.bundle_paths import BundleFiles
 from puller.templates.jinja import JinjaEngine
-from puller.templates.rendering import load_engine
+from puller.templates.rendering import load_engine, render_tree
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import Budget, FunctionError, LimitError, Limits, TemplateError
-from puller.templates.template_tree import render_tree
 
 CASES = Path(__file__).parents[2] / "cases"
 TEMPLATES = yaml.load((CASES / "templates/jinja.yaml").read_text(), yaml.CSafeLoader)

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from puller.templates.rendering import load_engine
+from puller.templates.rendering import load_engine, render_tree, walk
 from puller.templates.scope import TemplateScope
 from puller.templates.template_errors import FunctionError, LimitError, Limits, TemplateError
-from puller.templates.template_tree import render_tree, walk
 
 
 def rendered(files: Mapping[str, str], *, skip_empty: bool = False, **data: Any) -> dict[str, str]:
