@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from puller.templates.gotemplate.function_calls import Rendering
-from puller.templates.gotemplate.re2.pattern import Match, compile_pattern, quote_meta
-from puller.templates.gotemplate.re2.syntax import PatternError
+from puller.templates.gotemplate.re2_pattern import Match, compile_pattern, quote_meta
+from puller.templates.gotemplate.re2_syntax import PatternError
 from puller.templates.govalue.types import NilStrings, Strings
 
 

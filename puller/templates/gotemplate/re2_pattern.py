@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from puller.templates.gotemplate.re2.classes import CharacterClass
-from puller.templates.gotemplate.re2.syntax import (
+from puller.templates.gotemplate.re2_syntax import (
     Assertion,
     Capture,
+    CharacterClass,
     Choice,
     Pattern,
     PatternError,
