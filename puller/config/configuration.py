@@ -42,7 +42,7 @@ from puller.state.directories import (
     users_state,
 )
 from puller.system.trusted_files import judge, trusted
-from puller.values.host_name import EXPECTED_NAME, is_host_name
+from puller.values.foreign_text import EXPECTED_NAME, is_host_name
 from puller.values.maintenance import Window, find_problem
 from puller.values.plain_values import explain, parse_value
 from puller.values.trial_rule import TrialRule

@@ -33,8 +33,7 @@ from puller.reporting.report import (
     dotted,
 )
 from puller.state.state_file import decode
-from puller.values.foreign_text import visible_json_bytes
-from puller.values.host_name import EXPECTED_NAME, is_host_name
+from puller.values.foreign_text import EXPECTED_NAME, is_host_name, visible_json_bytes
 
 LARGEST_JSON = 1024 * 1024
 """Maximum bytes of a document's JSON."""

@@ -29,7 +29,7 @@ from puller.delivery.report_document import LARGEST, LARGEST_JSON, unpack
 from puller.fleet.views import Condition, condition_of
 from puller.reporting.report import PublishedBundle, SentReport
 from puller.values.export_types import Export, Value, find_problem
-from puller.values.host_name import EXPECTED_NAME, is_host_name
+from puller.values.foreign_text import EXPECTED_NAME, is_host_name
 
 SUFFIXES = (".json.gz", ".json")
 MOST_BYTES = max(LARGEST, LARGEST_JSON)

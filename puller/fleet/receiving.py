@@ -36,8 +36,7 @@ from puller.delivery.report_document import LARGEST, unpack
 from puller.errors import file_problem
 from puller.reporting.report import SentReport
 from puller.state.state_file import decode
-from puller.values.foreign_text import visible_line
-from puller.values.host_name import EXPECTED_NAME, is_host_name
+from puller.values.foreign_text import EXPECTED_NAME, is_host_name, visible_line
 
 # The directory of received documents.
 

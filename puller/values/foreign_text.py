@@ -1,9 +1,12 @@
-"""Text from other sources: characters that are unsafe to show, and encodings that Puller does not read.
+r"""Text from other sources: names of hosts, characters that are unsafe to show, and encodings that Puller does not
+read.
 
+* The name of a host may come from a resolver, a custom fact or another machine. In a path it must be the name of one
+  directory, and it must be valid in URLs.
 * Control characters would move the cursor of root's terminal, change the text there, or type for root.
 * Format characters would reverse, hide or join text: *bidirectional* controls show another order than programs read,
   and zero-width characters make two different names look alike. Line and paragraph separators forge a second line.
-* The escapes are those of Python and JSON: ``\\x1b``, ``\\u202e``, ``\\U000e0041``. Tabs and ends of lines stay.
+* The escapes are those of Python and JSON: ``\x1b``, ``\u202e``, ``\U000e0041``. Tabs and ends of lines stay.
 * A UTF-8 byte order mark is not part of a text. Text that is edited or rendered keeps it at the start.
 * Text in UTF-16 or UTF-32 is never edited or rendered: additions by Puller would be in another encoding.
 """
@@ -11,6 +14,20 @@
 import codecs
 import re
 from functools import cache
+
+LONGEST = 253
+"""Characters of a host name (RFC 1035)."""
+EXPECTED_NAME = (
+    f"expected letters, digits, '.', '-' and '_', not starting with '.', at most {LONGEST} of them"
+)
+
+_ALLOWED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_")
+
+
+def is_host_name(text: str) -> bool:
+    """Return whether a text can be the name of a host's directory."""
+    return 0 < len(text) <= LONGEST and text[0] != "." and _ALLOWED.issuperset(text)
+
 
 _CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
 # The category Cf, the separators Zl and Zp, and the invisible rest of Default_Ignorable_Code_Point, of Unicode 15.1.

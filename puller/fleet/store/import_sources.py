@@ -15,7 +15,7 @@ import msgspec
 from foundation.object_store import SCHEME, Failure, Location, ObjectStore, ObjectStoreError, StoredObject
 from puller.errors import MissingSourceError, SourceError, UsageError, file_problem, reason
 from puller.fleet.host_document import MOST_BYTES, SUFFIXES
-from puller.values.host_name import EXPECTED_NAME, is_host_name
+from puller.values.foreign_text import EXPECTED_NAME, is_host_name
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from puller.authoring.importing.draft import Draft, Origin, Outcome, Resource, d
 from puller.authoring.importing.reading import Document, SourceTree, as_list, as_mapping
 from puller.authoring.importing.written_expressions import Untranslatable, all_of
 from puller.errors import SourceError
-from puller.values.host_name import EXPECTED_NAME, is_host_name
+from puller.values.foreign_text import EXPECTED_NAME, is_host_name
 
 
 def add_inventory(tree: SourceTree, draft: Draft, variables: Variables) -> None:
