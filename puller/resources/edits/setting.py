@@ -17,7 +17,7 @@ from puller.resources.edits.edit_receipts import Made
 from puller.resources.edits.file_text import Edited, Text, in_short, of_settings, printable
 from puller.resources.edits.formats.format import FORMATS, Found, format_named
 from puller.resources.edits.formats.format import Setting as Wanted
-from puller.resources.edits.formats.model import CONTINUATIONS
+from puller.resources.edits.formats.text_lines import CONTINUATIONS
 from puller.values.plain_values import QUOTE
 
 _TREES = ("yaml", "toml", "json")

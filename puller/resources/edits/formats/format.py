@@ -13,7 +13,7 @@ from typing import Protocol
 
 from puller.resources.base import PropertyError
 from puller.resources.edits.formats import ini, json_tree, keyvalue, shell, toml_tree, yaml_tree
-from puller.resources.edits.formats.model import FormatError, Found, Setting
+from puller.resources.edits.formats.text_lines import FormatError, Found, Setting
 
 __all__ = ["FORMATS", "Format", "FormatError", "Found", "Setting", "format_named"]
 

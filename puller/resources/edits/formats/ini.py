@@ -13,11 +13,12 @@ from collections.abc import Iterator
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.model import Found, Setting, remembered
 from puller.resources.edits.formats.text_lines import (
     BLANKS,
+    Found,
     Lines,
     Pair,
+    Setting,
     edited,
     edited_in_all,
     extended,
@@ -31,6 +32,7 @@ from puller.resources.edits.formats.text_lines import (
     lines_of,
     pair_by_sign,
     pair_problems,
+    remembered,
     uncommented,
     with_pair,
     without_pairs,

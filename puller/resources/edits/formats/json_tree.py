@@ -13,8 +13,14 @@ from typing import Any, NoReturn
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.model import FormatError, Found, Setting, remembered
-from puller.resources.edits.formats.text_lines import ending_of, indentation_of
+from puller.resources.edits.formats.text_lines import (
+    FormatError,
+    Found,
+    Setting,
+    ending_of,
+    indentation_of,
+    remembered,
+)
 from puller.resources.edits.formats.trees import (
     MAX_DEPTH,
     MISSING,

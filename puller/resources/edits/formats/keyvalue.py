@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.model import Found, Setting, remembered
 from puller.resources.edits.formats.text_lines import (
+    Found,
     Pair,
+    Setting,
     behind_the_last,
     edited,
     edited_in_all,
@@ -26,6 +27,7 @@ from puller.resources.edits.formats.text_lines import (
     pair_by_blanks,
     pair_by_sign,
     pair_problems,
+    remembered,
     uncommented,
     with_pair,
     without_pairs,

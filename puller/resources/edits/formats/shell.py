@@ -19,14 +19,17 @@ from itertools import accumulate
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.model import FormatError, Found, Setting, remembered
 from puller.resources.edits.formats.text_lines import (
     BLANKS,
+    FormatError,
+    Found,
     Lines,
+    Setting,
     behind_the_last,
     edited,
     lines_of,
     proven,
+    remembered,
     value_problems,
 )
 from puller.system.commands import split_words

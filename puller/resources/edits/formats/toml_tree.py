@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.model import FormatError, Found, Setting, remembered
-from puller.resources.edits.formats.text_lines import ending_of
+from puller.resources.edits.formats.text_lines import FormatError, Found, Setting, ending_of, remembered
 from puller.resources.edits.formats.trees import (
     MAX_DEPTH,
     MISSING,

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.model import FormatError, Found, Setting
-from puller.resources.edits.formats.text_lines import is_text
+from puller.resources.edits.formats.text_lines import FormatError, Found, Setting, is_text
 from puller.values.plain_values import identical
 
 MAX_DEPTH = 100

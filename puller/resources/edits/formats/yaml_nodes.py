@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from puller.resources.edits.formats.model import FormatError, remembered
+from puller.resources.edits.formats.text_lines import FormatError, remembered
 from puller.resources.edits.formats.trees import MAX_DEPTH, line_at
 
 # Written values

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from puller.resources.base import PropertyError
-from puller.resources.edits.formats.model import FormatError, Found, Setting
-from puller.resources.edits.formats.text_lines import ending_of, indentation_of
+from puller.resources.edits.formats.text_lines import FormatError, Found, Setting, ending_of, indentation_of
 from puller.resources.edits.formats.trees import (
     MISSING,
     Way,
