@@ -12,8 +12,7 @@ import pytest
 
 from foundation.times import Duration
 from puller.checks import kinds
-from puller.checks.gossfile_matchers import _OF_NUMBERS, _OF_TEXT
-from puller.checks.gossfile_parser import ATTRIBUTES
+from puller.checks.gossfile_parser import _OF_NUMBERS, _OF_TEXT, ATTRIBUTES
 from puller.engine.manifest_schema import describe_fields
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs

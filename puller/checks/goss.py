@@ -25,8 +25,7 @@ from bundles.deadline import Deadline, DeadlineError, aside
 from hiera.errors import HieraError
 from puller.checks import http, service
 from puller.checks.files import group_name, kind_of, owner_name
-from puller.checks.gossfile_matchers import Lines, matches
-from puller.checks.gossfile_parser import LARGEST, Test, read
+from puller.checks.gossfile_parser import LARGEST, Lines, Test, matches, read
 from puller.checks.kinds import Answer, GossRules, Http, NotCarriedOut, Service, parse_address
 from puller.checks.network import NoConnectionError, closing, connect
 from puller.checks.process import running

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from foundation.times import Duration
-from puller.checks.gossfile_matchers import Lines, matches, problems
-from puller.checks.gossfile_parser import read
+from puller.checks.gossfile_parser import Lines, matches, problems, read
 from puller.checks.kinds import HealthCheck
 from puller.engine.conditions import check_health
 from puller.reporting.report import Health, HealthResult
