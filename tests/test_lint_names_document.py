@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from puller.authoring.lint.checks import names
-from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.findings import Subject
 from puller.manifest.manifest import Inputs
 
 PAGE = (Path(__file__).parents[1] / "docs/lint-names.md").read_text()

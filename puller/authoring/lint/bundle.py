@@ -27,8 +27,8 @@ from puller.authoring.lint.expression_names import (
     parse_text,
     tree_shape,
 )
+from puller.authoring.lint.findings import Subject, read_text
 from puller.authoring.lint.known_names import Guards, Known, RenderedText, YamlText
-from puller.authoring.lint.subject import Subject, read_text
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, of_value, union
 from puller.bundle_paths import BundleFiles
 from puller.data.sources import DATA

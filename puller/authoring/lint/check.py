@@ -41,9 +41,17 @@ from puller.authoring.lint.checks import (
     secret_readers,
     templates,
 )
-from puller.authoring.lint.findings import RULES, UNPACKABLE, Finding, Severity, may_be_switched_off
-from puller.authoring.lint.subject import Check, Subject, refusal
-from puller.authoring.lint.subject import finding as finding_of
+from puller.authoring.lint.findings import (
+    RULES,
+    UNPACKABLE,
+    Check,
+    Finding,
+    Severity,
+    Subject,
+    may_be_switched_off,
+    refusal,
+)
+from puller.authoring.lint.findings import finding as finding_of
 from puller.errors import ManifestError
 from puller.manifest.graph.host_catalog import load_together
 from puller.manifest.loader import load_manifest

@@ -33,7 +33,7 @@ from hiera.tree.layers import module_path
 from hiera.tree.locations import Files
 from hiera.tree.schema import ENVIRONMENT, MODULE, Config, LevelConfig
 from hiera.values import MISSING, parse_path
-from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.findings import Finding, Severity, read_text
 from puller.authoring.lint.jinja_values import JinjaValues, Used, looked_up, note
 from puller.authoring.lint.known_names import (
     UNKNOWN_NAME,
@@ -45,7 +45,6 @@ from puller.authoring.lint.known_names import (
     TextPart,
     YamlText,
 )
-from puller.authoring.lint.subject import read_text
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, of_value, union
 
 _SHOWN: Final = 80

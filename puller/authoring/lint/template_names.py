@@ -19,12 +19,11 @@ from jinja2 import nodes
 
 from hiera.errors import HieraError
 from hiera.expressions.sandbox import Sandbox
-from puller.authoring.lint.findings import Finding
+from puller.authoring.lint.findings import Finding, read_text
 from puller.authoring.lint.go_names import GoNames, parse_go
 from puller.authoring.lint.jet_names import JetNames, parse_jet
 from puller.authoring.lint.jinja_values import OWN, JinjaValues, Noted, note
 from puller.authoring.lint.known_names import Guards, Judge, Known, template_part
-from puller.authoring.lint.subject import read_text
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape, union
 from puller.bundle_paths import BundleFiles
 from puller.templates.jinja import JinjaEngine, read_header

@@ -19,7 +19,7 @@ import msgspec
 
 from hiera import parsing
 from hiera.errors import HieraError
-from puller.authoring.lint.subject import read_text
+from puller.authoring.lint.findings import read_text
 from puller.facts import custom
 from puller.facts.fact_tree import BUILT_IN, LEGACY_PATHS, is_legacy_name
 

@@ -25,9 +25,8 @@ from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
-from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.findings import Finding, Severity, Subject, of_resource, read_text
 from puller.authoring.lint.known_names import YamlText
-from puller.authoring.lint.subject import Subject, of_resource, read_text
 from puller.bundle_paths import BundlePathError
 from puller.checks.gossfile_parser import read
 from puller.checks.kinds import HealthCheck

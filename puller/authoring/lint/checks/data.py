@@ -31,8 +31,7 @@ from hiera.expressions.expressions import parse
 from hiera.tree.schema import LevelConfig
 from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.expression_names import levels_of
-from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.subject import Subject, finding, read_text
+from puller.authoring.lint.findings import Finding, Severity, Subject, finding, read_text
 from puller.manifest.problems import Problems
 
 _OCTAL: Final = re.compile(r"0[0-7_]*[1-7][0-7_]*")

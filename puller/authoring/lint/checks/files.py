@@ -29,8 +29,15 @@ from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.expression_names import constants_of, parse_text, tree_files
-from puller.authoring.lint.findings import UNPACKABLE, Finding, Severity
-from puller.authoring.lint.subject import Subject, finding, of_resource, read_text
+from puller.authoring.lint.findings import (
+    UNPACKABLE,
+    Finding,
+    Severity,
+    Subject,
+    finding,
+    of_resource,
+    read_text,
+)
 from puller.bundle_paths import BundleFiles
 from puller.errors import PullerError, ResourceError
 from puller.manifest.entries import Entry

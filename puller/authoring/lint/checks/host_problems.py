@@ -22,8 +22,7 @@ import msgspec
 
 from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from foundation.suggestions import meant
-from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.subject import Subject, failure, finding, needs_facts
+from puller.authoring.lint.findings import Finding, Severity, Subject, failure, finding, needs_facts
 from puller.authoring.resolution import Failing
 from puller.manifest.declaration import Declaration
 

@@ -27,9 +27,8 @@ from puller.authoring.lint.expression_names import (
     parse_text,
     tree_files,
 )
-from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.findings import Finding, Severity, Subject, read_text
 from puller.authoring.lint.known_names import Guards, Known, YamlText
-from puller.authoring.lint.subject import Subject, read_text
 from puller.authoring.lint.template_names import Delimiters, Templates, Use
 from puller.authoring.lint.value_shapes import ANY, Shape
 from puller.manifest.entries import DEFAULTS, FOR, Entry

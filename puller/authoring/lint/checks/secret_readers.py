@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from foundation.problems import Location, Problem, ProblemCode
 from foundation.quantities import first_few
 from hiera.errors import HieraError
-from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.subject import Subject, finding
+from puller.authoring.lint.findings import Finding, Severity, Subject, finding
 from puller.authoring.secrets.recipients import Recipients, find_recipients
 from puller.authoring.secrets.rekeying import Sealed, find_sealed
 from puller.errors import PullerError

@@ -25,11 +25,10 @@ from hiera.errors import HieraError
 from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.checks.files import TemplateUse, named_files, template_uses
 from puller.authoring.lint.expression_names import Parsed, parse_condition, parse_text
-from puller.authoring.lint.findings import Finding, Severity
+from puller.authoring.lint.findings import Finding, Severity, Subject, problem_of_text, read_text
 from puller.authoring.lint.go_names import parse_go
 from puller.authoring.lint.jet_names import parse_jet
 from puller.authoring.lint.known_names import UNKNOWN_NAME, TextPart, template_part
-from puller.authoring.lint.subject import Subject, problem_of_text, read_text
 from puller.authoring.lint.template_names import parse_jinja
 from puller.bundle_paths import BundleFiles
 from puller.errors import ResourceError

@@ -18,8 +18,7 @@ from hypothesis import settings
 from hiera.errors import HieraError
 from puller.authoring.lint.check import lint_bundle
 from puller.authoring.lint.checks import names
-from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.findings import Finding, Severity, Subject
 from puller.authoring.resolution import resolve
 from puller.errors import PullerError
 from puller.manifest.manifest import MANIFEST, Inputs, ManifestSource

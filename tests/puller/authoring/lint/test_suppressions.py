@@ -8,8 +8,7 @@ import pytest
 
 from foundation.problems import Location, ProblemCode
 from puller.authoring.lint.check import Suppressions
-from puller.authoring.lint.findings import Finding, Severity
-from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.findings import Finding, Severity, Subject
 from puller.manifest.manifest import Inputs
 
 RULE = "unused-data"

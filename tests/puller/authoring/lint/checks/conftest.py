@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from puller.authoring.lint.checks import names
-from puller.authoring.lint.findings import Severity
-from puller.authoring.lint.subject import Subject
+from puller.authoring.lint.findings import Severity, Subject
 from puller.data.sources import DataSource, Origin
 from puller.manifest.manifest import Inputs
 
