@@ -17,8 +17,7 @@ import msgspec
 from foundation.problems import KeyPath, Problem
 from hiera.errors import HieraError
 from hiera.values import Secret, revealed
-from puller.engine.conditions import why_unmanaged
-from puller.engine.joined_parts import JoinedParts
+from puller.engine.conditions import JoinedParts, why_unmanaged
 from puller.errors import PullerError, ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.declare import evaluate_again

@@ -1,4 +1,4 @@
-"""Conditions for managing a resource and health checks: commands and files that only read the machine.
+"""Conditions for managing a resource, its parts in their own contexts, and health checks. They only read the machine.
 
 * The ``control`` of a resource and of its child manifests: ``managed = if and not unless``. An absent ``if`` is true,
   an absent ``unless`` false (``docs/resources/common.md``).
@@ -8,8 +8,9 @@
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from typing import Any
 
 import msgspec
 
@@ -20,7 +21,9 @@ from puller.bundle_paths import BundlePathError
 from puller.checks.kinds import Answer, HealthCheck, NotCarriedOut
 from puller.errors import PullerError, ResourceError, StoppedCommand, reason
 from puller.manifest.declaration import Declaration, blocking_reason
+from puller.manifest.graph.catalog import Catalog
 from puller.reporting.report import Health, HealthResult
+from puller.resources.base import Context, Resource
 from puller.system import processes
 from puller.system.protocol import System
 
@@ -179,3 +182,37 @@ def _holds(name: str, condition: str | bool, scope: Scope) -> bool:
     if not isinstance(value, bool):
         raise ResourceError(f"control: {name} {condition} is {value!r}", expected="true or false")
     return value
+
+
+class JoinedParts:
+    """The parts of all resources of one catalog.
+
+    ``context_of`` returns the context of a part. With ``noop``, resources with failed parts are already skipped.
+    """
+
+    def __init__(
+        self, catalog: Catalog, context_of: Callable[[Declaration], Context], *, noop: bool = False
+    ) -> None:
+        self._catalog = catalog
+        self._context_of = context_of
+        self._noop = noop
+
+    def of(self, reference: str) -> Sequence[Resource[Any, Any]] | None:
+        """Return the managed parts of a resource. ``None`` if one is unknown in noop.
+
+        Raise ``ResourceError`` if one cannot be applied, and the errors of its condition.
+        """
+        declared = [self._catalog.declarations[part] for part in self._indexes(reference)]
+        parts = [declaration for declaration in declared if not is_left_out(declaration)]
+        if unknown := next((part for part in parts if part.failure or part.late is not None), None):
+            if self._noop:  # an earlier resource would create a file that its properties read
+                return None
+            raise ResourceError(f"{unknown.reference} cannot be applied, so the content is unknown")
+        return [part.type(part.properties, self._context_of(part)) for part in parts]
+
+    def _indexes(self, reference: str) -> Sequence[int]:
+        catalog = self._catalog
+        for whole, parts in catalog.links.parts.items():
+            if catalog.declarations[whole].reference == reference:
+                return parts
+        return ()

@@ -19,8 +19,7 @@ from foundation.differences import Difference, unknown, with_causes, with_diff, 
 from foundation.formatting import people
 from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
-from puller.engine.conditions import check_health, health_checks_of, is_left_out, why_unmanaged
-from puller.engine.joined_parts import JoinedParts
+from puller.engine.conditions import JoinedParts, check_health, health_checks_of, is_left_out, why_unmanaged
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import FinalLook, Progress, failures_of
 from puller.engine.transactions import Begun, Member, Parts, Transactions
