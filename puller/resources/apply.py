@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from puller.resources.base import Properties, PropertyError, Stateless
-from puller.resources.property_agreement import agree
+from puller.resources.claims import agree
 
 
 class ApplyProperties(Properties, frozen=True):

@@ -28,8 +28,7 @@ from foundation.suggestions import Meant
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
-from puller.resources.claims import Claim, EditedPlace, Use
-from puller.resources.property_agreement import agree
+from puller.resources.claims import Claim, EditedPlace, Use, agree
 from puller.resources.states_of_other_tools import state_meant_by
 from puller.system.local_paths import Spellings
 from puller.system.protocol import System

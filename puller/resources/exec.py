@@ -25,9 +25,9 @@ from foundation.times import Duration
 from hiera.values import Secret
 from puller.errors import ResourceError, reason
 from puller.resources.base import ANYTHING, Properties, PropertyError, Resource
+from puller.resources.claims import agree
 from puller.resources.content_sources import sha256
 from puller.resources.paths import group_name
-from puller.resources.property_agreement import agree
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
 from puller.system.commands import Command, Completed, split_words

@@ -34,7 +34,7 @@ from puller.resources.locale_files import (
     with_entries,
     with_variables,
 )
-from puller.resources.property_agreement import agree
+from puller.resources.claims import agree
 from puller.resources.read_once import EditedFile, ReadOnce
 from puller.resources.tool import Tool
 from puller.system.local_paths import Spellings

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from puller.resources.edits.formats import shell
-from puller.resources.edits.formats.model import Setting
+from puller.resources.edits.formats.text_lines import Setting
 
 VARIABLES = (
     "LANG",

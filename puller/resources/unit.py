@@ -23,13 +23,12 @@ from foundation.problems import ProblemCode
 from puller.errors import ResourceError, reason
 from puller.resources import base
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
-from puller.resources.claims import Claim, Use
+from puller.resources.claims import Claim, Use, agree
 from puller.resources.content_sources import is_url, sha256, short
 from puller.resources.diff import unified
 from puller.resources.files.content import Bytes, Content, Pending, bundled_content, find_content
 from puller.resources.files.file_properties import FileProperties, check_content
 from puller.resources.paths import PathState, attribute_differences, describe_attributes, require_makeable
-from puller.resources.property_agreement import agree
 from puller.resources.services.service import names_of_services
 from puller.resources.services.systemd import SYSTEM, Systemd
 from puller.resources.services.unit_files import UNIT_DIRECTORIES

@@ -19,7 +19,7 @@ from hiera.values import has_secret
 from puller.bundle_paths import BundlePathError
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Properties
-from puller.resources.property_agreement import Contradiction, fields, linked
+from puller.resources.claims import Contradiction, fields, linked
 from puller.values.plain_values import identical
 
 _LONGEST, _MOST_KEYS = 80, 5  # characters of a value, and keys of data, in a sentence

@@ -23,8 +23,8 @@ from hiera.values import Secret
 from puller.errors import ResourceError
 from puller.resources.accounts.authorized_keys import find_key, parse_key
 from puller.resources.base import Context, Properties, PropertyError, missing_property
+from puller.resources.claims import agree
 from puller.resources.paths import check_path
-from puller.resources.property_agreement import agree
 from puller.values.common_properties import Reference
 
 # Names and fields of the account databases. Colons and line ends separate fields, so values must not contain them.

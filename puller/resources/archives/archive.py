@@ -51,7 +51,7 @@ from puller.resources.archives.members import (
     open_archive,
 )
 from puller.resources.base import PropertyError, Resource
-from puller.resources.claims import Claim, Use
+from puller.resources.claims import Claim, Use, agree
 from puller.resources.content_sources import short, verified
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import (
@@ -63,7 +63,6 @@ from puller.resources.paths import (
     require_parent,
     user_id,
 )
-from puller.resources.property_agreement import agree
 from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes, require_one_name
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from puller.resources import base
 from puller.resources.base import Properties, PropertyError, missing_property
+from puller.resources.claims import agree
 from puller.resources.content_sources import is_url
 from puller.resources.files.content import (
     DEFAULT_ORDER,
@@ -25,7 +26,6 @@ from puller.resources.files.content import (
 )
 from puller.resources.files.file_properties import FileProperties, check_content, content_sources
 from puller.resources.paths import check_path
-from puller.resources.property_agreement import agree
 
 
 class FragmentProperties(Properties, frozen=True):

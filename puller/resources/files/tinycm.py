@@ -12,8 +12,8 @@ from typing import Any
 from hiera.values import Secret
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError
+from puller.resources.claims import Rule, agree
 from puller.resources.files.file_properties import CONTENT_SOURCES, FileProperties, content_sources
-from puller.resources.property_agreement import Rule, agree
 from puller.templates.rendering import Rendered, choose_engine
 
 _KEYS = ("contents", "type", "permission-mask")

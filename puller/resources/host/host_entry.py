@@ -13,7 +13,7 @@ import msgspec
 
 from foundation.differences import ABSENT, Difference, changed, presence
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
-from puller.resources.claims import Claim, EditedPlace, Use
+from puller.resources.claims import Claim, EditedPlace, Use, agree
 from puller.resources.diff import unified
 from puller.resources.host import hosts_file
 from puller.resources.host.hosts_file import (
@@ -25,7 +25,6 @@ from puller.resources.host.hosts_file import (
     parse,
     same_names,
 )
-from puller.resources.property_agreement import agree
 from puller.resources.read_once import EditedFile
 from puller.system.local_paths import Spellings
 

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import Any, TypeVar
 
 from puller.resources.base import Properties, Resource
-from puller.resources.property_agreement import Contradiction, agree
+from puller.resources.claims import Contradiction, agree
 from puller.system.local_paths import Spellings
 
 P = TypeVar("P", bound=Properties)

@@ -18,7 +18,7 @@ from foundation.differences import ABSENT, Difference, added, changed, presence,
 from foundation.masking import VALUE_MASK
 from puller.errors import ResourceError, reason
 from puller.resources.base import Declared, Properties, PropertyError, Resource, missing_property
-from puller.resources.claims import Claim, EditedPlace, Use
+from puller.resources.claims import Claim, Contradiction, EditedPlace, Use, agree
 from puller.resources.diff import unified
 from puller.resources.kernel.sysctl_files import (
     BootFiles,
@@ -38,7 +38,6 @@ from puller.resources.kernel.sysctl_files import (
     why_not_writable,
 )
 from puller.resources.paths import check_path
-from puller.resources.property_agreement import Contradiction, agree
 from puller.resources.read_once import EditedFile
 from puller.system.local_paths import Spellings
 from puller.values.common_properties import Reference

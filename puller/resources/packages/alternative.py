@@ -18,9 +18,8 @@ from foundation.differences import Difference, added, changed, presence, removed
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource, missing_property
-from puller.resources.claims import Claim, Use
+from puller.resources.claims import Claim, Use, agree
 from puller.resources.paths import check_path
-from puller.resources.property_agreement import agree
 from puller.resources.tool import Tool
 from puller.state.state_file import StateFile
 

@@ -19,9 +19,8 @@ from foundation.differences import Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource
-from puller.resources.claims import Claim, Use
+from puller.resources.claims import Claim, Use, agree
 from puller.resources.paths import check_managed, check_path, require_parent
-from puller.resources.property_agreement import agree
 from puller.resources.tool import Tool
 
 _ENSURE = ("present", "absent")

@@ -17,13 +17,13 @@ from foundation.differences import Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import NeededByAnother, ResourceError
 from puller.resources.base import ANYTHING, Content, PropertyError, Resource
+from puller.resources.claims import agree
 from puller.resources.content_sources import bundled_contents
 from puller.resources.packages.installation import PackageFile, find_other_answers, give_answers
 from puller.resources.packages.manager import Installed, Job, Manager, Plan, Request, Wanted
 from puller.resources.packages.package_state import REMOVALS, Action, Claims, DryRun, PackageState, culprit
 from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
 from puller.resources.packages.providers import PROVIDERS, canonical_name, load_class, provider_of
-from puller.resources.property_agreement import agree
 from puller.system.local_paths import Spellings
 
 _OF_REPOSITORIES = re.compile("release|repo")  # epel-release, mysql-apt-repo

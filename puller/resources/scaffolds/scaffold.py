@@ -15,11 +15,10 @@ from foundation.differences import Difference, presence
 from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource
-from puller.resources.claims import Claim, Use
+from puller.resources.claims import Claim, Use, agree
 from puller.resources.content_sources import plain_files, sha256
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import check_managed, kind
-from puller.resources.property_agreement import agree
 from puller.resources.receipts import SCAFFOLDS, LeftFiles, Receipts, is_own_directory
 from puller.resources.scaffolds.changes import Draft, PostCommand, PostCommands, clear, place
 from puller.resources.scaffolds.scaffold_state import (

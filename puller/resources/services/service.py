@@ -18,8 +18,7 @@ from foundation.differences import Action, Difference, acting, changed
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context, Declared, Properties, PropertyError, Resource, missing_property
-from puller.resources.claims import Claim, Use
-from puller.resources.property_agreement import agree
+from puller.resources.claims import Claim, Use, agree
 from puller.resources.services.systemd import SYSTEM, Manager, Systemd, manager_of
 from puller.resources.services.unit_files import UNIT_DIRECTORIES, Unit
 from puller.resources.services.unit_links import aliased_unit, contradictory_links, links_of, unit_of

@@ -19,7 +19,7 @@ from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event, State
 from puller.resources import registry
 from puller.resources.base import Properties, Resource
-from puller.resources.property_agreement import agree
+from puller.resources.claims import agree
 from puller.system.processes import StopRequests
 from puller.values.common_properties import Reference, Refresh, reload_of, subscriber_of
 from tests.puller.run.left.test_way_back import story

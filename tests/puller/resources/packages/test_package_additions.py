@@ -17,9 +17,9 @@ import pytest
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError, Resource
+from puller.resources.claims import Contradiction
 from puller.resources.packages.package import Package
 from puller.resources.packages.properties import PackageProperties
-from puller.resources.property_agreement import Contradiction
 from tests.simulators import packages as simulator
 
 if TYPE_CHECKING:
