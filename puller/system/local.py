@@ -24,18 +24,6 @@ from bundles.filesystem.atomic import (
 )
 from bundles.filesystem.trees import needing
 from puller.errors import ChangedMeanwhile, ResourceError
-from puller.system.file_content import (
-    PIECE,
-    READING,
-    begins_with,
-    copied,
-    identity,
-    of_size,
-    open_and_measure,
-    open_regular,
-    read_all,
-    require_same,
-)
 from puller.system.identity import act_as
 from puller.system.local_paths import (
     REAL_DIRECTORY,
@@ -49,7 +37,19 @@ from puller.system.local_paths import (
     stat_long_path,
 )
 from puller.system.protocol import AccountKind, Attributes, require_one_name, requires_new_file
-from puller.system.trusted_files import judge
+from puller.system.trusted_files import (
+    PIECE,
+    READING,
+    begins_with,
+    copied,
+    identity,
+    judge,
+    of_size,
+    open_and_measure,
+    open_regular,
+    read_all,
+    require_same,
+)
 
 if TYPE_CHECKING:  # imported only when a program is started
     from puller.system.commands import Command, Completed

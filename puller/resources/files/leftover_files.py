@@ -25,8 +25,8 @@ from puller.resources.files.link import Link, LinkState
 from puller.resources.files.one_file import FileState, OneFile
 from puller.resources.paths import PathState, attribute_differences, group_name, require_parent, user_name
 from puller.resources.receipts import TREES, LeftFiles, LeftState
-from puller.system.file_content import is_parameter
 from puller.system.protocol import Attributes
+from puller.system.trusted_files import is_parameter
 
 
 class LeftTree(LeftFiles):

@@ -21,7 +21,7 @@ from puller.resources.host import hosts_file
 from puller.resources.host.hosts_file import HostsLine, is_host_name, parse, same_names
 from puller.resources.host.single import SingleValue
 from puller.resources.read_once import EditedFile
-from puller.system import file_content
+from puller.system import trusted_files
 
 HOSTNAME = "/etc/hostname"
 OWN_ADDRESS = "127.0.1.1"
@@ -212,7 +212,7 @@ class Hostname(SingleValue[HostnameProperties, HostnameState]):
 
 
 def _parameter() -> str:
-    return f"{file_content.PROC_SYS}/kernel/hostname"
+    return f"{trusted_files.PROC_SYS}/kernel/hostname"
 
 
 def _is_own(line: HostsLine) -> bool:

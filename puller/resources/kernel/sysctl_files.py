@@ -23,7 +23,7 @@ import msgspec
 
 from puller.resources.base import Context
 from puller.state.state_file import StateFile
-from puller.system import file_content
+from puller.system import trusted_files
 
 # Keys of kernel parameters, and their paths below ``/proc/sys``.
 
@@ -81,7 +81,7 @@ def problem_of_key(key: str) -> str | None:
 
 def path_of(normal: str) -> str:
     """Return the file of a key below ``/proc/sys``."""
-    return f"{file_content.PROC_SYS}/{normal}"
+    return f"{trusted_files.PROC_SYS}/{normal}"
 
 
 def same_words(first: str | None, other: str | None) -> bool:
@@ -113,7 +113,7 @@ def why_not_writable(path: str) -> str:
     if not mode & 0o222:
         return f"is read-only (mode {mode:04o}): the kernel rejects changes"
     if os.statvfs(path).f_flag & os.ST_RDONLY:
-        return f"cannot be changed here: {file_content.PROC_SYS} is read-only, as in a container"
+        return f"cannot be changed here: {trusted_files.PROC_SYS} is read-only, as in a container"
     return (
         f"may not be changed by this user (mode {mode:04o}), which in a container is not the machine's root"
     )

@@ -36,8 +36,8 @@ from puller.run.leftovers.trial_copies import (
     Was,
 )
 from puller.run.leftovers.trial_edits import EditRecorder
-from puller.system.file_content import is_parameter
 from puller.system.protocol import System
+from puller.system.trusted_files import is_parameter
 
 if TYPE_CHECKING:
     from puller.run.leftovers.created_resources import Makings

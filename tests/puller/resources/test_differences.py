@@ -32,7 +32,7 @@ from puller.resources.kernel import fstab, module_files, mount_changes, mount_ta
 from puller.resources.packages.layouts import AptLayout
 from puller.resources.registry import find_type, is_ours, type_names
 from puller.resources.services import cron
-from puller.system import file_content
+from puller.system import trusted_files
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.protocol import Attributes, System
@@ -171,7 +171,7 @@ def with_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     (tmp_path / "sysctl.d").mkdir()
     (tmp_path / "proc/vm").mkdir(parents=True)
     (tmp_path / "proc/vm/swappiness").write_text("60\n")
-    monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
+    monkeypatch.setattr(trusted_files, "PROC_SYS", str(tmp_path / "proc"))
     directories = (str(tmp_path / "sysctl.d"), str(tmp_path / "lib"))
     monkeypatch.setattr(sysctl_files, "DIRECTORIES", directories)
     monkeypatch.setattr(sysctl_files, "OLD", str(tmp_path / "sysctl.conf"))
@@ -185,7 +185,7 @@ def with_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         path.parent.mkdir(parents=True)
     zone.write_bytes(b"TZif2")
     kernel.write_text("old\n")
-    monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
+    monkeypatch.setattr(trusted_files, "PROC_SYS", str(tmp_path / "proc"))
     monkeypatch.setattr(hosts_file, "HOSTS", str(tmp_path / "etc/hosts"))
     monkeypatch.setattr(hostname, "HOSTNAME", str(tmp_path / "etc/hostname"))
     monkeypatch.setattr(timezone, "ETC", str(tmp_path / "etc"))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from puller.resources.edits import plan
-from puller.system.file_content import require_same
 from puller.system.local import LocalSystem
+from puller.system.trusted_files import require_same
 
 Apply = Callable[..., Any]
 BOTH = pytest.mark.parametrize("noop", [True, False])

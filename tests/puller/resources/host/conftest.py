@@ -12,7 +12,7 @@ from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event
 from puller.resources.host import hostname, hosts_file, timezone
-from puller.system import file_content
+from puller.system import trusted_files
 from puller.system.commands import Command, Completed
 from puller.system.protocol import System
 from tests.simulators.locales import Locales, LocalesHere, LocalesInNoop, make_locales, redirect_locales
@@ -100,7 +100,7 @@ def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.Monkey
     machine = HostMachine(load, tmp_path)
     monkeypatch.setattr(hosts_file, "HOSTS", str(machine.hosts))
     monkeypatch.setattr(hostname, "HOSTNAME", str(machine.hostname))
-    monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
+    monkeypatch.setattr(trusted_files, "PROC_SYS", str(tmp_path / "proc"))
     redirect_locales(tmp_path, monkeypatch)
     monkeypatch.setattr(timezone, "ETC", str(machine.etc))
     monkeypatch.setattr(timezone, "ZONES", str(machine.zones))

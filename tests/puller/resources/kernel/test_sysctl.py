@@ -18,7 +18,7 @@ from puller.errors import ManifestError
 from puller.reporting.report import Event, State
 from puller.resources.kernel import sysctl_files
 from puller.resources.kernel.sysctl import LeftSysctl, Sysctl
-from puller.system import file_content
+from puller.system import trusted_files
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.protocol import System
@@ -96,7 +96,7 @@ class Machine:
 @pytest.fixture
 def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(load, tmp_path)
-    monkeypatch.setattr(file_content, "PROC_SYS", str(machine.proc))
+    monkeypatch.setattr(trusted_files, "PROC_SYS", str(machine.proc))
     monkeypatch.setattr(sysctl_files, "DIRECTORIES", (str(machine.boot), str(tmp_path / "lib")))
     monkeypatch.setattr(sysctl_files, "OLD", str(tmp_path / "sysctl.conf"))
     return machine

@@ -30,7 +30,7 @@ def story(
     monkeypatch.setattr(module_files, "ROOT", str(host.machine))
     monkeypatch.setattr(cron, "DIRECTORY", str(host.machine / "cron.d"))
     monkeypatch.setattr(cron, "ATTRIBUTES", Attributes(os.geteuid(), os.getegid(), 0o644))
-    monkeypatch.setattr("puller.system.file_content.PROC_SYS", str(host.machine / "proc"))
+    monkeypatch.setattr("puller.system.trusted_files.PROC_SYS", str(host.machine / "proc"))
     (host.machine / "proc/vm").mkdir(parents=True)
     (host.machine / "proc/vm/swappiness").write_text("60\n")
     for path in sorted((host.machine).rglob("*")):

@@ -102,7 +102,7 @@ class Story:
 
 @pytest.fixture
 def story(host: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
-    monkeypatch.setattr("puller.system.file_content.PROC_SYS", str(tmp_path / "proc"))
+    monkeypatch.setattr("puller.system.trusted_files.PROC_SYS", str(tmp_path / "proc"))
     (tmp_path / "proc/vm").mkdir(parents=True)
     for name in ("swappiness", "dirty_ratio"):
         (tmp_path / "proc/vm" / name).write_text("60\n")

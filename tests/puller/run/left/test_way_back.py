@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from puller.system import commands, file_content
+from puller.system import commands, trusted_files
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from tests.simulators.locales import make_locales, redirect_locales
@@ -172,7 +172,7 @@ def test_a_parameter_of_the_kernel_gets_its_value_back(
     host: Host, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Puller restores the value in the kernel's file, and does not replace the file."""
-    monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
+    monkeypatch.setattr(trusted_files, "PROC_SYS", str(tmp_path / "proc"))
     key, conf = tmp_path / "proc/vm/swappiness", tmp_path / "sysctl.conf"
     key.parent.mkdir(parents=True)
     key.write_text("60\n")
@@ -329,7 +329,7 @@ def etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (etc / "localtime").symlink_to("../zoneinfo/UTC")
     for path in (etc / "hostname", kernel):
         path.write_text("web01\n")
-    monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
+    monkeypatch.setattr(trusted_files, "PROC_SYS", str(tmp_path / "proc"))
     for name, value in {
         "hosts_file.HOSTS": etc / "hosts",
         "hostname.HOSTNAME": etc / "hostname",
