@@ -13,10 +13,11 @@ from typing import Final
 from bundles.errors import PublishError
 from bundles.publisher.push.destination import PassingError, Sending, retried
 from bundles.publisher.push.plan import TIMESTAMP, Source, kind_of_file
-from foundation.object_store import SCHEME, Failure, Location, ObjectStore, ObjectStoreError
+from foundation.object_store import SCHEME, Failure, ObjectStore, ObjectStoreError
+from foundation.object_store import Location as StoreLocation
 from foundation.problems import ProblemCode
 
-_CONNECTIONS: Final = 8
+_STORE_CONNECTIONS: Final = 8
 _CONTENT_TYPE: Final = "application/octet-stream"
 
 
@@ -30,12 +31,12 @@ class ObjectStoreDestination:
     def open(cls, location: str) -> ObjectStoreDestination:
         """Open ``s3://BUCKET/PREFIX``. Raises `PublishError`."""
         try:
-            place = Location.parse(location)
+            place = StoreLocation.parse(location)
         except ValueError as error:
             raise PublishError(SCHEME, str(error), code=ProblemCode.INVALID_COMMAND) from None
         retries = {"mode": "standard", "max_attempts": 5}
         with _explained():
-            return cls(ObjectStore(place, retries=retries, max_pool_connections=_CONNECTIONS + 2))
+            return cls(ObjectStore(place, retries=retries, max_pool_connections=_STORE_CONNECTIONS + 2))
 
     def __str__(self) -> str:
         return str(self._store)
@@ -119,7 +120,7 @@ def _explained() -> Iterator[None]:
 
 
 def _each(action: Callable[[Source], None], sources: Sequence[Source]) -> None:
-    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+    with ThreadPoolExecutor(_STORE_CONNECTIONS) as pool:
         waiting = [pool.submit(action, source) for source in sources]
         try:
             for each in waiting:
