@@ -45,9 +45,8 @@ from bundles.publisher.push.plan import (
     plan,
     verify_source,
 )
-from bundles.publisher.push.s3 import ObjectStoreDestination
 from bundles.publisher.push.ssh import Remote
-from bundles.publisher.push.webdav import WebDav
+from bundles.publisher.push.web_destinations import ObjectStoreDestination, WebDav
 from bundles.publisher.site import Site, explained
 from foundation.masking import mask_location
 from foundation.object_store import SCHEME
