@@ -65,6 +65,15 @@ class Duration(float):
         """The duration for calculations with times, rounded to microseconds."""
         return timedelta(seconds=self)
 
+    @property
+    def text(self) -> str:
+        """The duration in whole seconds as a text with units, such as ``1h30m``."""
+        rest, parts = int(self), []
+        for unit in "dhms":
+            count, rest = divmod(rest, int(_SECONDS[unit]))
+            parts += [f"{count}{unit}"] if count else []
+        return "".join(parts) or "0s"
+
 
 def is_duration(value: object) -> bool:
     """Return whether a value is a text that ``Duration.parse_text`` accepts."""

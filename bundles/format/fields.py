@@ -9,6 +9,7 @@ because a run without changes only needs these fields.
 
 import re
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
 import msgspec
@@ -83,7 +84,7 @@ def read_document(data: bytes, where: str, kind: str, expected_format: int) -> F
     return mapping(document, where)
 
 
-def known_fields(value: Any, place: str, known: set[str]) -> Fields:
+def known_fields(value: Any, place: str, known: AbstractSet[str]) -> Fields:
     """Return the fields of an object without comments. Raises `FormatError` for fields that are not ``known``."""
     fields = mapping(value, place)
     if fields.keys() <= known:

@@ -33,6 +33,7 @@ from bundles.format.fields import parse_name, parse_version
 from bundles.format.member_paths import MemberPath, shown
 from bundles.format.release import Release, Rollout, parse_time
 from bundles.format.site_targets import SiteDocument
+from bundles.format.trial_rule import TrialRule
 from foundation.problems import ProblemCode
 from foundation.strict_json import excerpt
 from foundation.times import zulu_text
@@ -100,6 +101,9 @@ class Artifact(msgspec.Struct, frozen=True):
 
 
 FORMAT = 2
+_NAMED = frozenset({"version", "rollout", "trial"})
+"""The keys of a release, as a channel names it."""
+_ROLLOUT = frozenset({"percent", "start", "duration", "halted", "before", "before_trial", "wave"})
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -209,10 +213,14 @@ def check_bundle(known: fields.Fields, bundle: str, where: str) -> None:
 
 
 def parse_named(bundle: str, value: Any, place: str) -> Release:
-    """Parse a version and its rollout, as a channel names it. Raises `FormatError` with the place."""
-    known = fields.known_fields(value, place, {"version", "rollout"})
+    """Parse a version with its rollout and its trial, as a channel names it. Raises `FormatError` with the place."""
+    known = fields.known_fields(value, place, _NAMED)
     rollout = _rollout(bundle, known["rollout"], f"{place}.rollout") if "rollout" in known else None
-    return Release(bundle, _version(known, "version", place), rollout)
+    return Release(bundle, _version(known, "version", place), rollout, _trial(known, "trial", place))
+
+
+def _trial(known: fields.Fields, key: str, place: str) -> TrialRule | None:
+    return TrialRule.parse_fields(known[key], f"{place}.{key}") if key in known else None
 
 
 def _named(description: str, name: str) -> str:
@@ -235,8 +243,13 @@ def _artifact(version: str, value: Any, where: str) -> Artifact:
 
 
 def _rollout(bundle: str, value: Any, place: str) -> Rollout:
-    known = fields.known_fields(value, place, {"percent", "start", "duration", "halted", "before", "wave"})
-    before = Release(bundle, _version(known, "before", place)) if "before" in known else None
+    known = fields.known_fields(value, place, _ROLLOUT)
+    before = None
+    if "before" in known:
+        trial = _trial(known, "before_trial", place)
+        before = Release(bundle, _version(known, "before", place), trial=trial)
+    elif "before_trial" in known:
+        raise FormatError(f"{place}.before_trial", "has no release", expected="a version in 'before'")
     wave = fields.checked(place, parse_wave, fields.text(known, "wave", place)) if "wave" in known else None
     try:
         return Rollout.parse(known, before, wave)
@@ -358,9 +371,9 @@ def _history_version(value: Any, place: str) -> Version:
 
 
 def _said(bundle: str, value: Any, place: str) -> Said:
-    known = fields.known_fields(value, place, {"at", "channel", "version", "rollout"})
+    known = fields.known_fields(value, place, {"at", "channel", *_NAMED})
     channel = fields.checked(place, parse_channel, fields.text(known, "channel", place))
-    named = {key: known[key] for key in ("version", "rollout") if key in known}
+    named = {key: known[key] for key in _NAMED if key in known}
     return Said(_time(known, "at", place), channel, parse_named(bundle, named, place) if named else None)
 
 

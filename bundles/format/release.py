@@ -19,6 +19,7 @@ import msgspec
 
 from bundles.errors import FormatError
 from bundles.format.fields import parse_name, parse_version
+from bundles.format.trial_rule import TrialRule
 from foundation.strict_json import excerpt
 from foundation.times import minute_text, zulu_text
 
@@ -78,9 +79,14 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     def fields(self) -> dict[str, Any]:
         """Return the fields in the only spelling of the index."""
         halted = {"halted": True} if self.halted else {}
-        before = {"before": self.before.version} if self.before is not None else {}
         wave = {"wave": self.wave} if self.wave is not None else {}
-        return {**self._growth(), **halted, **before, **wave}
+        return {**self._growth(), **halted, **self._before_fields(), **wave}
+
+    def _before_fields(self) -> dict[str, Any]:
+        if self.before is None:
+            return {}
+        trial = {} if self.before.trial is None else {"before_trial": self.before.trial.fields()}
+        return {"before": self.before.version, **trial}
 
     def _growth(self) -> dict[str, Any]:
         if self.start is None or self.duration is None:
@@ -130,6 +136,8 @@ class Release(msgspec.Struct, frozen=True):
     version: str
     rollout: Rollout | None = None
     """``None``: all hosts at once."""
+    trial: TrialRule | None = None
+    """How long it stays on trial on each host. ``None``: the rule of its manifest."""
 
     @classmethod
     def of(cls, bundle: str, version: str) -> "Release":
@@ -157,8 +165,9 @@ class Release(msgspec.Struct, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields in the only spelling of the index."""
-        fields: dict[str, Any] = {"version": self.version}
-        return fields if self.rollout is None else {**fields, "rollout": self.rollout.fields()}
+        rollout = {} if self.rollout is None else {"rollout": self.rollout.fields()}
+        trial = {} if self.trial is None else {"trial": self.trial.fields()}
+        return {"version": self.version, **rollout, **trial}
 
     def __str__(self) -> str:
         return f"{self.bundle} {self.version}"

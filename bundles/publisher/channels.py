@@ -19,6 +19,7 @@ from bundles.errors import FormatError, PublishError
 from bundles.format.fields import parse_name, parse_version
 from bundles.format.index import History, Said, parse_channel
 from bundles.format.release import STEPS, Release, Rollout, shown_percent
+from bundles.format.trial_rule import TrialRule
 from bundles.publisher.edition import Edition
 from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning import announce
@@ -102,9 +103,12 @@ class Statement:
 
 
 def published(current: Release | None, release: Release, request: RolloutRequest, now: datetime) -> Release:
-    """Return ``release``, new or from another channel, as the successor of ``current``. Raises `PublishError`."""
-    if current is not None and for_all(current) == release:
-        return _again(current, request, now)
+    """Return ``release``, new or from another channel, as the successor of ``current``. Raises `PublishError`.
+
+    A repetition keeps the rule of the trial unless it states another one.
+    """
+    if current is not None and current.version == release.version:
+        return replace(_again(current, request, now), trial=release.trial or current.trial)
     if request.begin(None, now) is None:
         return release
     return replace(release, rollout=request.begin(_before(current, release, now), now))
@@ -171,12 +175,14 @@ def _version_of(text: Said) -> str:
 
 def rolled_back(current: Release, release: Release, now: datetime) -> Release:
     """Return ``release`` for all hosts. Raises `PublishError` if that would complete the rollout of ``current``."""
-    if release == for_all(current) and is_under_way(current, now):
+    if release.version != current.version:
+        return release
+    if is_under_way(current, now):
         reached = shown_percent(reached_by(current, now))
         raise PublishError(
             str(current), f"is in a rollout at {reached}", hint="`puller site rollout` changes it"
         )
-    return release
+    return for_all(current)
 
 
 def for_all(release: Release) -> Release:
@@ -217,13 +223,14 @@ def _before(current: Release | None, release: Release, now: datetime) -> Release
         return None
     if current.rollout is None or not is_under_way(current, now):
         return for_all(current)
-    if current.rollout.before == release:
+    before = current.rollout.before
+    if before is not None and before.version == release.version:
         raise PublishError(
             str(release),
             f"is the release of all hosts that {current} has not reached",
             hint="`puller site back` gives it to all hosts",
         )
-    return current.rollout.before
+    return before
 
 
 def _rollout(current: Release) -> Rollout:
@@ -265,8 +272,18 @@ class Channels:
         self._passphrase = passphrase
         self._noop = noop
 
-    def promote(self, bundle: str, source: str, channel: str, request: RolloutRequest = AT_ONCE) -> Statement:
-        """Publish the release of ``bundle`` in channel ``source`` in ``channel`` also."""
+    def promote(
+        self,
+        bundle: str,
+        source: str,
+        channel: str,
+        request: RolloutRequest = AT_ONCE,
+        trial: TrialRule | None = None,
+    ) -> Statement:
+        """Publish the release of ``bundle`` in channel ``source`` in ``channel`` also.
+
+        ``trial`` replaces the rule of the release in channel ``source``.
+        """
         parse_channel(channel)
         if source == channel:
             raise PublishError(bundle, f"cannot be promoted from channel {channel!r} to itself")
@@ -275,7 +292,8 @@ class Channels:
             release = _said(record, source)
             if release.rollout is not None and release.rollout.halted:
                 raise PublishError(str(release), f"is halted in channel {source!r}, so it is not promoted")
-            return published(record.index.find(channel), for_all(release), request, edition.now)
+            promoted = replace(for_all(release), trial=trial or release.trial)
+            return published(record.index.find(channel), promoted, request, edition.now)
 
         return self._say([bundle], channel, rule)[0]
 

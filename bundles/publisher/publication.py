@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+from msgspec import structs
+
 from bundles.archive.pack import NO_LIBRARIES, BuiltBundle, DescribedBundle, Libraries, describe
 from bundles.archive.unpack import inspect, read_description
 from bundles.errors import FormatError, PublishError, StoreError
@@ -29,6 +31,7 @@ from bundles.format.index import Archive, Artifact, Digest, parse_channel
 from bundles.format.release import Release
 from bundles.format.site_targets import DIRECTORY, SiteDocument, custom_fields, data_path, parse_data_name
 from bundles.format.size_limits import LARGEST_SITE_DATA
+from bundles.format.trial_rule import TrialRule
 from bundles.format.tuf import TargetFile
 from bundles.publisher import channels
 from bundles.publisher.channels import AT_ONCE, RolloutRequest, Statement
@@ -60,6 +63,8 @@ class Wish:
     request: RolloutRequest = AT_ONCE
     name: str | None = None
     """Name for a single bundle. ``None`` for the name of its directory or from its archive."""
+    trial: TrialRule | None = None
+    """How long the release stays on trial on each host. ``None``: the rule of its manifest."""
     libraries: Mapping[Path, Libraries] = field(default_factory=dict)
     """The libraries that are packed with a bundle, by its directory. Archives already contain their libraries."""
 
@@ -100,10 +105,11 @@ def publish_bundle(
     version: str | None = None,
     channel: str = "stable",
     request: RolloutRequest = AT_ONCE,
+    trial: TrialRule | None = None,
     libraries: Libraries = NO_LIBRARIES,
 ) -> Publication:
     """Call `publish_bundles` for one bundle."""
-    wish = Wish(version, channel, request, name, {source: libraries})
+    wish = Wish(version, channel, request, name, trial, {source: libraries})
     (publication,) = publish_bundles(site, [source], wish, passphrase)
     return publication
 
@@ -219,6 +225,7 @@ class _Round:
         # 3.
         artifact, new = self._packed(record, release, bundle, output)
         # 4.
+        release = structs.replace(release, trial=self._wish.trial)
         following = channels.published(before, release, self._wish.request, self._now)
         return self._drafted(record, following, artifact, changes, new)
 

@@ -21,6 +21,7 @@ from bundles.errors import FormatError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.fields import parse_name, parse_version
 from bundles.format.site_targets import SIGNED, parse_data_name
+from bundles.format.trial_rule import TrialRule
 from foundation.masking import mask_location, mask_urls
 from foundation.problems import KeyPath, Location, ProblemCode, replaced
 from foundation.times import Duration
@@ -45,7 +46,6 @@ from puller.system.trusted_files import judge, trusted
 from puller.values.foreign_text import EXPECTED_NAME, is_host_name
 from puller.values.maintenance import Window, find_problem
 from puller.values.plain_values import explain, parse_value
-from puller.values.trial_rule import TrialRule
 
 _SIZE_LIMIT = 1024 * 1024  # bytes
 _PATHS = (
@@ -72,7 +72,7 @@ class BundleChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ``None``: the setting of the bundle.
     """
     trial: TrialRule | None = None
-    """How long a new version stays on trial. Each key replaces the setting of the bundle."""
+    """How long a new version stays on trial. Each key replaces the rule of the release and of its manifest."""
 
 
 class HttpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

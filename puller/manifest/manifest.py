@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from bundles.errors import FormatError
+from bundles.format.trial_rule import TrialRule
 from foundation.masking import mask_location
 from foundation.problems import KeyPath, Problem
 from hiera.expressions.expressions import Scope
@@ -31,7 +32,6 @@ from puller.resources.archives.members import Kind, Type
 from puller.state.directories import IDENTITIES, PRIVATE_KEY
 from puller.system import processes
 from puller.values.common_properties import Reference
-from puller.values.trial_rule import TrialRule
 
 
 def unpack_plain(archive: Path, directory: Path) -> None:

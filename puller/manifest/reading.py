@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bundles.filesystem.atomic import read_limited
+from bundles.format.trial_rule import TrialRule
 from foundation.formatting import prefixed
 from foundation.problems import KeyPath, Location, Problem, ProblemCode, problems_of, replaced
 from foundation.suggestions import meant
@@ -34,7 +35,6 @@ from puller.templates.functions import bundle_functions
 from puller.values.common_properties import Removed
 from puller.values.export_types import parse_exports
 from puller.values.plain_values import explain, parse_value
-from puller.values.trial_rule import TrialRule
 from puller.version import VersionRange, __version__
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from bundles.errors import BundleError, StoreError
+from bundles.format.trial_rule import TrialRule, requirement_of
 from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.problems import Problem, ProblemCode, problems_of
@@ -59,7 +60,6 @@ from puller.state.directories import Directories
 from puller.system.local import LocalSystem
 from puller.system.processes import StopRequests
 from puller.values.common_properties import Reference
-from puller.values.trial_rule import requirement_of
 
 
 class RunContext(msgspec.Struct, frozen=True):
@@ -140,6 +140,8 @@ class BundleRun(msgspec.Struct):
     """The version that the site offers, unpacked."""
     is_pinned: bool = False
     """Whether a pin selects the offer."""
+    offered: Offer | None = None
+    """The offer as the site signed it. ``None`` in a run without the site."""
     chosen: Chosen | None = None
     refused: dict[str, str] = {}
     """Versions that are not tried again in this run, by SHA-256, with the reason."""
@@ -180,7 +182,7 @@ class BundleRun(msgspec.Struct):
 
     def report_offer(self, offer: Offer) -> None:
         """Report an offer that has to wait."""
-        self.is_pinned = offer.is_pinned
+        self.is_pinned, self.offered = offer.is_pinned, offer
         if offer.waits_until:
             self.report.waits_until = iso_text(offer.waits_until)
         if offer.held:
@@ -361,7 +363,7 @@ class BundleRun(msgspec.Struct):
         try:
             trial = self.context.trials.find(bundle)
             health = trial.health if trial else self._health_before(bundle, concerns, enforced)
-            return self.context.trials.begin(bundle, health)
+            return self.context.trials.begin(bundle, health, self._rule_of_release(bundle))
         except OSError as error:
             current = self.context.find_current(bundle.name)
             if current is None or current.sha256 != bundle.sha256:
@@ -538,10 +540,20 @@ class BundleRun(msgspec.Struct):
         if not self._is_unproven(bundle):
             return None
         has_checks = have_health_checks(declaration for declaration, _ in self.outcomes or ())
-        required = requirement_of(self.choice.trial, chosen.manifest.trial, has_health_checks=has_checks)
+        rules = (self.choice.trial, self._rule_of_release(bundle), chosen.manifest.trial)
+        required = requirement_of(*rules, has_health_checks=has_checks)
         trial = self.context.trials.find(bundle) or Trial(bundle.version, bundle.sha256, iso_text(now), {})
         trial = trial.continued(required, now)
         return msgspec.structs.replace(trial, awaits_boot=self._awaits_boot(trial))
+
+    def _rule_of_release(self, bundle: Installed) -> TrialRule | None:
+        """Return the rule that the publisher has signed for the release. A pin or a run without the site keeps it."""
+        offered = self.offered
+        release = offered.release if offered is not None and offered.sha256 == bundle.sha256 else None
+        if release is not None and release.trial is not None:
+            return release.trial
+        trial = self.context.trials.find(bundle)
+        return trial.release_rule if trial is not None else None
 
     def _awaits_boot(self, trial: Trial) -> bool:
         """Return whether the version cannot pass before the machine has restarted."""

@@ -7,7 +7,7 @@
 * The record counts the attempts in a row with failed resources. An attempt that was cut short or stopped does not
   change the count.
 * The record counts the attempts in a row that were in order, and has the time of the first one. A failure begins again.
-  The rule of the bundle decides how many are enough, and for how long (``puller.values.trial_rule``).
+  The rule of the bundle decides how many are enough, and for how long (``bundles.format.trial_rule``).
 * A reboot that becomes due during a trial belongs to the trial. The version passes in a run after the boot.
 * The record keeps the results of the health checks before the change. A later attempt must not take the damage of an
   earlier one for the state before.
@@ -20,12 +20,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from bundles.format.trial_rule import Requirement, Runs, TrialRule
 from bundles.store.contents import Installed
-from foundation.times import iso_text
+from foundation.times import Duration, iso_text
 from puller.reporting.report import Health, TrialReport
 from puller.state.directories import Directories
 from puller.state.state_file import StateFile
-from puller.values.trial_rule import Requirement
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -56,12 +56,23 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The earliest time at which it can pass. ``None`` before the first attempt in order."""
     runs: int = 1
     """The attempts in order that it needs in all."""
+    release_duration: int | None = None
+    """The rule of the release, in seconds. A run without the site still needs it."""
+    release_runs: int | None = None
     restarts: dict[str, int] = {}
     """How often systemd has restarted each service that the version has started, after the last attempt in order."""
     failure: str = ""
     """A health check that failed between two runs. The next run gives the version up."""
     awaits_boot: bool = False
     """Whether it cannot pass before the machine has restarted, because a reboot became due during the trial."""
+
+    @property
+    def release_rule(self) -> TrialRule:
+        """The rule of the release, as the last run with the site read it."""
+        duration, runs = self.release_duration, self.release_runs
+        return TrialRule(
+            None if duration is None else Duration(duration), None if runs is None else Runs(runs)
+        )
 
     def continued(self, required: Requirement, now: datetime) -> "Trial":
         """Return the trial after one more attempt in order. A clock that went back begins the time again."""
@@ -137,12 +148,20 @@ class Trials:
         how = trial.interruption(self.boot) if trial is not None else ""
         return (trial.cut_short + 1, how) if trial is not None and how else (0, "")
 
-    def begin(self, bundle: Installed, health: Mapping[str, Health]) -> Trial:
-        """Begin an attempt. Only the first attempt stores ``health``."""
+    def begin(self, bundle: Installed, health: Mapping[str, Health], rule: TrialRule | None = None) -> Trial:
+        """Begin an attempt. Only the first attempt stores ``health``. ``rule`` is the rule of the release."""
         since = iso_text(datetime.now(UTC))
         result = self.find(bundle) or Trial(bundle.version, bundle.sha256, since, dict(health))
         cut_short = result.cut_short + result.reached if result.boot else 0
-        begun = msgspec.structs.replace(result, boot=self.boot, reached=False, cut_short=cut_short)
+        stated = rule.fields() if rule is not None else {}
+        begun = msgspec.structs.replace(
+            result,
+            boot=self.boot,
+            reached=False,
+            cut_short=cut_short,
+            release_duration=stated.get("duration"),
+            release_runs=stated.get("runs"),
+        )
         return self._put(bundle, begun)
 
     def reach(self, bundle: Installed) -> None:

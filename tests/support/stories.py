@@ -24,6 +24,7 @@ import msgspec
 import pytest
 import yaml
 
+from bundles.format.trial_rule import TrialRule
 from bundles.publisher.channels import AT_ONCE, Channels, RolloutRequest
 from bundles.publisher.keys import make_key
 from bundles.publisher.lifecycle import make_site, refresh_site
@@ -128,13 +129,16 @@ class Publisher:
         name: str = "web",
         files: Mapping[str, bytes] = STORY_FILES,
         request: RolloutRequest = AT_ONCE,
+        trial: TrialRule | None = None,
     ) -> None:
         """Publish and deploy a bundle. Its version replaces VERSION in the manifest."""
         source = self._sources / f"{name}-{version}"
         for path, data in {"manifest.yaml": manifest.replace("VERSION", version).encode(), **files}.items():
             (source / path).parent.mkdir(parents=True, exist_ok=True)
             (source / path).write_bytes(data)
-        publish_bundle(self.site, source, _no_passphrase, name=name, version=version, request=request)
+        publish_bundle(
+            self.site, source, _no_passphrase, name=name, version=version, request=request, trial=trial
+        )
         self.deploy()
 
     def rotate(self, role: str) -> None:

@@ -168,7 +168,8 @@ def _print_bundle(reader: "Reader", name: str) -> None:
 
     for version in result.versions:
         states = ", ".join(f"{count} {Condition(word).label}" for word, count in version.states.items())
-        remainder = [f"{version.gave_up} rolled back"] if version.gave_up else []
+        remainder = [f"{version.on_trial} on trial"] if version.on_trial else []
+        remainder += [f"{version.gave_up} rolled back"] if version.gave_up else []
         remainder += [f"{version.waiting} without it"] if version.waiting else []
         rows.append(
             (f"  {_short(version.version)}", counted(version.hosts, "host"), states, ", ".join(remainder))
@@ -218,6 +219,7 @@ def _plain(reader: "Reader", bundle: str | None, refused: int) -> dict[str, Any]
                     "version": version.version,
                     "hosts": version.hosts,
                     "states": dict(version.states),
+                    "on_trial": version.on_trial,
                     "gave_up": version.gave_up,
                     "waiting": version.waiting,
                     "first": _iso(version.first),

@@ -63,6 +63,8 @@ from puller.cli.publisher.site_options import (
     rollout_options,
     rollout_request,
     site_directory,
+    trial_options,
+    trial_rule,
 )
 from puller.data.sources import Surroundings
 from puller.errors import ManifestError, SourceError, UsageError
@@ -91,6 +93,8 @@ class _Publication:
     over: timedelta | datetime | None
     start: str | None
     wave: str | None
+    trial_duration: timedelta | None
+    trial_runs: int | None
     passphrase_file: Path | None
     with_tests: bool
     noop: bool
@@ -118,6 +122,7 @@ _publication_options = together(
     ),
     channel_option,
     rollout_options,
+    trial_options,
     optional_store_option,
     passphrase_option,
     click.option(
@@ -146,6 +151,8 @@ def publish(directory: Path, **options: Any) -> None:
     that match the release in the channel stay unchanged, including their rollout. Changed bundles get the next
     version: 1.4.1 after 1.4.0. The first version is 1.0.0.
 
+    With --trial and --trial-runs, the release stays on trial longer or shorter than `trial` in its manifest requires.
+
     With --test, or with `require: {tests: true}` in DIR/site.yaml, the tests of the bundles run first.
 
     \b
@@ -155,6 +162,7 @@ def publish(directory: Path, **options: Any) -> None:
       puller site publish site web --version 1.5.0 --percent 10
       puller site publish site web --version 1.5.0 --over 24h --start 2026-11-20T22:00Z
       puller site publish site app app-conf --version 1.5.0 --percent 10 --wave shop-7
+      puller site publish site web --version 1.5.0 --trial 2h --trial-runs 3
       puller site publish site bundles/* --version auto --noop
       puller site publish site bundles/* --version auto
 
@@ -248,7 +256,9 @@ def _publish(directory: Path, options: _Publication) -> list[Publication]:
     sources = options.sources
     _check_sources(sources, options.name)
     request = rollout_request(options.percent, options.over, options.start, options.wave)
-    wish = Wish(options.version, options.channel, request, options.name, _libraries_of_all(sources))
+    trial = trial_rule(options.trial_duration, options.trial_runs)
+    libraries = _libraries_of_all(sources)
+    wish = Wish(options.version, options.channel, request, options.name, trial, libraries)
     refuse_broken(sources)
     require_store(options.location)
     site = Site(directory)
@@ -364,6 +374,7 @@ def _plain(publication: Publication) -> dict[str, Any]:
         "size": publication.size,
         "sha256": publication.sha256,
         "rollout": release.fields().get("rollout"),
+        "trial": release.fields().get("trial"),
         "pruned": list(publication.pruned),
         "restored": publication.restored,
         "changes": None if changes is None else _plain_changes(changes),

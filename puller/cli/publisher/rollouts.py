@@ -28,6 +28,8 @@ from puller.cli.publisher.site_options import (
     rollout_options,
     rollout_request,
     site_directory,
+    trial_options,
+    trial_rule,
 )
 
 _MOST_NAMED = 10
@@ -104,6 +106,7 @@ _bundles = click.argument(
     help="The channel that gets the release.",
 )
 @rollout_options
+@trial_options
 @optional_store_option
 @_change_options
 def promote(
@@ -115,6 +118,8 @@ def promote(
     over: timedelta | datetime | None,
     start: str | None,
     wave: str | None,
+    trial_duration: timedelta | None,
+    trial_runs: int | None,
     location: str | None,
     *,
     noop: bool,
@@ -124,7 +129,7 @@ def promote(
     """Give the release of one channel to another channel.
 
     Nothing is built or uploaded again. The hosts of the second channel get the same signed files, all at once or in a
-    rollout.
+    rollout, with the same rule for the trial.
 
     \b
     Example:
@@ -133,7 +138,9 @@ def promote(
     """
     require_store(location)
     request = rollout_request(percent, over, start, wave)
-    statement = _channels(directory, passphrase_file, noop=noop).promote(bundle, source, channel, request)
+    trial = trial_rule(trial_duration, trial_runs)
+    channels = _channels(directory, passphrase_file, noop=noop)
+    statement = channels.promote(bundle, source, channel, request, trial)
     _finish(directory, [statement], noop=noop, no_push=no_push)
     print_reach(location, [statement])
 

@@ -23,6 +23,7 @@ from bundles.errors import KeyFileError, PublishError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.index import parse_wave
 from bundles.format.release import Release, shown_percent
+from bundles.format.trial_rule import LONGEST_TRIAL, MOST_RUNS, Runs, TrialRule
 from bundles.publisher.channels import RolloutRequest, Statement, is_under_way
 from bundles.publisher.keys import (
     NewKey,
@@ -38,11 +39,12 @@ from bundles.publisher.keys import (
 )
 from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
+from foundation.times import Duration
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, first_few
 from foundation.times import is_moment, minute_text, parse_moment, parse_until
 from puller.cli.completing import channels_of_site
-from puller.cli.options import Decorator, EndType, together
+from puller.cli.options import Decorator, DurationType, EndType, together
 from puller.cli.output import say
 
 if TYPE_CHECKING:
@@ -242,6 +244,34 @@ wave_option: Decorator = click.option(
     help="With --percent or --over: rollouts of the same wave reach the same hosts.",
 )
 
+trial_options: Decorator = together(
+    click.option(
+        "--trial",
+        "trial_duration",
+        type=DurationType(above_zero=False),
+        metavar="DURATION",
+        help="How long the release stays on trial on each host.  [default: the rule of the bundle]",
+    ),
+    click.option(
+        "--trial-runs",
+        type=click.IntRange(1, MOST_RUNS),
+        metavar="NUMBER",
+        help="How many runs in order the trial needs.  [default: the rule of the bundle]",
+    ),
+)
+"""The options for ``trial_rule``."""
+
+
+def trial_rule(duration: timedelta | None, runs: int | None) -> TrialRule | None:
+    """Return the rule of ``trial_options``, or ``None``. Raises ``click.UsageError``."""
+    if duration is not None and (duration.microseconds or duration > timedelta(seconds=LONGEST_TRIAL)):
+        raise click.UsageError(f"--trial must be whole seconds, at most {Duration(LONGEST_TRIAL).text}")
+    if duration is None and runs is None:
+        return None
+    seconds = None if duration is None else Duration(duration.total_seconds())
+    return TrialRule(seconds, None if runs is None else Runs(runs))
+
+
 rollout_options = together(percent_option, over_option, start_option, wave_option)
 """For a release that a channel will name, through ``rollout_request``."""
 
@@ -309,7 +339,12 @@ def _statement_lines(statement: Statement, details: str, *, noop: bool) -> Itera
 
 
 def reach(release: Release, now: datetime) -> str:
-    """Return the hosts of a release: ``for 10% of the hosts; other hosts run 1.3.0``."""
+    """Return the hosts of a release, and its trial: ``for 10% of the hosts; other hosts run 1.3.0``."""
+    trial = f"; on trial {release.trial}" if release.trial is not None else ""
+    return f"{_hosts_of(release, now)}{trial}"
+
+
+def _hosts_of(release: Release, now: datetime) -> str:
     rollout = release.rollout
     if rollout is None:
         return "for all hosts"
@@ -348,7 +383,8 @@ def _after_that(ended: Release, after: Release) -> str:
 def publication_line(publication: "Publication") -> str:
     """Return the line of a bundle: ``web 1.4.1 (was 1.4.0), changed: manifest.yaml; because of library common``."""
     after, before = publication.release, publication.before
-    spread = [] if after.rollout is None else [reach(after, publication.statement.now)]
+    is_plain = after.rollout is None and after.trial is None
+    spread = [] if is_plain else [reach(after, publication.statement.now)]
     if not publication.changed:
         return f"{after.bundle} unchanged ({', '.join([after.version, *spread])})"
     changes = [changes_sentence(publication.changes)] if publication.changes else []

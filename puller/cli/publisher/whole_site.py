@@ -93,7 +93,8 @@ def list_(directory: Path, output_format: str, *, every: bool) -> None:
 
     With --all, list all versions of each bundle. `puller site history` shows when each channel named a version.
 
-    In JSON, `reached` is the share of the hosts in percent, and `rollout` has the format of the signed index.
+    In JSON, `reached` is the share of the hosts in percent, and `rollout` and `trial` have the format of the
+    signed index.
     """
     made, now = Site(directory), datetime.now(UTC)
     if every:
@@ -249,6 +250,7 @@ def _listed(item: Listed, now: datetime) -> dict[str, Any]:
         "size": item.size,
         "reached": reached_by(release, now),
         "rollout": release.fields().get("rollout"),
+        "trial": release.fields().get("trial"),
     }
 
 

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from bundles.errors import FormatError
 from bundles.format.index import Archive, Artifact, Digest, Index, Indexes
 from bundles.format.release import LONGEST_ROLLOUT, Release, Rollout, Selection, place
+from bundles.format.trial_rule import LONGEST_TRIAL, MOST_RUNS, Runs, TrialRule
+from foundation.times import Duration
 
 names = some.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
 versions = some.from_regex(r"[0-9A-Za-z][0-9A-Za-z+~_-]{0,20}", fullmatch=True)
@@ -34,6 +36,11 @@ rollouts = some.one_of(
 )
 
 
+trials = some.builds(
+    TrialRule,
+    some.integers(0, LONGEST_TRIAL).map(Duration) | some.none(),
+    some.integers(1, MOST_RUNS).map(Runs) | some.none(),
+).filter(lambda rule: rule != TrialRule())
 sizes = some.integers(0, 2**53 - 1)
 digests = some.binary(min_size=32, max_size=32).map(bytes.hex)
 
@@ -51,10 +58,11 @@ def indexes(draw: some.DrawFn) -> Index:
 
 
 def release_of(draw: some.DrawFn, bundle: str, offered: list[str]) -> Release:
-    release = Release.of(bundle, draw(some.sampled_from(offered)))
+    release = Release(bundle, draw(some.sampled_from(offered)), trial=draw(some.none() | trials))
     if (rollout := draw(some.none() | rollouts)) is None:
         return release
-    before = draw(some.none() | some.sampled_from(offered).map(lambda version: Release.of(bundle, version)))
+    earlier = some.builds(Release, some.just(bundle), some.sampled_from(offered), trial=some.none() | trials)
+    before = draw(some.none() | earlier)
     return replace(release, rollout=replace(rollout, before=before, wave=draw(some.none() | names)))
 
 
@@ -263,10 +271,12 @@ START = "2026-11-20T12:00:00Z"
         ),
         (
             {"percent": 5, "hosts": ["a"]},
-            ": unknown keys 'hosts', expected before, duration, halted, percent, start, wave",
+            ": unknown keys 'hosts', expected before, before_trial, duration, halted, percent, start, wave",
         ),
         ({"percent": 5, "before": None}, r"\.before: is null, expected a string"),
         ({"percent": 5, "before": "../1"}, r": version: is '\.\./1'"),
+        ({"percent": 5, "before_trial": {"runs": 2}}, r"\.before_trial: has no release"),
+        ({"percent": 5, "before": "1.2.0", "before_trial": {}}, r"\.before_trial: is empty"),
         ({"percent": 5, "wave": 7}, r"\.wave: is 7, expected a string"),
         ({"percent": 5, "wave": "the first"}, r": wave: is 'the first', expected"),
     ],
@@ -274,6 +284,27 @@ START = "2026-11-20T12:00:00Z"
 def test_invalid_rollout_is_refused_with_its_location(rollout: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError, match=ROLLOUT + message):
         Index.parse(document_with({"rollout": rollout}), "web")
+
+
+@pytest.mark.parametrize(
+    ("trial", "message"),
+    [
+        (5, r": is 5, expected an object"),
+        (None, r": is null, expected an object"),
+        ({}, r": is empty, expected duration, runs, or both"),
+        ({"times": 2}, r": unknown keys 'times', expected duration, runs: upgrade Puller on this host"),
+        ({"duration": "10m"}, r"\.duration: is \"10m\", expected from 0 to \d+ whole seconds"),
+        ({"duration": None, "runs": 2}, r"\.duration: is null, expected from 0"),
+        ({"duration": -1}, r"\.duration: is -1, expected from 0"),
+        ({"duration": LONGEST_TRIAL + 1}, r"\.duration: is \d+, expected from 0"),
+        ({"runs": 0}, r"\.runs: is 0, expected a number from 1 to 10000"),
+        ({"runs": True}, r"\.runs: is true, expected a number from 1"),
+        ({"runs": 10_001}, r"\.runs: is 10001, expected a number from 1"),
+    ],
+)
+def test_invalid_trial_is_refused_with_its_location(trial: object, message: str) -> None:
+    with pytest.raises(FormatError, match=rf"^web/index\.json: channels\.'stable'\.trial{message}"):
+        Index.parse(document_with({"trial": trial}), "web")
 
 
 def test_a_release_before_a_rollout_is_among_the_releases_too() -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from bundles.errors import PublishError
 from bundles.format.index import History, Said
 from bundles.format.release import Release, Rollout
+from bundles.format.trial_rule import Runs, TrialRule
 from bundles.publisher.channels import (
     AT_ONCE,
     RolloutRequest,
@@ -20,8 +21,10 @@ from bundles.publisher.channels import (
     published,
     reached_by,
     release_before,
+    rolled_back,
     steered,
 )
+from foundation.times import Duration
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -80,6 +83,40 @@ def test_a_release_is_published(
     current: Release | None, release: Release, asked: RolloutRequest, expected: Release
 ) -> None:
     assert published(current, release, asked, NOW) == expected
+
+
+RULE, OTHER = TrialRule(runs=Runs(3)), TrialRule(Duration(60))
+
+
+def tried(release: Release, rule: TrialRule | None = RULE) -> Release:
+    return replace(release, trial=rule)
+
+
+def test_rule_of_a_trial_stays_with_its_release() -> None:
+    tenth = RolloutRequest(percent=10)
+    assert published(OLD, tried(NEW), tenth, NOW) == tried(TENTH)
+    # A repetition keeps the rule, or states another one.
+    assert published(tried(NEW), NEW, AT_ONCE, NOW) == tried(NEW)
+    assert published(tried(TENTH), NEW, tenth, NOW) == tried(TENTH)
+    assert published(tried(TENTH), tried(NEW, OTHER), tenth, NOW) == tried(TENTH, OTHER)
+    # A later release has its own rule, and the release before it keeps its rule.
+    later = published(tried(NEW), NEWEST, tenth, NOW)
+    assert (later.trial, later.rollout and later.rollout.before) == (None, tried(NEW))
+    assert steered(tried(TENTH), RolloutRequest(percent=100), NOW) == tried(NEW)
+    assert halted(tried(TENTH), NOW) == tried(HALTED)
+    assert release_before(later, history(), "stable") == tried(NEW)
+    assert release_before(NEWEST, history(tried(NEW), NEWEST), "stable") == tried(NEW)
+
+
+def test_rule_of_a_trial_hides_no_running_rollout() -> None:
+    with pytest.raises(PublishError, match="is in a rollout at 10 %"):
+        published(tried(TENTH), tried(NEW), AT_ONCE, NOW)
+    with pytest.raises(PublishError, match="is in a rollout at 10 %"):
+        rolled_back(tried(TENTH), NEW, NOW)
+    with pytest.raises(PublishError, match="is the release of all hosts that"):
+        published(rolling_out(before=tried(OLD), percent=10), OLD, RolloutRequest(percent=10), NOW)
+    assert rolled_back(tried(FINISHED), NEW, NOW) == tried(NEW)
+    assert rolled_back(tried(FINISHED), OLD, NOW) == OLD
 
 
 @pytest.mark.parametrize(

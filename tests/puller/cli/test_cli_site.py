@@ -276,6 +276,7 @@ def test_programs_get_the_list_as_json(rollout: Path) -> None:
             "percent": 10,
             "before": "1.0.0",
         },
+        "trial": None,
     }
     assert [role["role"] for role in document["roles"]] == ["root", "targets", "snapshot", "timestamp"]
     assert all(datetime.fromisoformat(role["expires"]).tzinfo for role in document["roles"])
@@ -284,9 +285,31 @@ def test_programs_get_the_list_as_json(rollout: Path) -> None:
     assert (release["reached"], release["rollout"]) == (100.0, None)
 
 
+def test_a_release_has_a_rule_for_its_trial(made: Path) -> None:
+    rule = ("--trial", "90m", "--trial-runs", "3")
+    output = first_line("publish", "site", "web", "--version", "1.1.0", "--channel", "canary", *rule)
+    assert "web 1.1.0 is in channel canary, for all hosts; on trial for 1h30m and in 3 runs (" in output
+    output = first_line("promote", "site", "web", "--from", "canary", "--to", "stable")
+    assert output.endswith(", for all hosts; on trial for 1h30m and in 3 runs")
+    assert hosts_in_list() == "all hosts; on trial for 1h30m and in 3 runs"
+    output = first_line("promote", "site", "web", "--from", "canary", "--to", "stable", "--trial-runs", "1")
+    assert output.endswith("; on trial in 1 run")
+    canary, stable = json.loads(run("list", "site", "--format", "json").output)["releases"]
+    assert (canary["trial"], stable["trial"]) == ({"duration": 5400, "runs": 3}, {"runs": 1})
+    assert "on trial in 1 run" in run("history", "site", "web").output
+    # The same files again change nothing, and neither do unchanged bundles.
+    again = ("publish", "site", "web", "--version")
+    assert "unchanged" in first_line(*again, "1.1.0")
+    assert "unchanged" in first_line(*again, "auto", "--trial", "0s")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["publish", "--trial", "10"], "--trial is '10', expected a duration"),
+        (["publish", "--trial", "1500ms"], "--trial must be whole seconds, at most 366d"),
+        (["publish", "--trial", "2y"], "--trial must be whole seconds, at most 366d"),
+        (["publish", "--trial-runs", "0"], "0 is not in the range"),
         (["publish", "--percent", "101"], "101"),
         (["publish", "--percent", "1", "--over", "1h"], "--percent and --over exclude each other"),
         (["publish", "--start", "2026-11-20T22:00Z"], "--start needs --over"),

@@ -162,6 +162,7 @@ def test_programs_get_the_same_as_json() -> None:
         "before": "1.0.0",
         "published": True,
         "rollout": {"percent": 10, "before": "1.0.0"},
+        "trial": None,
         "changes": {
             "added": ["libraries/common/x", "text"],
             "removed": [],

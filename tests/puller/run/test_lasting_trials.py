@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
+from bundles.format.trial_rule import DEFAULT_DURATION, Requirement, Runs, TrialRule, requirement_of
 from bundles.store.store import Store
 from foundation.problems import ProblemCode
 from foundation.times import Duration
 from puller.run.trials import Trial
-from puller.values.trial_rule import DEFAULT_DURATION, Requirement, Runs, TrialRule, requirement_of
 from tests.puller.run.test_health_gate import checked, quarantined, trials
 from tests.support.stories import Host, Publisher
 
@@ -91,7 +91,7 @@ def test_a_clock_that_went_back_begins_the_time_again() -> None:
     [
         ("trial: 10m", "trial is '10m', expected a mapping"),
         ("trial: {duration: soon}", "duration is 'soon', expected a duration"),
-        ("trial: {runs: 0}", "runs is 0, expected a number of runs of at least 1"),
+        ("trial: {runs: 0}", "runs is 0, expected a number of runs from 1 to 10000"),
         ("trial: {runs: two}", "runs is 'two', expected a number of runs"),
         ("trial: {times: 2}", "times is not a key of trial"),
     ],
@@ -146,6 +146,53 @@ def test_the_configuration_decides_before_the_manifest(lasting: Host, publisher:
     lasting.configure(bundles=[{"name": "web", "trial": {"runs": 1}}])
     publisher.publish("1.1.0", TWO_RUNS + checked(0))
     assert lasting.run().status == 0
+    assert versions(lasting) == ("1.1.0", "1.1.0", False)
+
+
+def test_the_release_decides_before_the_manifest(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", "trial: {duration: 0s}\n" + checked(0), trial=TrialRule(runs=Runs(3)))
+    assert "web 1.1.0 is on trial until 2 runs in order, the last one after" in lasting.run().output
+    # A run without the site, and a pin to the same version, keep the rule.
+    lasting.run("--offline")
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    assert lasting.puller("pin", "web", "1.1.0").status == 0
+    assert lasting.run().status == 0
+    assert versions(lasting) == ("1.1.0", "1.1.0", False)
+
+
+def test_the_configuration_decides_before_the_release(lasting: Host, publisher: Publisher) -> None:
+    lasting.configure(bundles=[{"name": "web", "trial": {"runs": 1}}])
+    publisher.publish("1.1.0", TWO_RUNS + checked(0), trial=TrialRule(runs=Runs(3)))
+    assert lasting.run().status == 0
+    assert versions(lasting) == ("1.1.0", "1.1.0", False)
+
+
+def test_a_publisher_shortens_and_extends_a_running_trial(lasting: Host, publisher: Publisher) -> None:
+    manifest = TEN_MINUTES + checked(0)
+    publisher.publish("1.1.0", manifest)
+    lasting.run()
+    publisher.publish("1.1.0", manifest, trial=TrialRule(Duration(0), Runs(3)))
+    lasting.run()
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    publisher.publish(
+        "1.1.0", manifest, trial=TrialRule(runs=Runs(2))
+    )  # the time of the manifest counts again
+    assert "on trial until a run after" in lasting.run().output
+    publisher.publish("1.1.0", manifest, trial=TrialRule(Duration(0)))
+    lasting.run()
+    assert versions(lasting) == ("1.1.0", "1.1.0", False)
+
+
+@pytest.mark.everything
+def test_rule_of_a_release_survives_a_failed_first_run(lasting: Host, publisher: Publisher) -> None:
+    fails = "  - exec: [{\"sh -c '! test -e {{ facts.machine }}/broken'\": {}}]\n"
+    (lasting.machine / "broken").touch()
+    publisher.publish("1.1.0", checked(0) + fails, trial=TrialRule(Duration(0), Runs(2)))
+    assert lasting.run().status in (4, 6)
+    (lasting.machine / "broken").unlink()
+    lasting.run("--offline")
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    lasting.run("--offline")
     assert versions(lasting) == ("1.1.0", "1.1.0", False)
 
 
