@@ -403,6 +403,8 @@ class Agent(msgspec.Struct, frozen=True):
                     {bundle.name: chosen.manifest.exports for bundle, chosen in applied},
                     [bundle.name for bundle in bundles],
                 )
+            with self.problems.remembering():
+                context.trials.retain([bundle.name for bundle in bundles])
         for bundle in bundles:
             bundle.prune()
 

@@ -357,6 +357,8 @@ class BundleRun(msgspec.Struct):
         if the version is not current yet.
         """
         if self.good is not None and self.good.sha256 == bundle.sha256:
+            with self.context.problems.remembering():
+                self.context.trials.close_other(bundle)
             return None
         if self.context.settings.noop:  # a dry run begins no trial, but predicts the end of an earlier one
             return self.context.trials.find(bundle)
@@ -475,8 +477,9 @@ class BundleRun(msgspec.Struct):
         is_applied = self.outcomes is not None  # in this run, before the rollback of another bundle
         if trial is None or not trial.in_order or is_applied or self.report.given_up is not None:
             return False
+        restarts = self.context.trials.restarts(trial)
         self.failure = trial.failure or find_failure_between_runs(
-            concerns, trial.health, trial.restarts, LocalSystem()
+            concerns, trial.health, restarts, LocalSystem()
         )
         if not self.failure:
             return False
@@ -536,14 +539,16 @@ class BundleRun(msgspec.Struct):
 
     def _continued(self, chosen: Chosen) -> Trial | None:
         """Return the trial of the applied version after a run in order. ``None`` if the version has passed before."""
-        bundle, now = chosen.bundle, datetime.now(UTC)
+        bundle, moment = chosen.bundle, self.context.trials.moment()
         if not self._is_unproven(bundle):
             return None
         has_checks = have_health_checks(declaration for declaration, _ in self.outcomes or ())
         rules = (self.choice.trial, self._rule_of_release(bundle), chosen.manifest.trial)
         required = requirement_of(*rules, has_health_checks=has_checks)
-        trial = self.context.trials.find(bundle) or Trial(bundle.version, bundle.sha256, iso_text(now), {})
-        trial = trial.continued(required, now)
+        trial = self.context.trials.find(bundle) or Trial(
+            bundle.version, bundle.sha256, iso_text(moment.now), {}
+        )
+        trial = trial.continued(required, moment)
         return msgspec.structs.replace(trial, awaits_boot=self._awaits_boot(trial))
 
     def _rule_of_release(self, bundle: Installed) -> TrialRule | None:

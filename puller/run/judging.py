@@ -111,11 +111,7 @@ def find_failure_between_runs(
     The checks are those of managed resources. A service that was started must still run, and systemd must not have
     restarted it since. ``restarts`` are the earlier counts of ``restarts_of``.
     """
-    failures = [
-        f"service#{name}: systemd has restarted it {counted(times - restarts[name], 'time')} since the last run"
-        for name, times in restarts_of(declarations).items()
-        if times > restarts.get(name, times)
-    ]
+    failures = list(_restart_failures(restarts_of(declarations), restarts))
     masks = Masks()
     for declaration in declarations:
         if not _is_applied(declaration):
@@ -134,6 +130,14 @@ def find_failure_between_runs(
             if result.status is Health.CRITICAL:  # any other result says nothing about the service
                 failures.append(f"{declaration.reference}: {result}")
     return _reason(failures)
+
+
+def _restart_failures(now: Mapping[str, int], before: Mapping[str, int]) -> Iterator[str]:
+    """Yield a sentence for each service that systemd has restarted. A start by hand sets its count to 0."""
+    for name, times in now.items():
+        if (earlier := before.get(name)) is not None and times not in (0, earlier):
+            since = times - earlier if times > earlier else times
+            yield f"service#{name}: systemd has restarted it {counted(since, 'time')} since the last run"
 
 
 def _reason(failures: Sequence[str]) -> str:

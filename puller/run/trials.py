@@ -8,15 +8,20 @@
   change the count.
 * The record counts the attempts in a row that were in order, and has the time of the first one. A failure begins again.
   The rule of the bundle decides how many are enough, and for how long (``bundles.format.trial_rule``).
+* The time in order is measured by the clock of the boot, because the clock of the day may jump. After a restart of the
+  machine, only the clock of the day is left.
+* A trial ends when another version of the bundle is applied, or when the bundle leaves the configuration. Otherwise a
+  later attempt would be judged by a state that it has not made.
 * A reboot that becomes due during a trial belongs to the trial. The version passes in a run after the boot.
 * The record keeps the results of the health checks before the change. A later attempt must not take the damage of an
   earlier one for the state before.
 """
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -30,6 +35,16 @@ from puller.state.state_file import StateFile
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 """A time with its zone. Python cannot compare it with a time without a zone."""
+
+
+class Moment(NamedTuple):
+    """A time by the clock of the day and by the clock of the boot."""
+
+    now: datetime
+    boot: str
+    """The identity of the boot."""
+    uptime: float
+    """Seconds since the boot, including the time in which the machine was suspended."""
 
 
 class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +67,10 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Earlier attempts in a row without failures."""
     in_order_since: _Moment | None = None
     """The end of the first of them."""
+    in_order_boot: str = ""
+    """The identity of the boot of the last of them."""
+    in_order_uptime: float = 0.0
+    """The end of the first of them, in seconds since that boot."""
     until: _Moment | None = None
     """The earliest time at which it can pass. ``None`` before the first attempt in order."""
     runs: int = 1
@@ -74,14 +93,27 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             None if duration is None else Duration(duration), None if runs is None else Runs(runs)
         )
 
-    def continued(self, required: Requirement, now: datetime) -> "Trial":
-        """Return the trial after one more attempt in order. A clock that went back begins the time again."""
-        since = min(self.in_order_since or now, now)
+    def continued(self, required: Requirement, moment: Moment) -> "Trial":
+        """Return the trial after one more attempt in order.
+
+        After a restart of the machine, a clock that went back begins the time again.
+        """
+        now, uptime = moment.now, moment.uptime
+        if self.in_order_since is None:
+            since = now
+        elif self.in_order_boot == moment.boot:
+            uptime = min(self.in_order_uptime, moment.uptime)
+            since = now - timedelta(seconds=moment.uptime - uptime)
+        else:
+            since = min(self.in_order_since, now)
+            uptime = moment.uptime - (now - since).total_seconds()
         return msgspec.structs.replace(
             self,
             failed=0,
             in_order=self.in_order + 1,
             in_order_since=since,
+            in_order_boot=moment.boot,
+            in_order_uptime=uptime,
             until=since + timedelta(seconds=required.seconds),
             runs=required.runs,
         )
@@ -108,7 +140,7 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def restarted(trial: Trial) -> Trial:
     """Return a trial whose time in order begins again."""
     return msgspec.structs.replace(
-        trial, in_order=0, in_order_since=None, until=None, restarts={}, failure=""
+        trial, in_order=0, in_order_since=None, in_order_boot="", until=None, restarts={}, failure=""
     )
 
 
@@ -136,6 +168,15 @@ class Trials:
         if self._boot is None:
             self._boot = _BOOT_ID.read_text(encoding="ascii").strip()
         return self._boot
+
+    def moment(self) -> Moment:
+        """Return the current time."""
+        return Moment(datetime.now(UTC), self.boot, time.clock_gettime(time.CLOCK_BOOTTIME))
+
+    def restarts(self, trial: Trial) -> Mapping[str, int]:
+        """Return how often systemd had restarted each service after the last attempt in order. A boot counts anew."""
+        is_this_boot = trial.in_order_boot in ("", self.boot)  # "": recorded by an earlier version of Puller
+        return trial.restarts if is_this_boot else dict.fromkeys(trial.restarts, 0)
 
     def find(self, bundle: Installed) -> Trial | None:
         """Return the trial of exactly this version."""
@@ -190,8 +231,18 @@ class Trials:
 
     def close(self, name: str) -> None:
         """Remove the trial of a bundle."""
-        if name in self._trials:
-            self._save({other: trial for other, trial in self._trials.items() if other != name})
+        self.retain(self._trials.keys() - {name})
+
+    def close_other(self, bundle: Installed) -> None:
+        """Remove the trial of another version, because this version takes its place."""
+        trial = self._trials.get(bundle.name)
+        if trial is not None and trial.sha256 != bundle.sha256:
+            self.close(bundle.name)
+
+    def retain(self, names: Collection[str]) -> None:
+        """Remove the trials of all other bundles."""
+        if not self._trials.keys() <= set(names):
+            self._save({name: trial for name, trial in self._trials.items() if name in names})
 
     def _put(self, bundle: Installed, trial: Trial) -> Trial:
         if self._trials.get(bundle.name) != trial:

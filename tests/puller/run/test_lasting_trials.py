@@ -4,15 +4,20 @@ import errno
 import json
 import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from bundles.format.trial_rule import DEFAULT_DURATION, Requirement, Runs, TrialRule, requirement_of
 from bundles.store.store import Store
 from foundation.problems import ProblemCode
 from foundation.times import Duration
-from puller.run.trials import Trial
+from puller.run import judging
+from puller.run.trials import Moment, Trial, Trials
+from puller.state.directories import Directories
+from puller.system.local import LocalSystem
 from tests.puller.run.test_health_gate import checked, quarantined, trials
 from tests.support.stories import Host, Publisher
 
@@ -39,10 +44,14 @@ def versions(host: Host) -> tuple[str, str | None, bool]:
 
 
 def end_the_time(host: Host) -> None:
-    """Let the time of an open trial be over."""
+    """Let the time of an open trial be over, by the clock of the day, as after a restart of the machine."""
     path = host.state / "journal.json"
     record = json.loads(path.read_bytes())
-    record["trials"]["web"] |= {"in_order_since": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:10:00Z"}
+    record["trials"]["web"] |= {
+        "in_order_since": "2026-01-01T00:00:00Z",
+        "in_order_boot": "an earlier boot",
+        "until": "2026-01-01T00:10:00Z",
+    }
     path.write_text(json.dumps(record))
 
 
@@ -69,21 +78,49 @@ def test_each_key_comes_from_the_first_rule(
     assert requirement_of(*rules, has_health_checks=has_checks) == required
 
 
+def trial_of(*moments: tuple[float, float, str], runs: int = 1) -> list[tuple[bool, float]]:
+    """Return whether a trial of ten minutes is over after each attempt, and the minutes until its end.
+
+    A moment has the minutes of the clock of the day, the minutes since the boot, and the identity of the boot.
+    """
+    trial, ends = Trial("1.1.0", "0" * 64, "", {}), []
+    for clock, uptime, boot in moments:
+        now = NOW + timedelta(minutes=clock)
+        trial = trial.continued(Requirement(600, runs), Moment(now, boot, uptime * 60))
+        assert trial.until is not None
+        ends.append((trial.is_over(now), (trial.until - now) / timedelta(minutes=1)))
+    return ends
+
+
 def test_a_trial_is_over_after_its_time_and_its_runs() -> None:
-    trial, required = Trial("1.1.0", "0" * 64, "", {}), Requirement(600, 3)
-    ends = []
-    for minutes in (0, 5, 9, 10, 20):
-        trial = trial.continued(required, NOW + timedelta(minutes=minutes))
-        ends.append(trial.is_over(NOW + timedelta(minutes=minutes)))
-    assert ends == [False, False, False, True, True]
+    ends = trial_of(*((minutes, 100 + minutes, "a") for minutes in (0, 5, 9, 10, 20)), runs=3)
+    assert [is_over for is_over, _ in ends] == [False, False, False, True, True]
+    ends = trial_of((0, 100, "a"), (10, 110, "a"), (11, 111, "a"), runs=3)
+    assert [is_over for is_over, _ in ends] == [False, False, True]
 
 
-def test_a_clock_that_went_back_begins_the_time_again() -> None:
-    trial = Trial("1.1.0", "0" * 64, "", {}).continued(Requirement(600, 1), NOW)
-    earlier = NOW - timedelta(days=400)
-    trial = trial.continued(Requirement(600, 1), earlier)
-    assert not trial.is_over(earlier)
-    assert trial.until == earlier + timedelta(minutes=10)
+YEAR = 366 * 24 * 60.0
+
+
+@pytest.mark.parametrize("jump", [YEAR, -YEAR, 10, -1])
+def test_a_clock_that_jumps_does_not_change_a_trial(jump: float) -> None:
+    ends = trial_of((0, 100, "a"), (jump + 4, 104, "a"), (jump + 9, 109, "a"), (jump + 10, 110, "a"))
+    assert ends == [(False, 10), (False, 6), (False, 1), (True, 0)]
+
+
+def test_time_before_and_after_a_boot_counts() -> None:
+    ends = trial_of((0, 100, "a"), (4, 1, "b"), (9, 6, "b"), (10, 7, "b"))
+    assert ends == [(False, 10), (False, 6), (False, 1), (True, 0)]
+
+
+def test_a_clock_that_is_set_back_after_a_boot_counts() -> None:
+    ends = trial_of((0, 100, "a"), (4, 1, "b"), (-YEAR, 2, "b"), (7 - YEAR, 9, "b"))
+    assert ends == [(False, 10), (False, 6), (False, 5), (True, -2)]
+
+
+def test_a_clock_that_went_back_at_a_boot_begins_again() -> None:
+    ends = trial_of((0, 100, "a"), (-YEAR, 1, "b"), (9 - YEAR, 10, "b"), (10 - YEAR, 11, "b"))
+    assert ends == [(False, 10), (False, 10), (False, 1), (True, 0)]
 
 
 @pytest.mark.parametrize(
@@ -106,6 +143,34 @@ def test_a_wrong_rule_is_refused(host: Host, publisher: Publisher, written: str,
     outcome = host.puller("config", "check")
     assert outcome.status == 78
     assert message in outcome.output
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "times"),
+    [
+        (0, 0, ""),
+        (3, 3, ""),
+        (0, 1, "1 time"),
+        (3, 5, "2 times"),
+        (3, 0, ""),  # started by hand, which sets the count to 0
+        (3, 2, "2 times"),
+        (None, 4, ""),  # the last run did not start it
+    ],
+)
+def test_restarts_by_systemd_are_failures(
+    monkeypatch: pytest.MonkeyPatch, before: int | None, now: int, times: str
+) -> None:
+    monkeypatch.setattr(judging, "restarts_of", lambda declarations: {"app": now})
+    counts = {} if before is None else {"app": before}
+    why = judging.find_failure_between_runs([], {}, counts, LocalSystem())
+    assert why == (f"service#app: systemd has restarted it {times} since the last run" if times else "")
+
+
+def test_restarts_are_counted_anew_after_a_boot(tmp_path: Path) -> None:
+    trials = Trials(Directories(tmp_path, tmp_path), pytest.fail, noop=True, boot="second")
+    trial = Trial("1.1.0", "0" * 64, "", {}, restarts={"app": 3})
+    for boot, counts in {"second": {"app": 3}, "first": {"app": 0}}.items():
+        assert trials.restarts(replace(trial, in_order_boot=boot)) == counts
 
 
 # Runs.
@@ -288,6 +353,46 @@ def test_the_next_version_ends_a_trial(lasting: Host, publisher: Publisher) -> N
     assert lasting.run().status == 7
     assert versions(lasting) == ("1.0.0", "1.0.0", False)
     assert quarantined(lasting) == ["1.2.0"]
+
+
+FAILS = "  - exec: [{\"sh -c '! test -e {{ facts.machine }}/broken'\": {}}]\n"
+
+
+def test_a_trial_ends_with_a_pin_to_another_version(host: Host, publisher: Publisher) -> None:
+    """A run of the pinned version fails, and the machine is in its state. That says nothing about the trial."""
+    publisher.publish("1.0.0", checked(0) + FAILS)
+    assert host.run().status == 0
+    host.lasting_trials = True
+    host.configure()
+    publisher.publish("1.1.0", TEN_MINUTES + checked(0).replace("/motd", "/news") + FAILS)
+    assert host.run().status == 0
+    host.puller("pin", "web", "1.0.0")
+    (host.machine / "broken").touch()
+    assert host.run().status in (4, 6)
+    assert trials(host) == {}
+    break_the_check(host)
+    (host.machine / "broken").unlink()
+    host.puller("unpin", "web")
+    assert host.run().status == 0
+    assert versions(host) == ("1.1.0", "1.0.0", True)
+    assert trials(host)["web"]["in_order"] == 1
+    assert quarantined(host) == []
+
+
+def test_a_trial_ends_when_its_bundle_leaves_the_host(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.0.0", name="second", files={}, manifest="resources: []\n")
+    publisher.publish("1.1.0", TEN_MINUTES + checked(0))
+    assert lasting.run().status == 0
+    lasting.configure(bundles=[{"name": "second"}])
+    lasting.run("--noop")
+    assert "web" in trials(lasting)
+    assert lasting.run().status == 0
+    assert trials(lasting) == {}
+    break_the_check(lasting)
+    lasting.configure(bundles=[{"name": "web"}])
+    assert lasting.run().status == 0
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    assert quarantined(lasting) == []
 
 
 def test_without_another_version_the_run_repairs(host: Host, publisher: Publisher) -> None:
