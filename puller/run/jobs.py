@@ -127,6 +127,8 @@ class RunOptions(Options, kw_only=True):
     offline: bool = False
     ignores_holds: bool = False
     """See ``Agent.ignores_holds``."""
+    no_reboot: bool = False
+    """Leave due reboots to later runs."""
 
 
 class ApplyOptions(Options, kw_only=True):
@@ -199,7 +201,12 @@ def _run(options: RunOptions, configuration: "Configuration") -> int:
             )
             problems = RunProblems(log, detailed=options.detailed_exitcodes, noop=options.noop)
             reboots = plan_of_run(
-                configuration, directories, lambda: host.name, problems.warn, noop=options.noop
+                configuration,
+                directories,
+                lambda: host.name,
+                problems.warn,
+                noop=options.noop,
+                is_allowed=not options.no_reboot,
             )
             agent = Agent(
                 configuration,

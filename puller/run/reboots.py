@@ -39,10 +39,14 @@ def plan_of_run(
     warn: Callable[[str], None],
     *,
     noop: bool,
+    is_allowed: bool = True,
 ) -> RebootPlan:
-    """Return the plan of ``puller run``."""
+    """Return the plan of ``puller run``. Unless ``is_allowed``, a due reboot waits for another run."""
+    withheld = "" if is_allowed else "for a run without --no-reboot"
     records = Records(directories.state, warn, noop=noop)
-    return RebootPlan(this_machine(), records, current_time, host=host, windows=configuration.windows)
+    return RebootPlan(
+        this_machine(), records, current_time, host=host, windows=configuration.windows, withheld=withheld
+    )
 
 
 def restart_machine(

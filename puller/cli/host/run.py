@@ -13,6 +13,9 @@ from puller.run import jobs
 @click.command()
 @configuration_option("The configuration to use.")
 @click.option("--offline", is_flag=True, help="Enforce the stored bundles without contacting the site.")
+@click.option(
+    "--no-reboot", is_flag=True, help="Never restart the machine. A due reboot waits for a later run."
+)
 @job_options
 @text_format_option
 def run(path: str, output_format: str, **options: Any) -> int:

@@ -136,7 +136,7 @@ class _Pass(msgspec.Struct):
 class RebootPlan:
     """The plan of one run.
 
-    ``is_allowed``: the run may restart the machine at its end.
+    ``withheld`` is what a reboot waits for if this command never restarts the machine.
     """
 
     def __init__(
@@ -147,11 +147,11 @@ class RebootPlan:
         *,
         host: Callable[[], str] = lambda: "",
         windows: tuple[Window, ...] = (),
-        is_allowed: bool = True,
+        withheld: str = "",
     ) -> None:
         self.machine, self.records, self.clock = machine, records, clock
         self.find_host, self.windows = host, windows
-        self.is_allowed = is_allowed
+        self.withheld = withheld
         self._pass: _Pass | None = None
 
     def begin(self) -> None:
@@ -244,8 +244,8 @@ class RebootPlan:
         now, waiting = self.now, RebootState.WAITING if cancelled is None else RebootState.CANCELLED
         earliest = self.machine.booted_at(now) + due.min_uptime
         at = find_time(due.rules, Times(now, earliest, cancelled))
-        if not self.is_allowed:
-            return Verdict(waiting, at, "for `puller run`")
+        if self.withheld:
+            return Verdict(waiting, at, self.withheld)
         if at is None:
             return Verdict(waiting, None, "for a window")
         if not is_near(at, due.rules, now):

@@ -78,7 +78,7 @@ class Reboot(Resource[RebootProperties, RebootingState]):
 
     def look(self) -> RebootingState:
         plan, properties = self._plan, self.properties
-        if plan.is_allowed:
+        if not plan.withheld:
             plan.machine.require_reboots()
         booted = plan.machine.booted_at(plan.now)
         reasons = plan.machine.reasons() if properties.when is not None else []
@@ -265,7 +265,7 @@ def _texts(reasons: Sequence[Reason]) -> str:
 def _reading_plan(state_directory: Path | None, *, noop: bool = True) -> RebootPlan:
     """Return the plan of commands that never restart the machine."""
     records = Records(state_directory, noop=noop)
-    return RebootPlan(Machine(), records, lambda: datetime.now(UTC), is_allowed=False)
+    return RebootPlan(Machine(), records, lambda: datetime.now(UTC), withheld="for `puller run`")
 
 
 def _check_windows(properties: RebootProperties) -> Iterator[PropertyError]:

@@ -282,6 +282,22 @@ def test_disabled_host_is_not_restarted(host: Host, publisher: Publisher, fake: 
     assert not fake.calls
 
 
+def test_run_without_reboot_leaves_it_to_the_next(
+    host: Host, publisher: Publisher, fake: FakeMachine
+) -> None:
+    publisher.publish("1.0.0", REQUIRED)
+    fake.require()
+    outcome = host.run("--no-reboot")
+    assert outcome.status == 0
+    assert not fake.calls
+    assert host.states()["reboot#updates"] == "stable"
+    for command in ("status", "check"):
+        assert "a reboot is due" in host.puller(command).output
+        assert "for a run without --no-reboot" in host.puller(command).output
+    host.run()
+    assert fake.calls == [["shutdown", "-r", "+5"]]
+
+
 def test_ten_hosts_restart_two_at_a_time(host: Host, publisher: Publisher, fake: FakeMachine) -> None:
     window = "windows: [{from: '01:00', to: '05:00'}]"
     rules = f"{RULES}, {window}, share: 20%, duration: 15m, number: NUMBER"
