@@ -90,6 +90,20 @@ def test_preview_names_machine_and_missing_fact(
     assert result["missing_facts"] == {"os (all of its keys)": ["web01.example.com"]}
 
 
+def test_failing_preview_that_lists_all_facts_has_a_note(
+    host: Host, publisher: Publisher, reports: Path, execute: Execute
+) -> None:
+    publisher.publish("1.0.0", MANIFEST, files={})
+    host.run()
+    listing = MANIFEST.replace("{{ data.workers }}", "{{ facts | length }}")
+    _, result = preview(execute, reports, MANIFEST, listing)
+    assert result["missing_facts"] == {"facts (all of them)": ["web01.example.com"]}
+    failing = listing + "  - exec: [{'true': {creates: '{{ facts.rack }}'}}]\n"
+    status, result = preview(execute, reports, MANIFEST, failing)
+    assert status == 4
+    assert result["missing_facts"]["rack"] == ["web01.example.com"]
+
+
 def test_report_has_the_values_that_bundles_read(host: Host, publisher: Publisher, reports: Path) -> None:
     publisher.publish("1.0.0", MANIFEST, files={})
     host.run()
