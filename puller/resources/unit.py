@@ -75,6 +75,8 @@ class UnitProperties(Properties, frozen=True):
     """The template engine: ``jinja``, ``jet`` or ``go``. The default follows the file name, otherwise ``jinja``."""
     data: dict[Any, Any] | None = None
     """Data for the template, instead of the data of the manifest."""
+    interpolate: bool = False
+    """Whether the template sees the data by name, as a template of Ansible."""
     verify: bool = True
     """Whether ``systemd-analyze verify`` checks a new text before it replaces the file."""
 
@@ -89,7 +91,7 @@ class UnitProperties(Properties, frozen=True):
 
     def as_file(self) -> FileProperties:
         """Return the properties of a file with this text."""
-        names = ("name", "content", "source", "template", "engine", "data", "sensitive")
+        names = ("name", "content", "source", "template", "engine", "data", "interpolate", "sensitive")
         return FileProperties(**{name: getattr(self, name) for name in names})
 
 
@@ -105,10 +107,10 @@ class Unit(Resource[UnitProperties, UnitState]):
     type_name = "unit"
     properties_type = UnitProperties
     providers = ("systemd",)
-    unused = {"absent": frozenset({*_CONTENT, "engine", "data", "verify"})}  # noqa: RUF012  ClassVar in the base class
+    unused = {"absent": frozenset({*_CONTENT, "engine", "data", "interpolate", "verify"})}  # noqa: RUF012  ClassVar in the base class
     secret_properties = frozenset({"sections", "content", "data"})
     relative_paths = frozenset({"source", "template"})
-    rendered = frozenset({"template"})
+    rendered = frozenset({"template", "interpolate"})
     removable = True
 
     _text: Content | None = None
@@ -423,6 +425,8 @@ class Unit(Resource[UnitProperties, UnitState]):
             yield PropertyError(
                 "source", f"is {properties.source!r}", expected="a file", hint="use a file resource for a URL"
             )
+        if properties.interpolate and properties.template is None:
+            yield PropertyError("interpolate", "is only for a template", because=["template"])
         yield from check_content(properties.as_file())
         yield from _check_sections(properties.sections)
 
@@ -430,7 +434,7 @@ class Unit(Resource[UnitProperties, UnitState]):
     def agree(cls, first: UnitProperties, second: UnitProperties) -> UnitProperties:
         """Require the same text. ``verify: false`` of one declaration is not a contradiction."""
         rules = {"verify": lambda one, other: one and other}
-        return agree(first, second, exact=(*_CONTENT, "engine", "data"), rules=rules)
+        return agree(first, second, exact=(*_CONTENT, "engine", "data", "interpolate"), rules=rules)
 
     @classmethod
     def follows(cls, properties: UnitProperties, declared: Declared) -> Iterator[Reference]:

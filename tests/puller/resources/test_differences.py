@@ -299,6 +299,7 @@ class Bench:
         for name, text in {
             "source": "two",
             "template": "{{ data.text }}",
+            "named": "{{ text }}",
             "tree/b": "one",
             "other/b": "three",
             "templates/b": "{{ data.text }}",

@@ -212,6 +212,10 @@ def test_text_comes_from_content_source_or_template(
     assert path.read_text() == TEXT
     converge(make(Unit, {"name": NAME, "template": "unit.j2", "data": {"program": "/bin/echo"}}))
     assert path.read_text() == "[Service]\nExecStart=/bin/echo\n"
+    (tmp_path / "named.j2").write_text("[Service]\nExecStart={{ program }}\n")
+    named = {"template": "named.j2", "data": {"program": "/bin/true"}, "interpolate": True}
+    converge(make(Unit, {"name": NAME, **named}))
+    assert path.read_text() == "[Service]\nExecStart=/bin/true\n"
     converge(make(Unit, {"name": NAME, "content": TEXT}))
     assert path.read_text() == TEXT
     with pytest.raises(ResourceError, match="missing"):
@@ -640,6 +644,7 @@ def clear(directory: Path) -> None:
         ({"name": "a.wants/x.conf"}, "expected a drop-in"),
         ({"sections": {}}, "sections is missing; or give content, source or template"),
         ({"content": "x"}, "content cannot be given together with sections"),
+        ({"interpolate": True}, "interpolate is only for a template"),
         ({"sections": {}, "content": "x", "source": "y"}, "source cannot be given together with content"),
         (
             {"sections": {}, "source": "https://example.com/x"},

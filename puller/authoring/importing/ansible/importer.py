@@ -7,6 +7,7 @@
 4. Divide the variables: the Hiera tree keeps plain values and references. The manifest keeps other expressions
    (``division.py``).
 5. Add handlers as subscribers, and a test case for each system.
+6. Declare units of systemd (``units.py``), and join declarations of the same resource (``conflicts.py``).
 """
 
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from puller.authoring.importing.ansible.manifest_data import MANAGED, add_facts_
 from puller.authoring.importing.ansible.playbooks import PlaybookImporter, find_playbooks
 from puller.authoring.importing.ansible.role_importer import RoleImporter, is_role
 from puller.authoring.importing.ansible.tasks import table
+from puller.authoring.importing.ansible.units import declare_units
 from puller.authoring.importing.ansible.variables import Variables, divide_variables
 from puller.authoring.importing.conflicts import resolve_conflicts
 from puller.authoring.importing.draft import Draft, ManifestDraft, document_text
@@ -48,6 +50,7 @@ def import_ansible(source: Path, name: str, secrets: Secrets | None = None) -> D
     _add_tests(draft, roles.tests)
     for path, reason in sorted(tree.rejected.items()):
         draft.check(f"{path} {reason}.")
+    declare_units(draft)
     resolve_conflicts(draft)
     return draft
 

@@ -226,6 +226,63 @@ def test_diversions_keep_their_meaning(write: Write, arguments: str, expected: d
     assert resources_of(draft_of(role)) == {"diversion#/bin/ping": expected}
 
 
+UNIT = "copy: {content: x, dest: /etc/systemd/system/a.service, owner: root, group: root, mode: '0644'}"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [
+        (UNIT, {"unit#a.service": {"content": "x"}}),
+        (
+            "template: {src: a.service.j2, dest: /etc/systemd/system/}",
+            {"unit#a.service": {"template": "templates/a.service.j2", "interpolate": True}},
+        ),
+        (
+            "copy: {src: x.conf, dest: /etc/systemd/system/a.service.d/x.conf}",
+            {"unit#a.service.d/x.conf": {"source": "files/x.conf"}},
+        ),
+        (UNIT.replace("0644", "0600"), {"file#/etc/systemd/system/a.service": None}),
+        (UNIT.replace("a.service", "a.conf"), {"file#/etc/systemd/system/a.conf": None}),
+        (UNIT.replace("owner: root", "owner: app"), {"file#/etc/systemd/system/a.service": None}),
+        (
+            UNIT.replace("content: x", "content: x, force: false"),
+            {"file#/etc/systemd/system/a.service": None},
+        ),
+        (
+            UNIT.replace("content: x", "content: x, validate: test %s"),
+            {"file#/etc/systemd/system/a.service": None},
+        ),
+    ],
+)
+def test_files_of_systemd_become_units(write: Write, tasks: str, expected: dict[str, Any]) -> None:
+    files = {"templates/a.service.j2": "x", "files/x.conf": "x"}
+    resources = resources_of(draft_of(write({"tasks/main.yml": f"- {tasks}\n", **files})))
+
+    assert list(resources) == list(expected)
+    assert all(properties in (None, resources[name]) for name, properties in expected.items())
+
+
+def test_unit_that_another_task_removes_stays_a_file(write: Write) -> None:
+    removal = "{file: {path: /etc/systemd/system/a.service, state: absent}, when: not web_on}"
+    role = write({"tasks/main.yml": f"- {UNIT}\n  when: web_on\n- {removal}\n"})
+
+    assert list(resources_of(draft_of(role))) == ["file#/etc/systemd/system/a.service"]
+
+
+def test_handler_subscribes_to_the_unit(write: Write) -> None:
+    role = write(
+        {
+            "tasks/main.yml": f"- {UNIT}\n  notify: Restart\n- service: {{name: a, state: started}}\n",
+            "handlers/main.yml": "- {name: Restart, systemd: {name: a, state: restarted, daemon_reload: true}}\n",
+        }
+    )
+
+    draft = draft_of(role)
+
+    assert resources_of(draft)["service#a"]["subscribe"] == ["unit#a.service"]
+    assert "Files in /etc/systemd/system are units" in draft.report()
+
+
 @pytest.mark.parametrize(
     ("loop", "expected"),
     [
