@@ -43,6 +43,7 @@ IGNORED: Final = re.compile(
     r"|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-?$"  # compared as accounts
     r"|/etc/(machine-id|ld\.so\.cache|\.pwd\.lock|\.updated|mtab)$|/var/\.updated$|/__pycache__(/|$)"
     r"|/etc/ssh/ssh_host_|/etc/ssl/(certs|private)/ssl-cert-snakeoil|/var/lib/(random-seed|dbus)"  # random content
+    r"|/(aliases\.db|dump\.rdb)$|\.(pid|lock)$"  # contents with the time or a process
 )
 """Paths that differ between two runs of the same program."""
 
@@ -238,7 +239,7 @@ def compare(role: Path, options: argparse.Namespace) -> bool:
             print(f"    {line}")
             name = line.partition(": ")[0]
             texts = [applied.system.texts.get(name, "").splitlines() for applied in (theirs, ours)]
-            for change in list(difflib.unified_diff(*texts, "Ansible", "draft", lineterm="", n=0))[:20]:
+            for change in difflib.unified_diff(texts[0], texts[1], "Ansible", "draft", lineterm="", n=0):
                 print(f"      {change}")
     return equal
 

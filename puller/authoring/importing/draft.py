@@ -19,6 +19,8 @@ import yaml
 
 from bundles.filesystem.safe_paths import OutputTree, open_output_directory
 from foundation.problems import ProblemCode
+from hiera.tree import psych
+from hiera.tree.psych import RefusedError
 from puller.errors import SourceError
 
 _WIDTH: Final = 110
@@ -193,14 +195,25 @@ def scalar(value: Any, *, in_flow: bool = False) -> str:
     if isinstance(value, int):
         return str(value)
     text = str(value)
-    is_plain = _PLAIN.fullmatch(text) and not any(
-        pattern.match(text) for _, pattern in _RESOLVERS.get(text[:1], ())
+    is_plain = (
+        _PLAIN.fullmatch(text)
+        and not any(pattern.match(text) for _, pattern in _RESOLVERS.get(text[:1], ()))
+        and _is_text_for_hiera(text)
     )
     if is_plain and not (in_flow and ":" in text):
         return text
     if "'" not in text and ('"' in text or "\\" in text) and text.isprintable():
         return f"'{text}'"
     return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def _is_text_for_hiera(text: str) -> bool:
+    """Return whether the Hiera tree reads a plain scalar as text. Like Psych, it takes ``03:00`` for a number."""
+    try:
+        value = psych.plain(text)
+    except RefusedError:  # a date
+        return False
+    return isinstance(value, str) and value == text
 
 
 def _flow(value: Any) -> str | None:

@@ -158,6 +158,7 @@ _TEMPLATE_NAMES: Final = frozenset(
 """Names that Ansible and Jinja2 define in templates."""
 MANAGED: Final = "Managed by Puller"
 """The value of ``ansible_managed``."""
+_MANAGED: Final = f"`ansible_managed` is {MANAGED!r} in templates."
 _ALWAYS_PRESENT: Final = (
     "facts.os.name",
     "facts.os.family",
@@ -191,6 +192,8 @@ def add_facts_of_templates(draft: Draft, top: ManifestDraft, variables: Variable
                     draft.check(f"{path} reads {name}, which contains other hosts. Use exports.")
                 continue
             if name in names.constants:
+                if name == "ansible_managed":
+                    draft.assume(_MANAGED)
                 data.setdefault(
                     name,
                     f"{{{{ {names.constants[name]} }}}}" if name != "ansible_managed" else MANAGED,

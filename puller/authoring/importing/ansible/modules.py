@@ -33,7 +33,7 @@ from puller.authoring.importing.ansible.package_modules import (
     yum_repository,
 )
 from puller.authoring.importing.ansible.tasks import Work, as_text, boolean_of
-from puller.authoring.importing.draft import Resource
+from puller.authoring.importing.draft import Draft, Resource
 from puller.authoring.importing.written_expressions import Untranslatable
 
 _CRON: Final = "the job moves to /etc/cron.d. Remove the old entry of the crontab from hosts that have it"
@@ -329,6 +329,22 @@ def command(work: Work, _: list[Resource]) -> list[Resource]:
     properties = {key: value for key, value in properties.items() if value is not None}
     resource = Resource("exec", name, properties)
     return [resource]
+
+
+def guard_declared_files(draft: Draft) -> None:
+    """Replace ``creates`` of a command by ``unless``, if another resource creates the path.
+
+    Puller requires that the command itself creates the path. Ansible only skips the command if it exists.
+    """
+    resources = [resource for manifest in draft.manifests.values() for resource in manifest.resources]
+    declared = {
+        resource.name for resource in resources if resource.type in ("file", "link") and not resource.disabled
+    }
+    for resource in resources:
+        path = resource.properties.get("creates")
+        if resource.type == "exec" and path in declared and "unless" not in resource.properties:
+            del resource.properties["creates"]
+            resource.properties["unless"] = f"test -e {path if has_expression(path) else shlex.quote(path)}"
 
 
 def from_command(row: Mapping[str, Any], work: Work) -> list[Resource]:

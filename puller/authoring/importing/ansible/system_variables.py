@@ -7,7 +7,7 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -65,9 +65,21 @@ class SystemVariables:
         self.tree = tree
         self.variables = variables
         self.names = names
+        self._separate: set[str] = set()
+        """Files that a task names with a condition that cannot be translated, so no system selects them."""
 
     def scan(self, directory: str, tasks: Document) -> None:
         """Read the files of ``include_vars`` before all tasks, since their values help to map tasks."""
+        tasks_of_variables = list(self._tasks(directory, tasks))
+        for task in tasks_of_variables:
+            if task.when and not self._is_mapped(task, directory):
+                file = str(task.free_form or task.arguments.get("file") or "")
+                self._separate.add("/".join(filter(None, [directory, "vars", file.removeprefix("vars/")])))
+        for task in tasks_of_variables:
+            self._read_included_vars(task, directory)
+
+    def _tasks(self, directory: str, tasks: Document) -> Iterator[Task]:
+        """Yield the tasks of a role with ``include_vars``."""
         for path in [tasks.name, *self.tree.files("/".join(filter(None, [directory, "tasks"])))]:
             document = (
                 tasks
@@ -78,7 +90,10 @@ class SystemVariables:
                 continue
             for task in tasks_of(document, (), document.value or []):
                 if isinstance(task, Task) and task.module == "include_vars":
-                    self._read_included_vars(task, directory)
+                    yield task
+
+    def _is_mapped(self, task: Task, directory: str) -> bool:
+        return self.outcome(task, directory)[0] is Outcome.MAPPED
 
     def outcome(self, task: Task, directory: str) -> tuple[Outcome, str]:
         """Return the outcome of an ``include_vars``, and the reason if it is not mapped."""
@@ -159,7 +174,7 @@ class SystemVariables:
         for path in candidates:
             inner = path[len(folder) + 1 :]
             match = pattern.fullmatch(inner)
-            if match is None or inner in ("main.yml", "main.yaml"):
+            if match is None or inner in ("main.yml", "main.yaml") or path in self._separate:
                 continue
             document = self.tree.find_document(path)
             if document is None:

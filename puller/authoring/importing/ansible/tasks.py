@@ -228,6 +228,9 @@ def _convert(form: str, value: Any, work: Work) -> Any:
         return as_text(value)
     if form == "validate":
         return as_text(value).replace("%s", "{}")
+    if form == "optional":  # an empty text is the default of the module
+        expression = re.fullmatch(r"{{((?:(?!}}).)*)}}", value) if isinstance(value, str) else None
+        return f"{{{{ ({expression[1].strip()}) or none }}}}" if expression else value or None
     if form == "words":
         return as_text(value).split()
     if form in ("list", "commas"):

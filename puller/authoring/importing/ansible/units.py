@@ -20,7 +20,7 @@ _ATTRIBUTES: Final = {
     "group": {"root", "0"},
     "mode": {"0644", "xxx", "u=rw,g=r,o=r", "u=rw,go=r"},
 }
-_DECISION: Final = "Files in /etc/systemd/system are units. Puller verifies a unit before it writes it, and then reloads systemd."
+_DECISION: Final = "Files in /etc/systemd/system are units. Puller verifies each unit, and reloads systemd."
 
 
 def declare_units(draft: Draft) -> None:

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from hiera.envelopes import create_key_pair
 from hiera.eyaml import Decryptor
 from hiera.parsing import load_yaml
+from hiera.tree import psych
 from puller.authoring.importing.ansible.importer import import_ansible
-from puller.authoring.importing.draft import Draft, Outcome, scalar, write_draft
+from puller.authoring.importing.draft import Draft, Outcome, document_text, scalar, write_draft
 from puller.authoring.importing.reading import Secrets, SourceTree, VaultError, decrypt_vault
 from puller.cli.command_table import cli
 from puller.errors import SourceError
@@ -260,6 +263,58 @@ def test_files_of_systemd_become_units(write: Write, tasks: str, expected: dict[
 
     assert list(resources) == list(expected)
     assert all(properties in (None, resources[name]) for name, properties in expected.items())
+
+
+def test_creates_of_a_declared_file_becomes_a_condition(write: Write) -> None:
+    role = write(
+        {
+            "tasks/main.yml": """
+                - {name: Flush, command: app flush, args: {creates: /etc/app}}
+                - {name: Make, command: app make, args: {creates: /var/lib/app}}
+                - copy: {content: x, dest: /etc/app}
+                """
+        }
+    )
+
+    resources = resources_of(draft_of(role))
+
+    assert resources["exec#Flush"] == {"command": "app flush", "unless": "test -e /etc/app"}
+    assert resources["exec#Make"] == {"command": "app make", "creates": "/var/lib/app"}
+
+
+@pytest.mark.parametrize(
+    ("release", "options"),
+    [
+        ("''", None),
+        ("bookworm-backports", {"release": "bookworm-backports"}),
+        ("'{{ x }}'", {"release": "{{ (data.x) or none }}"}),
+    ],
+)
+def test_empty_release_of_a_package_is_the_default(
+    write: Write, release: str, options: dict[str, str] | None
+) -> None:
+    role = write({"tasks/main.yml": f"- apt: {{name: a, default_release: {release}}}\n"})
+
+    assert resources_of(draft_of(role))["package#a"].get("options") == options
+
+
+def test_variables_with_an_unknown_condition_select_no_system(write: Write) -> None:
+    role = write(
+        {
+            "tasks/main.yml": """
+                - include_vars: "{{ ansible_os_family }}.yml"
+                - {command: app --version, register: version, changed_when: false}
+                - {include_vars: app-2.yml, when: version.stdout == '2'}
+                """,
+            "vars/Debian.yml": "a: 1\n",
+            "vars/app-2.yml": "b: 1\n",
+        }
+    )
+
+    draft = draft_of(role)
+
+    assert [path for path in draft.files if path.startswith("data/os/")] == ["data/os/Debian.yaml"]
+    assert outcomes(draft)["include_vars"] is Outcome.UNMAPPED
 
 
 def test_unit_that_another_task_removes_stays_a_file(write: Write) -> None:
@@ -667,6 +722,19 @@ def test_unreadable_directory_is_listed(tmp_path: Path, monkeypatch: pytest.Monk
 
     assert list(tree.files("")) == []
     assert "permission denied" in tree.rejected[""]
+
+
+@given(st.text(alphabet="0123456789:.-_+,=~eExobynft/ ", max_size=10))
+@example("03:00")
+@example("1:30:00")
+@example("1,000")
+@example(":word")
+@example("2026-1-2")
+def test_text_is_text_for_both_readers_of_yaml(text: str) -> None:
+    document = document_text({"key": text, "list": [text]})
+
+    assert load_yaml(document, "a.yaml") == {"key": text, "list": [text]}
+    assert psych.load(document.encode(), "a.yaml") == {"key": text, "list": [text]}
 
 
 @pytest.mark.parametrize("number", [1e16, 1e-07, -2e20, 1.5])
