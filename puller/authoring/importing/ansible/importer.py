@@ -15,7 +15,7 @@ from pathlib import Path
 
 from puller.authoring.importing.ansible.expressions import Names
 from puller.authoring.importing.ansible.manifest_data import MANAGED, add_facts_of_templates, declare_missing
-from puller.authoring.importing.ansible.modules import guard_declared_files
+from puller.authoring.importing.ansible.modules import keep_guards_of_declared_files
 from puller.authoring.importing.ansible.playbooks import PlaybookImporter, find_playbooks
 from puller.authoring.importing.ansible.role_importer import RoleImporter, is_role
 from puller.authoring.importing.ansible.tasks import table
@@ -52,7 +52,7 @@ def import_ansible(source: Path, name: str, secrets: Secrets | None = None) -> D
     for path, reason in sorted(tree.rejected.items()):
         draft.check(f"{path} {reason}.")
     declare_units(draft)
-    guard_declared_files(draft)
+    keep_guards_of_declared_files(draft)
     resolve_conflicts(draft)
     return draft
 

@@ -331,20 +331,18 @@ def command(work: Work, _: list[Resource]) -> list[Resource]:
     return [resource]
 
 
-def guard_declared_files(draft: Draft) -> None:
-    """Replace ``creates`` of a command by ``unless``, if another resource creates the path.
+def keep_guards_of_declared_files(draft: Draft) -> None:
+    """Turn off the second check of ``creates``, if another resource creates the path.
 
-    Puller requires that the command itself creates the path. Ansible only skips the command if it exists.
+    Ansible skips the command if the path exists. Puller also requires that the command creates it.
     """
     resources = [resource for manifest in draft.manifests.values() for resource in manifest.resources]
     declared = {
         resource.name for resource in resources if resource.type in ("file", "link") and not resource.disabled
     }
     for resource in resources:
-        path = resource.properties.get("creates")
-        if resource.type == "exec" and path in declared and "unless" not in resource.properties:
-            del resource.properties["creates"]
-            resource.properties["unless"] = f"test -e {path if has_expression(path) else shlex.quote(path)}"
+        if resource.type == "exec" and resource.properties.get("creates") in declared:
+            resource.properties["recheck"] = False
 
 
 def from_command(row: Mapping[str, Any], work: Work) -> list[Resource]:

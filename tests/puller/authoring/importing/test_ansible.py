@@ -265,7 +265,7 @@ def test_files_of_systemd_become_units(write: Write, tasks: str, expected: dict[
     assert all(properties in (None, resources[name]) for name, properties in expected.items())
 
 
-def test_creates_of_a_declared_file_becomes_a_condition(write: Write) -> None:
+def test_creates_of_a_declared_file_is_not_checked_again(write: Write) -> None:
     role = write(
         {
             "tasks/main.yml": """
@@ -278,7 +278,7 @@ def test_creates_of_a_declared_file_becomes_a_condition(write: Write) -> None:
 
     resources = resources_of(draft_of(role))
 
-    assert resources["exec#Flush"] == {"command": "app flush", "unless": "test -e /etc/app"}
+    assert resources["exec#Flush"] == {"command": "app flush", "creates": "/etc/app", "recheck": False}
     assert resources["exec#Make"] == {"command": "app make", "creates": "/var/lib/app"}
 
 
