@@ -6,6 +6,7 @@
 """
 
 import os
+import re
 import stat
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
@@ -311,7 +312,7 @@ def _lines_after(kind: type[Edit[Any]], properties: Any, text: Text) -> tuple[st
     """Return the lines of a text after an edit. Unchanged if the edit fails or is in sync."""
     try:
         edited = kind.edit(properties, text)
-    except ResourceError:  # its own resource reports the error
+    except (ResourceError, re.error):  # its own resource reports the error, or ``check`` the pattern
         edited = None
     return tuple((edited.text if edited else text).lines)
 

@@ -199,7 +199,10 @@ class TaskMapper:
     def _notify(self, task: Task, resources: Sequence[Resource]) -> None:
         """Record the resources as subscriptions of the handlers."""
         context = self.context
-        if any(resource.loop for resource in resources) or context.child_data:
+        # The data of a name may be missing on systems that do not apply this child.
+        is_child = self.manifest.path.rpartition("/")[2] != "manifest.yaml"
+        has_open_name = is_child and any(has_expression(resource.name) for resource in resources)
+        if any(resource.loop for resource in resources) or context.child_data or has_open_name:
             label = unique_name(slug(task.name or task.module), context.labels)
             for resource in resources:
                 resource.label = label

@@ -317,6 +317,21 @@ def test_variables_with_an_unknown_condition_select_no_system(write: Write) -> N
     assert outcomes(draft)["include_vars"] is Outcome.UNMAPPED
 
 
+def test_handler_refers_to_names_of_children_by_label(write: Write) -> None:
+    role = write(
+        {
+            "tasks/main.yml": "- {include_tasks: debian.yml, when: ansible_os_family == 'Debian'}\n",
+            "tasks/debian.yml": "- {name: Site, copy: {content: x, dest: '{{ app_path }}/site'}, notify: Reload}\n",
+            "handlers/main.yml": "- {name: Reload, command: app reload}\n",
+        }
+    )
+
+    draft = draft_of(role)
+
+    assert resources_of(draft)["exec#Reload"]["subscribe"] == ["label#site"]
+    assert resources_of(draft, "debian.yaml")["file#{{ data.app_path }}/site"]["label"] == "site"
+
+
 def test_unit_that_another_task_removes_stays_a_file(write: Write) -> None:
     removal = "{file: {path: /etc/systemd/system/a.service, state: absent}, when: not web_on}"
     role = write({"tasks/main.yml": f"- {UNIT}\n  when: web_on\n- {removal}\n"})

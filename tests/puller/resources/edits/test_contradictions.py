@@ -177,3 +177,11 @@ def test_equal_edits_are_merged(load: Load) -> None:
     for other in ("path: /f, line: y", "path: /g, line: x", "path: /f, line: x, ensure: absent"):
         with pytest.raises(ManifestError, match="line#a"):
             load(text("line: [{a: {path: /f, line: x}}]", f"line: [{{a: {{{other}}}}}]"))
+
+
+def test_invalid_pattern_beside_attributes_is_one_problem(load: Load) -> None:
+    entries = ["line: [{a: {path: /f, line: x, match: '('}}]", "file: [{/f: {create: false, mode: '0644'}}]"]
+    with pytest.raises(ManifestError) as raised:
+        load(text(*entries))
+    (problem,) = map(str, raised.value.problems)
+    assert "line#a: match is '(', which is not a pattern" in problem
