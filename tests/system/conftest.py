@@ -5,6 +5,7 @@
 """
 
 import contextlib
+import hashlib
 import os
 import subprocess
 import sys
@@ -136,8 +137,10 @@ def make_tree(shared_tree: SharedTree, bare_tree: Callable[[str], Path]) -> Call
         )
         if not packages and not extra:
             return debian
+        words = "-".join((codename, *packages, *extra.split()))
+        digest = hashlib.sha256(words.encode()).hexdigest()[:12]  # a file name has at most 255 bytes
         return shared_tree(
-            "-".join(("debian", codename, *packages, *extra.split())),
+            f"debian-{codename}-{digest}",
             lambda tree: extend_debian(tree, debian, built, *packages, codename=codename, extra=extra),
         )
 
@@ -177,7 +180,7 @@ def debian_with_imports(
     debian_with: Callable[..., contextlib.AbstractContextManager[Path]],
 ) -> Callable[[], contextlib.AbstractContextManager[Path]]:
     """Return a function for a disk with Puppet 7, its modules and cron. All tests of imports share the tree."""
-    modules = ("stdlib", "concat", "cron-core", "sshkeys-core")
+    modules = ("stdlib", "concat", "cron-core", "host-core", "inifile", "sshkeys-core")
     packages = ("cron", "puppet-agent", *(f"puppet-module-puppetlabs-{name}" for name in modules))
     return lambda: debian_with(*packages)
 

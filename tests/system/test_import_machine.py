@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.local_packages import SOURCE, add_packages
 from tests.support.machines import powered_on
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINENO5BBHYBbDqOgk1cPiqa+N259bg97G1XeV
 SCRIPT = f"""
 set -eu
 # 1 to 3: a repository, its pin, and a held package of it
-printf 'deb [trusted=yes] file:/srv/packages ./\\n' > /etc/apt/sources.list.d/local.list
+echo '{SOURCE.strip()}' > /etc/apt/sources.list.d/local.list
 printf 'Package: tool\\nPin: origin ""\\nPin-Priority: 700\\n' > /etc/apt/preferences.d/tool
 apt-get -qq update -o Dir::Etc::sourcelist=/etc/apt/sources.list.d/local.list -o Dir::Etc::sourceparts=-
 DEBIAN_FRONTEND=noninteractive apt-get -qq install tool
@@ -138,29 +138,13 @@ def seen(machine: Machine) -> dict[str, str]:
     }
 
 
-def add_repository(root: Path, build: Callable[..., object]) -> None:
-    """Write a repository with the package ``tool``."""
-    source = root / "srv/tool/DEBIAN"
-    source.mkdir(parents=True)
-    fields = "Package: tool\nVersion: 1.2\nArchitecture: all\nMaintainer: Ann <a@example.com>\n"
-    (source / "control").write_text(f"{fields}Description: Tool\n")
-    packages = root / "srv/packages"
-    packages.mkdir()
-    build("dpkg-deb", "--root-owner-group", "--build", source.parent, packages / "tool.deb")
-    archive = packages / "tool.deb"
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    more = f"Filename: ./tool.deb\nSize: {archive.stat().st_size}\nSHA256: {digest}\n"
-    (packages / "Packages").write_text(f"{fields}{more}Description: Tool\n")
-
-
 def test_draft_of_a_changed_machine_repeats_its_changes(
     debian_with_imports: Callable[[], AbstractContextManager[Path]],
-    run_checked: Callable[..., object],
     tmp_path: Path,
 ) -> None:
     draft = tmp_path / "draft"
     with debian_with_imports() as root:
-        add_repository(root, run_checked)
+        add_packages(root, "tool")
         with powered_on(root, "--private-network", "--timezone=off") as machine:
             machine.run("sh", "-c", SCRIPT)
             changed = seen(machine)
@@ -175,7 +159,7 @@ def test_draft_of_a_changed_machine_repeats_its_changes(
     (others,) = (line for line in report.splitlines() if "the draft lacks, because programs" in line)
     assert "/etc/own.conf" in others
     with debian_with_imports() as root:
-        add_repository(root, run_checked)
+        add_packages(root, "tool")
         shutil.copytree(draft, root / "root/draft")
         with powered_on(root, "--private-network", "--timezone=off") as machine:
             before = seen(machine)

@@ -74,6 +74,8 @@ def merge_alternatives(resources: list[Resource]) -> dict[str, str]:
     for resource in list(resources):
         if resource.disabled or resource.type in ("exec", "apply", "line", "block", "setting"):
             continue
+        if resource.type == "user" and set(resource.properties) <= _OF_KEYS:
+            continue
         other = first.setdefault((*resource.identity, resource.loop), resource)
         if other is resource:
             continue
@@ -99,6 +101,10 @@ def merge_alternatives(resources: list[Resource]) -> dict[str, str]:
         other.comments += resource.comments
         resources[:] = [item for item in resources if item is not resource]
     return labels
+
+
+_OF_KEYS: Final = frozenset({"authorized_keys", "control", "require", "after"})
+"""Properties of a declaration that only adds keys. Puller merges the keys of all declarations of a user."""
 
 
 def _condition_of(resource: Resource) -> str:

@@ -21,20 +21,14 @@ from puller.authoring.importing.draft import (
     slug,
     unique_name,
 )
-from puller.authoring.importing.puppet.expressions import (
-    UNKNOWN,
-    Kind,
-    Scope,
-    any_of,
-    grouped,
-    negated,
-    python_regex,
-    table,
-)
+from puller.authoring.importing.puppet.declared_resource import Unfinished, Work, has_expression
+from puller.authoring.importing.puppet.expression_texts import any_of, grouped, negated, python_regex
+from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.lexer import SyntaxProblem
 from puller.authoring.importing.puppet.programs import Module, Program, Unit, assigned
 from puller.authoring.importing.puppet.relationships import Endpoint, Relationships
-from puller.authoring.importing.puppet.resources import Unfinished, Work, has_expression, map_resource
+from puller.authoring.importing.puppet.resources import map_resource
+from puller.authoring.importing.puppet.scopes import UNKNOWN, Kind, table
 from puller.authoring.importing.puppet.syntax import (
     Access,
     Assignment,

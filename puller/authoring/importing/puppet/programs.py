@@ -12,9 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from puller.authoring.importing.draft import Draft
-from puller.authoring.importing.puppet.expressions import Kind, Names, Scope, parameters_kinds
+from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.lexer import SyntaxProblem
 from puller.authoring.importing.puppet.parser import parse
+from puller.authoring.importing.puppet.scopes import Kind, Names, parameters_kinds
 from puller.authoring.importing.puppet.syntax import (
     Assignment,
     Case,

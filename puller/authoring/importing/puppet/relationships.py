@@ -131,7 +131,8 @@ class Relationships:
             )
         for resource in resources:
             home = homes.get(id(resource))
-            if home is None or resource.disabled or resource is target:
+            if home is None or resource.disabled or resource.identity == target.identity:
+                # A declaration of a key and its user are one resource.
                 continue
             if target.type == "apply" and self._leads_to(target.name.removeprefix("bundle:"), home.path):
                 continue

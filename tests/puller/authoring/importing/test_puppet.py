@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from hiera.expressions.expressions import Scope as Names
 from hiera.parsing import load_yaml
 from puller.authoring.importing.draft import Draft, Outcome
-from puller.authoring.importing.puppet.expressions import table
 from puller.authoring.importing.puppet.importer import import_puppet
+from puller.authoring.importing.puppet.scopes import table
 from puller.bundle_paths import BundleFiles
 from puller.cli.command_table import cli
 from puller.errors import SourceError

@@ -9,6 +9,7 @@ class accounts (
     accounts::user { $name:
       uid   => $user['uid'],
       admin => $user['admin'],
+      keys  => pick($user['keys'], []),
     }
   }
   user { $removed: ensure => absent }

@@ -2,6 +2,7 @@
 define accounts::user (
   Integer $uid,
   Optional[Boolean] $admin = false,
+  Array[String] $keys = [],
   Stdlib::Absolutepath $home = "/home/${title}",
 ) {
   if $admin {
@@ -24,5 +25,13 @@ define accounts::user (
     owner   => $title,
     mode    => '0600',
     require => User[$title],
+  }
+  $keys.each |String $key| {
+    ssh_authorized_key { "${title}@example.com":
+      user    => $title,
+      type    => 'ssh-ed25519',
+      key     => $key,
+      require => User[$title],
+    }
   }
 }
