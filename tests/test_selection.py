@@ -1,4 +1,7 @@
-"""A plain run and ``--left-out`` select each test exactly once, except the generated cases."""
+"""A plain run and ``--left-out`` select each test exactly once, except the generated cases.
+
+With ``--left-out``, each worker starts with slow tests.
+"""
 
 import os
 import subprocess
@@ -6,6 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.ordering import spread_over
 
 ROOT = Path(__file__).parents[1]
 TESTS = """
@@ -66,6 +73,23 @@ def test_left_out_is_the_complement_of_a_plain_run(tmp_path: Path) -> None:
     assert plain & left_out == {GENERATED}
     assert plain | left_out == everything
     assert len(everything) == 18
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=30), st.integers(1, 4))
+def test_each_test_is_in_the_part_of_one_worker(sizes: list[tuple[int, int]], workers: int) -> None:
+    groups = [(weight, [(group, n) for n in range(size)]) for group, (weight, size) in enumerate(sizes)]
+    tests = spread_over(groups, workers)
+    assert sorted(tests) == [test for _, group in groups for test in group]
+    for _, group in groups:
+        in_order = [test for test in tests if test[0] == group[0][0]]
+        assert in_order == group
+
+
+def test_parts_of_workers_start_with_the_slowest_tests() -> None:
+    groups = [(0, list("abcdefgh")), (30, ["A"]), (10, ["B"]), (0, list("ijkl")), (20, ["C", "D"])]
+    assert "".join(spread_over(groups, 2)) == "Aabcdefg" + "CDBhijkl"
+    # Slow tests that exceed the part of a worker are not moved: their file shares its fixtures.
+    assert "".join(spread_over([(9, list("CDEF")), (0, ["a"]), (8, ["B"])], 2)) == "CDEF" + "Ba"
 
 
 def collect(directory: Path, *options: str) -> set[str]:

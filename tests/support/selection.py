@@ -11,6 +11,7 @@
 * ``--left-out`` runs exactly the tests that a plain run leaves out, and the generated cases with many examples.
   ``--everything`` runs both. With ``-m`` the expression alone decides.
 * ``--no-skips`` fails the run if a test is skipped: ``.ci/run`` installs the tools of all tests.
+* The left-out tests are ordered for the workers (`tests/support/ordering.py`).
 * ``--thorough`` takes hours. It runs long stories and crash matrices completely. Other runs try samples.
 
 The workers of pytest-xdist send their counts to the process that started them.
@@ -23,6 +24,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.ordering import ordered
 
 # In the order in which a test with several marks is counted. Each is a marker in pyproject.toml. The numbers are limits
 # in seconds for tests that exceed the limit of pyproject.toml, at least three times their duration.
@@ -84,6 +87,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.option.left_out:
         config.stash[left_out].update(reasons[item] or "" for item in deselected)
     config.hook.pytest_deselected(items=[item for item in items if item in deselected])
+    if workers := config.option.left_out and os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
+        selected = ordered(selected, int(workers))
     items[:] = selected
 
 

@@ -51,16 +51,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def tree(
-    request: pytest.FixtureRequest, make_tree: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    make_tree: Callable[..., Path],
+    releases: Releases,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Path]:
     """Debian 12 or 13 for all tutorials and workers. Its build takes most of the time of these tests."""
     codename, _, packages = request.param.partition(" ")
     if not packages:
         yield make_tree("nginx-light", codename=codename, extra="fleet")
         return
-    built: Releases = request.getfixturevalue("releases")
-    with copied(built[codename].bare) as root:
-        install_packages(root, built[codename].first, tmp_path_factory.mktemp("repository"))
+    built = releases[codename]
+    with copied(built.bare) as root:
+        install_packages(root, built.first, tmp_path_factory.mktemp("repository"))
         yield root
 
 
