@@ -32,15 +32,7 @@ from foundation.problems import KeyPath, Location, Problem, ProblemCode, replace
 from foundation.suggestions import Meant, meant
 from hiera import parsing
 from hiera.errors import HieraError
-from puller.authoring.lint.checks import (
-    commands,
-    data,
-    files,
-    host_problems,
-    names,
-    secret_readers,
-    templates,
-)
+from puller.authoring.lint.checks import commands, data, files, host_problems, names, templates
 from puller.authoring.lint.findings import (
     RULES,
     UNPACKABLE,
@@ -163,7 +155,7 @@ _CHECKS: Final[tuple[Check, ...]] = (
     names.check,
     data.check_notations,
     host_problems.check_rendering,
-    secret_readers.check,
+    data.check_readers,
     templates.check,
 )
 """All checks. Findings of one place and severity are reported in this order."""

@@ -11,6 +11,15 @@ Without effect: keys, overrides and files that no host can use, and comments tha
   are valid, because sites or hosts may add files. This check requires that all data is in files of the bundle.
 * A misspelt ``@sensitive``, ``@require`` or ``@validate``, or an annotation that belongs to no key, is an error,
   because the value is shown or unchecked. Any other ``@word`` may be for another program.
+
+``unneeded-reader``: an encrypted file that more recipients can read than need it.
+
+* The check compares the recipients of each file of the bundle with ``recipients.yaml``, in the directory of the bundle
+  or above it. Without this file, the hosts of the bundle are unknown, and there are no findings.
+* A host whose ``bundles`` do not contain the bundle is unneeded. The bundle has the name of its directory. Hosts
+  without the key ``bundles`` are accepted, and so are all people.
+* A recipient that belongs to no person and no host is unneeded: usually a host that has gone.
+* The store of the fleet is not read, so that lint has the same result everywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +31,8 @@ from typing import Any, Final
 
 import yaml
 
-from foundation.problems import Location, ProblemCode
+from foundation.problems import Location, Problem, ProblemCode
+from foundation.quantities import first_few
 from foundation.suggestions import nearest
 from hiera.document.annotations import find_annotations
 from hiera.document.foreign_notation import ORDER, converted, find_foreign
@@ -32,6 +42,9 @@ from hiera.tree.schema import LevelConfig
 from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.expression_names import levels_of
 from puller.authoring.lint.findings import Finding, Severity, Subject, finding, read_text
+from puller.authoring.secrets.recipients import Recipients, find_recipients
+from puller.authoring.secrets.rekeying import Sealed, find_sealed
+from puller.errors import PullerError
 from puller.manifest.problems import Problems
 
 _OCTAL: Final = re.compile(r"0[0-7_]*[1-7][0-7_]*")
@@ -249,3 +262,42 @@ def check_effects(subject: Subject) -> Iterator[Finding]:
     yield from _annotations(subject)
     yield from _unreachable_files(subject)
     yield from _unreachable(subject)
+
+
+def check_readers(subject: Subject) -> Iterator[Finding]:
+    """Yield a finding for each file with unneeded readers."""
+    if not subject.is_bundle:
+        return
+    root = os.path.realpath(subject.directory)
+    try:
+        files = list(find_sealed([root]))
+    except (PullerError, HieraError):  # other rules report files that a host cannot read
+        return
+    if not files:
+        return
+    try:
+        recipients = find_recipients(root)
+    except PullerError as error:
+        for problem in error.problems:
+            yield finding(problem, subject, Severity.WARNING, ProblemCode.UNNEEDED_READER)
+        return
+    for sealed in files if recipients.source else ():
+        unneeded = list(_unneeded(sealed, recipients, os.path.basename(root)))
+        if unneeded:
+            place = Location(os.path.normpath(os.path.join(subject.name, os.path.relpath(sealed.path, root))))
+            message = f"can be read by {first_few(unneeded)}, which the bundle does not need"
+            hint = "correct recipients.yaml, or remove the readers with `puller secrets rekey`"
+            problem = Problem(code=ProblemCode.UNNEEDED_READER, message=message, location=place, hint=hint)
+            yield Finding(problem, Severity.WARNING)
+
+
+def _unneeded(sealed: Sealed, recipients: Recipients, bundle: str) -> Iterator[str]:
+    people = set(recipients.people.values())
+    for recipient, name in sealed.names(recipients).items():
+        if recipient in people:
+            continue
+        known = recipients.host_of(recipient)
+        if known is None:
+            yield f"{name} (unknown)"
+        elif known[1].bundles is not None and bundle not in known[1].bundles:
+            yield name
