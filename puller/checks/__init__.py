@@ -1,1 +1,1 @@
-"""Health checks of a machine and its services, one module per kind."""
+"""Health checks of a machine and its services, one module for each group of kinds."""
