@@ -20,7 +20,7 @@ from foundation.differences import Difference, added, changed, presence, removed
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Context, Declared, Properties, PropertyError, Resource
-from puller.resources.claims import Claim, Use
+from puller.resources.claims import Claim, Use, agree
 from puller.resources.diff import unified
 from puller.resources.locale_files import (
     VARIABLES,
@@ -34,7 +34,6 @@ from puller.resources.locale_files import (
     with_entries,
     with_variables,
 )
-from puller.resources.claims import agree
 from puller.resources.read_once import EditedFile, ReadOnce
 from puller.resources.tool import Tool
 from puller.system.local_paths import Spellings

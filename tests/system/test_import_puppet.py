@@ -93,7 +93,7 @@ def seen(machine: Machine) -> dict[str, Any]:
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of two states that differ."""
-    result = {}
+    result: dict[str, Any] = {}
     for kind in ours:
         if isinstance(ours[kind], dict):
             keys = ours[kind].keys() | theirs[kind].keys()

@@ -39,10 +39,9 @@ from bundles.publisher.keys import (
 )
 from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
-from foundation.times import Duration
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, first_few
-from foundation.times import is_moment, minute_text, parse_moment, parse_until
+from foundation.times import Duration, is_moment, minute_text, parse_moment, parse_until
 from puller.cli.completing import channels_of_site
 from puller.cli.options import Decorator, DurationType, EndType, together
 from puller.cli.output import say
