@@ -50,8 +50,8 @@ def build_addition(addition: Addition, agent: Agent, work: Path) -> Path:
         "LICENCES": licences_of(agent.installed_addition(addition), f"usr/lib/{addition.name}/*"),
     }
     _add_documents(stage, agent, values)
-    # The best level would make the 200 MB of puller-fleet a tenth smaller, and take four times as long.
-    return _pack(agent, stage, "control-addition", values, "-Zxz", "-z3")
+    # Level 3 would make the 53 MB of puller-fleet 6 % smaller, and take 55 instead of 14 seconds of a processor.
+    return _pack(agent, stage, "control-addition", values, "-Zxz", "-z1")
 
 
 def _values(agent: Agent, package: str, installed: Path) -> dict[str, str]:
