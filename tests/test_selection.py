@@ -41,6 +41,14 @@ def test_story(host, number):
 def test_slow():
     pass
 
+@pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.crash)])
+def sweep(request):
+    pass
+
+@pytest.mark.everything
+def test_slow_sweep(sweep):
+    pass
+
 @pytest.mark.nginx
 def test_tool():
     pass
@@ -72,7 +80,8 @@ def test_left_out_is_the_complement_of_a_plain_run(tmp_path: Path) -> None:
     }
     assert plain & left_out == {GENERATED}
     assert plain | left_out == everything
-    assert len(everything) == 18
+    assert len(everything) == 19
+    assert "test_it.py::test_slow_sweep[5]" not in everything, "it tries a part of the steps of [1]"
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=30), st.integers(1, 4))

@@ -8,6 +8,8 @@
   The other variants count as marked with ``everything``.
 * Without that mark, a plain run takes one variant of a test that uses a fixture of `STORY_FIXTURES`.
 * Generated cases have few examples in a plain run.
+* A test with the mark ``everything`` and the fixture ``sweep`` has only its variant for each step, which includes the
+  variant for each fifth step.
 * ``--left-out`` runs exactly the tests that a plain run leaves out, and the generated cases with many examples.
   ``--everything`` runs both. With ``-m`` the expression alone decides.
 * ``--no-skips`` fails the run if a test is skipped: ``.ci/run`` installs the tools of all tests.
@@ -82,10 +84,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(LEFT_OUT[mark]))
     if config.option.markexpr:
         return
-    selected = [item for item in items if is_selected(item, reasons[item], config.option)]
+    redundant = {item for item in items if is_redundant(item)}
+    selected = [
+        item for item in items if item not in redundant and is_selected(item, reasons[item], config.option)
+    ]
     deselected = set(items) - set(selected)
     if not config.option.left_out:
-        config.stash[left_out].update(reasons[item] or "" for item in deselected)
+        config.stash[left_out].update(reasons[item] or "" for item in deselected - redundant)
     config.hook.pytest_deselected(items=[item for item in items if item in deselected])
     if workers := config.option.left_out and os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
         selected = ordered(selected, int(workers))
@@ -98,6 +103,13 @@ def is_selected(item: pytest.Item, mark: str | None, options: Any) -> bool:
     if options.left_out:
         return bool(mark) or bool(item.get_closest_marker("hypothesis"))
     return not mark
+
+
+def is_redundant(item: pytest.Item) -> bool:
+    """Return whether another variant, which runs at the same time, tries the same steps and more."""
+    callspec = getattr(item, "callspec", None)
+    stride = callspec.params.get("sweep", 1) if callspec else 1
+    return bool(stride != 1 and item.get_closest_marker("everything"))
 
 
 def find_mark(item: pytest.Item) -> str | None:

@@ -29,9 +29,9 @@ BUNDLES = sorted(
 )
 KEY = b"0123456789abcdef"
 SEED = 14
-EACH = 12
+EACH = 6
 """Failing mutations to try for each bundle."""
-LEAVES = min(20, settings().max_examples)
+LEAVES = min(10, settings().max_examples)
 """Failing leaf mutations to try for each bundle. A plain run tries fewer."""
 
 _NETWORK = {"hostname": "web01", "domain": "example.com", "fqdn": "web01.example.com", "ip": "192.0.2.7"}
