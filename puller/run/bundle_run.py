@@ -477,9 +477,13 @@ class BundleRun(msgspec.Struct):
         is_applied = self.outcomes is not None  # in this run, before the rollback of another bundle
         if trial is None or not trial.in_order or is_applied or self.report.given_up is not None:
             return False
-        restarts = self.context.trials.restarts(trial)
+        trials = self.context.trials
         self.failure = trial.failure or find_failure_between_runs(
-            concerns, trial.health, restarts, LocalSystem()
+            concerns,
+            trial.health,
+            trials.restarts(trial),
+            LocalSystem(),
+            is_new_boot=not trials.is_of_this_boot(trial),
         )
         if not self.failure:
             return False

@@ -27,8 +27,10 @@ from puller.manifest.declaration import Declaration
 from puller.manifest.masking import Masks
 from puller.reporting.report import Event, Health, State
 from puller.system.protocol import System
-from puller.system.systemd_units import number, show_units
+from puller.system.systemd_units import is_restarting, number, show_units
 
+_SERVICE_PROPERTIES = ("ActiveState", "Job", "NRestarts", "SubState", "UnitFileState")
+_START_AT_BOOT = frozenset({"enabled", "generated"})
 _MAX_FAILURES = 3
 """Failures in a reason. The quarantine keeps the reason, and has to stay small."""
 
@@ -89,6 +91,11 @@ def find_failure(outcomes: Sequence[Outcome], before: Mapping[str, Health], syst
 
 def restarts_of(declarations: Iterable[Declaration]) -> dict[str, int]:
     """Return how often systemd has restarted each service that a version has started. Empty without systemd."""
+    return {name: number(fields, "NRestarts") for name, fields in _services_of(declarations).items()}
+
+
+def _services_of(declarations: Iterable[Declaration]) -> dict[str, dict[str, str]]:
+    """Return the properties of each service that a version has started. Empty without systemd."""
     names = [
         check.service.unit
         for declaration in declarations
@@ -96,8 +103,8 @@ def restarts_of(declarations: Iterable[Declaration]) -> dict[str, int]:
         and (check := _check_of_service(declaration)) is not None
         and check.service is not None
     ]
-    shown = show_units(names, ["NRestarts"]) if names else None
-    return {name: number(fields, "NRestarts") for name, fields in zip(names, shown or (), strict=False)}
+    shown = show_units(names, _SERVICE_PROPERTIES) if names else None
+    return dict(zip(names, shown or (), strict=False))
 
 
 def find_failure_between_runs(
@@ -105,18 +112,27 @@ def find_failure_between_runs(
     before: Mapping[str, Health],
     restarts: Mapping[str, int],
     system: System,
+    *,
+    is_new_boot: bool = False,
 ) -> str:
     """Return why a version that was in order after its last run is not in order now. Empty if it is.
 
     The checks are those of managed resources. A service that was started must still run, and systemd must not have
-    restarted it since. ``restarts`` are the earlier counts of ``restarts_of``.
+    restarted it since. ``restarts`` are the earlier counts of ``restarts_of``. ``is_new_boot``: the machine has
+    restarted since the last run.
+
+    While a service is starting, neither this service nor the health checks say anything about the version. This run
+    starts the service and runs the checks afterwards.
     """
-    failures = list(_restart_failures(restarts_of(declarations), restarts))
+    services = _services_of(declarations)
+    counts = {name: number(fields, "NRestarts") for name, fields in services.items()}
+    failures = list(_restart_failures(counts, restarts))
+    starting = {name for name, fields in services.items() if _is_starting(fields, is_new_boot=is_new_boot)}
     masks = Masks()
     for declaration in declarations:
         if not _is_applied(declaration):
             continue
-        for resource in _checked([declaration]):
+        for resource in () if starting else _checked([declaration]):
             for key, check in resource.checks:
                 if before.get(key, Health.OK).in_order:
                     result = check_health(check, system)
@@ -125,11 +141,22 @@ def find_failure_between_runs(
                         masks.hide_older(result, declaration)
                     if not result.status.in_order:
                         failures.append(f"{declaration.reference}: {result}")
-        if (service := _check_of_service(declaration)) is not None:
+        service = _check_of_service(declaration)
+        if service is not None and declaration.properties.name not in starting:
             result = check_health(service, system)
             if result.status is Health.CRITICAL:  # any other result says nothing about the service
                 failures.append(f"{declaration.reference}: {result}")
     return _reason(failures)
+
+
+def _is_starting(fields: Mapping[str, str], *, is_new_boot: bool) -> bool:
+    """Return whether systemd is starting a service, or leaves its start after a boot to Puller."""
+    if number(fields, "Job") or (fields.get("ActiveState") == "activating" and not is_restarting(fields)):
+        return True
+    is_unstarted = (
+        fields.get("ActiveState") == "inactive" and fields.get("UnitFileState") not in _START_AT_BOOT
+    )
+    return is_new_boot and is_unstarted
 
 
 def _restart_failures(now: Mapping[str, int], before: Mapping[str, int]) -> Iterator[str]:

@@ -175,8 +175,11 @@ class Trials:
 
     def restarts(self, trial: Trial) -> Mapping[str, int]:
         """Return how often systemd had restarted each service after the last attempt in order. A boot counts anew."""
-        is_this_boot = trial.in_order_boot in ("", self.boot)  # "": recorded by an earlier version of Puller
-        return trial.restarts if is_this_boot else dict.fromkeys(trial.restarts, 0)
+        return trial.restarts if self.is_of_this_boot(trial) else dict.fromkeys(trial.restarts, 0)
+
+    def is_of_this_boot(self, trial: Trial) -> bool:
+        """Return whether the machine has not restarted since the last attempt in order."""
+        return trial.in_order_boot in ("", self.boot)  # "": recorded by an earlier version of Puller
 
     def find(self, bundle: Installed) -> Trial | None:
         """Return the trial of exactly this version."""

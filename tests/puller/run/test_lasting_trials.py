@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from foundation.times import Duration
 from puller.run import judging
 from puller.run.trials import Moment, Trial, Trials
 from puller.state.directories import Directories
+from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
+from tests.puller.conftest import Load
 from tests.puller.run.test_health_gate import checked, quarantined, trials
 from tests.support.stories import Host, Publisher
 
@@ -145,6 +148,51 @@ def test_a_wrong_rule_is_refused(host: Host, publisher: Publisher, written: str,
     assert message in outcome.output
 
 
+SERVICE = """\
+resources:
+  - service:
+      - app: {ensure: running, health_checks: [{name: answers, command: "sh -c 'exit 2'"}]}
+"""
+Judge = Callable[..., str]
+
+
+class Systemd(LocalSystem):
+    """A machine on which systemd describes the service ``app``."""
+
+    def __init__(self, fields: dict[str, str]) -> None:
+        super().__init__()
+        self.fields = fields
+
+    def query(self, command: Command) -> Completed:
+        if "--" not in command.arguments:
+            return super().query(command)
+        names = command.arguments[command.arguments.index("--") + 1 :]
+        blocks = [self.fields if name == "app" else {"Id": name, "LoadState": "loaded"} for name in names]
+        text = "\n\n".join("\n".join(f"{key}={value}" for key, value in block.items()) for block in blocks)
+        return Completed(0, None, False, f"{text}\n", "", 0.0)
+
+
+@pytest.fixture
+def judge(load: Load, monkeypatch: pytest.MonkeyPatch) -> Judge:
+    """Return a function that looks at a service between two runs, and returns the failure."""
+    declarations = load(SERVICE).declarations
+
+    def look(shown: dict[str, str], restarts: dict[str, int], *, is_new_boot: bool = False) -> str:
+        running = {
+            "ActiveState": "active",
+            "SubState": "running",
+            "NRestarts": "0",
+            "UnitFileState": "enabled",
+        }
+        fields = {"Id": "app.service", "LoadState": "loaded", **running, **shown}
+        monkeypatch.setattr(judging, "show_units", lambda names, properties: [fields])
+        return judging.find_failure_between_runs(
+            declarations, {}, restarts, Systemd(fields), is_new_boot=is_new_boot
+        )
+
+    return look
+
+
 @pytest.mark.parametrize(
     ("before", "now", "times"),
     [
@@ -157,13 +205,38 @@ def test_a_wrong_rule_is_refused(host: Host, publisher: Publisher, written: str,
         (None, 4, ""),  # the last run did not start it
     ],
 )
-def test_restarts_by_systemd_are_failures(
-    monkeypatch: pytest.MonkeyPatch, before: int | None, now: int, times: str
+def test_restarts_by_systemd_are_failures(judge: Judge, before: int | None, now: int, times: str) -> None:
+    why = judge({"NRestarts": str(now)}, {} if before is None else {"app": before})
+    assert (f"service#app: systemd has restarted it {times} since the last run" in why) is bool(times)
+    assert ("systemd has restarted" in why) is bool(times)
+
+
+STOPPED = {"ActiveState": "inactive", "SubState": "dead"}
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_new_boot", "is_failure"),
+    [
+        ({}, False, False),
+        (STOPPED, False, True),
+        ({**STOPPED, "UnitFileState": "disabled"}, False, True),
+        # After a boot, Puller starts a service that does not start at boot.
+        ({**STOPPED, "UnitFileState": "disabled"}, True, False),
+        (STOPPED, True, True),
+        ({"ActiveState": "failed", "UnitFileState": "disabled"}, True, True),
+        # systemd is starting it.
+        ({**STOPPED, "Job": "17"}, True, False),
+        ({"ActiveState": "activating", "SubState": "start"}, False, False),
+        ({"ActiveState": "activating", "SubState": "auto-restart"}, True, True),
+    ],
+)
+def test_a_starting_service_is_no_failure(
+    judge: Judge, shown: dict[str, str], is_new_boot: bool, is_failure: bool
 ) -> None:
-    monkeypatch.setattr(judging, "restarts_of", lambda declarations: {"app": now})
-    counts = {} if before is None else {"app": before}
-    why = judging.find_failure_between_runs([], {}, counts, LocalSystem())
-    assert why == (f"service#app: systemd has restarted it {times} since the last run" if times else "")
+    why = judge(shown, {"app": 0}, is_new_boot=is_new_boot)
+    assert ("health check keeps running: CRITICAL" in why) is is_failure, why
+    # The health checks of the version say something about it only if nothing is starting.
+    assert ("health check answers" in why) is (not shown or is_failure)
 
 
 def test_restarts_are_counted_anew_after_a_boot(tmp_path: Path) -> None:
