@@ -321,6 +321,54 @@ def test_release_waits_for_an_abandoned_dependency(fleet: Fleet) -> None:
     assert fleet.read("other") == "2"
 
 
+def lasting(fleet: Fleet) -> None:
+    """Let further trials last as the manifests require."""
+    fleet.host.lasting_trials = True
+    fleet.follow("a", "b")
+
+
+def test_dependent_trials_are_given_up_together(fleet: Fleet) -> None:
+    """The check of b fails between two runs. It refreshes for a file of a, so either release may be the cause."""
+    web = reload("web", "file#conf", health_checks=[{"command": wants("conf")}])
+    fleet.publish("a", "1.0.0", file("conf", "good"))
+    fleet.publish("b", "1.0.0", web)
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    lasting(fleet)
+    fleet.publish("a", "1.1.0", file("conf", "good too"), trial={"duration": "10m"})
+    fleet.publish("b", "1.1.0", web, trial={"duration": "10m"})
+    assert fleet.host.run().status == 0
+    assert fleet.enforced() == {"a": "1.1.0", "b": "1.1.0"}
+    (fleet.host.machine / "conf").write_text("bad")
+    assert fleet.host.run().status == 7
+    assert fleet.enforced() == {"a": "1.0.0", "b": "1.0.0"}
+    assert fleet.read("conf") == "good"
+    fleet.assert_held()
+
+
+@pytest.mark.everything
+def test_trial_ends_with_the_release_that_it_requires(fleet: Fleet) -> None:
+    """a is given up, and b cannot stay without it. When both come back, b has a new trial."""
+    fleet.publish("a", "1.0.0", file("conf", "good"), checked("check", "conf"))
+    fleet.publish("b", "1.0.0", file("other", "1"))
+    fleet.follow("a", "b")
+    assert fleet.host.run().status == 0
+    lasting(fleet)
+    rule = {"trial": {"duration": "10m"}}
+    fleet.publish("a", "1.1.0", file("conf", "good"), checked("check", "conf"), file("new", "1"), **rule)
+    fleet.publish("b", "1.1.0", file("other", "2", require=["file#new"]), **rule)
+    assert fleet.host.run().status == 0
+    (fleet.host.machine / "conf").write_text("bad")
+    outcome = fleet.host.run()
+    assert "a: 1.1.0 is given up: the trial has failed between two runs" in outcome.output
+    assert fleet.enforced() == {"a": "1.0.0", "b": "1.0.0"}
+    assert (fleet.read("other"), "trial" in fleet.host.status()["bundles"][1]) == ("1", False)
+    fleet.publish("a", "1.2.0", file("conf", "good"), checked("check", "conf"), file("new", "1"), **rule)
+    assert fleet.host.run().status == 0
+    assert fleet.enforced() == {"a": "1.2.0", "b": "1.1.0"}
+    assert "trial" in fleet.host.status()["bundles"][1]
+
+
 @pytest.mark.everything
 def test_manual_rollback_of_a_bundle_leaves_the_other(fleet: Fleet) -> None:
     for version in ("1.0.0", "1.1.0"):
