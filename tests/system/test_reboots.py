@@ -15,6 +15,8 @@ from bundles.publisher.publication import publish_bundle
 from tests.support.machines import powered_on, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.support.machines import Machine
 
 pytestmark = [pytest.mark.booted, pytest.mark.root]
@@ -104,13 +106,19 @@ def wait_for_run(machine: Machine) -> None:
     wait_until(has_ended, "the run after the boot has ended", 120, machine.say)
 
 
-def test_trial_continues_after_the_reboot(debian_disk: Path, tmp_path: Path) -> None:
-    story = Story(tmp_path, debian_disk)
+@pytest.fixture(params=["bookworm", "trixie"], ids=["Debian 12", "Debian 13"])
+def disk(debian_with: Any, request: pytest.FixtureRequest) -> Iterator[Path]:
+    with debian_with(codename=request.param) as root:
+        yield root
+
+
+def test_trial_continues_after_the_reboot(disk: Path, tmp_path: Path) -> None:
+    story = Story(tmp_path, disk)
     later = datetime.now(UTC) + timedelta(hours=6)
     closed = f"windows: [{{from: '{later:%H:00}', to: '{later + timedelta(hours=2):%H:00}'}}]"
     story.publish("1.0.0", windows=closed)
 
-    with powered_on(debian_disk) as machine:
+    with powered_on(disk) as machine:
         machine.run("puller", "install-units")
         machine.run("systemctl", "daemon-reload")
         machine.run("systemctl", "enable", "puller.timer")
@@ -134,7 +142,7 @@ def test_trial_continues_after_the_reboot(debian_disk: Path, tmp_path: Path) -> 
         story.publish("2.0.0")
         restart(machine)
 
-    with powered_on(debian_disk) as machine:
+    with powered_on(disk) as machine:
         assert boot_of(machine) != first
         wait_for_run(machine)
         assert bundle(machine)["good"] == "2.0.0", machine.say()
@@ -147,7 +155,7 @@ def test_trial_continues_after_the_reboot(debian_disk: Path, tmp_path: Path) -> 
         story.publish("3.0.0", command="test -e /run/before || exit 1")
         restart(machine)
 
-    with powered_on(debian_disk) as machine:
+    with powered_on(disk) as machine:
         third = boot_of(machine)
         assert third != second
         wait_for_run(machine)
@@ -159,3 +167,47 @@ def test_trial_continues_after_the_reboot(debian_disk: Path, tmp_path: Path) -> 
         assert "reboot" not in done.stdout
         assert machine.run("puller", "run", check=False).returncode == 20  # 3.0.0 is quarantined
         assert boot_of(machine) == third
+
+
+SPECIFICATION = """\
+Name: glibc
+Version: 2.34
+Release: 1
+Summary: For a test
+License: none
+BuildArch: noarch
+AutoReqProv: no
+%description
+For a test
+%files
+"""
+
+
+def test_updated_core_package_of_dnf_restarts_once(debian_with: Any, tmp_path: Path) -> None:
+    """The real plugin of dnf compares the time of an installation with the time of the boot."""
+    with debian_with("dnf", "dnf-plugins-core", "rpm") as disk:
+        # Puller queries dnf only on systems without dpkg.
+        (disk / "var/lib/dpkg/status").rename(disk / "var/lib/dpkg/status-of-debian")
+        (disk / "root/glibc.spec").write_text(SPECIFICATION)
+        story = Story(tmp_path, disk)
+        story.publish("1.0.0")
+        with powered_on(disk) as machine:
+            machine.run("puller", "install-units")
+            machine.run("systemctl", "daemon-reload")
+            machine.run("systemctl", "enable", "puller.timer")
+            assert machine.run("dnf", "needs-restarting", "-r").returncode == 0
+            assert "reboot" not in machine.run("puller", "run").stdout
+            first = boot_of(machine)
+            machine.run("rpmbuild", "-bb", "--quiet", "/root/glibc.spec")
+            machine.run("rpm", "--install", "/root/rpmbuild/RPMS/noarch/glibc-2.34-1.noarch.rpm")
+            assert machine.run("dnf", "needs-restarting", "-r", check=False).returncode == 1
+            assert "updated packages (glibc)" in machine.run("puller", "run", "--no-reboot").stdout
+            assert "updated packages (glibc)" in machine.run("puller", "check").stdout
+            restart(machine)
+        with powered_on(disk) as machine:
+            second = boot_of(machine)
+            assert second != first
+            wait_for_run(machine)
+            assert machine.run("puller", "run").returncode == 0
+            assert "reboot" not in machine.run("puller", "check").stdout
+            assert boot_of(machine) == second
