@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import sha256, sha512
 from hmac import compare_digest
+from math import isfinite
 from typing import Any, Final
 
-from hiera import regex
 from hiera.errors import EnvelopeError
-from hiera.sops.identities import Identities, wrapped
+from hiera.sops.identities import Identities, normalized, wrapped
 
 METADATA: Final = "sops"
 """The key of the metadata, at the top of a file."""
@@ -44,6 +44,8 @@ _SERVICES: Final = ("kms", "gcp_kms", "hckms", "azure_kv", "hc_vault", "pgp")
 _VERSION: Final = "3.10.2"
 
 _VALUE: Final = re.compile(r"ENC\[AES256_GCM,data:([^,]+),iv:([^,]+),tag:([^,]+),type:([a-z]+)\]")
+_LEAST_INTEGER: Final = -(2**63)
+_GREATEST_INTEGER: Final = 2**63 - 1
 _OF_ENCRYPTED_ONLY: Final = sha256(b"sops").digest()
 
 
@@ -65,11 +67,14 @@ class Rule:
         if self.kind.endswith("_suffix"):
             matches = any(step.endswith(self.pattern) for step in path)
         else:
+            from hiera.go_regex.pattern import compile_pattern, is_found  # most files have no expression
+            from hiera.go_regex.syntax import PatternError
+
             try:
-                expression = re.compile(self.pattern)
-            except re.error as error:
+                expression = compile_pattern(self.pattern)
+            except PatternError as error:
                 raise EnvelopeError("", f"{self.kind} is not a regular expression: {error}") from None
-            matches = any(regex.is_found(expression, step) for step in path)
+            matches = any(is_found(expression, step) for step in path)
         return matches == self.kind.startswith("encrypted")
 
 
@@ -138,7 +143,7 @@ def _sealed(value: Mapping[str, Any]) -> dict[str, str]:
     group = value if value.get("age") else groups[0] if isinstance(groups, list) and groups else value
     entries = group.get("age") if isinstance(group, Mapping) else None
     sealed = {
-        entry["recipient"]: entry["enc"]
+        normalized(entry["recipient"]): entry["enc"]
         for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, Mapping)
         and isinstance(entry.get("recipient"), str)
@@ -186,12 +191,14 @@ class Cipher:
     def encrypt(self, value: Scalar | None, path: Path) -> Scalar | None:
         """Return the value as it is written: encrypted if the rule selects it. Add it to the MAC.
 
-        Raises ``EnvelopeError`` for a value that is encrypted already.
+        Raises ``EnvelopeError`` for a value that is encrypted already, and for a number that SOPS cannot read.
         """
         if value is None:
             return None
         if isinstance(value, str) and value.startswith(MARK):
             raise EnvelopeError("", "is encrypted by SOPS already", hint="write the plain value")
+        if isinstance(value, int) and not _LEAST_INTEGER <= value <= _GREATEST_INTEGER:
+            raise EnvelopeError("", "is too large a number for SOPS", hint="quote the number")
         is_encrypted = self._rule.selects(path)
         if is_encrypted and isinstance(value, Timestamp):
             value = str(value)
@@ -295,6 +302,11 @@ def ciphertext_kind(text: str) -> str:
     return match[4] if match else "str"
 
 
+def is_comment(value: object) -> bool:
+    """Return whether an item of a list is an encrypted comment, which SOPS writes as an item."""
+    return isinstance(value, str) and is_ciphertext(value) and ciphertext_kind(value) == "comment"
+
+
 def additional(path: Path) -> str:
     """Return the additional data of the values at a path."""
     return ":".join(path) + ":"
@@ -322,8 +334,14 @@ def _typed(plain: bytes, kind: str) -> Scalar:
 
 
 def _number(text: str) -> int | float:
-    """Return a float of SOPS. JSON has one type of numbers, and Go writes 5.0 as 5, so ``5`` is an integer."""
-    return int(text) if re.fullmatch(r"[-+]?[0-9]{1,300}", text) else float(text)
+    """Return a float of SOPS. Raises ``ValueError`` for infinity and NaN, which data cannot have.
+
+    JSON has one type of numbers, and Go writes 5.0 as 5, so ``5`` is an integer.
+    """
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError("is not a finite number")
+    return int(text) if re.fullmatch(r"[-+]?[0-9]{1,300}", text) and text != "-0" else number
 
 
 def _kind(value: Scalar) -> str:

@@ -177,6 +177,11 @@ def is_recipient(text: str) -> bool:
     return True
 
 
+def normalized(recipient: str) -> str:
+    """Return a recipient without the comment of an SSH key, which is not part of the key."""
+    return " ".join(recipient.split()[:2])
+
+
 def new_identity() -> tuple[str, str]:
     """Return a new identity of age, and its recipient."""
     from pyrage import x25519  # see above
@@ -267,7 +272,7 @@ def _find_recipient(path: str) -> str | None:
         data = _read(path)
         return None if data is None else next(_recipients_in(data, path))
     _require_kind(words[0], path)
-    return " ".join(words[:2])
+    return normalized(" ".join(words))
 
 
 def _together(errors: Sequence[EnvelopeError]) -> EnvelopeError:

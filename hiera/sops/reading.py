@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from math import isfinite
 from typing import Any, Final
 
 import yaml
@@ -32,6 +33,7 @@ from hiera.sops.format import (
     additional,
     ciphertext_kind,
     is_ciphertext,
+    is_comment,
     open_cipher,
     verify_unsealed,
 )
@@ -146,8 +148,18 @@ def opened(value: Any, text: str, source: str, identities: Identities) -> Any:
         result = reader.value(content, typed, ())
         reader.verify(metadata)
         return result
-    except EnvelopeError as error:
-        raise (error if error.location.file else error.at(Location(source))) from None
+    except DocumentError as error:
+        raise located(error, source) from None
+
+
+def located(error: DocumentError, source: str) -> DocumentError:
+    """Return an error with the name of its file, unless it has one. Its line and column stay."""
+    place = error.location
+    if place.file:
+        return error
+    if not place.line:
+        return error.at(Location(source))
+    return DocumentError(Location(source, place.line, place.column), error.what, hint=error.hint)
 
 
 def opened_document(value: Any, text: str, source: str, identities: Identities) -> Any:
@@ -186,8 +198,9 @@ class _Reader:
             return {key: self.value(item, below, (*path, name)) for key, item, name, below in entries}
         if isinstance(value, list):
             items = node.value if isinstance(node, SequenceNode) else node
-            return [self.value(item, below, path) for item, below in zip(value, items, strict=True)]
-        typed = typed_scalar(node) if isinstance(node, ScalarNode) else node
+            pairs = zip(value, items, strict=True)
+            return [self.value(item, below, path) for item, below in pairs if not is_comment(item)]
+        typed = typed_scalar(node) if isinstance(node, ScalarNode) else typed_in_json(node)
         try:
             plain = self.plain(typed, path)
         except HieraError as error:
@@ -293,6 +306,11 @@ def leaves(node: Node, path: Path = (), *, in_flow: bool = False) -> Iterator[Le
 
 _INTEGER: Final = re.compile(r"[-+]?(?:0b[01]+|0o?[0-7]+|0x[0-9a-fA-F]+|[1-9][0-9]*|0)")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_END_OF_INTEGERS: Final = 2**63
+"""Go reads integers up to twice this number, and larger ones as floats."""
+END_OF_EXACT_FLOATS: Final = 2**53
+"""Up to this number, each integer is a float."""
+_END_OF_FLOATS: Final = 10**308
 _DATE: Final = re.compile(
     r"\d{4}-\d{1,2}-\d{1,2}(?:[Tt ]+\d{1,2}:\d{1,2}:\d{1,2}(?:\.\d+)?\s*(?:Z|[-+]\d{2}:\d{2})?)?"
 )
@@ -301,6 +319,13 @@ _WORDS: Final[Mapping[str, Scalar | None]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+
+
+def typed_in_json(value: Scalar | None) -> Scalar | None:
+    """Return a value of JSON as Go types it: each number is a float, which changes large integers."""
+    if type(value) is int and END_OF_EXACT_FLOATS < abs(value) < _END_OF_FLOATS:
+        return float(value)
+    return value
 
 
 def typed_scalar(node: ScalarNode) -> Scalar | None:
@@ -315,7 +340,9 @@ def typed_scalar(node: ScalarNode) -> Scalar | None:
         sign = -1 if digits[0] == "-" else 1
         bare = digits.lstrip("+-")
         octal = len(bare) > 1 and bare[0] == "0" and bare[1].isdigit()
-        return sign * int(bare, 8 if octal else 0)
-    if _FLOAT.fullmatch(digits):
-        return float(digits)
+        number = sign * int(bare, 8 if octal else 0)
+        if -_END_OF_INTEGERS <= number < 2 * _END_OF_INTEGERS:
+            return number
+    if _FLOAT.fullmatch(digits) and isfinite(decimal := float(digits)):  # 1e400 is text
+        return decimal
     return Timestamp(text) if _DATE.fullmatch(text) else text

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -32,10 +33,23 @@ from hiera.sops.format import (
     Scalar,
     Timestamp,
     is_ciphertext,
+    is_comment,
     sealed_key,
 )
 from hiera.sops.identities import Identities
-from hiera.sops.reading import STRUCTURE, Leaf, is_json, leaves, metadata_of, root_of, without_metadata
+from hiera.sops.reading import (
+    END_OF_EXACT_FLOATS,
+    STRUCTURE,
+    Leaf,
+    is_json,
+    leaves,
+    located,
+    metadata_of,
+    root_of,
+    typed_in_json,
+    typed_scalar,
+    without_metadata,
+)
 
 DOCUMENT_RULE: Final = Rule("encrypted_regex", "^(data|overrides)$")
 """The rule for a document with a hierarchy, which hosts must read to select the data."""
@@ -99,8 +113,14 @@ def encrypt(text: str, source: str, readers: Readers, before: Opened | None = No
     if before is not None:
         cipher.written.update(before.cipher.written)
     if is_json(text):
-        body = _mapped(value, cipher.encrypt)
+        try:
+            body = _mapped(value, partial(_encrypted_in_json, cipher))
+        except EnvelopeError as error:
+            raise error.at(Location(source)) from None
     else:
+        root = _rooted(text, source)
+        _require_text_keys(root, source)
+        _require_same_types(value, root, rule, source)
         body = _rewritten(text, cipher.encrypt, cipher.encrypt_comment, _as_ciphertext, source)
     modified = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     sealed = before.metadata.sealed if before is not None else {}
@@ -122,13 +142,15 @@ def decrypt(text: str, source: str, identities: Identities) -> Opened:
         key = identities.open_key(metadata.sealed, metadata.names)
         cipher = Cipher(key, metadata.rule, mac_only_encrypted=metadata.mac_only_encrypted)
         if is_json(text):
-            body = _mapped(without_metadata(value), cipher.decrypt)
+            body = _mapped(
+                without_metadata(value), lambda item, path: cipher.decrypt(typed_in_json(item), path)
+            )
             plain = json.dumps(body, indent="\t", ensure_ascii=False) + "\n"
         else:
             plain = _decrypted_yaml(text, cipher, source)
         cipher.verify(metadata)
-    except EnvelopeError as error:
-        raise (error if error.location.file else error.at(Location(source))) from None
+    except DocumentError as error:
+        raise located(error, source) from None
     return Opened(plain, metadata, key, cipher)
 
 
@@ -185,6 +207,55 @@ def _mapped(value: Any, convert: Callable[[Any, Path], Any], path: Path = ()) ->
     return convert(value, path)
 
 
+def _encrypted_in_json(cipher: Cipher, value: Scalar | None, path: Path) -> Scalar | None:
+    """Return a value as it is written. Raises ``EnvelopeError`` for a number that SOPS would change."""
+    try:
+        if type(value) is int and abs(value) > END_OF_EXACT_FLOATS:
+            raise EnvelopeError("", "is too large a number for SOPS in JSON", hint="quote the number")
+        return cipher.encrypt(value, path)
+    except EnvelopeError as error:
+        raise EnvelopeError("", f"{'.'.join(path)}: {error.what}", hint=error.hint) from None
+
+
+def _require_text_keys(node: Node, source: str) -> None:
+    """Raise ``DocumentError`` for a key that is a number, which SOPS rejects."""
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            if type(typed_scalar(key)) is not str:
+                location = Leaf((), None, key).location(source)
+                raise DocumentError(
+                    location, f"the key {key.value} is not text, as SOPS requires", hint="quote the key"
+                )
+            _require_text_keys(value, source)
+    elif isinstance(node, SequenceNode):
+        for item in node.value:
+            _require_text_keys(item, source)
+
+
+def _require_same_types(value: dict[str, Any], root: MappingNode, rule: Rule, source: str) -> None:
+    """Raise ``EnvelopeError`` for a value that would have another type once it is encrypted: ``yes`` or ``1e5``.
+
+    Data files are read as YAML 1.1, and SOPS stores the types of YAML 1.2.
+    """
+    loaded: list[Scalar | None] = []
+    _mapped(value, lambda item, path: loaded.append(item))
+    for plain, leaf in zip(loaded, leaves(root), strict=True):
+        kinds = _kind_of(plain), _kind_of(leaf.value)
+        if rule.selects(leaf.path) and (kinds[0] != kinds[1] or plain != leaf.value):
+            detail = f"{'.'.join(leaf.path)}: is {kinds[0]} in data files, and {kinds[1]} for SOPS"
+            if kinds[0] == kinds[1]:
+                detail = f"{'.'.join(leaf.path)}: is another number for SOPS than in data files"
+            raise EnvelopeError(leaf.location(source), detail, hint="quote a text, or write true or false")
+
+
+def _kind_of(value: Scalar | None) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "a boolean"
+    return "text" if isinstance(value, str) else "a number"
+
+
 def _rewritten(text: str, convert: _Convert, comment: _ConvertComment, write: _Write, source: str) -> str:
     """Return a YAML text with converted values and comments, each at its place."""
     root = _rooted(text, source)
@@ -196,7 +267,8 @@ def _rewritten(text: str, convert: _Convert, comment: _ConvertComment, write: _W
         try:
             value = convert(leaf.value, leaf.path)
         except EnvelopeError as error:
-            raise EnvelopeError(leaf.location(source), f"{'.'.join(leaf.path)}: {error.what}") from None
+            detail = f"{'.'.join(leaf.path)}: {error.what}"
+            raise EnvelopeError(leaf.location(source), detail, hint=error.hint) from None
         expected.append(str(value) if isinstance(value, Timestamp) else value)
         if value is not leaf.value:
             start, end = leaf.span
@@ -222,8 +294,7 @@ def _rooted(text: str, source: str) -> MappingNode:
     try:
         return root_of(text)
     except DocumentError as error:
-        location = Location(source, error.location.line, error.location.column)
-        raise DocumentError(location, error.what) from None
+        raise located(error, source) from None
 
 
 def _as_ciphertext(text: str, leaf: Leaf, value: Any) -> str:
@@ -231,7 +302,7 @@ def _as_ciphertext(text: str, leaf: Leaf, value: Any) -> str:
 
 
 def _decrypted_yaml(text: str, cipher: Cipher, source: str) -> str:
-    body = _without_metadata(text)
+    body = _with_comment_lines(_without_metadata(text), source)
     paths = dict.fromkeys(path for _, _, path in _scalars(_rooted(body, source)))
 
     def comment(part: str, path: Path) -> str:
@@ -242,6 +313,18 @@ def _decrypted_yaml(text: str, cipher: Cipher, source: str) -> str:
         return part
 
     return _rewritten(body, cipher.decrypt, comment, _as_yaml, source)
+
+
+def _with_comment_lines(text: str, source: str) -> str:
+    """Return a text with comments in place of the items of lists that SOPS writes for comments."""
+    changes = []
+    for leaf in leaves(_rooted(text, source)):
+        if is_comment(leaf.value) and not leaf.in_flow:
+            start, end = leaf.span
+            changes.append((text.rfind("-", 0, start), start, end))
+    for dash, start, end in reversed(changes):
+        text = f"{text[:dash]}#{text[start:end]}{text[end:]}"
+    return text
 
 
 def _scalars(node: Node, path: Path = ()) -> Iterator[tuple[int, int, Path]]:

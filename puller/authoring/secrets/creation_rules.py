@@ -1,10 +1,10 @@
 """Readers of a file by its rule: ``recipients.yaml`` first, then the creation rules of SOPS in ``.sops.yaml``.
 
 * As in SOPS, the first rule whose ``path_regex`` is found in the path applies. The path is relative to the directory of
-  ``.sops.yaml``. This is ``$SOPS_CONFIG``, or the nearest file above the working directory. Without either, it is the
-  nearest file above the encrypted file.
-* A rule with recipients of other kinds, such as PGP, is an error. A file without these recipients would be unreadable
-  for them.
+  ``.sops.yaml``, or absolute for a file elsewhere. ``.sops.yaml`` is ``$SOPS_CONFIG``, or the nearest file above the
+  working directory. Without either, it is the nearest file above the encrypted file.
+* A rule with recipients of other kinds, such as PGP, or with a key that is unknown here, is an error. A file without
+  these recipients would be unreadable for them.
 
 Source: https://github.com/getsops/sops, ``config/config.go``.
 """
@@ -12,30 +12,24 @@ Source: https://github.com/getsops/sops, ``config/config.go``.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from foundation.problems import Location, ProblemCode
-from hiera import parsing, regex
-from hiera.errors import HieraError
+from hiera import parsing
+from hiera.go_regex.pattern import compile_pattern, is_found
+from hiera.go_regex.syntax import PatternError
 from hiera.sops.format import RULES, Rule
-from hiera.sops.identities import is_recipient
+from hiera.sops.identities import is_recipient, normalized
 from hiera.sops.writing import Readers
 from puller.authoring.secrets.recipients import Recipients, load_rules
 from puller.errors import SourceError
 
 NAME: Final = ".sops.yaml"
-_OTHER_KINDS: Final = (
-    "pgp",
-    "kms",
-    "aws_profile",
-    "gcp_kms",
-    "hckms",
-    "azure_keyvault",
-    "hc_vault_transit_uri",
-    "unencrypted_comment_regex",
-    "encrypted_comment_regex",
+_GROUP_KEYS: Final = ("age", "merge")
+_RULE_KEYS: Final = (
+    *("path_regex", "age", "key_groups", "shamir_threshold", "mac_only_encrypted", "timeout"),
+    *RULES,
 )
 _SIZE_LIMIT: Final = 1024 * 1024
 
@@ -72,18 +66,18 @@ def _find(path: str) -> str | None:
 
 def _readers(source: str, path: str, recipients: Recipients) -> Readers | None:
     text, value = load_rules(source)
-    rules = value.get("creation_rules") if isinstance(value, Mapping) else None
-    if not isinstance(rules, list):
+    rules = (value.get("creation_rules") or []) if isinstance(value, Mapping) else value or []
+    if not isinstance(rules, list) or not isinstance(value, Mapping | None):
         raise SourceError("has no list creation_rules", location=Location(source))
-    relative = os.path.relpath(os.path.realpath(path), os.path.dirname(os.path.realpath(source)))
+    directory = os.path.join(os.path.dirname(os.path.abspath(source)), "")
+    relative = os.path.abspath(path).removeprefix(directory)
     for index, rule in enumerate(rules):
         try:
             if not isinstance(rule, Mapping):
                 raise ValueError("is not a mapping")
-            pattern = re.compile(str(rule.get("path_regex") or ""))
-            if regex.is_found(pattern, relative):
+            if is_found(compile_pattern(str(rule.get("path_regex") or "")), relative):
                 return _readers_of(rule, recipients)
-        except (ValueError, re.error, HieraError) as error:
+        except (ValueError, PatternError) as error:
             location = Location(source, *parsing.locate(text, ("creation_rules", index)))
             detail = f"creation rule {index + 1}: {error}"
             raise SourceError(detail, code=ProblemCode.INVALID_VALUE, location=location) from None
@@ -96,14 +90,10 @@ def _readers_of(rule: Mapping[str, Any], recipients: Recipients) -> Readers:
         raise ValueError("key_groups is not a list of mappings")
     if len(groups) > 1 or (rule.get("shamir_threshold") or 1) != 1:
         raise ValueError("several key groups are not supported")
-    if other := [name for name in _OTHER_KINDS if rule.get(name) or groups[0].get(name)]:
-        raise ValueError(f"{' and '.join(dict.fromkeys(other))} are not supported, only age")
-    keys = groups[0].get("age") or ()
-    listed = keys.split(",") if isinstance(keys, str) else keys
-    if not isinstance(listed, list | tuple):
-        raise ValueError("age is not a list of recipients")
-    names = [" ".join(str(key).split()[:2]) for key in listed]
-    names = [name for name in names if name]
+    _require_known(rule, _RULE_KEYS)
+    names = (
+        _names(rule) if groups[0] is rule else [name for group in groups for name in _names_of_group(group)]
+    )
     if not names:
         raise ValueError("has no recipient of age")
     for name in names:
@@ -116,3 +106,27 @@ def _readers_of(rule: Mapping[str, Any], recipients: Recipients) -> Readers:
     return Readers(
         {name: recipients.name_of(name) for name in names}, encrypted, rule.get("mac_only_encrypted") is True
     )
+
+
+def _names_of_group(group: Mapping[str, Any]) -> list[str]:
+    """Return the recipients of a key group, those of merged groups first."""
+    _require_known(group, _GROUP_KEYS)
+    merged = group.get("merge") or []
+    if not isinstance(merged, list) or not all(isinstance(other, Mapping) for other in merged):
+        raise ValueError("merge is not a list of mappings")
+    return [*(name for other in merged for name in _names_of_group(other)), *_names(group)]
+
+
+def _names(keys: Mapping[str, Any]) -> list[str]:
+    """Return the recipients in ``age``, which is a text with commas, or a list of such texts."""
+    written = keys.get("age") or []
+    listed = [written] if isinstance(written, str) else written
+    if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+        raise ValueError("age is not a list of recipients")
+    return [normalized(name) for text in listed for name in text.split(",") if name.strip()]
+
+
+def _require_known(keys: Mapping[str, Any], known: Sequence[str]) -> None:
+    if other := [str(name) for name, value in keys.items() if value and name not in known]:
+        verb = "is" if len(other) == 1 else "are"
+        raise ValueError(f"{' and '.join(other)} {verb} not supported by Puller")

@@ -23,7 +23,7 @@ from foundation.quantities import first_few
 from hiera import parsing
 from hiera.errors import HieraError
 from hiera.sops.format import RULES, Rule
-from hiera.sops.identities import is_recipient
+from hiera.sops.identities import is_recipient, normalized
 from puller.errors import ManifestError, SourceError, UsageError, file_problem
 from puller.values.plain_values import explain
 
@@ -85,7 +85,7 @@ class Reader(msgspec.Struct, frozen=True):
         """Return the reader of a text. Raises ``ValueError``."""
         text = text.strip()
         if text.startswith(("age1", "ssh-")):
-            recipient = " ".join(text.split()[:2])
+            recipient = normalized(text)
             if not is_recipient(recipient):
                 raise ValueError(f"{text} is not a recipient: expected age1… or ssh-ed25519 …")
             return cls(text, recipient=recipient)

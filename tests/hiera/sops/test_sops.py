@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from hashlib import sha512
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from hiera.sops.identities import (
 )
 from hiera.sops.reading import opened, opened_document
 from hiera.sops.writing import Readers, decrypt, encrypt, secret_paths, with_recipients
-from hiera.values import Secret, revealed
+from hiera.values import Decrypted, Secret, revealed
 from tests.support.ssh_keys import make_ssh_key, ssh_key_text
 
 VALUES = """\
@@ -108,8 +109,6 @@ OF_GO = [b"2026-01-02T00:00:00Z", b"420", b"yes", b"1000", b"1.5", b"0.5", b"5",
 
 def test_mac_is_made_of_values_as_go_writes_them(key: Key) -> None:
     """The MAC of a file by SOPS: SHA-512 of the values in capitals, sealed with the time of the change."""
-    from hashlib import sha512
-
     identities, recipient = key("web")
     file_key, modified = bytes(range(32)), "2026-01-02T03:04:05Z"
     digest = sha512(b"".join([*OF_GO, b"2026-01-02T03:04:05Z"])).hexdigest().upper()
@@ -157,6 +156,110 @@ def test_changes_of_open_values_count_unless_excluded(key: Key) -> None:
         else:
             with pytest.raises(EnvelopeError, match="do not match the MAC"):
                 read(text, identities)
+
+
+def test_comments_in_lists_are_no_items(key: Key) -> None:
+    """SOPS writes them as items of the type comment, which do not count for the MAC."""
+    identities, recipient = key("web")
+    text = encrypt("a:\n  # note\n  - x\n  - - y\n", "data.yaml", Readers({recipient: ""}))
+    (comment,) = re.findall(r"#(ENC\[[^]]+type:comment\])", text)
+    by_sops = text.replace(f"#{comment}", f"- {comment}").replace("  - - ENC", f"  - - {comment}\n    - ENC")
+    assert by_sops.count("type:comment") == 2
+    value = parsing.load_yaml(by_sops, "data.yaml")
+    assert revealed(opened(value, by_sops, "data.yaml", identities)) == {"a": ["x", ["y"]]}
+    assert [type(item) for item in opened(value, by_sops, "data.yaml", OPAQUE)["a"]] == [Decrypted, list]
+    before = decrypt(by_sops, "data.yaml", identities)
+    assert before.text == 'a:\n  # note\n  - x\n  - # note\n    - "y"\n'
+    again = encrypt(before.text, "data.yaml", Readers({recipient: ""}), before)
+    assert read(again, identities) == {"a": ["x", ["y"]]}
+    assert "note" not in again
+
+    # An item that an attacker declares to be a comment is missing in the MAC.
+    hidden = re.sub(r"(?m)^(  - ENC.*type:)str", r"\1comment", text)
+    assert hidden != text
+    with pytest.raises(EnvelopeError, match="do not match the MAC"):
+        read(hidden, identities)
+
+
+UNSUITABLE: dict[str, tuple[str, str]] = {
+    "too large a number": ("a: 9223372036854775808\n", "data.yaml:1: a: is too large a number for SOPS"),
+    "too large a number of JSON": ('{"a": [9007199254740993]}', "a: is too large a number for SOPS in JSON"),
+    "a number as a key": ("a:\n  1: x\n", "data.yaml:2: the key 1 is not text, as SOPS requires"),
+    "a date as a key": ("2026-01-02: x\n", "the key 2026-01-02 is not text"),
+    "a word of YAML 1.1": ("a: yes\n", "data.yaml:1: a: is a boolean in data files, and text for SOPS"),
+    "a float of YAML 1.2": ("a: 1e5\n", "a: is text in data files, and a number for SOPS"),
+    "a time of YAML 1.1": ("a: 1:30\n", "a: is a number in data files, and text for SOPS"),
+}
+
+
+@pytest.mark.parametrize("kind", UNSUITABLE)
+def test_values_that_encryption_would_change_are_refused(key: Key, kind: str) -> None:
+    _, recipient = key("web")
+    text, message = UNSUITABLE[kind]
+    with pytest.raises(HieraError) as error:
+        encrypt(text, "data.yaml", Readers({recipient: ""}))
+    assert message in str(error.value)
+    assert "; quote" in str(error.value)
+
+
+def test_open_values_keep_the_types_of_data_files(key: Key) -> None:
+    identities, recipient = key("web")
+    plain = "a: x\nb_unencrypted: [yes, 1e5, 1:30, 9223372036854775807]\n"
+    text = encrypt(plain, "data.yaml", Readers({recipient: ""}))
+    assert read(text, identities) == parsing.load_yaml(plain, "data.yaml")
+
+
+def test_numbers_count_as_go_reads_them(key: Key) -> None:
+    """Large integers of JSON are floats for Go, and text that is too large for a float stays text."""
+    identities, recipient = key("web")
+    file_key, modified = bytes(range(32)), "2026-01-02T03:04:05Z"
+    enc = wrapped(file_key, recipient)
+    cases = {
+        '{"a_unencrypted": 12345678901234567890}': b"12345678901234567000",
+        "a_unencrypted: [1e400, 18446744073709551616]\n": b"1e400" + b"18446744073709552000",
+    }
+    for text, counted in cases.items():
+        mac = sealed(file_key, sha512(counted).hexdigest().upper().encode(), modified)
+        metadata = {"age": [{"recipient": recipient, "enc": enc}], "lastmodified": modified, "mac": mac}
+        is_json = text.startswith("{")
+        end = f"sops: {json.dumps(metadata)}\n"
+        whole = f'{text[:-1]}, "sops": {json.dumps(metadata)}}}' if is_json else text + end
+        assert read(whole, identities) == parsing.load_yaml(text, "")
+
+
+def test_infinity_and_minus_zero_of_sops(key: Key) -> None:
+    identities, recipient = key("web")
+    file_key, modified = bytes(range(32)), "2026-01-02T03:04:05Z"
+    enc = wrapped(file_key, recipient)
+
+    def whole(plain: bytes) -> str:
+        mac = sealed(file_key, sha512(plain).hexdigest().upper().encode(), modified)
+        metadata = {"age": [{"recipient": recipient, "enc": enc}], "lastmodified": modified, "mac": mac}
+        return f"a: {sealed(file_key, plain, 'a:', 'float')}\nsops: {json.dumps(metadata)}\n"
+
+    assert str(read(whole(b"-0"), identities)) == "{'a': -0.0}"
+    with pytest.raises(EnvelopeError, match="a: the decrypted value is not a value of the type float"):
+        read(whole(b"+Inf"), identities)
+
+
+def test_expressions_of_rules_are_those_of_go(key: Key) -> None:
+    identities, recipient = key("web")
+    rule = Rule("encrypted_regex", r"^(?i:pass)[[:alpha:]]+$|^\w$")
+    text = encrypt("PASSword: 1\né: 2\na: 3\n", "data.yaml", Readers({recipient: ""}, rule))
+    assert secret_paths(text, "data.yaml") == ["PASSword", "a"]
+    assert read(text, identities) == {"PASSword": 1, "é": 2, "a": 3}
+    with pytest.raises(EnvelopeError, match="encrypted_regex is not a regular expression"):
+        encrypt("a: 1\n", "data.yaml", Readers({recipient: ""}, Rule("encrypted_regex", "(?=a)")))
+
+
+def test_comment_of_an_ssh_recipient_does_not_count(tmp_path: Path) -> None:
+    """SOPS keeps it in the file. A rekey must not take the same key for another reader."""
+    recipient = make_ssh_key(tmp_path / "host")
+    text = encrypt("a: 1\n", "data.yaml", Readers({recipient: "web1"}))
+    by_sops = text.replace(f"recipient: {recipient}", f"recipient: {recipient} root@web1")
+    assert by_sops != text
+    identities = Identities((str(tmp_path / "host"),))
+    assert with_recipients(by_sops, "data.yaml", Readers({recipient: "web1"}), identities) == by_sops
 
 
 # --- Tampering ------------------------------------------------------------------------------

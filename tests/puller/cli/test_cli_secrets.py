@@ -244,7 +244,17 @@ def test_creation_rules_of_sops_apply_in_their_order(team: Team, execute: Execut
 
 
 SOPS_WRONG: dict[str, tuple[str, str]] = {
-    "another kind": ("- {pgp: ABC, age: RECIPIENT}", "creation rule 1: pgp are not supported, only age"),
+    "another kind": ("- {pgp: ABC, age: RECIPIENT}", "creation rule 1: pgp is not supported by Puller"),
+    "kinds in a group": (
+        "- key_groups: [{age: [RECIPIENT], hc_vault: [x], plugins: [{}]}]",
+        "hc_vault and plugins are not supported by Puller",
+    ),
+    "a kind in a merged group": (
+        "- key_groups: [{age: [RECIPIENT], merge: [{kms: [{arn: x}]}]}]",
+        "kms is not supported by Puller",
+    ),
+    "an unknown key": ("- {age: RECIPIENT, later_kind: x}", "later_kind is not supported by Puller"),
+    "an unknown expression": ("- {path_regex: '(?=x)', age: RECIPIENT}", "creation rule 1"),
     "several groups": ("- key_groups: [{age: [RECIPIENT]}, {age: [RECIPIENT]}]", "several key groups"),
     "no recipient": ("- {path_regex: secrets}", "has no recipient of age"),
     "a wrong recipient": ("- {age: age1x}", "age1x is not a recipient"),
@@ -263,6 +273,37 @@ def test_unsupported_creation_rule_writes_nothing(team: Team, execute: Execute, 
     assert status != 0
     assert message in output
     assert team.secret.read_text() == PLAIN
+
+
+def test_merged_groups_and_lists_with_commas_add_up(team: Team, execute: Execute) -> None:
+    (team.directory / "recipients.yaml").unlink()
+    group = {"merge": [{"age": [f"{team.author},{team.hosts['web1']}"]}], "age": [team.hosts["db1"]]}
+    (team.directory / ".sops.yaml").write_text(json.dumps({"creation_rules": [{"key_groups": [group]}]}))
+    assert execute("secrets", "encrypt", str(team.secret))[0] == 0
+    assert team.readers() == {"alice", "web1", "db1"}
+
+
+def test_config_elsewhere_matches_the_absolute_path(
+    team: Team, tmp_path: Path, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (team.directory / "recipients.yaml").unlink()
+    rules = [
+        {"path_regex": "^bundles/|[.][.]", "age": team.hosts["db1"]},
+        {"path_regex": f"^{tmp_path}/repository/bundles/[[:alpha:]]+/data/", "age": team.hosts["web1"]},
+    ]
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/rules.yaml").write_text(json.dumps({"creation_rules": rules}))
+    monkeypatch.setenv("SOPS_CONFIG", str(tmp_path / "elsewhere/rules.yaml"))
+    assert execute("secrets", "encrypt", str(team.secret))[0] == 0
+    assert team.readers() == {"web1"}
+
+
+def test_sops_config_without_creation_rules_selects_nothing(team: Team, execute: Execute) -> None:
+    (team.directory / "recipients.yaml").unlink()
+    for text in ("", "stores: {yaml: {indent: 2}}\n", "creation_rules:\n"):
+        (team.directory / ".sops.yaml").write_text(text)
+        status, output = execute("secrets", "encrypt", str(team.secret))
+        assert (status, "no rule selects the file" in output) == (64, True)
 
 
 # --- edit ------------------------------------------------------------------------------------

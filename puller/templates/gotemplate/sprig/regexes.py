@@ -1,13 +1,13 @@
-"""Regular expressions with the syntax of RE2 (``re2/``)."""
+"""Regular expressions with the syntax of RE2 (``hiera/go_regex``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
+from hiera.go_regex.pattern import Match, compile_pattern, quote_meta
+from hiera.go_regex.syntax import PatternError
 from puller.templates.gotemplate.function_calls import Rendering
-from puller.templates.gotemplate.re2_pattern import Match, compile_pattern, quote_meta
-from puller.templates.gotemplate.re2_syntax import PatternError
 from puller.templates.govalue.types import NilStrings, Strings
 
 

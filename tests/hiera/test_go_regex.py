@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.templates.gotemplate.re2_pattern import (
+from hiera.go_regex.pattern import (
     Machine,
     Match,
     Program,
@@ -14,7 +14,7 @@ from puller.templates.gotemplate.re2_pattern import (
     compile_pattern,
     quote_meta,
 )
-from puller.templates.gotemplate.re2_syntax import PatternError, parse
+from hiera.go_regex.syntax import PatternError, parse
 
 TEXTS = st.text("abc1 \n", max_size=10)
 ITEMS = st.sampled_from(["a", "b", "c", ".", "[ab]", "[^a]", r"\w", r"\d", "[a-c1]"])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from puller.templates.gotemplate.re2_syntax import (
+from hiera.go_regex.syntax import (
     Assertion,
     Capture,
     CharacterClass,
@@ -227,6 +227,11 @@ def quote_meta(text: str) -> str:
 def compile_pattern(text: str) -> Regexp:
     """Return the compiled pattern. Raises PatternError."""
     return Regexp(parse(text))
+
+
+def is_found(pattern: Regexp, text: str) -> bool:
+    """Return whether a pattern matches somewhere in a short text, without a budget of time."""
+    return pattern.find(text, lambda: None) is not None
 
 
 class Regexp:
