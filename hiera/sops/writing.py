@@ -347,14 +347,23 @@ _COMMENT: Final = re.compile(r"(?:(?<=\s)|^)#(.*)$", re.MULTILINE)
 
 
 def _comments(text: str, root: MappingNode) -> Iterator[tuple[int, int, Path]]:
-    """Yield the begin and end of the text of each comment, with the path of its mapping."""
+    """Yield the begin and end of the text of each comment, with the path of its mapping.
+
+    SOPS takes a comment that is indented more than the next key for the end of the mapping or list before it.
+    """
     end_before = 0
     path_before: Path = ()
     for start, end, path in [*_scalars(root), (len(text), len(text), ())]:
         for match in _COMMENT.finditer(text, end_before, start):
-            beside = end_before and "\n" not in text[end_before : match.start()]
-            yield *match.span(1), path_before if beside else path
+            begin = match.start()
+            beside = end_before and "\n" not in text[end_before:begin]
+            belongs_above = beside or _column(text, begin) > _column(text, start)
+            yield *match.span(1), path_before if belongs_above else path
         end_before, path_before = end, path
+
+
+def _column(text: str, index: int) -> int:
+    return index - text.rfind("\n", 0, index) - 1
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./@+-]*(?: [A-Za-z0-9_./@+-]+)*")

@@ -45,6 +45,7 @@ LEFT_OUT = {
     "postgresql": 600,
     "chromium": 600,
     "node": 300,
+    "sops": 300,
     "shells": 300,
     "everything": 600,
 }
