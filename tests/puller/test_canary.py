@@ -26,6 +26,9 @@ import pytest
 
 from hiera.envelopes import create_key_pair
 from hiera.eyaml import encrypt
+from hiera.sops.identities import new_identity
+from hiera.sops.writing import Readers
+from hiera.sops.writing import encrypt as seal
 from puller.cli.command_table import cli
 from puller.engine.ensure import REQUEST
 
@@ -74,6 +77,8 @@ class Aviary:
         """Temporary files that contained a canary while a process ran, and the mode of their directory."""
         private, self.certificate = create_key_pair()
         (self.home / "private.pem").write_bytes(private)
+        identity, self.recipient = new_identity()
+        (self.home / "age.txt").write_text(f"{identity}\n")
 
     def filled(self, text: str, version: str = "") -> str:
         """Return ``text`` with canaries in place of their marks."""
@@ -81,12 +86,17 @@ class Aviary:
         text = re.sub(r"C:([a-z]+)", lambda door: canary(door[1]), text)
         return text.replace("WEB", self.address).replace("SUM", "f" * 64).replace("VERSION", version)
 
+    def sealed(self, text: str) -> str:
+        """Return a data file with canaries as SOPS encrypts it for the host."""
+        return seal(self.filled(text), "data.yaml", Readers({self.recipient: ""}))
+
     def publish(self, version: str) -> None:
         """Publish the story's bundle with other content in its sensitive file."""
         texts = {
             str(path.relative_to(STORY)): path.read_text() for path in STORY.rglob("*") if path.is_file()
         }
         files = {path: self.filled(text, version).encode() for path, text in texts.items()}
+        files["data/sops.yaml"] = self.sealed("app::sops: C:sops\n").encode()
         self.publisher.publish(version, files.pop("manifest.yaml").decode(), files=files)
         extra = self.web.root / "extra"
         extra.mkdir()
@@ -101,6 +111,7 @@ class Aviary:
             site=[url, self.filled("http://u:C:mirroruser@127.0.0.1:1/other")],
             data=[self.filled("http://u:C:datauser@WEB/extra/site.yaml?sig=C:dataquery")],
             eyaml_private_key=str(self.home / "private.pem"),
+            age_identities=[str(self.home / "age.txt")],
             http={
                 "retries": 0,
                 "username": "me",
@@ -124,6 +135,7 @@ class Aviary:
         (self.home / "data.yaml").write_text(self.filled("data:\n  # @sensitive\n  token: C:hostdata\n"))
         (self.home / "data.d").mkdir()
         (self.home / "data.d/uri.yaml").write_text("data: {uri: 'x://{{ data.site }}'}\n")
+        (self.home / "data.d/sops.yaml").write_text(self.sealed("data:\n  hostsops: C:hostsops\n"))
 
     def run(self, *command: str) -> int:
         """Run a command line and record its output."""
@@ -220,6 +232,8 @@ def test_run_outputs_contain_no_canary(aviary: Aviary) -> None:
         "sitedata",
         "sensitivecontent",
         "secretfile",
+        "sops",
+        "hostsops",
     )
     assert set(map(canary, doors)) <= reached
     assert (machine / "environment").read_text() == canary("eyaml")
@@ -280,7 +294,9 @@ NO_INPUT = "takes nothing that could be a secret"
 
 # By command: the arguments, or the reason to skip it. HOME, BUNDLE, SITE, MACHINE, CONFIG and canaries are substituted.
 HOST = ("--config CONFIG",)
-ON_BUNDLE = "BUNDLE --facts FACTS --data HOME/data.yaml --private-key HOME/private.pem"
+ON_BUNDLE = (
+    "BUNDLE --facts FACTS --data HOME/data.yaml --private-key HOME/private.pem --identity HOME/age.txt"
+)
 ENSURE = "--owner root --group root --data HOME/data.yaml"
 EDIT = "--data HOME/data.yaml"
 KEYS = "--passphrase-file HOME/passphrase"

@@ -1,7 +1,7 @@
 """Editing of an encrypted file in an editor.
 
 * The plain text is in a private directory in memory (tmpfs). A separate process removes the directory when this process
-  ends, also if it is killed.
+  ends, also if it is killed. During the edit, no process writes a core dump.
 * A text that cannot be encrypted is kept: encrypted for the author's own key, in the state directory of the author. The
   next edit of the file resumes it.
 * A file that another process changed during the edit is not overwritten.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shlex
 import shutil
 import signal
@@ -175,12 +176,15 @@ def private_file(name: str, data: bytes, warn: Callable[[str], None]) -> Iterato
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))  # a core dump of the editor would have the plain text
     try:
         path = Path(directory, name)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(data)
         yield path
     finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
         shutil.rmtree(directory, ignore_errors=True)
         if guard.stdin is not None:
             guard.stdin.close()

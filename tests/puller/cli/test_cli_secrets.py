@@ -317,7 +317,10 @@ def test_edit_changes_only_the_changed_values(
     editor(
         tmp_path,
         monkeypatch,
-        "open(os.environ['SEEN'], 'w').write(f'{path} {oct(path.stat().st_mode)} {oct(path.parent.stat().st_mode)}')\n"
+        "import resource\n"
+        "core = resource.getrlimit(resource.RLIMIT_CORE)[0]\n"
+        "modes = f'{oct(path.stat().st_mode)} {oct(path.parent.stat().st_mode)}'\n"
+        "open(os.environ['SEEN'], 'w').write(f'{path} {modes} {core}')\n"
         "path.write_text(text.replace('5432', '5433'))",
     )
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
@@ -325,8 +328,8 @@ def test_edit_changes_only_the_changed_values(
     pairs = zip(before, team.secret.read_text().splitlines(), strict=True)
     changed = {old.split(":")[0].strip() for old, new in pairs if old != new}
     assert {"port", "mac"} <= changed <= {"port", "mac", "lastmodified"}
-    path, mode, directory_mode = (tmp_path / "seen").read_text().split()
-    assert (mode, directory_mode) == ("0o100600", "0o40700")
+    path, *seen = (tmp_path / "seen").read_text().split()
+    assert seen == ["0o100600", "0o40700", "0"]
     assert not Path(path).parent.exists()
     assert not list((tmp_path / "state").rglob("*.age"))
     editor(tmp_path, monkeypatch, "pass")
