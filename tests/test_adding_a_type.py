@@ -4,13 +4,14 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.support.distributions import install, run_installed
 
 PAGE = (Path(__file__).parents[1] / "docs" / "adding-a-type.md").read_text()
 BLOCKS = {
@@ -22,41 +23,17 @@ Puller = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """Directory as an installer leaves it: the module and the metadata of the distribution."""
-    directory = tmp_path / "site-packages"
-    project = tomllib.loads(BLOCKS["pyproject.toml"])["project"]
-    about = directory / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    about.mkdir(parents=True)
     module = BLOCKS["puller_hosts_entry.py"].replace('"/etc"', repr(str(tmp_path / "etc")))
-    (directory / "puller_hosts_entry.py").write_text(module)
-    (about / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    (about / "entry_points.txt").write_text(entry_points(project["entry-points"]))
-    return directory
-
-
-def entry_points(groups: Mapping[str, Mapping[str, str]]) -> str:
-    sections = (
-        "\n".join([f"[{group}]", *(f"{name} = {value}" for name, value in points.items())])
-        for group, points in groups.items()
-    )
-    return "\n\n".join(sections) + "\n"
+    files = {"puller_hosts_entry.py": module}
+    return install(tmp_path / "site-packages", tomllib.loads(BLOCKS["pyproject.toml"]), files)
 
 
 @pytest.fixture
 def puller(installed: Path, tmp_path: Path) -> Puller:
     """Run ``puller`` with the distribution on its path."""
-    path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-W", "error", "-m", "puller", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_installed(installed, *arguments, directory=tmp_path)
 
     return run
 

@@ -261,6 +261,8 @@ class Resource(ABC, Generic[P, S]):
     """Whether the machine has a state to read, beyond the declaration."""
     spellings: ClassVar[Mapping[str, Any]] = {}
     """Other keys that ``accept`` takes, with the JSON Schema of their values."""
+    part_property: ClassVar[str] = "path"
+    """The property that names the resource of ``part_of``, for problems with it."""
     removable: ClassVar[bool] = False
     """Whether the name and ``ensure: absent`` are enough to remove what the resource created."""
     claims_only_its_name: ClassVar[bool] = False

@@ -43,6 +43,7 @@ LEFT_OUT = {
     "softhsm": 300,
     "promtool": 300,
     "postgresql": 600,
+    "nftables": 300,
     "chromium": 600,
     "node": 300,
     "sops": 300,

@@ -65,7 +65,8 @@ def link_outside_parts(
                 _add(position, [other], links)
             else:
                 first = _find_declared(reference, declarations, spellings)
-                yield declarations[position].located("path", _not_joined(reference, first))
+                declaration = declarations[position]
+                yield declaration.located(declaration.type.part_property, _not_joined(reference, first))
     if links.parts:
         _refer_to_wholes(declarations, links)
 
@@ -107,7 +108,11 @@ def _parts(declarations: Sequence[Declaration]) -> Iterator[tuple[int, Reference
             continue
         properties = declaration.properties
         is_known = isinstance(properties, declaration.type.properties_type)
-        if not is_known or "path" in declaration.unknown or declaration.loop is not None:
+        if (
+            not is_known
+            or declaration.type.part_property in declaration.unknown
+            or declaration.loop is not None
+        ):
             yield position, None
         elif (reference := declaration.type.part_of(properties)) is not None:
             yield position, reference
@@ -155,22 +160,25 @@ def _add(part: int, wholes: Iterable[int], links: Links) -> None:
 
 
 def _refuse(declaration: Declaration, problem: Problem) -> None:
-    if "path" in declaration.dynamic:  # another host may have another path
+    name = declaration.type.part_property
+    if name in declaration.dynamic:  # another host may have another value
         declaration.failures = (*declaration.failures, problem)
     else:
-        declaration.refuse("path", problem)
+        declaration.refuse(name, problem)
 
 
 def _undeclared(
     reference: Reference, declarations: Sequence[Declaration], known: Collection[Reference]
 ) -> Problem:
     names = [*(declaration.reference for declaration in declarations), *known]
+    kind = reference.partition("#")[0]
+    desired = "the file with fragments: true" if kind == "file" else f"the {kind}"
     return Problem(
         code=ProblemCode.UNDECLARED_REFERENCE,
         message=f"is a part of {reference}, which is not declared",
         name=str(reference),
-        **meant_reference(reference, [name for name in names if name.startswith("file#")]),
-        hint="declare the file with fragments: true, in this bundle or an earlier one",
+        **meant_reference(reference, [name for name in names if name.startswith(f"{kind}#")]),
+        hint=f"declare {desired}, in this bundle or an earlier one",
         depends_on=DependsOn.BUNDLES,
     )
 
@@ -178,10 +186,11 @@ def _undeclared(
 def _not_joined(reference: Reference, other: Declaration | None) -> Problem:
     where = f" at {other.origin}" if other is not None else ""
     related = (other.problems.location(other.path),) if other is not None else ()
+    is_file = reference.startswith("file#")
     return Problem(
         code=ProblemCode.RESOURCE_CONFLICT,
-        message=f"is a part of {reference}{where}, which has no fragments",
+        message=f"is a part of {reference}{where}, which has no {'fragments' if is_file else 'parts'}",
         name=str(reference),
         related=related,
-        hint="declare the file with fragments: true and ensure: present",
+        hint="declare the file with fragments: true and ensure: present" if is_file else "",
     )

@@ -1,12 +1,5 @@
 """Stores of a fleet in every supported database, and the directory of arriving reports."""
 
-import os
-import pwd
-import shutil
-import socket
-import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,61 +13,14 @@ from puller.fleet.store.import_sources import DirectorySource
 from puller.fleet.store.importer import Imported, import_documents
 from puller.reporting.report import SentReport
 from tests.simulators import fleet
+from tests.support.postgresql import running_server
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """URL of a private PostgreSQL in a temporary directory."""
-    places = [os.environ["PATH"], *map(str, Path("/usr/lib/postgresql").glob("*/bin"))]
-    programs = [shutil.which(name, path=":".join(places)) for name in ("initdb", "postgres")]
-    initdb, program = programs
-    assert initdb, "PostgreSQL is not installed (Debian: apt-get install postgresql)"
-    assert program
-    directory = Path(tempfile.mkdtemp(prefix="puller-postgres-"))
-    user = "nobody" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
-    if user:
-        os.chown(directory, pwd.getpwnam(user).pw_uid, -1)
-    as_user: dict[str, Any] = {
-        "user": user,
-        "cwd": directory,
-        "env": {"PATH": os.environ["PATH"], "LC_ALL": "C"},
-    }
-    command: list[Any] = [
-        initdb,
-        "-D",
-        directory / "data",
-        "-U",
-        "postgres",
-        "-A",
-        "trust",
-        "-N",
-        "-E",
-        "UTF8",
-    ]
-    subprocess.run(command, check=True, capture_output=True, **as_user)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    options: list[Any] = ["-D", directory / "data", "-p", str(port), "-k", directory, "-h", "127.0.0.1", "-F"]
-    with subprocess.Popen([program, *options], stderr=subprocess.DEVNULL, **as_user) as process:
-        try:
-            _wait_for(port)
-            yield f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
-        finally:
-            process.send_signal(2)
-            process.wait(60)
-            shutil.rmtree(directory)
-
-
-def _wait_for(port: int) -> None:
-    import psycopg
-
-    for _ in range(200):
-        try:
-            psycopg.connect(f"host=127.0.0.1 port={port} user=postgres dbname=postgres").close()
-            return
-        except psycopg.OperationalError:
-            time.sleep(0.1)
-    raise AssertionError("PostgreSQL does not answer")
+    with running_server() as server:
+        yield server.url
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
