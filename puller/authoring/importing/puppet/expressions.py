@@ -40,6 +40,13 @@ from puller.authoring.importing.puppet.syntax import (
 from puller.authoring.importing.written_expressions import Untranslatable, escaped, literal, verify_expression
 
 _CASE: Final = "Puppet compares texts without regard to case. The draft compares them exactly"
+_DIVISION: Final = "A division has a whole number as its result, as Puppet has for whole numbers only"
+_LINES: Final = (
+    "`^` and `$` of regular expressions match at the ends of a text. In Puppet, they match at each line"
+)
+_VERSION: Final = (
+    "Versions are compared by the rules of Python. Pre-releases can have another order in Puppet"
+)
 _UNKNOWN: Final = "A value of unknown type is printed as text. Puller prints True where Puppet prints true"
 _TYPE_TESTS: Final = {
     "Array": "{0} is sequence and {0} is not string and {0} is not mapping",
@@ -223,6 +230,7 @@ class Scope(NameScope, frozen=True):
         if isinstance(node.left, Call) and node.left.name == "versioncmp" and operator in _RESULTS:
             if isinstance(node.right, Literal) and node.right.value == 0 and len(node.left.arguments) == 2:
                 first, second = (self.group(item) for item in node.left.arguments)
+                self.draft.assume(_VERSION)
                 return f"{first} is version({second}, '{operator}')"
             raise Untranslatable("versioncmp is compared with another number than 0")
         if operator in ("==", "!="):
@@ -245,10 +253,11 @@ class Scope(NameScope, frozen=True):
             if "number" not in kinds:
                 raise Untranslatable("the operands of + have an unknown type")
         if operator == "-" and kinds[0] == "list":
-            return f"{left} | difference([{right}] | flatten(1))"
+            return f"{left} | reject('in', [{right}] | flatten(1)) | list"
         if operator == "/":
             if kinds != ("number", "number"):
                 raise Untranslatable("the operands of / have an unknown type")
+            self.draft.assume(_DIVISION)
             return f"{left} // {right}"
         return f"{left} {operator} {right}"
 
@@ -266,9 +275,9 @@ class Scope(NameScope, frozen=True):
     def _match(self, left: Node, right: Node) -> str:
         text = self.group(left)
         if isinstance(right, Regex):
-            return f"{text} is search({literal(python_regex(right.pattern))})"
+            return f"{text} is search({literal(self.regex(right.pattern))})"
         if isinstance(right, Literal) and isinstance(right.value, str):
-            return f"{text} is search({literal(python_regex(right.value))})"
+            return f"{text} is search({literal(self.regex(right.value))})"
         name = right.name if isinstance(right, TypeName) else ""
         if isinstance(right, Access) and isinstance(right.target, TypeName):
             name = right.target.name
@@ -283,6 +292,12 @@ class Scope(NameScope, frozen=True):
         if name not in _TYPE_TESTS:
             raise Untranslatable("a match with this type")
         return _TYPE_TESTS[name].format(text)
+
+    def regex(self, pattern: str) -> str:
+        """Return a regular expression of Ruby for Python. Raises ``Untranslatable``."""
+        if re.search(r"(?<![\\\[])\^|(?<!\\)\$", pattern):
+            self.draft.assume(_LINES)
+        return python_regex(pattern)
 
     def test(self, subject: Node, option: Node) -> str:
         """Return the condition that an option of ``case`` or of a selector matches. Empty for ``default``.
@@ -337,6 +352,8 @@ class Scope(NameScope, frozen=True):
             return self.render(self, node)
         row = function_row(node)
         if row is not None:
+            for difference in row[2:]:
+                self.draft.assume(difference)
             return self._from_row(node, row[0])
         special = FUNCTIONS.get(node.name)
         if special is None:

@@ -18,14 +18,26 @@ from puller.authoring.importing.puppet.expression_texts import grouped
 from puller.authoring.importing.puppet.syntax import Literal, Node, Text
 from puller.authoring.importing.written_expressions import Untranslatable
 
+_DIFFERENT: Final = {
+    "ignore": "ignore is not mapped: Puller copies all files of the source",
+    "links": "links is not mapped: Puller manages the object at the path itself",
+    "recurselimit": "recurselimit is not mapped: Puller copies the complete source",
+    "source_permissions": "source_permissions is not mapped: the draft has owner, group and mode",
+}
+"""Attributes of a file without a counterpart, with the difference."""
+_ENDS: Final = "Puller ends each fragment with a line break. concat needs `ensure_newline` for this"
+_ORDER: Final = "Puller orders fragments by number. By default, concat compares texts: 10 comes before 9"
 OWNER: Final = "A file without owner or group in the source belongs to root"
 MODE: Final = "A file without mode in the source has mode 0644, and a directory 0755"
 
 
 def file(work: Work, _: list[Resource]) -> list[Resource]:
     """Return the file, directory or link. Raises ``Untranslatable``."""
-    work.ignore("backup", "checksum", "links", "recurselimit", "max_files", "selinux_ignore_defaults")
-    work.ignore("validate_replacement", "ctime", "mtime", "type", "provider", "source_permissions", "ignore")
+    work.ignore("backup", "checksum", "max_files", "selinux_ignore_defaults")
+    work.ignore("ctime", "mtime", "type", "provider")
+    for name, reason in _DIFFERENT.items():
+        if work.raw(name) is not None:
+            work.remark(reason)
     path = work.name("path").rstrip("/") or "/"
     if not path.startswith(("/", "{{")):
         raise Untranslatable(f"the path {path!r} is not absolute")
@@ -77,7 +89,10 @@ def file(work: Work, _: list[Resource]) -> list[Resource]:
     elif recurse not in (None, False, "false"):
         work.remark("a variable recurse is not mapped")
     if work.boolean("purge") is True:
-        properties["purge"] = True
+        if recurse in (True, "true", "inf", "remote"):
+            properties["purge"] = True
+        else:
+            work.remark("purge is not mapped: without recurse, it has no effect in Puppet")
     if work.boolean("force") is True:
         properties["force"] = True
     if work.boolean("show_diff") is False:
@@ -112,9 +127,12 @@ def _link(work: Work, path: str, target: str | None) -> Resource:
 def _validate(work: Work, properties: dict[str, Any]) -> None:
     command = work.value("validate_cmd")
     if isinstance(command, str):
-        text = re.sub(r"{{.*?}}|%", lambda match: "{}" if match[0] == "%" else match[0], command)
+        mark = work.text("validate_replacement") or "%"
+        text = re.sub(
+            rf"{{{{.*?}}}}|{re.escape(mark)}", lambda match: "{}" if match[0] == mark else match[0], command
+        )
         properties["validate"] = text
-        if needs_shell(command.replace("%", "")):
+        if needs_shell(command.replace(mark, "")):
             properties["provider"] = "shell"
 
 
@@ -154,8 +172,10 @@ def _source(work: Work, node: Node) -> str:
     if isinstance(value, list):
         if not value:
             raise Untranslatable("source is an empty list")
-        work.remark("source is a list. The draft contains its last entry" if len(value) > 1 else "")
-        work.reasons = [reason for reason in work.reasons if reason]
+        if len(value) > 1:
+            work.remark(
+                "source is a list. The draft contains its last entry, and Puppet uses the first that exists"
+            )
         value = value[-1]
     text = str(value)
     if match := re.fullmatch(r"puppet://(?:[^/]*)/modules/(.+)", text):
@@ -174,14 +194,26 @@ def _source(work: Work, node: Node) -> str:
 
 def concat(work: Work, _: list[Resource]) -> list[Resource]:
     """Return the file with fragments. Raises ``Untranslatable``."""
-    work.ignore("backup", "order", "ensure_newline", "warn", "force", "replace", "gnu", "show_diff", "format")
+    work.ignore("backup", "force", "gnu", "selinux_ignore_defaults", "create_empty_file")
     ensure, path = work.value("ensure"), work.name("path")
+    order, warning, form = work.value("order"), work.value("warn"), work.value("format")
+    if order != "numeric":
+        work.scope.draft.assume(_ORDER)
+    if warning not in (None, False, "false"):
+        work.remark("warn is not mapped: add the comment as the first fragment")
+    if form not in (None, "plain"):
+        raise Untranslatable(f"the format {form} of fragments is unsupported")
+    if work.boolean("replace") is False:
+        work.remark("replace is not mapped: Puller replaces an existing file")
+    work.ignore("ensure_newline")
     if not path.startswith(("/", "{{")):
         raise Untranslatable("the path of concat is its title, which is not absolute")
     if ensure == "absent":
         work.attributes.clear()
         return [Resource("file", path, {"ensure": "absent"})]
     properties: dict[str, Any] = {"fragments": True}
+    if work.boolean("show_diff") is False:
+        properties["sensitive"] = True
     if ensure not in (None, "present"):
         properties["ensure"] = ensure
     _validate(work, properties)
@@ -209,8 +241,11 @@ def concat_fragment(work: Work, _: list[Resource]) -> list[Resource]:
         properties["source"] = _source(work, source)
     else:
         raise Untranslatable("the content of the fragment is missing")
-    if isinstance(content, (Literal, Text)) and not str(properties.get("content", "\n")).endswith("\n"):
-        work.remark("Puller ends each fragment with a line break")
+    if isinstance(content, (Literal, Text)):
+        if not str(properties.get("content", "\n")).endswith("\n"):
+            work.remark("Puller ends each fragment with a line break")
+    else:
+        work.scope.draft.assume(_ENDS)
     return [Resource("fragment", work.title, properties)]
 
 

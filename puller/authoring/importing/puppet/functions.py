@@ -8,14 +8,24 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from puller.authoring.importing.puppet.expression_texts import grouped, python_regex
+from puller.authoring.importing.draft import Draft
+from puller.authoring.importing.puppet.expression_texts import grouped
 from puller.authoring.importing.puppet.scopes import Kind
 from puller.authoring.importing.puppet.syntax import Access, HashLiteral, Literal, Node, Regex, TypeName
 from puller.authoring.importing.written_expressions import Untranslatable, literal
 
+_SPLIT: Final = (
+    "`split` of Puppet drops empty texts at the end, and the only part of an empty text. Puller keeps them"
+)
+_FORMAT: Final = "`sprintf` with `%s` expects texts and numbers. Puller prints True where Puppet prints true"
+
 
 class Translator(Protocol):
     """The scope of a call, which translates its arguments."""
+
+    @property
+    def draft(self) -> Draft:
+        """The draft, which records decisions."""
 
     def expression(self, node: Node) -> str:
         """Return the expression for a node."""
@@ -28,6 +38,9 @@ class Translator(Protocol):
 
     def variable(self, name: str) -> tuple[str, Kind]:
         """Return the expression and kind of a variable."""
+
+    def regex(self, pattern: str) -> str:
+        """Return a regular expression of Ruby for Python."""
 
     def fact(self, keys: Sequence[str]) -> tuple[str, Kind]:
         """Return the expression for a fact."""
@@ -95,6 +108,8 @@ def _sprintf(scope: Translator, arguments: Sequence[Node]) -> str:
         r"%(?![-+ 0#]*\d*(?:\.\d+)?[sdxXofi%])", str(pattern.value)
     ):
         raise Untranslatable("the format of sprintf is unknown")
+    if any(scope.kind(value).name not in ("text", "number") for value in values):
+        scope.draft.assume(_FORMAT)
     return f"{scope.group(pattern)} | format({', '.join(scope.group(value) for value in values)})"
 
 
@@ -117,7 +132,9 @@ def _regsubst(scope: Translator, arguments: Sequence[Node]) -> str:
     prefix = "(?i)" if "I" in letters else ""
     new = re.sub(r"\\0", r"\\g<0>", str(replacement.value))
     count = "" if "G" in letters else ", count=1"
-    return f"{scope.group(target)} | regex_replace({literal(prefix + python_regex(text))}, {literal(new)}{count})"
+    return (
+        f"{scope.group(target)} | regex_replace({literal(prefix + scope.regex(text))}, {literal(new)}{count})"
+    )
 
 
 def _split(scope: Translator, arguments: Sequence[Node]) -> str:
@@ -136,6 +153,7 @@ def _split(scope: Translator, arguments: Sequence[Node]) -> str:
         text == "." or not plain
     ):
         raise Untranslatable("split with a regular expression")
+    scope.draft.assume(_SPLIT)
     return f"{scope.group(target)}.split({literal(plain)})"
 
 
@@ -143,7 +161,7 @@ def _delete(scope: Translator, arguments: Sequence[Node]) -> str:
     target, value = arguments
     if scope.kind(target).name != "list":
         raise Untranslatable("delete of a value that is no list")
-    return f"{scope.group(target)} | difference([{scope.group(value)}] | flatten(1))"
+    return f"{scope.group(target)} | reject('in', [{scope.group(value)}] | flatten(1)) | list"
 
 
 def _dig(scope: Translator, arguments: Sequence[Node]) -> str:

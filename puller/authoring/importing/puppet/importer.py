@@ -36,7 +36,7 @@ def import_puppet(source: Path, name: str) -> Draft:
     mapper = UnitMapper(program)
     for unit in [*program.units.values(), *program.tops]:
         mapper.map_unit(unit)
-    for (class_name, parameter), value in mapper.explicit.items():
+    for (class_name, parameter), value in mapper.classes.explicit.items():
         unit = program.units[class_name]
         draft.manifests[unit.path].data[f"{class_name}::{parameter}"] = value
     _apply_main(program, top, mapper)
@@ -44,7 +44,7 @@ def import_puppet(source: Path, name: str) -> Draft:
     keys = _copy_hiera(program)
     _list_missing(program, keys)
     _drop_empty(program, draft, top)
-    mapper.links.resolve(mapper.label, mapper.leads_to)
+    mapper.links.resolve(mapper.label, mapper.classes.leads_to)
     _clean(draft)
     _divide_data(draft, top)
     _pass_data(draft)
@@ -65,7 +65,7 @@ def _apply_main(program: Program, top: ManifestDraft, mapper: UnitMapper) -> Non
         if unit is not None and unit.kind == "class":
             comment = f"The class {name}"
             top.resources.insert(0, Resource("apply", f"bundle:{unit.path}", comments=[comment]))
-            mapper.applied.setdefault(top.path, set()).add(unit.path)
+            mapper.classes.applied.setdefault(top.path, set()).add(unit.path)
             return
     for unit in program.units.values():
         if unit.kind == "class":

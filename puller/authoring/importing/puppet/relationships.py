@@ -13,6 +13,7 @@ import msgspec
 from puller.authoring.importing.draft import Draft, ManifestDraft, Resource
 
 _REFRESHED: Final = frozenset({"service", "exec"})
+_NOT_ALWAYS: Final = "the manifest of the target can be applied without it"
 
 
 class Endpoint(msgspec.Struct):
@@ -66,6 +67,11 @@ class Relationships:
                     references += self._references(endpoint, target, target_home, homes, label)
                 if references:
                     _extend(target, references, refresh=link.refresh)
+                    if link.refresh and target.type == "apply" and self._has_hidden_services(target):
+                        self.draft.check(
+                            f"{target_home}: a refresh of {target.type}#{target.name} reaches no services and commands "
+                            "of its children. Let them subscribe."
+                        )
 
     def _resources(self, endpoint: Endpoint) -> list[Resource]:
         if endpoint.resources:
@@ -117,18 +123,22 @@ class Relationships:
         if endpoint.type == "class":
             manifest = self.draft.manifests.get(endpoint.path)
             is_known = manifest is not None and bool(self._applies(endpoint.path))
-            if not is_known or self._contains(endpoint.path, target, target_home):
+            if not is_known:
+                self._leave_out(
+                    target, target_home, f"class {endpoint.title}", "the draft does not apply the class"
+                )
+                return []
+            if self._contains(endpoint.path, target, target_home):
                 return []
             if not self._is_visible(endpoint.path, target_home):
+                self._leave_out(target, target_home, f"class {endpoint.title}", _NOT_ALWAYS)
                 return []
             return [f"apply#bundle:{endpoint.path}"]
         references: list[str] = []
         resources = self._resources(endpoint)
         if not resources:
-            self.draft.check(
-                f"{target_home}: the order of {target.type}#{target.name} after {endpoint.type} {endpoint.title} is "
-                "left out, because the draft has no such resource."
-            )
+            name = f"{endpoint.type} {endpoint.title}"
+            self._leave_out(target, target_home, name, "the draft has no such resource")
         for resource in resources:
             home = homes.get(id(resource))
             if home is None or resource.disabled or resource.identity == target.identity:
@@ -136,16 +146,16 @@ class Relationships:
                 continue
             if target.type == "apply" and self._leads_to(target.name.removeprefix("bundle:"), home.path):
                 continue
-            if not self._is_visible(home.path, target_home) or (
-                resource.type == "apply"
-                and self._leads_to(resource.name.removeprefix("bundle:"), target_home)
+            if resource.type == "apply" and self._leads_to(
+                resource.name.removeprefix("bundle:"), target_home
             ):
                 continue
-            is_define = home.path.startswith("defines/")
-            if is_define and home.path != target_home:
-                self.draft.check(
-                    f"{target_home}: a relationship with {resource.type}#{resource.name} of {home.path} is left out."
-                )
+            name = f"{resource.type}#{resource.name} of {home.path}"
+            if not self._is_visible(home.path, target_home):
+                self._leave_out(target, target_home, name, _NOT_ALWAYS)
+                continue
+            if home.path.startswith("defines/") and home.path != target_home:
+                self._leave_out(target, target_home, name, "a define is applied several times")
                 continue
             is_same_loop = resource.loop == target.loop and resource.outer == target.outer
             if (resource.loop and not is_same_loop) or resource.type == "apply":
@@ -153,6 +163,18 @@ class Relationships:
             else:
                 references.append(f"{resource.type}#{resource.name}")
         return references
+
+    def _has_hidden_services(self, target: Resource) -> bool:
+        """Return whether a child has services or commands that a refresh of the child does not reach."""
+        manifest = self.draft.manifests.get(target.name.removeprefix("bundle:"))
+        kinds = {item.type for item in manifest.resources if not item.disabled} if manifest else set()
+        return "apply" in kinds or (target.name.startswith("bundle:defines/") and bool(kinds & _REFRESHED))
+
+    def _leave_out(self, target: Resource, home: str, first: str, reason: str) -> None:
+        """Name an order that the draft lacks."""
+        self.draft.check(
+            f"{home}: the order of {target.type}#{target.name} after {first} is left out, because {reason}."
+        )
 
     def _contains(self, path: str, target: Resource, target_home: str) -> bool:
         """Return whether a class and a target contain each other."""

@@ -343,7 +343,7 @@ def _values(node: If | Case) -> list[Node]:
 
 
 def function_row(node: Call) -> list[str] | None:
-    """Return the expression and the kind of a function from the table, or ``None``."""
+    """Return a row of the table for a function, or ``None``: expression, kind, and a general difference if any."""
     functions = table()["functions"]
     row = functions.get(f"{node.name}/{len(node.arguments)}", functions.get(node.name))
     return list(row) if row and node.block is None else None

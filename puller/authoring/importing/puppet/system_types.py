@@ -41,7 +41,11 @@ def package(work: Work, resources: list[Resource]) -> list[Resource]:
         elif ensure == "disabled" or (isinstance(ensure, str) and re.match(r"[<>=]", ensure)):
             raise Untranslatable(f"ensure is {ensure!r}")
         source = resource.properties.get("source")
-        if isinstance(source, str) and source.startswith("http"):
+        if expression_of(source) is not None:
+            # Without a value, Puppet installs the package of a repository.
+            del resource.properties["source"]
+            work.remark("a variable source is not mapped. Write a path or a URL, if you use one")
+        elif isinstance(source, str) and source.startswith("http"):
             work.remark("a package from a URL requires `checksum`")
     return resources
 
@@ -52,9 +56,10 @@ def yumrepo(work: Work, _: list[Resource]) -> list[Resource]:
     if ensure == "absent":
         work.attributes.clear()
         return [Resource("repository", name, {"ensure": "absent"})]
-    work.ignore(
-        "descr", "gpgcheck", "repo_gpgcheck", "metadata_expire", "sslverify", "target", "type", "assumeyes"
-    )
+    work.ignore("descr", "metadata_expire", "target", "type", "assumeyes", "repo_gpgcheck")
+    for check in ("gpgcheck", "sslverify"):
+        if str(work.value(check)).lower() in ("0", "false", "no"):
+            work.remark(f"{check} is not mapped: Puller always verifies signatures and certificates")
     url, key = work.text("baseurl"), work.text("gpgkey")
     enabled, priority = work.value("enabled"), work.value("priority")
     properties: dict[str, Any] = {"url": url}
@@ -80,7 +85,13 @@ def apt_source(work: Work, _: list[Resource]) -> list[Resource]:
     if ensure == "absent":
         work.attributes.clear()
         return [Resource("repository", name, {"ensure": "absent"})]
-    work.ignore("comment", "notify_update", "include", "keyring", "allow_unsigned")
+    work.ignore("comment", "notify_update", "keyring")
+    if work.boolean("allow_unsigned") is True:
+        work.remark("allow_unsigned is not mapped: Puller requires a key")
+    if isinstance(include := work.raw("include"), HashLiteral) and "'src': True" in str(
+        work.scope.value(include)
+    ):
+        work.remark("include of sources is not mapped")
     url, release = work.text("location"), work.text("release")
     repos, architecture, pin = work.text("repos"), work.text("architecture"), work.value("pin")
     key = work.raw("key")
@@ -222,9 +233,10 @@ def exec_command(work: Work, _: list[Resource]) -> list[Resource]:
     if refresh_only not in (None, False):
         properties["refreshonly"] = refresh_only
     tries = work.value("tries")
-    work.ignore("try_sleep")
+    pause = work.value("try_sleep")
     if tries not in (None, 1, "1"):
-        work.remark("tries is not mapped: a failed command runs again in the next run")
+        names = "tries and try_sleep are" if pause is not None else "tries is"
+        work.remark(f"{names} not mapped: a failed command runs again in the next run")
     if work.text("refresh") is not None:
         work.remark("the command for refreshes is not mapped")
     return [Resource("exec", work.title, properties)]

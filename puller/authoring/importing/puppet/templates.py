@@ -256,7 +256,7 @@ class _Converter:
             is_sorted = isinstance(node, Call) and node.name == "sort" and len(node.arguments) == 1
             if isinstance(node, Call) and is_sorted:
                 text = scope.group(node.arguments[0])
-            items = f"{text} | dictsort" if is_sorted else f"{text}.items()"
+            items = f"{text} | dictsort(true)" if is_sorted else f"{text}.items()"
             action = f"{{% for {variables[0]}, {variables[1]} in {items} %}}"
         else:
             raise Untranslatable("a loop with more than two variables")

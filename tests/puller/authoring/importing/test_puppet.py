@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from hiera.expressions.expressions import Scope as Names
+from hiera.expressions.expressions import resolve
 from hiera.parsing import load_yaml
 from puller.authoring.importing.draft import Draft, Outcome
 from puller.authoring.importing.puppet.importer import import_puppet
@@ -470,7 +471,7 @@ def test_page_lists_each_type_of_the_table_with_its_counterpart() -> None:
             assert f"`{counterpart}`" in types[name], name
 
 
-@pytest.mark.parametrize("name", ["accounts", "webserver", "system", "fragments"])
+@pytest.mark.parametrize("name", ["accounts", "daemon", "webserver", "system", "fragments"])
 def test_compared_module_is_mapped_completely(name: str, tmp_path: Path) -> None:
     module = Path(__file__).parents[3] / "cases/puppet" / name
 
@@ -478,6 +479,108 @@ def test_compared_module_is_mapped_completely(name: str, tmp_path: Path) -> None
 
     assert "0 with a remark, 0 not mapped" in output
     assert " 0 errors, 0 warnings" in output
+
+
+def test_several_keys_of_one_user_are_all_kept(write: Write, tmp_path: Path) -> None:
+    key = "AAAAC3NzaC1lZDI1NTE5AAAAINENO5BBHYBbDqOgk1cPiqa+N259bg97G1XeVSYa0Y"
+    module = write(
+        f"""
+        class web {{
+          user {{ 'ann': ensure => present }}
+          Ssh_authorized_key {{ type => 'ssh-ed25519', user => 'ann', require => User['ann'] }}
+          ssh_authorized_key {{ 'one': key => '{key}iN' }}
+          ssh_authorized_key {{ 'two': key => '{key}iQ' }}
+        }}
+        """
+    )
+
+    assert "0 errors" in lint(module, tmp_path / "draft")
+    text = draft_of(module).manifests["classes/web.yaml"].text()
+    assert [line.split()[-1] for line in text.splitlines() if key in line] == ["one", "two"]
+
+
+EXPRESSIONS = [
+    ("['b', 'A', 'C'].sort", ["A", "C", "b"]),
+    ("unique(['a', 'A', 'a'])", ["a", "A"]),
+    ("['a', 'a', 'b'] - ['b']", ["a", "a"]),
+    ("difference(['a', 'a', 'b'], ['b'])", ["a", "a"]),
+    ("delete(['a', 'b', 'a', 'b'], 'a')", ["b", "b"]),
+    ('to_json({a => 1, b => ["é"]})', '{"a":1,"b":["é"]}'),
+    ('chomp(" x \\n\\n")', " x \n"),
+]
+"""Expressions and their values in Puppet 7.23."""
+
+
+@pytest.mark.parametrize(("expression", "expected"), EXPRESSIONS)
+def test_function_has_the_result_of_puppet(write: Write, expression: str, expected: Any) -> None:
+    draft = draft_of(write(f"class web {{ $x = {expression} file {{ '/x': content => $x }} }}"))
+
+    assert resolve(data_of(draft)["web::x"], Names({})) == expected
+
+
+DIFFERENCES = {
+    "`^` and `$` of regular expressions": "if $facts['kernel'] =~ /^Linux$/ { file { '/x': ensure => file } }",
+    "`split` of Puppet drops empty texts": "file { '/x': content => split($a, ',')[0] }",
+    "Versions are compared": "if versioncmp($a, '2') > 0 { file { '/x': ensure => file } }",
+    "A division has a whole number": "file { '/x': content => String(7 / 2) }",
+    "`shell_escape` writes quotes": "file { '/x': content => shell_escape($a) }",
+    "`sprintf` with `%s` expects": "file { '/x': content => sprintf('%s', $b) }",
+    "`join` expects a list of texts": "file { '/x': content => join($c, ',') }",
+    "The types of parameters are not checked": "",
+    "Defaults of resources in a class": "File { mode => '0600' } file { '/x': ensure => file }",
+    "tries and try_sleep are not mapped": "exec { '/bin/true': tries => 3, try_sleep => 5 }",
+    "schedule is not mapped": "file { '/x': ensure => file, schedule => 'night' }",
+    "stage is not mapped": "file { '/x': ensure => file, stage => 'pre' }",
+    "alias is not mapped": "file { '/x': ensure => file, alias => 'x' }",
+    "a variable noop is not mapped": "file { '/x': ensure => file, noop => $b }",
+    "purge is not mapped": "file { '/x': ensure => directory, purge => true }",
+    "ignore is not mapped": "file { '/x': ensure => directory, recurse => true, ignore => '.git' }",
+    "recurselimit is not mapped": "file { '/x': ensure => directory, recurselimit => 1 }",
+    "links is not mapped": "file { '/x': ensure => file, links => follow }",
+    "By default, concat compares texts": "concat { '/x': }",
+    "Puller ends each fragment": "concat { '/x': } concat::fragment { 'a': target => '/x', content => $a }",
+    "warn is not mapped": "concat { '/x': warn => true }",
+    "replace is not mapped: Puller replaces an": "concat { '/x': replace => false }",
+    "the format json of fragments": "concat { '/x': format => 'json' }",
+    "a variable source is not mapped": "package { 'x': source => $a }",
+    "gpgcheck is not mapped": "yumrepo { 'x': baseurl => 'http://x/', gpgkey => 'file:///k', gpgcheck => 0 }",
+    "the draft does not apply the class": "file { '/x': require => Class['web::other'] }",
+    "can be applied without it": "file { '/x': require => File['/other'] }",
+    "defaults in a branch": "if $b { File { mode => '0600' } }",
+    "a refresh of apply#bundle:defines/web/job.yaml": "web::job { 'a': } file { '/x': notify => Web::Job['a'] }",
+}
+"""Parts of ``IMPORT.md`` and the bodies of classes that need them. Each draft would otherwise differ silently."""
+
+
+@pytest.mark.parametrize(("sentence", "body"), DIFFERENCES.items())
+def test_differences_to_puppet_are_stated(write: Write, sentence: str, body: str) -> None:
+    module = write(
+        {
+            "manifests/init.pp": (
+                f"class web (String $a = 'x', Boolean $b = true, Array $c = [], Array $unused = []) {{ {body} }}"
+            ),
+            "manifests/other.pp": "class web::other { file { '/other': ensure => file } }",
+            "manifests/job.pp": "define web::job { exec { '/bin/true': refreshonly => true } }",
+        }
+    )
+
+    assert sentence in draft_of(module).report()
+
+
+def test_defaults_outside_of_classes_apply_everywhere(write: Write) -> None:
+    draft = draft_of(
+        write(
+            {
+                "manifests/site.pp": "Exec { path => '/opt/bin' } include web",
+                "modules/web/manifests/init.pp": "class web { exec { 'true': } exec { 'x': path => '/bin' } }",
+            },
+            "site",
+        )
+    )
+
+    resources = resources_of(draft)
+    assert resources["exec#true"]["path"] == "/opt/bin"
+    assert resources["exec#x"]["path"] == "/bin"
 
 
 def test_directory_without_manifests_is_a_clear_error(tmp_path: Path) -> None:

@@ -1,0 +1,121 @@
+"""Contents of files: sources, templates, and variables that contain a template."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from puller.authoring.importing.draft import (
+    slug,
+)
+from puller.authoring.importing.puppet.expressions import Scope
+from puller.authoring.importing.puppet.lexer import SyntaxProblem
+from puller.authoring.importing.puppet.programs import Module, Program
+from puller.authoring.importing.puppet.syntax import (
+    Call,
+    HashLiteral,
+    Literal,
+    Node,
+    Variable,
+)
+from puller.authoring.importing.puppet.templates import Converted, convert_template, template_name
+from puller.authoring.importing.written_expressions import Untranslatable, literal
+from puller.errors import SourceError
+
+
+class Contents:
+    """Finds the files of modules, and converts their templates once for each owner."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.draft = program.draft
+        self.texts: dict[tuple[str, str], Node] = {}
+        """Templates that a variable contains, by unit and variable."""
+        self._converted: dict[tuple[str, str], str] = {}
+        self._template_parameters: dict[str, Converted] = {}
+
+    def find_source(self, path: str) -> str:
+        """Return the path in the draft for ``module/path``. Raises ``Untranslatable``."""
+        name, _, inner = path.partition("/")
+        module = self.program.modules.get(name)
+        if module is None:
+            raise Untranslatable(f"the module {name} is not part of the source")
+        place = module.path("files", inner)
+        if "{{" not in inner and not (
+            self.program.tree.is_file(place) or self.program.tree.is_directory(place)
+        ):
+            raise Untranslatable(f"the file {place} is missing in the source")
+        return f"bundle:files/{name}/{inner}"
+
+    def content_of(self, scope: Scope, node: Node) -> dict[str, Any]:
+        """Return the properties for the content of a file. Raises ``Untranslatable``."""
+        if isinstance(node, Variable) and (scope.owner, node.name) in self.texts:
+            node = self.texts[scope.owner, node.name]
+        if isinstance(node, Call) and node.name in ("template", "epp") and node.block is None:
+            return self._template(scope, node)
+        return {"content": scope.value(node)}
+
+    def _template(self, scope: Scope, node: Call) -> dict[str, Any]:
+        name = template_name(node)
+        if name is None:
+            raise Untranslatable("the name of the template is variable")
+        passed = node.arguments[1] if len(node.arguments) > 1 else None
+        if node.name == "template" and len(node.arguments) > 1:
+            raise Untranslatable("the content joins several templates. Use fragments")
+        path = self._convert(scope, name, is_ruby=node.name == "template")
+        properties: dict[str, Any] = {"template": f"bundle:{path}"}
+        parameters = self._template_parameters[path].parameters
+        if passed is None and not parameters:
+            return properties
+        if passed is not None and not isinstance(passed, HashLiteral):
+            raise Untranslatable("the values for the template are variable")
+        data: dict[str, Any] = {}
+        for item in parameters:
+            if item.default is not None:
+                data[item.name] = scope.value(item.default)
+        for key, value in passed.pairs if passed is not None else ():
+            if isinstance(key, Literal):
+                data[str(key.value)] = scope.value(value)
+        return {**properties, "data": data}
+
+    def render(self, scope: Scope, node: Call) -> str:
+        """Return the expression for a template or a file in a value. Raises ``Untranslatable``."""
+        name = template_name(node)
+        if name is None or len(node.arguments) > 1:
+            raise Untranslatable(f"{node.name} with variable arguments in a value")
+        if node.name == "file":
+            return f"read_file({literal(self.find_source(name))})"
+        path = self._convert(scope, name, is_ruby=node.name == "template")
+        if self._template_parameters[path].parameters:
+            raise Untranslatable("a template with parameters in a value")
+        return f"template({literal(f'bundle:{path}')})"
+
+    def _convert(self, scope: Scope, name: str, *, is_ruby: bool) -> str:
+        """Return the path of the converted template. Raises ``Untranslatable``."""
+        if (name, scope.owner) in self._converted:
+            return self._converted[name, scope.owner]
+        module_name, _, inner = name.partition("/")
+        module: Module | None = self.program.modules.get(module_name)
+        if module is None:
+            raise Untranslatable(f"the module {module_name} is not part of the source")
+        source = module.path("templates", inner)
+        try:
+            text = self.program.tree.text(source)
+        except SourceError as error:
+            raise Untranslatable(f"the template cannot be read: {error.message}") from None
+        unit_scope = msgspec.structs.replace(scope, local={}, render=None)
+        try:
+            converted = convert_template(text, unit_scope, is_ruby=is_ruby)
+        except (Untranslatable, SyntaxProblem) as error:
+            self.draft.files[f"templates/{name}"] = text.encode()
+            self.draft.check(
+                f"The template {source} is not converted: {error}. The draft contains the original."
+            )
+            raise Untranslatable(f"the template {source} is not plain: {error}") from None
+        path = f"templates/{re.sub(r'[.](erb|epp)$', '', name)}.j2"
+        if path in self.draft.files and self.draft.files[path] != converted.text.encode():
+            path = f"templates/{slug(scope.owner)}/{re.sub(r'[.](erb|epp)$', '', name)}.j2"
+        self.draft.files[path] = converted.text.encode()
+        self._converted[name, scope.owner] = path
+        self._template_parameters[path] = converted
+        return path
