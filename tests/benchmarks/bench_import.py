@@ -1,6 +1,6 @@
 """Measure `puller import ansible` over public roles.
 
-    python tests/benchmarks/bench_import.py ROLES [--list unmapped|remark|errors] [--keep DIRECTORY]
+    python -m tests.benchmarks.bench_import ROLES [--list unmapped|remark|errors|sources] [--keep DIRECTORY]
 
 ``ROLES`` is a directory with checkouts of roles and collections, which do not belong to this project. Each directory
 with ``tasks/main.yml`` is a role. The program imports each role into a temporary directory, and runs lint with the test
@@ -13,23 +13,18 @@ frequent reasons, or the most frequent errors of lint.
 
 import argparse
 import sys
-import tempfile
-import time
-import traceback
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-import msgspec
-
-from puller.authoring.cases.contexts import open_contexts
 from puller.authoring.importing.ansible.importer import import_ansible
-from puller.authoring.importing.draft import Draft, Outcome, write_draft
-from puller.authoring.lint.check import Linted, lint_on_each
-from puller.authoring.lint.findings import Severity
-from puller.errors import PullerError
-from puller.manifest.manifest import open_source
+from puller.authoring.importing.draft import Remark
+from tests.benchmarks.import_measurements import (
+    add_options,
+    exit_status,
+    measure_all,
+    print_list,
+    print_outcomes,
+)
 
 STRUCTURE = frozenset(
     {
@@ -42,18 +37,9 @@ STRUCTURE = frozenset(
         "include_vars",
         "role",
         "variable",
+        "",
     }
 )
-
-
-class Measured(msgspec.Struct):
-    """The result for one role."""
-
-    name: str
-    draft: Draft | None = None
-    linted: Linted | None = None
-    crash: str = ""
-    rejection: str = ""
 
 
 def find_roles(root: Path) -> Iterator[Path]:
@@ -64,21 +50,9 @@ def find_roles(root: Path) -> Iterator[Path]:
             yield role
 
 
-def measure(role: Path, name: str, target: Path) -> Measured:
-    """Import one role and lint the draft."""
-    result = Measured(name)
-    try:
-        result.draft = import_ansible(role, name)
-        write_draft(result.draft, target)
-        with ExitStack() as opened:
-            source = opened.enter_context(open_source(str(target)))
-            contexts = open_contexts(str(target), "", opened)
-            result.linted = lint_on_each(source, [(context.inputs, context.before) for context in contexts])
-    except PullerError as error:
-        result.rejection = str(error)
-    except Exception:  # noqa: BLE001  a crash is a result of the measurement
-        result.crash = traceback.format_exc()
-    return result
+def is_structure(remark: Remark) -> bool:
+    """Return whether a task is an include or sets a variable."""
+    return remark.kind in STRUCTURE
 
 
 def main() -> int:
@@ -87,54 +61,13 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("roles", type=Path)
-    parser.add_argument("--list", choices=("unmapped", "remark", "errors", "roles"), default=None)
-    parser.add_argument("--keep", type=Path, default=None)
+    add_options(parser)
     arguments = parser.parse_args()
-    begin, results = time.monotonic(), []
-    with tempfile.TemporaryDirectory() as directory:
-        for role in find_roles(arguments.roles):
-            name = str(role.relative_to(arguments.roles))
-            target = (arguments.keep or Path(directory)) / name.replace("/", "+")
-            results.append(measure(role, name, target))
-    outcomes: Counter[str] = Counter()
-    apart = 0
-    for result in results:
-        for remark in result.draft.remarks if result.draft else ():
-            if remark.outcome is Outcome.NO_CHANGE or remark.kind in STRUCTURE or not remark.kind:
-                apart += 1
-            else:
-                outcomes[remark.outcome] += 1
-    total = sum(outcomes.values()) or 1
-    clean = [result for result in results if result.linted is not None and not result.linted.has_errors]
-    print(f"{len(results)} roles, {time.monotonic() - begin:.1f} s")
-    print(f"{total} tasks that change a host, {apart} other tasks")
-    for outcome in (Outcome.MAPPED, Outcome.REMARK, Outcome.UNMAPPED):
-        print(f"{outcome:10} {outcomes[outcome]:5} {100 * outcomes[outcome] / total:5.1f} %")
-    print(f"drafts without an error of lint: {len(clean)} ({100 * len(clean) / max(1, len(results)):.0f} %)")
-    print(f"rejected: {sum(bool(result.rejection) for result in results)}")
-    print(f"crashes: {sum(bool(result.crash) for result in results)}")
-    _print_list(arguments.list, results)
-    for result in results:
-        if result.crash:
-            print(f"{result.name}\n{result.crash}", file=sys.stderr)
-        if result.rejection:
-            print(f"{result.name}: {result.rejection}", file=sys.stderr)
-    return 1 if any(result.crash for result in results) else 0
-
-
-def _print_list(kind: str | None, results: list[Measured]) -> None:
-    counts: Counter[str] = Counter()
-    for result in results:
-        if kind in ("unmapped", "remark") and result.draft:
-            for remark in result.draft.remarks:
-                if remark.outcome == kind and remark.kind not in STRUCTURE:
-                    counts.update(f"{remark.kind}: {reason[:150]}" for reason in remark.reasons)
-        if kind in ("errors", "roles") and result.linted:
-            for finding in result.linted.of(Severity.ERROR):
-                text = f"{result.name}: {finding}" if kind == "roles" else finding.message
-                counts[text[:300]] += 1
-    for text, number in counts.most_common(80 if kind != "roles" else 1000):
-        print(f"{number:4} {text}")
+    roles = find_roles(arguments.roles)
+    results = measure_all(arguments.roles, roles, arguments.keep, import_ansible)
+    print_outcomes(results, "tasks that change a host", is_structure)
+    print_list(arguments.list, results, is_structure)
+    return exit_status(results)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Places of statements: the manifest, the conditions and loops around them, and the titles of declarations."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from puller.authoring.importing.draft import ManifestDraft, Origin, Outcome, Remark, Resource
-from puller.authoring.importing.puppet.expression_texts import grouped
+from puller.authoring.importing.puppet.expression_texts import any_of, grouped, negated
 from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.programs import Unit
 from puller.authoring.importing.puppet.scopes import UNKNOWN, Kind
@@ -103,6 +103,27 @@ class Block(msgspec.Struct, frozen=True):
                 resource.properties["control"] = {"if": all_of(self.conditions)}
             resource.comments = comments
         self.manifest.resources += resources
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A value of a variable with its condition."""
+
+    condition: str
+    plain: Any
+    expression: str
+
+
+def chosen(definitions: Sequence[Definition]) -> str:
+    """Return the conditional expression for a variable that branches set. Without a branch, it is none."""
+    result = "none"
+    conditions = [definition.condition for definition in definitions]
+    if len(conditions) > 1 and conditions[-1] == negated(any_of(conditions[:-1])):
+        # The last branch is the only other case.
+        definitions = [*definitions[:-1], msgspec.structs.replace(definitions[-1], condition="")]
+    for definition in reversed(definitions):
+        text = f"({definition.expression})" if " if " in definition.expression else definition.expression
+        result = f"{text} if {definition.condition} else {grouped(result)}" if definition.condition else text
+    return result
 
 
 class Title(msgspec.Struct, frozen=True):

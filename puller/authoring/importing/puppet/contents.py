@@ -8,6 +8,8 @@ import msgspec
 from puller.authoring.importing.draft import (
     slug,
 )
+from puller.authoring.importing.puppet.blocks import Definition, chosen
+from puller.authoring.importing.puppet.expression_texts import grouped
 from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.lexer import SyntaxProblem
 from puller.authoring.importing.puppet.programs import Module, Program
@@ -16,6 +18,7 @@ from puller.authoring.importing.puppet.syntax import (
     HashLiteral,
     Literal,
     Node,
+    Text,
     Variable,
 )
 from puller.authoring.importing.puppet.templates import Converted, convert_template, template_name
@@ -31,6 +34,8 @@ class Contents:
         self.draft = program.draft
         self.texts: dict[tuple[str, str], Node] = {}
         """Templates that a variable contains, by unit and variable."""
+        self.choices: dict[tuple[str, str], list[Definition]] = {}
+        """Values of variables that contain a template in some branches, by unit and variable."""
         self._converted: dict[tuple[str, str], str] = {}
         self._template_parameters: dict[str, Converted] = {}
 
@@ -51,12 +56,22 @@ class Contents:
         """Return the properties for the content of a file. Raises ``Untranslatable``."""
         if isinstance(node, Variable) and (scope.owner, node.name) in self.texts:
             node = self.texts[scope.owner, node.name]
-        if isinstance(node, Call) and node.name in ("template", "epp") and node.block is None:
+        if isinstance(node, Call) and is_template(node) and node.block is None:
             return self._template(scope, node)
         return {"content": scope.value(node)}
 
+    def inlined(self, owner: str, name: str) -> str | None:
+        """Return the expression for a variable with templates in some branches, or ``None``."""
+        definitions = self.choices.get((owner, name), [])
+        has_template = any("template(" in definition.expression for definition in definitions)
+        return grouped(chosen(definitions)) if has_template else None
+
     def _template(self, scope: Scope, node: Call) -> dict[str, Any]:
-        name = template_name(node)
+        name = self._name_of(scope, node)
+        if name is None and len(node.arguments) == 1 and isinstance(node.arguments[0], Text):
+            return {
+                "template": self._chosen_template(scope, node.arguments[0], is_ruby=node.name == "template")
+            }
         if name is None:
             raise Untranslatable("the name of the template is variable")
         passed = node.arguments[1] if len(node.arguments) > 1 else None
@@ -78,9 +93,53 @@ class Contents:
                 data[str(key.value)] = scope.value(value)
         return {**properties, "data": data}
 
+    def _chosen_template(self, scope: Scope, argument: Text, *, is_ruby: bool) -> str:
+        """Return the path of a template whose name contains a variable. All possible templates are converted.
+
+        Raises ``Untranslatable``.
+        """
+        value = str(scope.value(argument))
+        module_name, _, inner = value.partition("/")
+        module = self.program.modules.get(module_name)
+        if module is None:
+            raise Untranslatable("the module of the template is variable, or not part of the source")
+        pattern = re.compile(".+".join(re.escape(part) for part in re.split(r"{{.*?}}", inner)))
+        start = module.path("templates")
+        names = [path[len(start) + 1 :] for path in self.program.tree.files(start)]
+        paths = [
+            self._convert(scope, f"{module_name}/{name}", is_ruby=is_ruby)
+            for name in names
+            if pattern.fullmatch(name) and name.endswith((".erb", ".epp"))
+        ]
+        if not paths or any(self._template_parameters[path].parameters for path in paths):
+            raise Untranslatable("the name of the template is variable")
+        if not value.endswith((".erb", ".epp")):
+            # The variable contains the ending.
+            value = re.sub(r"{{ (.*?) }}$", r"{{ (\1) | regex_replace('[.](erb|epp)$', '') }}", value)
+        return f"bundle:templates/{re.sub(r'[.](erb|epp)$', '', value)}.j2"
+
+    def _name_of(self, scope: Scope, node: Call) -> str | None:
+        """Return the name of a template. For a parameter, this is its default."""
+        argument = node.arguments[0] if node.arguments else None
+        if not isinstance(argument, Variable):
+            return template_name(node)
+        owner, _, short = argument.name.removeprefix("::").rpartition("::")
+        unit = self.program.units.get(owner or scope.owner)
+        parameters = unit.node.parameters if unit is not None and unit.node is not None else ()
+        for parameter in parameters:
+            if parameter.name == short and isinstance(parameter.default, Literal):
+                name = template_name(Call(node.name, (parameter.default,)))
+                if name is not None:
+                    self.draft.check(
+                        f"The parameter {owner or scope.owner}::{short} names a template. "
+                        f"The draft always uses its default {name}."
+                    )
+                return name
+        return None
+
     def render(self, scope: Scope, node: Call) -> str:
         """Return the expression for a template or a file in a value. Raises ``Untranslatable``."""
-        name = template_name(node)
+        name = self._name_of(scope, node)
         if name is None or len(node.arguments) > 1:
             raise Untranslatable(f"{node.name} with variable arguments in a value")
         if node.name == "file":
@@ -119,3 +178,8 @@ class Contents:
         self._converted[name, scope.owner] = path
         self._template_parameters[path] = converted
         return path
+
+
+def is_template(node: Node) -> bool:
+    """Return whether a value is the result of a template."""
+    return isinstance(node, Call) and node.name in ("template", "epp")

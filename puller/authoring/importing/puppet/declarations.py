@@ -1,6 +1,7 @@
 """Declarations of resources: titles, defaults, metaparameters, and functions that declare resources."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -26,10 +27,12 @@ from puller.authoring.importing.puppet.relationships import Endpoint, Relationsh
 from puller.authoring.importing.puppet.resources import map_resource
 from puller.authoring.importing.puppet.scopes import table
 from puller.authoring.importing.puppet.syntax import (
+    Access,
     Attribute,
     Call,
     Default,
     HashLiteral,
+    ListLiteral,
     Literal,
     Node,
     ResourceBody,
@@ -90,6 +93,8 @@ class Declarations:
                 attributes |= {
                     str(key.value): value for key, value in spread.pairs if isinstance(key, Literal)
                 }
+            elif spread is not None and self._is_define(kind):
+                attributes |= self._spread(kind, spread, attributes)
             elif spread is not None:
                 raise Untranslatable("the attributes come from a variable mapping")
             if kind == "class":
@@ -117,6 +122,29 @@ class Declarations:
         outcome = Outcome.REMARK if reasons else Outcome.MAPPED
         self.draft.remarks.append(Remark(origin, subject, outcome, tuple(dict.fromkeys(reasons)), kind))
         return endpoints
+
+    def _is_define(self, kind: str) -> bool:
+        unit = self.program.units.get(kind)
+        return unit is not None and unit.kind == "define"
+
+    def _spread(self, kind: str, source: Node, attributes: Mapping[str, Node]) -> dict[str, Node]:
+        """Return the parameters of a define from a variable mapping, with their defaults. Raises ``Untranslatable``."""
+        unit = self.program.units[kind]
+        result: dict[str, Node] = {}
+        for item in unit.node.parameters if unit.node is not None else ():
+            if item.name in attributes:
+                continue
+            if item.default is not None and not isinstance(item.default, (Literal, ListLiteral, HashLiteral)):
+                raise Untranslatable(
+                    f"the default of {item.name} of {kind} is variable, beside a variable mapping"
+                )
+            value: Node = Access(source, (Literal(item.name),), line=source.line)
+            if item.default is not None and not (
+                isinstance(item.default, Literal) and item.default.value is None
+            ):
+                value = Call("pick_default", (value, item.default), line=source.line)
+            result[item.name] = value
+        return result
 
     def _skeleton(self, kind: str, title: Node, block: Block) -> list[Resource]:
         """Return a proposal that names the counterpart of a type."""

@@ -126,7 +126,11 @@ def _link(work: Work, path: str, target: str | None) -> Resource:
 
 def _validate(work: Work, properties: dict[str, Any]) -> None:
     command = work.value("validate_cmd")
-    if isinstance(command, str):
+    if (expression := expression_of(command)) is not None:
+        text = grouped(expression)
+        properties["validate"] = f"{{{{ {text} | replace('%', '{{}}') if {text} is not none else none }}}}"
+        properties["provider"] = "shell"
+    elif isinstance(command, str):
         mark = work.text("validate_replacement") or "%"
         text = re.sub(
             rf"{{{{.*?}}}}|{re.escape(mark)}", lambda match: "{}" if match[0] == mark else match[0], command

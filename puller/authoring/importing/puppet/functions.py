@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from puller.authoring.importing.draft import Draft
-from puller.authoring.importing.puppet.expression_texts import grouped
+from puller.authoring.importing.puppet.expression_texts import grouped, is_literal
 from puller.authoring.importing.puppet.scopes import Kind
 from puller.authoring.importing.puppet.syntax import Access, HashLiteral, Literal, Node, Regex, TypeName
 from puller.authoring.importing.written_expressions import Untranslatable, literal
@@ -22,6 +22,10 @@ _FORMAT: Final = "`sprintf` with `%s` expects texts and numbers. Puller prints T
 
 class Translator(Protocol):
     """The scope of a call, which translates its arguments."""
+
+    @property
+    def render(self) -> Any:
+        """The function for templates, or ``None`` in data, which cannot call functions of the bundle."""
 
     @property
     def draft(self) -> Draft:
@@ -69,6 +73,11 @@ def _lookup(scope: Translator, arguments: Sequence[Node], *, merge: str = "") ->
     rest = [item for item in rest if not (isinstance(item, Literal) and item.value is None and len(rest) > 1)]
     if rest:
         default = scope.group(rest[-1])
+    if scope.render is None:
+        # Data cannot call functions of the tree. A key of data has the merge of `lookup_options`.
+        if (merge and merge != "first") or not is_literal(key):
+            raise Untranslatable("a lookup with a merge or a variable key in data")
+        return f"data[{key}] | default({default})" if default else f"data[{key}]"
     more = (f", merge='{merge}'" if merge and merge != "first" else "") + (
         f", default={default}" if default else ""
     )

@@ -42,6 +42,7 @@ def import_puppet(source: Path, name: str) -> Draft:
     _apply_main(program, top, mapper)
     _copy_files(program)
     keys = _copy_hiera(program)
+    _add_hiera(draft)
     _list_missing(program, keys)
     _drop_empty(program, draft, top)
     mapper.links.resolve(mapper.label, mapper.classes.leads_to)
@@ -118,6 +119,20 @@ def _copy_hiera(program: Program) -> set[str]:
         for directory in sorted(directories & {*_TREES, *directories} - {""}):
             keys |= _copy_tree(program, root, directory)
     return keys
+
+
+def _add_hiera(draft: Draft) -> None:
+    """Add a Hiera tree for the lookups of a module without its own tree."""
+    if "hiera.yaml" in draft.files or not any(
+        b"hiera(" in manifest.text().encode() for manifest in draft.manifests.values()
+    ):
+        return
+    levels = [{"name": "common", "path": "common.yaml"}]
+    draft.files["hiera.yaml"] = document_text({"version": 5, "hierarchy": levels}).encode()
+    draft.files["data/common.yaml"] = document_text({}).encode()
+    draft.check(
+        "The source has lookups, but no Hiera tree. Add your data to hiera.yaml and data/common.yaml."
+    )
 
 
 def _copy_tree(program: Program, root: str, directory: str) -> set[str]:

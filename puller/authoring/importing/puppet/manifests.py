@@ -7,14 +7,21 @@
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from puller.authoring.importing.draft import ManifestDraft, Origin, Outcome, Resource, slug, unique_name
-from puller.authoring.importing.puppet.blocks import Block, has_assignment, is_existence_test, loop_over
+from puller.authoring.importing.puppet.blocks import (
+    Block,
+    Definition,
+    chosen,
+    has_assignment,
+    is_existence_test,
+    loop_over,
+)
 from puller.authoring.importing.puppet.classes import Classes
-from puller.authoring.importing.puppet.contents import Contents
+from puller.authoring.importing.puppet.contents import Contents, is_template
 from puller.authoring.importing.puppet.declarations import EXISTING, Declarations
 from puller.authoring.importing.puppet.expression_texts import any_of, grouped, negated
 from puller.authoring.importing.puppet.expressions import Scope
@@ -51,15 +58,8 @@ _DEFAULTS: Final = (
     "Defaults of resources in a class apply to its own declarations. "
     "In Puppet, they also apply to classes and defines that it uses, unless these set own values"
 )
+_SAME_KEY: Final = "the lookup has the key of the variable. The Hiera tree sets it"
 _TYPES: Final = "The types of parameters are not checked. Use annotations in data"
-
-
-class _Definition(msgspec.Struct, frozen=True):
-    """A value of a variable with its condition."""
-
-    condition: str
-    plain: Any
-    expression: str
 
 
 class UnitMapper:
@@ -72,7 +72,7 @@ class UnitMapper:
         self.classes = Classes(program, self.links)
         self.contents = Contents(program)
         self.declarations = Declarations(program, self.links, self.classes, self.contents)
-        self.definitions: dict[tuple[str, str], list[_Definition]] = {}
+        self.definitions: dict[tuple[str, str], list[Definition]] = {}
         """By unit and variable."""
         self._labels: set[str] = set()
 
@@ -81,7 +81,9 @@ class UnitMapper:
     def map_unit(self, unit: Unit) -> None:
         """Add the manifest of a unit."""
         manifest = self.manifest(unit)
-        scope = msgspec.structs.replace(self.program.scope_of(unit), render=self.contents.render)
+        scope = msgspec.structs.replace(
+            self.program.scope_of(unit), render=self.contents.render, inlined=self.contents.inlined
+        )
         defaults = self._defaults(unit)
         block = Block(unit, manifest, scope, defaults=defaults)
         if isinstance(unit.node, ClassDefinition) and unit.node.parent:
@@ -91,7 +93,12 @@ class UnitMapper:
         self.contents.texts |= {
             (scope.owner, name): values[0]
             for name, values in assigned(unit.body).items()
-            if len(values) == 1 and isinstance(values[0], Call) and values[0].name in ("template", "epp")
+            if len(values) == 1 and is_template(values[0])
+        }
+        self.contents.choices |= {
+            (scope.owner, name): []
+            for name, values in assigned(unit.body).items()
+            if len(values) > 1 and any(is_template(value) for value in values)
         }
         self._statements(unit.body, block)
         self._variables(unit, manifest)
@@ -126,7 +133,10 @@ class UnitMapper:
                 manifest.data[key] = None
                 continue
             try:
-                manifest.data[key] = msgspec.structs.replace(scope, render=None).value(parameter.default)
+                value = msgspec.structs.replace(scope, render=None).value(parameter.default)
+                if f"data['{key}']" in str(value):
+                    raise Untranslatable(_SAME_KEY)
+                manifest.data[key] = value
             except Untranslatable as error:
                 manifest.data[key] = None
                 self._note_variable(unit, parameter.name, parameter.line or unit.node.line, str(error))
@@ -149,23 +159,12 @@ class UnitMapper:
             if place != unit.path or (unit.kind == "top" and name not in unit.own):
                 continue
             key = self._key(unit, name)
+            if self.contents.inlined("" if unit.kind == "top" else unit.name, name) is not None:
+                continue
             if len(definitions) == 1 and not definitions[0].condition:
                 manifest.data[key] = definitions[0].plain
                 continue
-            result = "none"
-            conditions = [definition.condition for definition in definitions]
-            if len(conditions) > 1 and conditions[-1] == negated(any_of(conditions[:-1])):
-                # The last branch is the only other case.
-                definitions = [*definitions[:-1], msgspec.structs.replace(definitions[-1], condition="")]
-            for definition in reversed(definitions):
-                text = definition.expression
-                text = f"({text})" if " if " in text else text
-                result = (
-                    f"{text} if {definition.condition} else {grouped(result)}"
-                    if definition.condition
-                    else text
-                )
-            manifest.data[key] = f"{{{{ {result} }}}}"
+            manifest.data[key] = f"{{{{ {chosen(definitions)} }}}}"
 
     # Statements.
 
@@ -221,6 +220,9 @@ class UnitMapper:
         if (block.scope.owner, name) in self.contents.texts:
             # The declarations that use the variable have the template.
             return
+        if (choices := self.contents.choices.get((block.scope.owner, name))) is not None:
+            self._choose(node, name, choices, block)
+            return
         if block.loops:
             return  # _statements_of_loop has added it to the scope.
         try:
@@ -231,13 +233,29 @@ class UnitMapper:
             plain = scope.value(node.value)
             expression = scope.expression(node.value)
             verify_expression(expression)
+            if f"data['{self._key(block.unit, name)}']" in expression:
+                raise Untranslatable(_SAME_KEY)
         except Untranslatable as error:
             self._note_variable(block.unit, name, node.line, str(error))
             plain, expression = None, "none"
         condition = all_of(block.conditions) if block.conditions else ""
         self.definitions.setdefault((block.unit.path, name), []).append(
-            _Definition(condition, plain, expression)
+            Definition(condition, plain, expression)
         )
+
+    def _choose(self, node: Assignment, name: str, choices: list[Definition], block: Block) -> None:
+        """Record a branch of a variable that can contain a template."""
+        expression = "none"
+        try:
+            if block.obstacle:
+                raise Untranslatable(block.obstacle)
+            expression = block.scope.expression(node.value)
+            verify_expression(expression)
+        except Untranslatable as error:
+            self._note_variable(block.unit, name, node.line, str(error))
+        condition = all_of(block.conditions) if block.conditions else ""
+        choices.append(Definition(condition, None, expression))
+        self.definitions[block.unit.path, name] = choices
 
     def _if(self, node: If, block: Block) -> None:
         previous: list[str] = []

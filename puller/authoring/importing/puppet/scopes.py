@@ -128,6 +128,9 @@ class NameScope(msgspec.Struct, frozen=True):
     render: Callable[[Any, Call], str] | None = None
     """Returns the expression for a call of ``template``, ``epp`` or ``file``."""
 
+    inlined: Callable[[str, str], str | None] | None = None
+    """Returns the expression for a variable that data cannot contain, by owner and name."""
+
     def with_local(self, local: Mapping[str, tuple[str, Kind]]) -> Self:
         """Return the scope with more local variables."""
         return msgspec.structs.replace(self, local={**self.local, **local})
@@ -140,6 +143,10 @@ class NameScope(msgspec.Struct, frozen=True):
             return self.local[name]
         if name.isdigit():
             raise Untranslatable(f"${name} is a match of a regular expression")
+        if self.inlined is not None and (text := self.inlined(self.owner, name)) is not None:
+            if self.render is None:
+                raise Untranslatable(f"${name} contains a template, which data cannot call")
+            return text, UNKNOWN
         if "::" in name:
             return self._qualified(name)
         if name in self.own:

@@ -567,6 +567,79 @@ def test_differences_to_puppet_are_stated(write: Write, sentence: str, body: str
     assert sentence in draft_of(module).report()
 
 
+CHOICES = {
+    "manifests/init.pp": """
+        class web (Optional[String] $text = undef, Optional[String] $issue = undef, String $name_of = 'web/b.epp') {
+          if $text { $motd = $text } else { $motd = epp('web/a.epp') }
+          if $issue { $banner = $issue } else { $banner = false }
+          file { '/etc/motd': content => $motd, owner => 'root', group => 'root', mode => '0644' }
+          if $motd { file { '/etc/on': content => epp($name_of) } }
+          if $banner { file { '/etc/issue': content => $banner } }
+        }
+        """,
+    "templates/a.epp": "A\n",
+    "templates/b.epp": "B\n",
+}
+
+
+def test_templates_in_branches_become_one_expression(write: Write, tmp_path: Path) -> None:
+    module = write(CHOICES)
+
+    assert "0 errors" in lint(module, tmp_path / "draft")
+    draft = draft_of(module)
+    resources = resources_of(draft)
+    text = "(data['web::text'] if data['web::text'] is not none else template('bundle:templates/web/a.j2'))"
+    assert resources["file#/etc/motd"]["content"] == f"{{{{ {text} }}}}"
+    assert resources["file#/etc/on"]["control"] == {"if": f"{text} is not none and {text} is not false"}
+    assert resources["file#/etc/on"]["template"] == "bundle:templates/web/b.j2"
+    assert resources["file#/etc/issue"]["content"] == "{{ data['web::banner'] }}"
+    assert "The parameter web::name_of names a template" in draft.report()
+
+
+def test_parameters_from_a_mapping_keep_their_defaults(write: Write) -> None:
+    draft = draft_of(
+        write(
+            {
+                "manifests/init.pp": """
+                    class web (Hash $sites = {}) {
+                      $sites.each |$name, $site| { web::site { $name: port => 80, * => $site } }
+                    }
+                    """,
+                "manifests/site.pp": "define web::site (Integer $port, String $root = '/srv', $mode = undef) { }",
+            }
+        )
+    )
+
+    assert resources_of(draft)["apply#bundle:defines/web/site.yaml"]["data"] == {
+        "title": "{{ name }}",
+        "port": 80,
+        "root": (
+            "{{ (site['root'] | default(none)) if (site['root'] | default(none)) is not none "
+            "and (site['root'] | default(none)) != '' else '/srv' }}"
+        ),
+        "mode": "{{ site['mode'] | default(none) }}",
+    }
+
+
+def test_lookups_of_a_module_without_a_tree_get_one(write: Write, tmp_path: Path) -> None:
+    module = write(
+        """
+        class web ($port = lookup('web::port', undef, undef, 80)) {
+          $size = lookup('web::size', Integer, 'first', 7)
+          file { '/x': content => lookup('x', { default_value => 'none' }), owner => 'root', mode => '0644' }
+          file { '/y': content => "${size}" }
+        }
+        """
+    )
+
+    assert "0 errors" in lint(module, tmp_path / "draft")
+    draft = draft_of(module)
+    assert b"path: common.yaml" in draft.files["hiera.yaml"]
+    assert resources_of(draft)["file#/x"]["content"] == "{{ hiera('x', default='none') }}"
+    assert "The source has lookups, but no Hiera tree" in draft.report()
+    assert "the lookup has the key of the variable" in draft.report()
+
+
 def test_defaults_outside_of_classes_apply_everywhere(write: Write) -> None:
     draft = draft_of(
         write(
