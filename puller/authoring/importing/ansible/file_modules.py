@@ -9,7 +9,13 @@ import re
 from typing import Any, Final
 
 from puller.authoring.importing.ansible.expressions import as_expression, has_expression
-from puller.authoring.importing.ansible.tasks import Work, as_text, mapped_value, mode_of, with_scheme
+from puller.authoring.importing.ansible.tasks import (
+    Work,
+    as_text,
+    mapped_value,
+    mode_of,
+    with_scheme,
+)
 from puller.authoring.importing.draft import Resource
 from puller.authoring.importing.written_expressions import Untranslatable
 
@@ -116,7 +122,7 @@ def copy(work: Work, _: list[Resource]) -> list[Resource]:
     destination = work.required("dest", "path")
     content, source = work.raw("content"), work.raw("src")
     remote, force = work.boolean("remote_src", default=False), work.boolean("force", default=True)
-    work.ignore("decrypt", "follow", "local_follow", "checksum", "directory_mode")
+    work.ignore("decrypt", "follow", "local_follow", "checksum")
     properties: dict[str, Any] = {"ensure": "exists"} if force is False else {}
     if force not in (True, False):
         work.remark("force is variable: the content is always kept up to date")
@@ -212,7 +218,7 @@ def template(work: Work, _: list[Resource]) -> list[Resource]:
     source = work.source()
     destination = work.required("dest")
     force = work.boolean("force", default=True)
-    work.ignore("follow", "trim_blocks", "newline_sequence", "output_encoding")
+    work.ignore("follow")
     place = _source_file(work, "templates", source)
     if (
         not place.startswith("{{")
@@ -225,8 +231,14 @@ def template(work: Work, _: list[Resource]) -> list[Resource]:
     properties |= {"template": place, "interpolate": True}
     if not place.endswith((".j2", ".jinja", ".jinja2")):
         properties["engine"] = "jinja"
-    if work.boolean("lstrip_blocks") is True:
-        work.remark("add `#jinja2: lstrip_blocks: True` as the first line of the template")
+    for name, default in (("lstrip_blocks", False), ("trim_blocks", True)):
+        if (value := work.boolean(name, default=default)) is not default:
+            work.remark(f"add `#jinja2: {name}: {value}` as the first line of the template")
+    if (newline := work.raw("newline_sequence", default="\n")) not in ("\n", "\\n"):
+        work.remark(f"add `#jinja2: newline_sequence: {newline!r}` as the first line of the template")
+    encoding = work.text("output_encoding", default="utf-8")
+    if encoding != "utf-8":
+        properties["encoding"] = encoding
     if work.task.variables:
         work.remark("the template does not see the variables of the task. Add them to data")
     return [Resource("file", _absolute(target), {**properties, **_attributes(work), **_validate(work)})]
@@ -246,6 +258,41 @@ def _edit_name(work: Work, path: str, detail: str) -> str:
     return f"{path}: {detail}" if detail else path
 
 
+def _note_place(work: Work, after: str | None, before: str | None, *, is_first: Any) -> None:
+    """Note a place that differs: Puller inserts after the last match, or before the first match."""
+    if before not in (None, "BOF") and is_first is not True:
+        work.remark("a new line precedes the first match of insertbefore. Ansible uses the last match")
+    elif before is None and after not in (None, "EOF") and is_first is not False:
+        work.remark("a new line follows the last match of insertafter. firstmatch is not mapped")
+
+
+def _host_entry(line: str, match: str | None) -> Resource | None:
+    """Return the entry for a line of /etc/hosts, or ``None`` if the line must stay a line.
+
+    The entry replaces all lines of its host. A pattern for the address selects lines of other hosts, and localhost has
+    lines for several addresses.
+    """
+    words = re.findall(r"(?:{{.*?}}|[^\s{])+", line)
+    if len(words) < 2 or "#" in line or "".join(words) != re.sub(r"\s+(?![^{]*}})", "", line):
+        return None
+    address, name, *aliases = words
+    is_address = has_expression(address) or re.fullmatch(r"[0-9a-fA-F.:]+", address)
+    is_name = has_expression(name) or re.fullmatch(r"[A-Za-z0-9_.-]+", name)
+    plain = name.replace(".", r"\.")
+    selects_name = match is None or (address not in match and (name in match or plain in match))
+    if not is_address or not is_name or not selects_name or name.startswith("localhost"):
+        return None
+    return Resource("host_entry", name, {"address": address, **({"aliases": aliases} if aliases else {})})
+
+
+_HOSTS: Final = (
+    "Lines of /etc/hosts are host entries. Puller removes lines of such a host with other addresses."
+)
+_EQUAL_LINE: Final = (
+    "A line that the file contains already is kept. Ansible also changes the last match of `regexp`."
+)
+
+
 def lineinfile(work: Work, _: list[Resource]) -> list[Resource]:
     """Return a line. Raises ``Untranslatable``."""
     path = _path(work, "path", "dest", "destfile", "name")
@@ -253,8 +300,7 @@ def lineinfile(work: Work, _: list[Resource]) -> list[Resource]:
     search, state = work.text("search_string"), work.text("state", default="present")
     create, references = work.boolean("create"), work.boolean("backrefs")
     after, before = work.text("insertafter"), work.text("insertbefore")
-    if work.boolean("firstmatch"):
-        work.remark("firstmatch is not mapped: a new line follows the last match")
+    _note_place(work, after, before, is_first=work.boolean("firstmatch", default=False))
     work.ignore("encoding")
     line = None if line is None else as_text(line)
     if search is not None:
@@ -273,6 +319,13 @@ def lineinfile(work: Work, _: list[Resource]) -> list[Resource]:
     else:
         if line is None:
             raise Untranslatable("the line is missing")
+        entry = _host_entry(line.strip(), match) if path == "/etc/hosts" and references is not True else None
+        if entry is not None:
+            work.context.draft.assume(_HOSTS)
+            work.ignore("validate")
+            return [entry, *_edit_attributes(work, path)]
+        if match is not None and references is not True:
+            work.context.draft.assume(_EQUAL_LINE)
         properties["line"] = line.rstrip("\n")
         properties |= {"match": match} if match is not None else {}
         properties |= {"back_references": True} if references is True else {}
@@ -297,8 +350,12 @@ def blockinfile(work: Work, _: list[Resource]) -> list[Resource]:
     begin, end = work.raw("marker_begin"), work.raw("marker_end")
     if begin not in (None, "BEGIN") or end not in (None, "END"):
         raise Untranslatable("marker_begin and marker_end are unsupported")
-    work.ignore("append_newline", "prepend_newline", "encoding")
+    work.ignore("encoding")
+    for name in ("append_newline", "prepend_newline"):
+        if work.boolean(name, default=False) is not False:
+            work.remark(f"{name} is not mapped: the draft adds no empty line")
     create, after, before = work.boolean("create"), work.text("insertafter"), work.text("insertbefore")
+    _note_place(work, after, before, is_first=False)
     properties: dict[str, Any] = {"path": path, "marker": marker}
     if state == "absent":
         properties["ensure"] = "absent"
@@ -329,13 +386,18 @@ def replace(work: Work, _: list[Resource]) -> list[Resource]:
     return [Resource("line", _edit_name(work, path, pattern), properties), *_edit_attributes(work, path)]
 
 
+_INACTIVE: Final = "A setting of an ini file leaves a commented line of its key. Ansible replaces that line."
+
+
 def ini_file(work: Work, _: list[Resource]) -> list[Resource]:
     """Return a setting of an ini file. Raises ``Untranslatable``."""
     path = _path(work, "path", "dest")
     section, key = work.text("section"), work.text("option")
     value, state = work.value("value"), work.text("state", default="present")
     create, spaces = work.boolean("create", default=True), work.boolean("no_extra_spaces", default=False)
-    work.ignore("exclusive", "follow", "ignore_spaces", "modify_inactive_option")
+    work.ignore("exclusive", "follow", "ignore_spaces")
+    if work.boolean("modify_inactive_option", default=True) is not False:
+        work.context.draft.assume(_INACTIVE)
     if key is None:
         raise Untranslatable("a complete section is not a setting")
     if work.raw("values", "allow_no_value", "section_has_values") is not None:
@@ -356,10 +418,9 @@ def ini_file(work: Work, _: list[Resource]) -> list[Resource]:
 def get_url(work: Work, _: list[Resource]) -> list[Resource]:
     """Return a file from a URL. Raises ``Untranslatable``."""
     url, destination = work.required("url"), work.required("dest")
-    checksum = work.text("checksum")
+    checksum, force = work.text("checksum"), work.boolean("force", default=False)
     work.ignore(
         "timeout",
-        "force",
         "validate_certs",
         "use_proxy",
         "tmp_dest",
@@ -375,6 +436,8 @@ def get_url(work: Work, _: list[Resource]) -> list[Resource]:
     if not url.startswith(("https://", "http://", "{{")):
         raise Untranslatable(f"the URL {url} is not supported")
     properties: dict[str, Any] = {"source": url}
+    if force is not True and not checksum:  # an existing file stays, whatever its content
+        properties = {"ensure": "exists", "source": url}
     if checksum:
         kind, digest = checksum.split(":", 1) if ":" in checksum else ("", checksum)
         if kind == "sha256" and not digest.startswith("http"):
@@ -405,7 +468,8 @@ def unarchive(work: Work, _: list[Resource]) -> list[Resource]:
     ):
         raise Untranslatable("an archive needs the URL of a .tar.gz, .tgz, .tar or .zip file")
     attributes = _attributes(work)
-    attributes.pop("mode", None)
+    if attributes.pop("mode", "xxx") != "xxx":
+        work.remark("the mode is not mapped: extracted files have the modes of the archive")
     properties = {"url": source, "extract_parent": destination, "creates": creates, **attributes}
     work.context.draft.check("Archives lack a checksum in the source. Add `checksum` and `creates`.")
     return [Resource("archive", f"/var/cache/{base}", properties)]
@@ -420,6 +484,10 @@ def git(work: Work, resources: list[Resource]) -> list[Resource]:
             del resource.properties["revision"]
         if update is True and (revision in (None, "HEAD", "main", "master")):
             resource.properties["ensure"] = "latest"
+        elif update is True and not re.fullmatch(r"v?\d+(\.\d+)+|[0-9a-f]{7,40}", str(revision)):
+            work.context.draft.check(
+                f"The checkout {resource.name} keeps its commit. If {revision} is a branch, add `ensure: latest`."
+            )
         if not resource.properties.get("url"):
             raise Untranslatable("the address is missing")
     return resources

@@ -133,7 +133,9 @@ class TaskMapper:
             obstacles.append(str(error))
         if task.is_query and not obstacles:
             self.note(
-                task, Outcome.NO_CHANGE, ["a query. Its result is a guard of other resources, or not used"]
+                task,
+                Outcome.NO_CHANGE,
+                ["a query, by `changed_when: false`. Its result is a guard of other resources, or not used"],
             )
             return
         try:
@@ -461,6 +463,12 @@ def _apply_keywords(task: Task, resources: Sequence[Resource], work: Work) -> No
     changed_when = task.keywords.get("changed_when")
     if isinstance(changed_when, (str, list)) and any(resource.type == "exec" for resource in resources):
         work.remark("changed_when is not mapped. Add a guard that detects whether the command is required")
+    elif (
+        changed_when is not None
+        and task.notify
+        and not any(resource.type == "exec" for resource in resources)
+    ):
+        work.remark("changed_when is not mapped: each change of the resource refreshes its subscribers")
     if task.environment and not any(resource.type == "exec" for resource in resources):
         work.remark("environment is not mapped")
 

@@ -166,18 +166,22 @@ def cron(work: Work, _: list[Resource]) -> list[Resource]:
     ]
     work.ignore("backup", "insertafter", "insertbefore")
     identity = _cron_name(os.path.basename(file) if file and not has_expression(file) else name)
-    if has_expression(str(state)) or disabled not in (True, False):
-        raise Untranslatable("the state is variable")
+    if disabled not in (True, False):
+        raise Untranslatable("disabled is variable")
     if state == "absent" or disabled is True:
         return [Resource("cron", identity, {"ensure": "absent"})]
     if command is None:
         raise Untranslatable("the command is missing")
+    if re.search(r"(?<!\\)%", command):
+        work.remark("`%` is a percent sign in the draft. In a crontab, it ends the command")
     if "\n" in command.strip():
         raise Untranslatable("the command has several lines")
     schedule = f"@{special}" if special else " ".join(fields)
     if not file:
         work.remark(_CRON)
     properties = {"schedule": schedule, "command": command.strip(), "user": user}
+    if has_expression(state):
+        properties = {"ensure": state, **properties}
     return [Resource("cron", identity, {key: value for key, value in properties.items() if value != "root"})]
 
 
@@ -209,9 +213,39 @@ def user(work: Work, resources: list[Resource]) -> list[Resource]:
             properties["membership"] = f"{{{{ 'minimum' if {append[2:-2].strip()} else 'inclusive' }}}}"
         if properties.pop("update_password", None) == "on_create" and "password" in properties:
             work.remark("update_password is on_create: the draft always sets the password")
+        if properties.get("system") not in (None, False) and properties.get("ensure") != "absent":
+            properties.setdefault("manage_home", True)  # the default of the module, also for a system user
         if "group" in properties:
             properties["group"] = as_text(properties["group"])
     return resources
+
+
+def known_hosts(work: Work, _: list[Resource]) -> list[Resource]:
+    """Return a line with the key of a host. Raises ``Untranslatable``."""
+    name, state = work.required("name", "host"), work.text("state", default="present")
+    key, path = work.text("key"), work.text("path")
+    if path is None:
+        if work.task.become_user not in ("", "root"):
+            raise Untranslatable("the path depends on the home of a user")
+        path = "/root/.ssh/known_hosts"
+    if not path.startswith(("/", "{{")):
+        raise Untranslatable(f"the path {path} depends on the home of a user")
+    if work.boolean("hash_host", default=False) is not False:
+        work.remark("the draft writes the name of the host without a hash")
+    if has_expression(name) or has_expression(str(state)):
+        raise Untranslatable("the name or state is variable. Use a line with a pattern for the name")
+    of_host = rf"^(?:\S+,)?{re.escape(name)}(?:,\S+)? "
+    if state == "absent":
+        return [Resource("line", f"{path}: {name}", {"path": path, "ensure": "absent", "match": of_host})]
+    if key is None:
+        raise Untranslatable("the argument key is missing")
+    words = key.split()
+    if has_expression(key) or len(words) < 3:
+        work.remark("the line replaces keys of the host with another type too")
+    else:
+        of_host += f"{re.escape(words[1])} "
+    properties = {"path": path, "line": key.strip(), "match": of_host, "create": True}
+    return [Resource("line", f"{path}: {name}{'' if has_expression(key) else f' {words[1]}'}", properties)]
 
 
 def authorized_key(work: Work, _: list[Resource]) -> list[Resource]:
@@ -404,7 +438,7 @@ FUNCTIONS: Final[Mapping[str, Callable[[Work, list[Resource]], list[Resource]]]]
     for function in (
         *(package, debconf, apt_repository, deb822_repository, yum_repository),
         *(file, copy, template, lineinfile, blockinfile, replace, ini_file, get_url, unarchive, git),
-        *(service, mount, alternative, dpkg_divert, cron, user, authorized_key),
+        *(service, mount, alternative, dpkg_divert, cron, user, authorized_key, known_hosts),
         *(seboolean, firewalld, command),
     )
 }

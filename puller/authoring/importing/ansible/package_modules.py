@@ -6,7 +6,7 @@ task without an exact counterpart.
 
 import os
 import re
-from typing import Any
+from typing import Any, Final
 
 from puller.authoring.importing.ansible.expressions import has_expression
 from puller.authoring.importing.ansible.tasks import Unfinished, Work, with_scheme
@@ -105,9 +105,15 @@ def _repository_name(text: str) -> str:
     return slug(text.removesuffix(".list").removesuffix(".repo"))
 
 
+_FILES: Final = (
+    "Repositories are in NAME.sources or NAME.repo. A file with another name that Ansible wrote before stays."
+)
+
+
 def _with_key(work: Work, name: str, properties: dict[str, Any]) -> list[Resource]:
     """Return the repository. Raises ``Unfinished`` if the source lacks the signing key."""
     resource = Resource("repository", name, properties)
+    work.context.draft.assume(_FILES)
     key = with_scheme(str(properties.get("key", "")), work)
     if not key.startswith(("/", "{{", "-----")) and not str(properties.get("url", "")).startswith("file:"):
         properties["key"] = f"files/{name}.gpg"
@@ -122,7 +128,9 @@ def deb822_repository(work: Work, _: list[Resource]) -> list[Resource]:
     """Return a repository from its keys. Raises ``Untranslatable``."""
     name = _repository_name(work.required("name"))
     ensure = work.text("state", default="present")
-    work.ignore("types", "mode", "install_python_debian", "pdiffs", "by_hash")
+    work.ignore("mode", "install_python_debian", "pdiffs", "by_hash")
+    if _words(work.value("types", default="deb")) != ["deb"]:
+        work.remark("only binary packages (`deb`) are mapped")
     url = work.value("uris")
     properties = {
         "url": url[0] if isinstance(url, list) and len(url) == 1 else url,
@@ -158,7 +166,6 @@ def yum_repository(work: Work, _: list[Resource]) -> list[Resource]:
         "repo_gpgcheck",
         "metadata_expire",
         "sslverify",
-        "skip_if_unavailable",
     )
     work.ignore("async", "owner", "group", "mode", "sslcacert")
     if ensure == "absent":

@@ -266,11 +266,13 @@ def from_row(row: Mapping[str, Any], work: Work) -> list[Resource]:
         if value is None:
             continue
         if isinstance(rule, Mapping) and "remark" in rule:
-            if boolean_of(value) is not False:
+            if boolean_of(value) is not rule.get("unless", False):
                 work.remark(str(rule["remark"]))
         elif rule != "ignore":
             _set_property(properties, rule, argument, work.translated(value), work)
     properties |= row.get("set", {})
+    if "assume" in row:
+        work.context.draft.assume(str(row["assume"]))
     return _named(row, name, properties, work)
 
 

@@ -317,6 +317,99 @@ def test_variables_with_an_unknown_condition_select_no_system(write: Write) -> N
     assert outcomes(draft)["include_vars"] is Outcome.UNMAPPED
 
 
+@pytest.mark.parametrize(
+    ("task", "sentence"),
+    [
+        ("lineinfile: {path: /f, line: a, insertbefore: ^b}", "precedes the first match of insertbefore"),
+        ("lineinfile: {path: /f, line: a, insertafter: ^b, firstmatch: true}", "firstmatch is not mapped"),
+        ("lineinfile: {path: /f, line: a, regexp: ^a}", "A line that the file contains already is kept"),
+        ("lineinfile: {path: /etc/hosts, line: 192.0.2.1 db}", "Lines of /etc/hosts are host entries"),
+        ("blockinfile: {path: /f, block: a, insertbefore: ^b}", "precedes the first match of insertbefore"),
+        ("blockinfile: {path: /f, block: a, append_newline: true}", "append_newline is not mapped"),
+        ("ini_file: {path: /f, section: a, option: b, value: c}", "leaves a commented line of its key"),
+        (
+            "template: {src: t, dest: /f, trim_blocks: false}",
+            "`#jinja2: trim_blocks: False` as the first line",
+        ),
+        ('template: {src: t, dest: /f, newline_sequence: "\\r\\n"}', "newline_sequence: "),
+        ("template: {src: t, dest: /f}", "`ansible_managed` is 'Managed by Puller' in templates"),
+        ("template: {src: t, dest: /f}", "Files without owner or group in the source belong to root"),
+        ("template: {src: t, dest: /f}\n  changed_when: false\n  notify: x", "changed_when is not mapped"),
+        (
+            "unarchive: {src: 'https://example.com/a.tar.gz', dest: /srv, mode: '0755'}",
+            "the mode is not mapped",
+        ),
+        ("git: {repo: 'https://example.com/a', dest: /srv/a, version: next}", "If next is a branch, add"),
+        ("copy: {src: d/, dest: /srv/d, directory_mode: '0700'}", "directory_mode is not mapped"),
+        ("cron: {name: a, job: 'date +%F'}", "`%` is a percent sign in the draft"),
+        ("sysctl: {name: vm.swappiness, value: 1}", "are in /etc/sysctl.d/90-puller.conf"),
+        ("sysctl: {name: vm.swappiness, value: 1, reload: false}", "Puller also sets the running value"),
+        ("modprobe: {name: loop}", "Kernel modules are also loaded at boot"),
+        (
+            "apt_repository: {repo: 'deb [signed-by=/k] https://example.com a b'}",
+            "Repositories are in NAME.sources",
+        ),
+        ("timezone: {name: UTC, hwclock: local}", "the hardware clock keeps its setting"),
+        ("pip: {name: a, extra_args: --pre}", "the argument extra_args is not mapped"),
+        ("known_hosts: {name: a, key: a ssh-rsa AA, hash_host: true}", "without a hash"),
+        ("known_hosts: {name: a, key: '{{ app_key }}'}", "keys of the host with another type"),
+        ("command: app fix\n  changed_when: false", "a query, by `changed_when: false`"),
+        ("service: {name: a, enabled: true}", "The draft also starts it"),
+        ("debconf: {name: a, question: b, vtype: string, value: c}", "Puller also installs the package"),
+    ],
+)
+def test_approximation_is_named_in_the_report(write: Write, task: str, sentence: str) -> None:
+    files = {"templates/t": "{{ ansible_managed }}", "files/d/x": "x"}
+
+    assert sentence in draft_of(write({"tasks/main.yml": f"- {task}\n", **files})).report()
+
+
+@pytest.mark.parametrize(
+    ("task", "reference", "properties"),
+    [
+        ("user: {name: a, system: true}", "user#a", {"system": True, "manage_home": True}),
+        ("user: {name: a, system: true, create_home: false}", "user#a", {"manage_home": False}),
+        ("get_url: {url: 'https://example.com/a', dest: /f}", "file#/f", {"ensure": "exists"}),
+        ("get_url: {url: 'https://example.com/a', dest: /f, force: true}", "file#/f", {"ensure": None}),
+        (
+            "lineinfile: {path: /etc/hosts, line: 192.0.2.1 db db1, regexp: '.*\\bdb\\b'}",
+            "host_entry#db",
+            {"address": "192.0.2.1", "aliases": ["db1"]},
+        ),
+        ("lineinfile: {path: /etc/hosts, line: 192.0.2.1 db, regexp: ^192}", "line#/etc/hosts: ^192", {}),
+        (
+            "lineinfile: {path: /etc/hosts, line: 127.0.0.1 localhost}",
+            "line#/etc/hosts: 127.0.0.1 localhost",
+            {},
+        ),
+        (
+            "cron: {name: a, job: b, state: '{{ x }}'}",
+            "cron#a",
+            {"ensure": "{{ data.x }}", "schedule": "* * * * *", "command": "b"},
+        ),
+        (
+            "known_hosts: {name: a.b, key: a.b ssh-rsa AA}",
+            "line#/root/.ssh/known_hosts: a.b ssh-rsa",
+            {"match": r"^(?:\S+,)?a\.b(?:,\S+)? ssh\-rsa ", "line": "a.b ssh-rsa AA"},
+        ),
+        (
+            "known_hosts: {name: a.b, state: absent}",
+            "line#/root/.ssh/known_hosts: a.b",
+            {"ensure": "absent", "match": r"^(?:\S+,)?a\.b(?:,\S+)? "},
+        ),
+        ("template: {src: t, dest: /f, output_encoding: latin-1}", "file#/f", {"encoding": "latin-1"}),
+    ],
+)
+def test_defaults_of_modules_are_kept(
+    write: Write, task: str, reference: str, properties: dict[str, Any]
+) -> None:
+    role = write({"tasks/main.yml": f"- {task}\n", "templates/t": "x"})
+
+    result = resources_of(draft_of(role))[reference]
+
+    assert properties == {key: result.get(key) for key in properties}
+
+
 def test_handler_refers_to_names_of_children_by_label(write: Write) -> None:
     role = write(
         {
