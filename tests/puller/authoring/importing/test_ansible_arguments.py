@@ -43,7 +43,7 @@ def pairs_of_row(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(rule, str) and rule != "ignore":
             yield argument, rule
         elif isinstance(rule, dict) and "to" in rule:
-            yield argument, RENAMED.get(rule["to"], rule["to"])
+            yield argument, RENAMED.get(str(rule["to"]), str(rule["to"]))
 
 
 def pairs_of_command(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
