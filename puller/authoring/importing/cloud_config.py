@@ -147,12 +147,15 @@ class _Importer:
         ]
         keys += ["runcmd"] if "runcmd" in value else []
         for key in keys:
+            before = len(self.draft.remarks)
             if key in self._keys:
                 self._try(str(key), (key,), functools.partial(self._keys[key], value[key], (key,)))
             elif key in _NO_CHANGE:
                 self._note((key,), key, Outcome.NO_CHANGE, _NO_CHANGE[key])
             elif value[key] not in (None, False, [], {}):
                 self._propose((key,), str(key), _PROPOSALS.get(key, f"the key {key} is unsupported"))
+            if len(self.draft.remarks) == before:
+                self._note((key,), str(key), Outcome.NO_CHANGE, "the key is empty or turned off")
         self._add_sudo()
         text = document_text({"os": "debian-12"}, ["Add expected resources under `expect`."])
         self.draft.files["tests/debian-12.yaml"] = text.encode()

@@ -262,3 +262,12 @@ def test_path_outside_of_the_draft_is_not_mapped(tmp_path: Path, path: str) -> N
 
     assert set(draft.all_files()) == {"IMPORT.md", "manifest.yaml", "tests/debian-12.yaml"}
     assert "contains .. or unprintable characters" in draft.report()
+
+
+@pytest.mark.parametrize("value", ["false", "null", "[]", "{}"])
+def test_keys_without_an_effect_are_named(tmp_path: Path, value: str) -> None:
+    keys = ["apt", "packages", "users", "write_files", "mounts", "manage_etc_hosts", "locale", "runcmd"]
+
+    draft = draft_of(tmp_path, "".join(f"{key}: {value}\n" for key in keys))
+
+    assert {remark.subject for remark in draft.remarks} == set(keys)
