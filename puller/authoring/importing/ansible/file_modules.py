@@ -68,6 +68,14 @@ def _validate(work: Work) -> dict[str, Any]:
 
 # Files.
 
+_COMMON: Final = frozenset({"0755", "xxx"})
+_PARENTS: Final = (
+    "Missing parents of a directory belong to root (0755). In Ansible, they are like the directory."
+)
+_FOLDERS: Final = (
+    "Directories of a copy get the mode of its files, with `x` beside each `r`. Ansible uses 0755."
+)
+
 
 def file(work: Work, _: list[Resource]) -> list[Resource]:
     """Return a file, a directory or a link, by the argument ``state``. Raises ``Untranslatable``."""
@@ -104,6 +112,10 @@ def file(work: Work, _: list[Resource]) -> list[Resource]:
     work.ignore("src")
     if state == "directory":
         properties = {"ensure": "directory", **_attributes(work)}
+        if (properties["owner"], properties["group"]) != ("root", "root") or properties[
+            "mode"
+        ] not in _COMMON:
+            work.context.draft.assume(_PARENTS)
         if recurse is True:
             properties["recurse"] = True
         return [Resource("file", path, properties)]
@@ -157,6 +169,8 @@ def copy(work: Work, _: list[Resource]) -> list[Resource]:
         )
         properties = {"ensure": "directory", "recurse": True, "source": place.rstrip("/")}
         attributes = _attributes(work)
+        if attributes["mode"] not in ("0644", "xxx"):
+            work.context.draft.assume(_FOLDERS)
         return [Resource("file", _absolute(target), {**properties, **attributes})]
     target = _target(destination, origin)
     return [
@@ -285,9 +299,7 @@ def _host_entry(line: str, match: str | None) -> Resource | None:
     return Resource("host_entry", name, {"address": address, **({"aliases": aliases} if aliases else {})})
 
 
-_HOSTS: Final = (
-    "Lines of /etc/hosts are host entries. Puller removes lines of such a host with other addresses."
-)
+_HOSTS: Final = "Lines of /etc/hosts are host entries. Other addresses of such a host are removed."
 _EQUAL_LINE: Final = (
     "A line that the file contains already is kept. Ansible also changes the last match of `regexp`."
 )
@@ -314,11 +326,15 @@ def lineinfile(work: Work, _: list[Resource]) -> list[Resource]:
         if match is None and line is None:
             raise Untranslatable("line and regexp are missing")
         properties |= {"ensure": "absent", **({"match": match} if match is not None else {"line": line})}
-    elif has_expression(state):
-        raise Untranslatable("the state is variable")
     else:
         if line is None:
             raise Untranslatable("the line is missing")
+        if has_expression(state):
+            if references is True or after is not None or before is not None:
+                raise Untranslatable("the state is variable, and the line has a place or references")
+            properties["ensure"] = state
+            if match is not None:
+                work.remark("`absent` also removes lines that are equal to `line`")
         entry = _host_entry(line.strip(), match) if path == "/etc/hosts" and references is not True else None
         if entry is not None:
             work.context.draft.assume(_HOSTS)
@@ -369,21 +385,46 @@ def blockinfile(work: Work, _: list[Resource]) -> list[Resource]:
 
 
 def replace(work: Work, _: list[Resource]) -> list[Resource]:
-    """Return a line for a pattern that matches complete lines. Raises ``Untranslatable``."""
+    """Return a line whose pattern covers complete lines. Raises ``Untranslatable``."""
     path = _path(work, "path", "dest", "destfile", "name")
     pattern, text = work.required("regexp"), work.text("replace", default="") or ""
     work.ignore("encoding", "backup")
     if work.raw("after", "before") is not None:
         raise Untranslatable("after and before are unsupported")
-    if not (pattern.startswith("^") and pattern.endswith("$") and not pattern.endswith("\\$")):
-        raise Untranslatable(
-            "the pattern can match parts of lines. Use a line with a pattern for the complete line"
-        )
-    if "\\n" in pattern or "\n" in text or not text:
+    if "\\n" in pattern or "\n" in text or "\\n" in text:
         raise Untranslatable("the pattern or its replacement spans several lines")
-    properties = {"path": path, "line": text, "match": pattern, "match_all": True, "back_references": True}
+    if re.search(r"\\[sWD]|\[\^", pattern):
+        work.remark("the pattern matches no line break in the draft")
+    match, line = _complete_line(pattern, text)
+    properties = {"path": path, "line": line, "match": match, "match_all": True, "back_references": True}
     properties |= _validate(work)
     return [Resource("line", _edit_name(work, path, pattern), properties), *_edit_attributes(work, path)]
+
+
+def _complete_line(pattern: str, text: str) -> tuple[str, str]:
+    """Return a pattern for complete lines, and the line with the replaced part. Raises ``Untranslatable``.
+
+    Groups keep the parts of a line before and after the match. A line with a second match is out of sync after the
+    edit, so Puller reports it.
+    """
+    starts, ends = pattern.startswith("^"), pattern.endswith("$") and not pattern.endswith("\\$")
+    if starts and ends and "|" not in pattern:
+        if not text:
+            raise Untranslatable("the replacement is empty, which leaves an empty line")
+        return pattern, text
+    if re.search(r"\\(?:g<0>|0)", text):
+        raise Untranslatable("the replacement refers to the complete match")
+    if starts and "|" not in pattern:
+        return f"^(?:{pattern[1:]})(?P<rest>.*)$", rf"{text}\g<rest>"
+    if has_expression(pattern) or has_expression(text):
+        raise Untranslatable("a pattern with expressions must start with ^")
+    flags = re.match(r"\(\?[a-zA-Z]+\)", pattern)
+    inner = pattern[flags.end() :] if flags else pattern
+    if re.search(r"\\\d|\(\?P=|\(\?\(", inner) or (flags and re.search("[sxm]", flags[0])):
+        raise Untranslatable("the pattern refers to its own groups, or has the flags m, s or x")
+    shifted = re.sub(r"\\(?:g<(\d+)>|(\d+))", lambda group: rf"\g<{int(group[1] or group[2]) + 1}>", text)
+    match = f"{flags[0] if flags else ''}^(?P<start>.*?)(?:{inner})(?P<rest>.*)$"
+    return match, rf"\g<start>{shifted}\g<rest>"
 
 
 _INACTIVE: Final = "A setting of an ini file leaves a commented line of its key. Ansible replaces that line."

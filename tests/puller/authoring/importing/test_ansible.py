@@ -1,5 +1,6 @@
 """`puller import ansible`: short stories of a role, its draft, and the result of lint."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -7,9 +8,10 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from hiera.envelopes import create_key_pair
@@ -21,6 +23,8 @@ from puller.authoring.importing.draft import Draft, Outcome, document_text, scal
 from puller.authoring.importing.reading import Secrets, SourceTree, VaultError, decrypt_vault
 from puller.cli.command_table import cli
 from puller.errors import SourceError
+from puller.resources.edits.file_text import Text
+from puller.resources.edits.line import Line, LineProperties
 
 Write = Callable[..., Path]
 
@@ -393,6 +397,11 @@ def test_approximation_is_named_in_the_report(write: Write, task: str, sentence:
             {"match": r"^(?:\S+,)?a\.b(?:,\S+)? ssh\-rsa ", "line": "a.b ssh-rsa AA"},
         ),
         (
+            "lineinfile: {path: /f, line: a, regexp: ^a, state: '{{ x }}'}",
+            "line#/f: ^a",
+            {"ensure": "{{ data.x }}", "line": "a", "match": "^a"},
+        ),
+        (
             "known_hosts: {name: a.b, state: absent}",
             "line#/root/.ssh/known_hosts: a.b",
             {"ensure": "absent", "match": r"^(?:\S+,)?a\.b(?:,\S+)? "},
@@ -408,6 +417,57 @@ def test_defaults_of_modules_are_kept(
     result = resources_of(draft_of(role))[reference]
 
     assert properties == {key: result.get(key) for key in properties}
+
+
+@pytest.mark.parametrize(
+    ("regexp", "replacement"),
+    [
+        ("^a=.*$", "a=1"),
+        ("^a=", "b="),
+        ("^#?(a)=", r"\1 = "),
+        ("b=(x+)", r"c=<\1>"),
+        ("(a)(=)", r"\g<1>\2\2"),
+        ("^a|x$", "z"),
+        ("(?i)X+", "y"),
+        ("[#x]", ""),
+    ],
+)
+@given(lines=st.lists(st.text("ab=x#", max_size=6), max_size=4))
+def test_replaced_parts_of_lines_are_those_of_ansible(
+    tmp_path_factory: pytest.TempPathFactory, regexp: str, replacement: str, lines: list[str]
+) -> None:
+    role = tmp_path_factory.mktemp("role")
+    (role / "tasks").mkdir()
+    (role / "tasks/main.yml").write_text(
+        json.dumps([{"replace": {"path": "/f", "regexp": regexp, "replace": replacement}}])
+    )
+    [properties] = resources_of(draft_of(role)).values()
+    assume(all(len(re.findall(regexp, line)) < 2 for line in lines))
+    before = "".join(f"{line}\n" for line in lines)
+    expected = re.sub(regexp, replacement, before, flags=re.MULTILINE)
+    edited = Line.edit(msgspec.convert({"name": "a", **properties}, LineProperties), Text.of(before.encode()))
+
+    assert (edited.text.data.decode() if edited else before) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (r"regexp: '(a)\1', replace: b", "refers to its own groups"),
+        (r"regexp: a, replace: '\g<0>b'", "refers to the complete match"),
+        ("regexp: '{{ x }}', replace: b", "a pattern with expressions must start with ^"),
+        (r"regexp: 'a\n', replace: b", "spans several lines"),
+        ("regexp: ^a$, replace: ''", "leaves an empty line"),
+        ("regexp: a, replace: b, after: c", "after and before are unsupported"),
+    ],
+)
+def test_replacement_without_a_counterpart_is_not_mapped(write: Write, arguments: str, reason: str) -> None:
+    role = write({"tasks/main.yml": f"- replace: {{path: /f, {arguments}}}\n"})
+
+    [remark] = draft_of(role).remarks
+
+    assert remark.outcome is Outcome.UNMAPPED
+    assert reason in remark.reasons[0]
 
 
 def test_handler_refers_to_names_of_children_by_label(write: Write) -> None:
