@@ -24,11 +24,10 @@ import msgspec
 from bundles.deadline import Deadline, DeadlineError, aside
 from hiera.errors import HieraError
 from puller.checks import http, service
-from puller.checks.files import group_name, kind_of, owner_name
 from puller.checks.gossfile_parser import LARGEST, Lines, Test, matches, read
 from puller.checks.kinds import Answer, GossRules, Http, NotCarriedOut, Service, parse_address
+from puller.checks.machine import group_name, kind_of, owner_name, running
 from puller.checks.network import NoConnectionError, closing, connect
-from puller.checks.process import running
 from puller.errors import PullerError, StoppedCommand, reason
 from puller.system.commands import Command, Completed
 from puller.system.protocol import System

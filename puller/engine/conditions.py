@@ -31,10 +31,11 @@ _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3
 _ROOM = 60.0  # seconds: a pause ends before its deadline
 _MODULES = {
-    "disk": "files",
+    "disk": "machine",
     "dns": "network",
-    "file": "files",
+    "file": "machine",
     "goss_rules": "goss",
+    "process": "machine",
     "tcp": "network",
     "unix": "network",
 }
