@@ -52,7 +52,7 @@ _SECTIONS: Mapping[str, Table] = {
         ),
         "history": ("puller.cli.host.history:history", "Show earlier runs and their changes, newest first."),
         "diff": ("puller.cli.host.run:diff", "Show the drift of this host from its enforced bundles."),
-        "doctor": ("puller.cli.host.doctor:doctor", "Check this host, and print the fix for each problem."),
+        "doctor": ("puller.cli.host.check:doctor", "Check this host, and print the fix for each problem."),
         "check": ("puller.cli.host.check:check", "Run the health checks of the enforced bundles."),
         "facts": ("puller.cli.host.facts:facts", "Show the facts of this machine."),
     },

@@ -1,4 +1,7 @@
-"""``puller check``: health checks of the enforced bundles between runs. ``--run`` repairs failures."""
+"""``puller check``: health checks of the enforced bundles between runs. ``--run`` repairs failures.
+
+``puller doctor``: checks of this host, with the fix beside each problem.
+"""
 
 import contextlib
 import sys
@@ -10,25 +13,39 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import structs
 
+from bundles.confined.current import confined_when_needed
 from bundles.errors import BundleError
 from bundles.store.store import Store
+from foundation.formatting import is_utf8
 from foundation.quantities import counted
 from puller.cli.completing import bundles_of_host
 from puller.cli.host.common import chosen, config_option, load_host
-from puller.cli.options import text_format_option
+from puller.cli.options import configuration_option, text_format_option
 from puller.cli.output import print_result, say
 from puller.config.configuration import Configuration
 from puller.errors import BusyError, PullerError, UsageError
+from puller.exit_status import ExitStatus
 from puller.reporting.history import load_last_report
 from puller.reporting.monitoring import Finding, Verdict
 from puller.reporting.report import Health
-from puller.reporting.results import BundleCheck, CheckResult, HealthFinding, RepairRun, described_problems
+from puller.reporting.results import (
+    BundleCheck,
+    CheckResult,
+    DoctorCheck,
+    DoctorResult,
+    HealthFinding,
+    RepairRun,
+    described_problems,
+)
+from puller.reporting.terminal_rows import Rows
 from puller.run import current_health, jobs
+from puller.run.diagnosis import Diagnosis, diagnose
+from puller.run.diagnosis import Verdict as DiagnosisVerdict
 from puller.run.host import Host
 from puller.run.policy.holds import Holds
 from puller.run.reboots import pending_reboots
 from puller.run.template_cache import cached_templates
-from puller.state.directories import Directories
+from puller.state.directories import Directories, UserConfigurationFile
 from puller.system.local import LocalSystem
 from puller.system.processes import Stopped, StopRequests
 
@@ -220,3 +237,63 @@ def _result(result: _Found, verdict: "Verdict") -> CheckResult:
         reboots=result.reboots,
         run=result.run,
     )
+
+
+_MARKS = {
+    DiagnosisVerdict.OK: ("✓", "ok", "green"),
+    DiagnosisVerdict.WARNING: ("!", "warning", "yellow"),
+    DiagnosisVerdict.PROBLEM: ("✗", "PROBLEM", "red"),
+    DiagnosisVerdict.UNKNOWN: ("?", "unknown", "cyan"),
+}
+_SUBJECT = 14
+"""Columns of the subjects."""
+
+
+@click.command()
+@configuration_option("The configuration to check.")
+@text_format_option
+def doctor(path: str, output_format: str) -> int:
+    """Check this host, and print the fix for each problem.
+
+    The checks are: the configuration, the trust anchor, the clock, the site, the expiry of its metadata, the timer, the
+    last run, services, disk space, permissions, the state files, the bundles, and extras. The command changes nothing.
+    It works for ordinary users and with a broken configuration. Some checks require root and are otherwise unknown.
+
+    \b
+    Example:
+      puller doctor
+      puller doctor --format json
+
+    Exit status: 0 without problems, also with warnings, otherwise 1.
+    """
+    as_user = isinstance(path, UserConfigurationFile)
+    results: list[Diagnosis] = []
+    with confined_when_needed():
+        for diagnosis in diagnose(path, as_user=as_user):
+            results.append(diagnosis)
+            if output_format == "text":
+                _print(diagnosis)
+                sys.stdout.flush()
+    problems = sum(diagnosis.verdict is DiagnosisVerdict.PROBLEM for diagnosis in results)
+    status = ExitStatus.NO if problems else ExitStatus.OK
+    if output_format == "json":
+        checks = [
+            DoctorCheck(result.subject, result.verdict.value, result.fact, result.fix) for result in results
+        ]
+        return print_result(DoctorResult(exit_status=status, checks=checks))
+    if problems:
+        say(counted(problems, "problem"), "red")
+    return status
+
+
+def _print(diagnosis: Diagnosis) -> None:
+    sign, word, colour = _MARKS[diagnosis.verdict]
+    mark = sign if is_utf8() else word.ljust(7)
+    fix = f" → {diagnosis.fix}" if is_utf8() else f" -> {diagnosis.fix}"
+    text = f"{mark} {diagnosis.subject:<{_SUBJECT}} {diagnosis.fact}{fix if diagnosis.fix else ''}"
+    colour = "" if diagnosis.verdict is DiagnosisVerdict.OK else colour
+    if not sys.stdout.isatty():
+        say(text, colour or None)
+        return
+    for line in Rows.of(sys.stdout).wrapped(text, 0, colour, further=len(mark) + _SUBJECT + 2):
+        click.echo(line)

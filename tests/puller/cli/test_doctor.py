@@ -258,7 +258,7 @@ def test_a_host_before_its_first_run_has_no_problem(
 def test_signs_are_words_without_utf8(
     healthy: Host, execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("puller.cli.host.doctor.is_utf8", lambda: False)
+    monkeypatch.setattr("puller.cli.host.check.is_utf8", lambda: False)
     output = execute("doctor", "--config", str(healthy.configuration))[1]
     assert output.isascii()
     assert all(line.startswith("ok ") for line in output.splitlines())
