@@ -78,7 +78,7 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 CONFINED = (
     "puller.run.jobs.confined",
     "puller.run.jobs.confined_when_needed",
-    "puller.cli.ensure.ensure.confined_when_needed",
+    "puller.cli.ensure.confined_when_needed",
 )
 """Names to patch where jobs create the worker processes for network access."""
 

@@ -92,9 +92,9 @@ _SECTIONS: Mapping[str, Table] = {
         "fleet": ("puller.cli.fleet.fleet:fleet", "Show all hosts, based on their reports."),
     },
     "Shell": {
-        "ensure": ("puller.cli.ensure.ensure:ensure_group", "Bring one resource into a state."),
-        "state": ("puller.cli.ensure.state:state", "Show the current state of a resource."),
-        "session": ("puller.cli.ensure.session:session", "Share events between `puller ensure` commands."),
+        "ensure": ("puller.cli.ensure:ensure_group", "Bring one resource into a state."),
+        "state": ("puller.cli.ensure:state", "Show the current state of a resource."),
+        "session": ("puller.cli.ensure:session", "Share events between `puller ensure` commands."),
         "schema": ("puller.cli.author.schema:schema", "Print the JSON Schema of a document format."),
     },
     "Setup": {

@@ -10,7 +10,7 @@ from foundation.masking import VALUE_MASK
 from hiera.expressions.expressions import Scope
 from hiera.values import Secret
 from puller.bundle_paths import BundleFiles
-from puller.cli.ensure.ensure import properties_from
+from puller.cli.ensure import properties_from
 from puller.config.configuration import load_configuration
 from puller.data.sources import assigned
 from puller.errors import ManifestError, ResourceError, UsageError

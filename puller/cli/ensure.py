@@ -2,16 +2,19 @@
 
 * Each resource type is a command. Its options are made from the properties of the type.
 * ``puller ensure api pipe`` reads a request from standard input and writes the response to standard output.
+* ``puller state`` prints the current state of one resource. (``puller status`` describes the agent and its bundles.)
+* ``puller session`` has the events of several related ``puller ensure`` commands.
 
 ``docs/shell.md`` is the guide.
 """
 
 import io
+import shlex
 import sys
 import time
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +25,40 @@ from bundles.confined.current import confined_when_needed
 from bundles.progress import watched_by
 from foundation.formatting import text_of
 from foundation.problems import Problem, ProblemCode
+from foundation.suggestions import meant
 from hiera import parsing
 from hiera.errors import HieraError
-from puller.cli.completing import files
+from hiera.expressions.expressions import Scope
+from puller.bundle_paths import BundleFiles
+from puller.cli.completing import files, resource_types
 from puller.cli.lazy_group import CommandGroup
-from puller.cli.options import Decorator, data_options, fact_options, job_options, together
-from puller.cli.output import show, warn, with_colour_option
+from puller.cli.options import (
+    Decorator,
+    any_format_option,
+    data_options,
+    fact_options,
+    format_option,
+    job_options,
+    together,
+)
+from puller.cli.output import say, show, warn, with_colour_option
 from puller.engine.ensure import SESSION_VARIABLE, RequestedResource, Session, ensure, parse_request, response
 from puller.engine.manifest_schema import describe_properties
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
+from puller.facts.given_facts import facts_from
 from puller.manifest.manifest import working_directory
+from puller.manifest.problems import decode, find_problems
 from puller.reporting.fetching import Fetching
-from puller.reporting.log import Log
+from puller.reporting.log import Log, sentence
 from puller.reporting.report import BundleReport, Event, Summary
-from puller.resources.base import ResourceType
+from puller.reporting.terminal_rows import Rows
+from puller.resources.base import Context, Resource, ResourceType
+from puller.resources.content_sources import fetch_url
 from puller.resources.registry import find_type, type_names
 from puller.run.host import load_inputs
 from puller.run.jobs import Options
+from puller.system.noop import NoopSystem
 from puller.system.processes import Stopped, StopRequests
 
 # Options that all commands share, and the run itself.
@@ -345,3 +364,107 @@ def _help(resource_type: ResourceType) -> str:
 
 def _summary(resource_type: ResourceType | None) -> str:
     return ((resource_type.__doc__ if resource_type else None) or "A resource.").strip().partition("\n\n")[0]
+
+
+@click.command()
+@click.argument("type_name", metavar="TYPE", shell_complete=resource_types)
+@click.argument("name")
+@format_option
+@fact_options
+def state(type_name: str, name: str, output_format: str, **options: Any) -> None:
+    """Show the current state of a resource. This command changes nothing.
+
+    \b
+      puller state file /etc/motd
+      puller state service nginx --format json
+    """
+    resource_type = find_type(type_name)
+    if resource_type is None:
+        raise UsageError(f"unknown resource type {type_name!r}", **meant(type_name, type_names()))
+    if not resource_type.has_state:
+        raise UsageError(f"{type_name}: exists only as a declaration in a manifest")
+    resource = _resource(resource_type, name, options)
+    show({"type": type_name, "name": name, **resource.describe(resource.look())}, output_format)
+
+
+def _resource(resource_type: ResourceType, name: str, options: dict[str, Any]) -> Resource[Any, Any]:
+    raw = {"name": name}
+    reference = f"{resource_type.type_name}#{name}"
+    if problem := next(find_problems(resource_type, raw), None):
+        raise UsageError(f"{reference}: {problem}")
+    properties = decode(resource_type, raw)
+    for error in resource_type.problems(properties):
+        if error.property == "name":  # other missing properties concern the desired state, which is not used
+            raise UsageError(f"{reference}: {error}")
+    if unsaid := resource_type.unsaid(properties):
+        raise UsageError(f"{reference}: {unsaid}")
+    context = Context(
+        system=NoopSystem(),  # refuses to write, because this command only reads
+        files=BundleFiles.anywhere(working_directory()),
+        scope=Scope(facts_from(options), {}),
+        fetch=fetch_url,
+        shared={},
+        declared=lambda type_name: [name] if type_name == resource_type.type_name else [],
+        noop=True,
+    )
+    return resource_type(properties, context)
+
+
+@click.group(cls=CommandGroup)
+def session() -> None:
+    """Share events between `puller ensure` commands.
+
+    \b
+      eval "$(puller session new)"
+      puller ensure file /etc/app.conf --source app.conf --owner root --group root --mode 0644
+      puller ensure service app --require file#/etc/app.conf --subscribe file#/etc/app.conf
+      puller session report --remove
+    """
+
+
+@session.command()
+@click.option(
+    "--directory",
+    metavar="DIR",
+    help="The directory of the session. Puller creates it.  [default: a temporary directory]",
+)
+def new(directory: str | None) -> None:
+    """Create a session, and print the shell command that selects it."""
+    made = Session.create(Path(directory) if directory else None)
+    say(f"export {SESSION_VARIABLE}={shlex.quote(str(made.directory))}")
+
+
+@session.command()
+@session_option
+@click.option("--remove", is_flag=True, help="Delete the session afterwards.")
+@any_format_option
+def report(session_directory: str | None, remove: bool, output_format: str) -> int:
+    """Show the events of a session and their summary.
+
+    Exit status: 0, 4 if resources failed, 6 if some failed and others changed.
+    """
+    if not session_directory:
+        raise UsageError(f"no session: set {SESSION_VARIABLE}, or give --session")
+    result = Session.open(Path(session_directory))
+    recorded = result.events()
+    events = [item.event for item in recorded]
+    summary = Summary.of(events, sum(event.duration for event in events))
+    if output_format == "text":
+        _print_events(events, summary)
+    else:
+        value = {"started": result.start.started, "summary": summary, "events": recorded}
+        show(msgspec.to_builtins(value), output_format)
+    if remove:
+        result.remove()
+    return summary.exit_status(detailed=False)
+
+
+def _print_events(events: Sequence[Event], summary: Summary) -> None:
+    """Print rows on a terminal, and otherwise a line for each event."""
+    rows = Rows.of(sys.stdout) if sys.stdout.isatty() else None
+    for event in events:
+        if rows is None:
+            say(sentence(event))
+        else:
+            click.echo("\n".join(rows.resource(event)))
+    say(str(summary))

@@ -1,1 +1,0 @@
-"""Commands that apply single resources."""
