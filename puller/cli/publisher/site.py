@@ -99,7 +99,7 @@ _COMMANDS = {
         "Show the releases of the site, and when its signatures expire.",
     ),
     "mirror": (
-        "puller.cli.publisher.mirror:mirror",
+        "puller.cli.publisher.push:mirror",
         "Copy the site at URL to DIRECTORY, with all checks of a host.",
     ),
     "promote": (
