@@ -30,7 +30,7 @@ from bundles.client.targets import fetch_target
 from bundles.client.trust import Anchor, TrustDirectory
 from bundles.client.updater import Workflow, verdict
 from bundles.errors import BundleError, FormatError
-from bundles.format.metadata import hashed_path
+from bundles.format.tuf import hashed_path
 from bundles.transport.mirror import open_mirrors
 
 ANCHOR = "anchor"

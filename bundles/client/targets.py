@@ -23,10 +23,9 @@ from bundles.errors import FormatError, OversizeError, SignatureError, StoreErro
 from bundles.filesystem.trees import check_free_space, open_regular
 from bundles.format.compressed_file import file_path, longest_compressed, verify
 from bundles.format.index import Digest, Index, Indexes, index_path
-from bundles.format.metadata import digest_of, target_path
 from bundles.format.site_targets import BIN_NAME, BIN_PREFIX, SiteDocument, data_path, read_custom
 from bundles.format.size_limits import LARGEST_INDEX, LARGEST_SITE_DATA
-from bundles.format.tuf import Metadata, Root, TargetFile, Targets
+from bundles.format.tuf import Metadata, Root, TargetFile, Targets, digest_of, target_path
 from bundles.transport.mirror import Mirror
 from foundation.problems import ProblemCode
 from foundation.quantities import size_text

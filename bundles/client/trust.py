@@ -38,10 +38,9 @@ from bundles.filesystem.atomic import (
     write_file,
 )
 from bundles.format.index import index_path
-from bundles.format.metadata import check_metadata
 from bundles.format.site_targets import data_path, is_bin_file
 from bundles.format.size_limits import LARGEST_METADATA, LARGEST_STORED
-from bundles.format.tuf import Metadata, Root, Snapshot, Targets, Timestamp
+from bundles.format.tuf import Metadata, Root, Snapshot, Targets, Timestamp, check_metadata
 from bundles.progress import RoutineNote
 from foundation.times import zulu_text
 

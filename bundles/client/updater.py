@@ -51,7 +51,6 @@ from bundles.errors import (
     SignatureError,
     TransportError,
 )
-from bundles.format.metadata import check_metadata, names_signatures
 from bundles.format.size_limits import LARGEST_METADATA, LARGEST_STORED
 from bundles.format.tuf import (  # before python-tuf's client, which imports the same
     Metadata,
@@ -60,6 +59,8 @@ from bundles.format.tuf import (  # before python-tuf's client, which imports th
     Snapshot,
     Targets,
     Timestamp,
+    check_metadata,
+    names_signatures,
 )
 from bundles.transport.mirror import Mirror
 from foundation.problems import ProblemCode

@@ -170,7 +170,7 @@ class Edition:
     def _delegate(self) -> None:
         """Delegate from the targets to their own keys, and temporarily to the keys of the previous root.
 
-        Bins are verified against the root (``bundles.format.metadata``). Hosts with the previous root read them, too.
+        Bins are verified against the root (``bundles.format.tuf``). Hosts with the previous root read them, too.
         """
         roots = [self.published.root, *([self.former_root] if self.former_root else [])]
         keys = {key_id: root.get_key(key_id) for root in roots for key_id in root.roles[Targets.type].keyids}

@@ -31,11 +31,19 @@ from bundles.filesystem.atomic import read_limited
 from bundles.format.description import BundleDescription
 from bundles.format.fields import parse_version
 from bundles.format.index import Artifact, History, Index
-from bundles.format.metadata import check_metadata
 from bundles.format.release import Release
 from bundles.format.site_targets import BIN_BITS, BIN_NAME, BIN_PREFIX
 from bundles.format.size_limits import LARGEST_STORED
-from bundles.format.tuf import Metadata, Root, Signed, Snapshot, SuccinctRoles, Targets, Timestamp
+from bundles.format.tuf import (
+    Metadata,
+    Root,
+    Signed,
+    Snapshot,
+    SuccinctRoles,
+    Targets,
+    Timestamp,
+    check_metadata,
+)
 from foundation.problems import ProblemCode
 
 ROLES = ("root", "targets", "snapshot", "timestamp")

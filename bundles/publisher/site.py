@@ -52,11 +52,10 @@ from bundles.filesystem.atomic import (
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
 from bundles.format.description import BundleDescription
 from bundles.format.index import Archive, Artifact, History, Index, Indexes, history_path, index_path
-from bundles.format.metadata import target_path
 from bundles.format.release import Release
 from bundles.format.site_targets import SiteDocument, bin_of, data_name, data_path, read_custom
 from bundles.format.size_limits import LARGEST_HISTORY, LARGEST_INDEX
-from bundles.format.tuf import Root, TargetFile, Targets
+from bundles.format.tuf import Root, TargetFile, Targets, target_path
 from bundles.publisher.edition import Edition, check_readable
 from bundles.publisher.files import Files, make_directory
 from bundles.publisher.keys import Keyring, Passphrase

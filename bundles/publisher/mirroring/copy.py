@@ -22,10 +22,9 @@ from bundles.errors import SettingsError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.description import BundleDescription, worth_asking_for
 from bundles.format.index import Artifact, Digest, Index, index_path, named_by
-from bundles.format.metadata import target_path
 from bundles.format.site_targets import data_name
 from bundles.format.size_limits import LARGEST_HISTORY, LARGEST_INDEX, LARGEST_SITE_DATA, LARGEST_STORED
-from bundles.format.tuf import Metadata, TargetFile, Timestamp
+from bundles.format.tuf import Metadata, TargetFile, Timestamp, target_path
 from bundles.progress import transfer
 from bundles.publisher.mirroring.mirror_state import Files, NeededFile, Record, Selection, Source, State
 from bundles.publisher.push.destination import Directory
