@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bundles.client.client import TrustClient
+from bundles.publisher.lifecycle import verify_site
 from bundles.publisher.site import Site
-from bundles.publisher.verification import verify_site
 from bundles.transport.mirror import DirectoryMirror
 
 pytestmark = pytest.mark.softhsm

@@ -12,12 +12,11 @@ from bundles.errors import PublishError, SettingsError
 from bundles.format.fields import parse_name
 from bundles.format.index import named_by
 from bundles.publisher.channels import reached_by
-from bundles.publisher.lifecycle import make_site, plan_refresh, refresh_site
+from bundles.publisher.lifecycle import make_site, plan_refresh, refresh_site, verify_site
 from bundles.publisher.pruning import Pruned, plan_pruning, prune_site
 from bundles.publisher.publication import PublishedData, published_data
 from bundles.publisher.settings import DEFAULT_LIFETIMES
 from bundles.publisher.site import Listed, RoleStatus, Site
-from bundles.publisher.verification import verify_site
 from bundles.publisher.web_server import open_server
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text

@@ -15,8 +15,8 @@ import pytest
 
 from bundles.errors import SignatureError
 from bundles.format.compressed_file import file_path
+from bundles.publisher.lifecycle import verify_site
 from bundles.publisher.site import Site
-from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
     from tests.support.sites import Publisher, Survives

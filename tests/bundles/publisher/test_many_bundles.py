@@ -16,10 +16,10 @@ from bundles.archive.pack import BuiltBundle, DescribedBundle, build_bundle
 from bundles.errors import BundleError, KeyFileError, PublishError, SignatureError
 from bundles.format.release import Release
 from bundles.publisher.channels import AT_ONCE, Channels, RolloutRequest
+from bundles.publisher.lifecycle import verify_site
 from bundles.publisher.publication import Publication, Wish, plan_bundles, publish_bundles
 from bundles.publisher.published import AUTO, Changes
 from bundles.publisher.site import Site
-from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
     from tests.support.sites import Clock, Host, Publisher, Survives

@@ -13,11 +13,10 @@ import pytest
 from bundles.errors import PublishError, SignatureError
 from bundles.format.release import Release
 from bundles.publisher.channels import Channels, RolloutRequest
-from bundles.publisher.lifecycle import refresh_site
+from bundles.publisher.lifecycle import refresh_site, verify_site
 from bundles.publisher.publication import publish_bundle
 from bundles.publisher.published import OFFERED, Record
 from bundles.publisher.site import Site
-from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
     from tests.support.sites import Clock, Host, Publisher

@@ -34,10 +34,9 @@ from bundles.publisher.keys import (
     signer_of,
     token_key,
 )
-from bundles.publisher.lifecycle import make_site, refresh_site
+from bundles.publisher.lifecycle import make_site, refresh_site, verify_site
 from bundles.publisher.roles import Outcome, RoleKeys
 from bundles.publisher.site import Site
-from bundles.publisher.verification import verify_site
 from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
 

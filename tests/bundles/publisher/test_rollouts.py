@@ -12,8 +12,8 @@ import pytest
 from bundles.errors import FormatError, PublishError, SignatureError
 from bundles.format.release import Release, Rollout
 from bundles.publisher.channels import Channels, RolloutRequest
+from bundles.publisher.lifecycle import verify_site
 from bundles.publisher.publication import publish_bundle
-from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,11 +26,10 @@ from bundles.format.release import Release
 from bundles.format.site_targets import bin_of
 from bundles.format.size_limits import LARGEST_METADATA
 from bundles.publisher.channels import Channels, RolloutRequest
-from bundles.publisher.lifecycle import make_site, refresh_site
+from bundles.publisher.lifecycle import make_site, refresh_site, verify_site
 from bundles.publisher.publication import publish_bundle
 from bundles.publisher.settings import DEFAULT_LIFETIMES, Lifetimes
 from bundles.publisher.site import Site
-from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
     from tests.support.sites import Clock, Host, Publisher, Survives

@@ -12,7 +12,7 @@ import pytest
 from bundles.errors import FormatError, PublishError, SignatureError
 from bundles.format.site_targets import data_name, data_path
 from bundles.format.size_limits import LARGEST_SITE_DATA
-from bundles.publisher.lifecycle import refresh_site
+from bundles.publisher.lifecycle import refresh_site, verify_site
 from bundles.publisher.mirroring.copy import SiteCopy
 from bundles.publisher.mirroring.mirror_state import Selection
 from bundles.publisher.pruning import prune_site
@@ -20,7 +20,6 @@ from bundles.publisher.publication import plan_data, publish_data, published_dat
 from bundles.publisher.push.plan import files_of
 from bundles.publisher.settings import PruningRule
 from bundles.publisher.site import Site
-from bundles.publisher.verification import verify_site
 from bundles.transport.mirror import DirectoryMirror
 
 if TYPE_CHECKING:

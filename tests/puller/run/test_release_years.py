@@ -14,9 +14,9 @@ import pytest
 
 from bundles.errors import PublishError
 from bundles.publisher.channels import Channels
+from bundles.publisher.lifecycle import verify_site
 from bundles.publisher.pruning import prune_site
 from bundles.publisher.settings import PruningRule
-from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,10 +15,10 @@ import pytest
 
 from bundles.errors import KeyFileError, PublishError
 from bundles.publisher.channels import Channels
+from bundles.publisher.lifecycle import verify_site
 from bundles.publisher.pruning import NOTES_FILE, Pruned, load_notes, plan_pruning, prune_site, save_notes
 from bundles.publisher.settings import PruningRule
 from bundles.publisher.site import SETTINGS
-from bundles.publisher.verification import verify_site
 from tests.support.sites import Clock, Host, Publisher
 from tests.support.sweeps import Sweep
 

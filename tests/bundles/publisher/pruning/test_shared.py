@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bundles.publisher.lifecycle import verify_site
 from bundles.publisher.pruning import NOTES, Pruned, plan_pruning, prune_site
 from bundles.publisher.settings import PruningRule
-from bundles.publisher.verification import verify_site
 
 if TYPE_CHECKING:
     from pathlib import Path
