@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from foundation.problems import DependsOn, Location, Problem, ProblemCode
 from hiera.errors import HieraError
 from puller.errors import reason
-from puller.facts import custom, documents
+from puller.facts import custom, fact_values
 from puller.facts.fact_tree import BUILT_IN, Facts, is_legacy_name
 from puller.facts.fact_values import FactError
 from puller.system.trusted_files import judge
@@ -148,8 +148,8 @@ def _read(file: FactFile, limit: float | None) -> Any:
     if judged.reason and os.geteuid() == 0:
         raise FactError(file.shown, f"is not read: {judged.reason}")
     # 3.
-    if form := documents.form_of_name(file.path):
-        return documents.value(documents.content(judged.path), form, file.shown)
+    if form := fact_values.form_of_name(file.path):
+        return fact_values.value(fact_values.content(judged.path), form, file.shown)
     # 4.
     if limit is None:
         detail = "is not run without the facts of this machine, so pass its value with --fact or --facts"
@@ -158,7 +158,7 @@ def _read(file: FactFile, limit: float | None) -> Any:
         output = custom.output_of(file.shown, judged.path, limit)
     except OSError as error:
         raise FactError(file.shown, f"cannot be started: {_why(error, judged.path)}") from error
-    return documents.printed(output, f"output of {file.shown}")
+    return fact_values.printed(output, f"output of {file.shown}")
 
 
 def _why(error: OSError, program: str) -> str:
@@ -227,6 +227,6 @@ def _wrong_kind(path: str) -> str:
         return _LINK
     if not stat.S_ISREG(mode):
         return "is not a regular file"
-    if documents.form_of_name(path) is None and not mode & stat.S_IXUSR:
+    if fact_values.form_of_name(path) is None and not mode & stat.S_IXUSR:
         return "must be executable, or named *.json, *.yaml, *.yml or *.txt"
     return ""

@@ -23,7 +23,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from puller.facts import documents
+from puller.facts import fact_values
 from puller.facts.fact_values import FactError, merged
 from puller.system.commands import Command, run
 from puller.system.trusted_files import judge
@@ -86,15 +86,15 @@ def _read(path: str, limit: float) -> dict[str, Any]:
         return {}
     if judged.reason:
         raise FactError(path, f"is not read: {judged.reason}")
-    form = documents.form_of_name(path)
+    form = fact_values.form_of_name(path)
     if not stat.S_ISREG(mode):
         raise FactError(path, "is not a regular file")
     # 4.
     if form:
-        text = documents.content(judged.path)
+        text = fact_values.content(judged.path)
         if form != "json" and not text.strip():  # as a full disk leaves it (JSON is never empty)
             raise FactError(path, "is empty, so remove it, or write a comment into it")
-        return documents.parse(text, form, path)
+        return fact_values.parse(text, form, path)
     # 5.
     if mode & stat.S_IXUSR:
         return _run(path, judged.path, limit)
@@ -104,7 +104,7 @@ def _read(path: str, limit: float) -> dict[str, Any]:
 def _run(path: str, program: str, limit: float) -> dict[str, Any]:
     """Return the facts that a program prints. ``path`` is its name in messages."""
     text = output_of(path, program, limit)
-    return documents.parse(text, documents.form_of_output(text), f"output of {path}")
+    return fact_values.parse(text, fact_values.form_of_output(text), f"output of {path}")
 
 
 def is_leftover(name: str) -> bool:
@@ -117,7 +117,7 @@ def output_of(path: str, program: str, limit: float) -> bytes:
 
     ``path`` is its name in messages. Raises ``FactError``, and ``OSError`` if it cannot be started.
     """
-    completed = run(Command([program], timeout=limit, output_limit=documents.SIZE_LIMIT + 1))
+    completed = run(Command([program], timeout=limit, output_limit=fact_values.SIZE_LIMIT + 1))
     if completed.exit_code != 0:
         raise FactError(path, f"{completed.outcome}: {completed.tail(3)}".rstrip(": "))
     if "\ufffd" in completed.stdout:  # replaces bytes that are not UTF-8

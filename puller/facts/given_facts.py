@@ -71,14 +71,14 @@ def given_facts(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return only the overrides of the options, for commands that ignore this machine. Raises ``UsageError``."""
     if not options["facts_files"] and not options["fact_pairs"]:
         return {}
-    from puller.facts import documents
+    from puller.facts import fact_values
 
     facts: dict[str, Any] = {}
     try:
         for path in options["facts_files"]:
-            facts = merged(facts, documents.read(path))
+            facts = merged(facts, fact_values.read(path))
         for pair in options["fact_pairs"]:
-            facts = merged(facts, documents.assignment(pair, "--fact"))
+            facts = merged(facts, fact_values.assignment(pair, "--fact"))
     except (FactError, OSError) as error:
         raise UsageError(problems=problems_of(error)) from error
     return facts

@@ -16,7 +16,7 @@ import msgspec
 from foundation.problems import ProblemCode
 from puller.authoring.preview.differences import THE_BUNDLE, Change, Comparison, Outcome, compare
 from puller.errors import UsageError, reason
-from puller.facts import documents
+from puller.facts import fact_values
 from puller.facts.fact_tree import described
 from puller.facts.fact_values import FactError
 from puller.reporting.report import SentFacts
@@ -108,7 +108,7 @@ def _machines_of(path: Path) -> Iterator[Machine]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return documents.read(str(path))
+        return fact_values.read(str(path))
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be read: {reason(error)}", code=ProblemCode.UNREADABLE_SOURCE

@@ -23,7 +23,7 @@ from puller.cli.options import configuration_option, fact_options, format_option
 from puller.cli.output import show, warn
 from puller.errors import SourceError, UsageError
 from puller.exit_status import ExitStatus
-from puller.facts import documents
+from puller.facts import fact_values
 from puller.facts.anonymous import anonymous
 from puller.facts.fact_tree import BUILT_IN
 from puller.facts.given_facts import chosen_facts, facts_from
@@ -123,14 +123,14 @@ def _without_identity(result: Any, keep: tuple[str, ...]) -> dict[str, Any]:
 
 def _save(shown: dict[str, Any], path: Path) -> None:
     """Write facts as a file that ``--facts`` reads. Raises ``UsageError``."""
-    form = documents.form_of_name(str(path)) or "yaml"
+    form = fact_values.form_of_name(str(path)) or "yaml"
     if form == "txt":
         raise UsageError(f"--output {path}: a *.txt file holds text only", expected="*.json or *.yaml")
     # JSON is also YAML. It is read faster, and its numbers are unambiguous.
     data = (visible_json(json.dumps(shown, indent=1, ensure_ascii=False)) + "\n").encode()
-    if len(data) > documents.SIZE_LIMIT:
+    if len(data) > fact_values.SIZE_LIMIT:
         raise UsageError(
-            f"--output {path}: {len(data)} bytes, more than the {documents.SIZE_LIMIT} that are read"
+            f"--output {path}: {len(data)} bytes, more than the {fact_values.SIZE_LIMIT} that are read"
         )
     try:
         write_output(path, data, mode=_PRIVATE)

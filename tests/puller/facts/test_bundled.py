@@ -9,8 +9,8 @@ import pytest
 
 from hiera.errors import HieraError
 from puller.facts.bundled import over
-from puller.facts.documents import SIZE_LIMIT
 from puller.facts.fact_tree import Facts, gather
+from puller.facts.fact_values import SIZE_LIMIT
 
 Put = Callable[..., Path]
 

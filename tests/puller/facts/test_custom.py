@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from puller.facts.custom import load
-from puller.facts.documents import SIZE_LIMIT
+from puller.facts.fact_values import SIZE_LIMIT
 from puller.system.trusted_files import Judged, judge
 
 

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.facts import documents
+from puller.facts import fact_values
 from puller.facts.fact_values import ABSENT, FactError, merged
 
 names = st.text("abc", min_size=1, max_size=2)
@@ -53,14 +53,14 @@ def test_merging_leaves_its_inputs_alone(low: dict[str, Any], high: dict[str, An
 
 @given(trees)
 def test_json_and_yaml_give_the_same_facts(tree: dict[str, Any]) -> None:
-    assert documents.parse(json.dumps(tree).encode(), "json", "x") == tree
-    assert documents.parse(yaml.safe_dump(tree).encode(), "yaml", "x") == tree
+    assert fact_values.parse(json.dumps(tree).encode(), "json", "x") == tree
+    assert fact_values.parse(yaml.safe_dump(tree).encode(), "yaml", "x") == tree
 
 
 @given(st.binary(max_size=60), st.sampled_from(["json", "yaml", "txt"]))
 def test_any_bytes_give_facts_or_an_error_of_ours(text: bytes, form: str) -> None:
     try:
-        facts = documents.parse(text, form, "x")
+        facts = fact_values.parse(text, form, "x")
     except FactError as error:
         assert str(error).startswith("x")
     else:
@@ -68,7 +68,7 @@ def test_any_bytes_give_facts_or_an_error_of_ours(text: bytes, form: str) -> Non
 
 
 def test_number_keys_of_yaml_become_text_as_json_has_them() -> None:
-    assert documents.parse(b"ports: {80: [{443: tls}]}", "yaml", "x") == {"ports": {"80": [{"443": "tls"}]}}
+    assert fact_values.parse(b"ports: {80: [{443: tls}]}", "yaml", "x") == {"ports": {"80": [{"443": "tls"}]}}
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_number_keys_of_yaml_become_text_as_json_has_them() -> None:
     ],
 )
 def test_an_assignment_is_text_at_a_path(text: str, tree: dict[str, Any]) -> None:
-    assert documents.assignment(text, "--fact") == tree
+    assert fact_values.assignment(text, "--fact") == tree
 
 
 def test_an_assignment_that_is_not_text_is_refused() -> None:
     with pytest.raises(FactError, match="is not text"):
-        documents.assignment("name=caf\udce9", "--fact")
+        fact_values.assignment("name=caf\udce9", "--fact")
 
 
 @pytest.mark.parametrize("text", ["role", "=web", "a..b=1", ".a=1", "a.=1", ""])
 def test_an_assignment_without_a_name_is_refused(text: str) -> None:
     with pytest.raises(FactError) as caught:
-        documents.assignment(text, "--fact")
+        fact_values.assignment(text, "--fact")
     assert str(caught.value) == f"--fact: is {text!r}, expected NAME=VALUE or NAME.NAME=VALUE"
