@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from puller.facts.fact_values import present
 
 if TYPE_CHECKING:
-    from puller.facts.machine import Machine
-    from puller.facts.netlink import Address, Link
+    from puller.facts.machine import Address, Link, Machine
 
 
 _CLIENT_DIRECTORIES = ("/var/lib/dhcp", "/var/lib/dhclient", "/var/lib/NetworkManager")

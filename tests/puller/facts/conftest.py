@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from puller.facts.machine import Machine
-from puller.facts.netlink import Address, Link
+from puller.facts.machine import Address, Link, Machine
 
 UNAME = {
     "sysname": "Linux",

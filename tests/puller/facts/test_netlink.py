@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from puller.facts import netlink
-from puller.facts.netlink import Address, Link
+from puller.facts import machine
+from puller.facts.machine import Address, Link
 
 
 def test_links_are_those_that_the_socket_module_and_sysfs_know() -> None:
-    links = netlink.links()
+    links = machine.links()
 
     assert [(link.number, link.name) for link in links] == socket.if_nameindex()
     for link in links:
@@ -22,9 +22,9 @@ def test_links_are_those_that_the_socket_module_and_sysfs_know() -> None:
 
 
 def test_the_loopback_interface_has_its_address() -> None:
-    (number,) = [link.number for link in netlink.links() if link.name == "lo"]
+    (number,) = [link.number for link in machine.links() if link.name == "lo"]
 
-    loopback = [address for address in netlink.addresses() if address.name == "lo"]
+    loopback = [address for address in machine.addresses() if address.name == "lo"]
     assert (number, "127.0.0.1", 8) in [(found.number, found.address, found.prefix) for found in loopback]
 
 
@@ -41,7 +41,7 @@ def test_the_bodies_of_messages_are_read_to_the_last_attribute() -> None:
         + attribute(10, struct.pack("=I", 3))
     )
 
-    assert list(netlink.parse_links([body])) == [Link(7, "bond0", "52:54:00:12:34:56", 9000, 3)]
+    assert list(machine.parse_links([body])) == [Link(7, "bond0", "52:54:00:12:34:56", 9000, 3)]
 
 
 def test_our_end_of_a_tunnel_and_the_label_of_an_alias_are_taken() -> None:
@@ -51,7 +51,7 @@ def test_our_end_of_a_tunnel_and_the_label_of_an_alias_are_taken() -> None:
     alias += attribute(1, socket.inet_aton("192.0.2.7")) + attribute(3, b"eth0:1\0")
     other = struct.pack("=BBBBI", socket.AF_PACKET, 0, 0, 0, 2)
 
-    assert list(netlink.parse_addresses([tunnel, alias, other], {5: "tun0", 2: "eth0"})) == [
+    assert list(machine.parse_addresses([tunnel, alias, other], {5: "tun0", 2: "eth0"})) == [
         Address(5, "tun0", "10.8.0.6", 32, 0x80),
         Address(2, "eth0:1", "192.0.2.7", 24, 0),
     ]
@@ -60,11 +60,11 @@ def test_our_end_of_a_tunnel_and_the_label_of_an_alias_are_taken() -> None:
 def test_attributes_that_are_cut_off_end_the_reading() -> None:
     body = struct.pack("=BxHiII", 0, 1, 7, 0, 0) + attribute(3, b"eth0\0") + b"\0\0\0\0\0\0"
 
-    assert list(netlink.parse_links([body])) == [Link(7, "eth0", "", 0, 0)]
+    assert list(machine.parse_links([body])) == [Link(7, "eth0", "", 0, 0)]
 
 
 def test_an_error_of_the_kernel_is_raised() -> None:
     data = struct.pack("=IHHII", 20, 2, 0, 1, 0) + struct.pack("=i", -errno.EPERM)
 
     with pytest.raises(PermissionError):
-        list(netlink._messages(data))
+        list(machine._messages(data))
