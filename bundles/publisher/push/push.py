@@ -33,7 +33,7 @@ from bundles.errors import PublishError
 from bundles.filesystem.atomic import read_limited, write_file
 from bundles.format.size_limits import LARGEST_STORED
 from bundles.publisher.published import Published
-from bundles.publisher.push.destination import Destination, Directory, Sending
+from bundles.publisher.push.destination import Destination, Directory, Remote, Sending
 from bundles.publisher.push.plan import (
     TIMESTAMP,
     Edition,
@@ -45,7 +45,6 @@ from bundles.publisher.push.plan import (
     plan,
     verify_source,
 )
-from bundles.publisher.push.ssh import Remote
 from bundles.publisher.push.web_destinations import ObjectStoreDestination, WebDav
 from bundles.publisher.site import Site, explained
 from foundation.masking import mask_location
