@@ -31,12 +31,11 @@ from bundles.filesystem.trees import (
     remove_tree,
     sync_filesystem,
 )
-from bundles.format.compressed_file import verified
 from bundles.format.description import BundleDescription, FileEntry
 from bundles.format.fields import DESCRIPTION
 from bundles.format.index import Artifact, Digest
 from bundles.format.member_paths import MemberPath
-from bundles.format.size_limits import LIMITS, Limits
+from bundles.format.size_limits import LIMITS, Limits, verified
 from foundation.problems import ProblemCode
 
 # The new directory that `unpack` and `assemble` write through.

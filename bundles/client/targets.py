@@ -21,10 +21,9 @@ from bundles.client.updater import Workflow, mismatch
 from bundles.deadline import Deadline, aside
 from bundles.errors import FormatError, OversizeError, SignatureError, StoreError, TransportError
 from bundles.filesystem.trees import check_free_space, open_regular
-from bundles.format.compressed_file import file_path, longest_compressed, verify
 from bundles.format.index import Digest, Index, Indexes, index_path
 from bundles.format.site_targets import BIN_NAME, BIN_PREFIX, SiteDocument, data_path, read_custom
-from bundles.format.size_limits import LARGEST_INDEX, LARGEST_SITE_DATA
+from bundles.format.size_limits import LARGEST_INDEX, LARGEST_SITE_DATA, file_path, longest_compressed, verify
 from bundles.format.tuf import Metadata, Root, TargetFile, Targets, digest_of, target_path
 from bundles.transport.mirror import Mirror
 from foundation.problems import ProblemCode

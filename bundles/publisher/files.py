@@ -19,9 +19,9 @@ from bundles.archive.unpack import Members, read_members
 from bundles.errors import FormatError, SignatureError
 from bundles.filesystem.atomic import open_directory, write_all
 from bundles.filesystem.trees import open_regular, remove_tree, sync_filesystem
-from bundles.format.compressed_file import file_path, longest_compressed, verified
 from bundles.format.description import BundleDescription, FileEntry, worth_asking_for
 from bundles.format.index import Digest
+from bundles.format.size_limits import file_path, longest_compressed, verified
 from foundation.problems import ProblemCode
 
 _DIRECTORY_MODE = 0o755

@@ -33,10 +33,10 @@ from bundles.filesystem.atomic import (
     sync_directory,
     write_file,
 )
-from bundles.format.compressed_file import file_path
 from bundles.format.fields import parse_name
 from bundles.format.index import Version, history_path, index_path
 from bundles.format.site_targets import DIRECTORY, bin_of, data_path
+from bundles.format.size_limits import file_path
 from bundles.publisher.edition import Edition
 from bundles.publisher.files import make_directory
 from bundles.publisher.keys import Passphrase

@@ -150,7 +150,7 @@ class Arrival:
         4. Assemble the tree.
         """
         # 7 % of an idle run
-        from bundles.format.compressed_file import read_verified
+        from bundles.format.size_limits import read_verified
         from bundles.store.assembly import Assembly, is_promising
 
         if not is_promising(self._artifact):

@@ -53,11 +53,10 @@ from bundles.filesystem.safe_paths import (
     writers,
 )
 from bundles.filesystem.trees import open_regular
-from bundles.format.compressed_file import verified
 from bundles.format.fields import parse_name
 from bundles.format.index import Archive, Digest, history_path, index_path
 from bundles.format.site_targets import bin_of, data_name
-from bundles.format.size_limits import LARGEST_METADATA
+from bundles.format.size_limits import LARGEST_METADATA, verified
 from bundles.format.tuf import Metadata, Snapshot, TargetFile, Targets, Timestamp, target_path
 from bundles.publisher.push.plan import FILES
 from bundles.transport.mirror import Mirror

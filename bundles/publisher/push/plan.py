@@ -33,8 +33,8 @@ from tuf.api.exceptions import RepositoryError
 
 from bundles.errors import FormatError, PublishError
 from bundles.filesystem.trees import measure, open_regular
-from bundles.format.compressed_file import verify
 from bundles.format.index import Digest
+from bundles.format.size_limits import verify
 from bundles.format.tuf import Metadata, Root, Signed
 
 TIMESTAMP = "metadata/timestamp.json"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from bundles.archive.pack import gzipped
 from bundles.errors import FormatError
-from bundles.format.compressed_file import longest_compressed, verified, verify
 from bundles.format.index import Digest
+from bundles.format.size_limits import longest_compressed, verified, verify
 
 
 def digest_of(data: bytes) -> Digest:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.errors import SignatureError
-from bundles.format.compressed_file import file_path
+from bundles.format.size_limits import file_path
 from bundles.publisher.lifecycle import verify_site
 from bundles.publisher.site import Site
 

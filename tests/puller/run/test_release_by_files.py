@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.format.compressed_file import file_path
+from bundles.format.size_limits import file_path
 from bundles.store.store import Store
 
 if TYPE_CHECKING:
