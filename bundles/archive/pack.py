@@ -43,8 +43,7 @@ from bundles.filesystem.atomic import replace_file
 from bundles.filesystem.safe_paths import open_parent, require_replaceable
 from bundles.filesystem.trees import Counted, kind_of, open_regular, pieces_of, walk
 from bundles.format.description import BundleDescription, FileEntry, FileMode
-from bundles.format.fields import DESCRIPTION
-from bundles.format.member_paths import MOST_ENTRIES, MemberPath, shown
+from bundles.format.fields import DESCRIPTION, MOST_ENTRIES, MemberPath, shown
 from bundles.format.size_limits import LIMITS, Limits
 from foundation.problems import ProblemCode
 

@@ -23,8 +23,7 @@ from bundles.archive.pack import (
 from bundles.errors import FormatError
 from bundles.filesystem.trees import Counted
 from bundles.format.description import BundleDescription
-from bundles.format.fields import DESCRIPTION
-from bundles.format.member_paths import MemberPath, folded, shown
+from bundles.format.fields import DESCRIPTION, MemberPath, folded, shown
 from bundles.format.size_limits import Limits
 
 # The error message for an unexpected tar header. The reader has rejected the archive already, so the untrusted fields

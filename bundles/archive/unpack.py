@@ -32,9 +32,8 @@ from bundles.filesystem.trees import (
     sync_filesystem,
 )
 from bundles.format.description import BundleDescription, FileEntry
-from bundles.format.fields import DESCRIPTION
+from bundles.format.fields import DESCRIPTION, MemberPath
 from bundles.format.index import Artifact, Digest
-from bundles.format.member_paths import MemberPath
 from bundles.format.size_limits import LIMITS, Limits, verified
 from foundation.problems import ProblemCode
 

@@ -18,8 +18,16 @@ from typing import Annotated, Any, Self, TypeVar
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format.fields import DESCRIPTION, SHA256, parse_name, parse_version
-from bundles.format.member_paths import MemberPath, directories_of, folded, shown
+from bundles.format.fields import (
+    DESCRIPTION,
+    SHA256,
+    MemberPath,
+    directories_of,
+    folded,
+    parse_name,
+    parse_version,
+    shown,
+)
 from foundation import strict_json
 from foundation.problems import ProblemCode
 

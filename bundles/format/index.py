@@ -29,8 +29,7 @@ from msgspec.structs import replace
 
 from bundles.errors import FormatError
 from bundles.format import fields
-from bundles.format.fields import parse_name, parse_version
-from bundles.format.member_paths import MemberPath, shown
+from bundles.format.fields import MemberPath, parse_name, parse_version, shown
 from bundles.format.release import Release, Rollout, parse_time
 from bundles.format.site_targets import SiteDocument
 from bundles.format.trial_rule import TrialRule

@@ -29,8 +29,7 @@ from bundles.digests import sha256
 from bundles.errors import FormatError, StoreError
 from bundles.filesystem.atomic import forget_oldest, read_limited, remove_any, sync_directory, write_file
 from bundles.filesystem.trees import kind_of, measure, walk
-from bundles.format.fields import DESCRIPTION, SHA256, parse_identity, parse_name
-from bundles.format.member_paths import MemberPath, shown
+from bundles.format.fields import DESCRIPTION, SHA256, MemberPath, parse_identity, parse_name, shown
 from bundles.format.size_limits import LIMITS
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING
 from bundles.errors import StoreError, UnpackError
 from bundles.filesystem.atomic import sync_directory
 from bundles.filesystem.trees import kind_of
-from bundles.format.fields import DESCRIPTION
-from bundles.format.member_paths import shown
+from bundles.format.fields import DESCRIPTION, shown
 from bundles.format.size_limits import LIMITS, Limits
 from bundles.store.contents import Contents, Installed, Make, explained, hidden, is_sha256, set_aside
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from bundles.archive.unpack import inspect, unpack
 from bundles.errors import UnpackError
 from bundles.filesystem.trees import remove_tree
-from bundles.format import member_paths
+from bundles.format import fields
 from bundles.format.size_limits import Limits
 from tests.hostile import tables
 from tests.simulators import archivewriter as writer
@@ -354,7 +354,7 @@ GOOD = {
 @pytest.fixture(autouse=True)
 def few_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limit of entries, so that the test of too many entries is fast."""
-    monkeypatch.setattr(member_paths, "MOST_ENTRIES", 50)
+    monkeypatch.setattr(fields, "MOST_ENTRIES", 50)
 
 
 @pytest.fixture

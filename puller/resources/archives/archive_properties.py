@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from bundles.format.member_paths import DEEPEST_PATH
+from bundles.format.fields import DEEPEST_PATH
 from foundation.differences import Difference, added, changed
 from foundation.masking import mask_location
 from foundation.times import Duration

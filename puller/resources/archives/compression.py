@@ -18,7 +18,7 @@ import msgspec
 
 from bundles.errors import FormatError
 from bundles.filesystem.trees import pieces_of
-from bundles.format.member_paths import shown
+from bundles.format.fields import shown
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.archives.members import MIB, Kind

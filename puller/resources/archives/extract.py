@@ -24,7 +24,7 @@ import msgspec
 from bundles.errors import FormatError
 from bundles.filesystem.atomic import drop_acls_of_others, in_progress, naming
 from bundles.filesystem.trees import remove_directory
-from bundles.format.member_paths import shown
+from bundles.format.fields import shown
 from puller.resources.archives.archive_receipts import Made, Members, Removable, is_all_removable, made_at
 from puller.resources.archives.compression import uncompressed
 from puller.resources.archives.filling import Unpacked, in_the_way, is_another

@@ -27,7 +27,7 @@ import msgspec
 from bundles.errors import FormatError
 from bundles.filesystem.atomic import naming
 from bundles.filesystem.trees import Counted, kind_of, open_regular, pieces_of
-from bundles.format.member_paths import MemberPath, shown
+from bundles.format.fields import MemberPath, shown
 from foundation.quantities import bytes_text
 from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.archives.archive_receipts import identity_of

@@ -7,7 +7,7 @@ import requests
 
 from bundles.deadline import Deadline
 from bundles.errors import TransportError
-from bundles.format.member_paths import shown
+from bundles.format.fields import shown
 from bundles.transport.sessions import HttpSession
 from bundles.transport.settings import END_UNKNOWN, Location, TransportSettings, taken_over
 from bundles.transport.web import WebMirror

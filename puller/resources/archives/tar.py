@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format.member_paths import MemberPath, shown
+from bundles.format.fields import MemberPath, shown
 from puller.resources.archives.members import (
     Budget,
     Member,

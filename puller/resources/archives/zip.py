@@ -18,7 +18,7 @@ from typing import BinaryIO
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format.member_paths import MemberPath, shown
+from bundles.format.fields import MemberPath, shown
 from foundation.quantities import counted
 from puller.resources.archives.members import (
     LONGEST_TARGET,

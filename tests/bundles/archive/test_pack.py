@@ -18,8 +18,7 @@ from bundles.archive.pack import HEADER, BuiltBundle, build_bundle, member_heade
 from bundles.archive.unpack import inspect
 from bundles.errors import PublishError
 from bundles.format.description import BundleDescription, FileMode
-from bundles.format.fields import DESCRIPTION
-from bundles.format.member_paths import MemberPath
+from bundles.format.fields import DESCRIPTION, MemberPath
 from bundles.format.size_limits import Limits
 
 WriteTree = Callable[[Path, Mapping[str, bytes]], Path]

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from bundles.errors import FormatError
 from bundles.format.description import BundleDescription, FileEntry, FileMode
-from bundles.format.fields import Identity, parse_identity
-from bundles.format.member_paths import MemberPath
+from bundles.format.fields import Identity, MemberPath, parse_identity
 
 CASES = yaml.load(
     (Path(__file__).parents[2] / "cases" / "bundles" / "description.yaml").read_text(encoding="utf-8"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundles.errors import FormatError
-from bundles.format.member_paths import MOST_ENTRIES, MemberPath, directories_of, folded
+from bundles.format.fields import MOST_ENTRIES, MemberPath, directories_of, folded
 
 
 @pytest.mark.parametrize(
