@@ -17,8 +17,8 @@ from typing import Any
 
 from tuf.api.exceptions import DownloadError, RepositoryError
 
-from bundles.client.mirror_backoff import MEMORY, MirrorMemory
 from bundles.client.partial_downloads import discard_left
+from bundles.client.revalidation import MEMORY, MirrorMemory
 from bundles.client.targets import SiteWorkflow, explained, fetch_file, fetch_indexes, fetch_target, is_target
 from bundles.client.trust import Anchor, TrustDirectory, document_file, index_file
 from bundles.client.updater import verdict

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bundles.client import trust
-from bundles.client.mirror_backoff import (
+from bundles.client.revalidation import (
     FIRST_BACKOFF,
     LONGEST_BACKOFF,
     MEMORY,

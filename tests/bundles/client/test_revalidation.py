@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundles.client.mirror_backoff import MEMORY, MirrorMemory
-from bundles.client.revalidation import Known, revalidate
+from bundles.client.revalidation import MEMORY, Known, MirrorMemory, revalidate
 from bundles.errors import FormatError, SignatureError
 from bundles.format.release import Release
 from bundles.format.site_targets import bin_of
