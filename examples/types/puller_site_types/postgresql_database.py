@@ -11,13 +11,19 @@ import msgspec
 
 from foundation.differences import ABSENT, Difference, changed, presence
 from foundation.problems import ProblemCode
-from hiera.tree.puppet_formats import quoted
 from puller.errors import ResourceError
-from puller.resources.accounts.account_properties import check_name
 from puller.resources.base import PropertyError, Resource
 from puller.system.local_paths import Spellings
 from puller.values.common_properties import Reference
-from puller_site_types.postgresql import Server, ServerProperties, check_server, identity_of, literal
+from puller_site_types.postgresql import (
+    Server,
+    ServerProperties,
+    check_name,
+    check_server,
+    identity_of,
+    literal,
+    quoted,
+)
 
 _QUERY = """\
 SELECT pg_get_userbyid(datdba) AS owner, pg_encoding_to_char(encoding) AS encoding, datcollate AS locale, datistemplate

@@ -10,21 +10,21 @@ import msgspec
 
 from foundation.differences import ABSENT, Difference, added, changed, presence, secret
 from foundation.problems import ProblemCode
-from hiera.tree.puppet_formats import quoted
 from hiera.values import Secret
 from puller.errors import ResourceError
-from puller.resources.accounts.account_properties import check_name
 from puller.resources.base import PropertyError, Resource
 from puller.system.local_paths import Spellings
 from puller.values.common_properties import Reference
 from puller_site_types.postgresql import (
     Server,
     ServerProperties,
+    check_name,
     check_server,
     identity_of,
     is_password_of,
     is_verifier,
     literal,
+    quoted,
     verifier_of,
 )
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hiera.values.secrets import revealed
 
 from foundation.problems import Problem
 from hiera import parsing
@@ -22,6 +21,7 @@ from hiera.sops.format import Rule
 from hiera.sops.identities import Identities, new_identity
 from hiera.sops.reading import opened
 from hiera.sops.writing import Readers, decrypt, encrypt, find_metadata, with_recipients
+from hiera.values import revealed
 from puller.authoring.secrets.creation_rules import find_readers
 from puller.authoring.secrets.recipients import Recipients
 from puller.errors import PullerError
