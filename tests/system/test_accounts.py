@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 
-CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load(
-    (Path(__file__).parents[1] / "cases/accounts.yaml").read_text()
+CASES: dict[str, list[dict[str, Any]]] = yaml.load(
+    (Path(__file__).parents[1] / "cases/accounts.yaml").read_text(), yaml.CSafeLoader
 )
 TABLE = [
     pytest.param(kind, case, id=f"{kind}, {case['case']}") for kind, cases in CASES.items() for case in cases

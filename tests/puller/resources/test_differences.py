@@ -45,7 +45,7 @@ from tests.simulators.locales import LocalesHere, LocalesInNoop, make_locales, r
 from tests.support.git_remotes import Remote
 
 TESTS = Path(__file__).parents[2]
-ROWS: dict[str, dict[str, Any]] = yaml.safe_load((TESTS / "cases/differences.yaml").read_text())
+ROWS: dict[str, dict[str, Any]] = yaml.load((TESTS / "cases/differences.yaml").read_text(), yaml.CSafeLoader)
 CASES = [
     pytest.param(
         name,

@@ -33,7 +33,7 @@ from puller.resources.scaffolds.scaffold import Scaffold
 from puller.resources.services import cron, unit_links
 from puller.system.local import LocalSystem
 
-DATA = yaml.safe_load(Path(__file__).parents[2].joinpath("cases/families.yaml").read_text())
+DATA = yaml.load(Path(__file__).parents[2].joinpath("cases/families.yaml").read_text(), yaml.CSafeLoader)
 ROWS: dict[str, dict[str, Any]] = DATA["types"]
 OTHERS: dict[str, dict[str, Any]] = DATA["others"]
 NATIVE = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parents[4]
-CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load((ROOT / "tests/cases/accounts.yaml").read_text())
+CASES: dict[str, list[dict[str, Any]]] = yaml.load(
+    (ROOT / "tests/cases/accounts.yaml").read_text(), yaml.CSafeLoader
+)
 TABLE = [
     pytest.param(kind, case, id=f"{kind}, {case['case']}") for kind, cases in CASES.items() for case in cases
 ]
