@@ -124,13 +124,17 @@ BUNDLES: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
+EXAMPLES = max(8, settings().max_examples // 3)
+"""Generated fleets for each bundle. All bundles share the same code."""
+
+
 @pytest.mark.parametrize("name", list(BUNDLES))
 @pytest.mark.hypothesis
 @pytest.mark.representatives(2)
 def test_shared_results_equal_separate_results(tmp_path: Path, name: str) -> None:
     by_itself = resolver(tmp_path / "b", *BUNDLES[name])
 
-    @settings(deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(FACTS, min_size=2, max_size=8))
     def check(fleet: list[dict[str, Any]]) -> None:
         shared = Shared(by_itself)
@@ -146,7 +150,7 @@ def test_shared_results_equal_separate_results(tmp_path: Path, name: str) -> Non
 def test_facts_of_a_report_give_the_same_outcome(tmp_path: Path, name: str) -> None:
     by_itself = resolver(tmp_path / "b", *BUNDLES[name])
 
-    @settings(deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     @given(FACTS)
     def check(facts: dict[str, Any]) -> None:
         recorded, reads = described(facts), FactReads()
