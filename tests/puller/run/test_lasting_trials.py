@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ from puller.system.local import LocalSystem
 from tests.puller.conftest import Load
 from tests.puller.run.test_health_gate import checked, quarantined, trials
 from tests.support.stories import Host, Publisher
+from tests.support.sweeps import Sweep, killed_before
 
 NOW = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)
 TWO_RUNS = "trial: {duration: 0s, runs: 2}\n"
@@ -611,3 +613,33 @@ def test_checks_between_two_runs_hide_an_earlier_secret(lasting: Host, publisher
     assert quarantined(lasting) == ["1.1.0"]
     assert "old-secret" not in outcome.output
     assert "old-secret" not in (lasting.state / "quarantine.json").read_text()
+
+
+@pytest.mark.everything
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_killed_run_does_not_repair_a_failed_trial(
+    lasting: Host, publisher: Publisher, sweep: Sweep, tmp_path: Path
+) -> None:
+    publisher.publish("1.1.0", TWO_RUNS + checked(0))
+    assert lasting.run().status == 0
+    break_the_check(lasting)
+    places = {lasting.state: tmp_path / "kept-state", lasting.machine: tmp_path / "kept-machine"}
+    for place, kept in places.items():
+        shutil.copytree(place, kept, symlinks=True)
+
+    def is_killed_at(number: int) -> bool:
+        for place, kept in places.items():
+            shutil.rmtree(place)
+            shutil.copytree(kept, place, symlinks=True)
+        was_killed = killed_before(number, lasting.run)
+        lasting.run()
+        assert quarantined(lasting) == ["1.1.0"]
+        assert (lasting.state / "bundles/web/good").resolve() == (
+            lasting.state / "bundles/web/current"
+        ).resolve()
+        assert (lasting.machine / "motd").read_text() == "Hello from 1.0.0\n"
+        assert (lasting.machine / "health").read_text() == "0\n"
+        assert trials(lasting) == {}
+        return was_killed
+
+    assert sweep(is_killed_at) > 20
