@@ -2,8 +2,9 @@
 
     python -m tests.puller.formats.record_formats [--version VERSION] [--again]
 
-A real run of the command line fills a directory: a bundle with all features, a site with encrypted keys, a copy and a
-mirror of the site, three hosts (in sync, with a release on trial, disabled), their reports, and the fleet store. The
+A real run of the command line fills a directory: a bundle with all features and with data that SOPS encrypted, a site
+with encrypted keys, a copy and a mirror of the site, three hosts (in sync, with a release on trial, disabled), their
+reports, also those that wait for a destination, and the fleet store. The
 archive ``VERSION.tar.xz`` also has ``interface.json``: the names of commands, options, statuses, codes and properties.
 
 The archive of a released version never changes. ``--again`` replaces that of a version that is not released yet.
@@ -33,6 +34,7 @@ import msgspec
 import yaml
 
 from foundation.problems import ProblemCode
+from hiera.sops.identities import new_identity
 from puller.cli.command_table import cli
 from puller.exit_status import ExitStatus
 from puller.resources import registry
@@ -42,6 +44,10 @@ from tests.support.stories import WebServer, execute_here
 CASES = Path(__file__).parents[2] / "cases/formats"
 HOSTS = ("settled", "trial", "disabled")
 PASSPHRASE = "recorded formats"
+TOKEN, SEALED = "token-of-the-shop", "of-this-host"
+"""Encrypted values of the bundle and of each host."""
+UNREACHABLE = "http://127.0.0.1:1/reports/"
+TREE = "{version: 5, hierarchy: [{name: secrets, path: secrets.yaml}]}\n"
 _EPOCH = 1_700_000_000
 _CENTURY = "36500d"
 
@@ -74,6 +80,8 @@ resources:
       - "{{ facts.machine }}/motd": {content: "{{ data.greeting }} from VERSION\\n"}
       - "{{ facts.machine }}/app.conf": {template: templates/app.conf.j2}
       - "{{ facts.machine }}/secret": {content: "{{ data.password }}", mode: "0600"}
+      - "{{ facts.machine }}/token": {content: "{{ hiera('token', 'none') }}\\n", mode: "0600"}
+      - "{{ facts.machine }}/sealed": {content: "{{ data.sealed | default('none') }}\\n", mode: "0600"}
       - "{{ facts.machine }}/url": {content: "{{ data.url }} {{ facts.stage.name }}\\n"}
       - "{{ facts.machine }}/tree": {source: files/tree, recurse: true, purge: true, ensure: directory, mode: null}
       - "{{ facts.machine }}/parts": {fragments: true}
@@ -105,6 +113,7 @@ resources:
       - common:child.yaml: {data: {name: child}}
   - exec:
       - defaults: {path: "/usr/bin:/bin"}
+      - the first start: {command: "true", once: true}  # its record has a digest of the command
       - once: {command: "touch {{ facts.machine }}/once", creates: "{{ facts.machine }}/once"}
       - registration: {command: touch registered, cwd: "{{ facts.machine }}", once: true}
       - reload:
@@ -171,7 +180,8 @@ def make_host(root: Path, name: str, downloads: str) -> None:
         "host_data_directory": str(directory / "data.d"),
         "facts_directory": str(directory / "facts.d"),
         "http": {"retries": 0},
-        "reports": {"to": [str(root / "reports")], "facts": ["role"]},
+        "reports": {"to": [str(root / "reports"), UNREACHABLE], "facts": ["role"]},
+        "age_identities": [str(directory / "age.txt")],
         "state_directory": str(directory / "state"),
         "run_directory": str(directory / "run"),
     }
@@ -181,6 +191,7 @@ def make_host(root: Path, name: str, downloads: str) -> None:
             "config.yaml": yaml.safe_dump(settings, sort_keys=False),
             "data.yaml": "data: {password: on the host}\n",
             "data.d/50-more.yaml": "data: {greeting: Good day}\n",
+            "data.d/60-sealed.yaml": (root / "publisher/sealed.yaml").read_text(),
             "facts.d/site.json": json.dumps(facts(directory, name, downloads)),
             "edited/list": "first\n",
             "edited/app.ini": "[server]\nport = 80\n",
@@ -220,8 +231,30 @@ def source(root: Path, version: str) -> Path:
     text = BUNDLE["manifest.yaml"].replace("CHECKSUM", hashlib.sha256(SAMPLE).hexdigest())
     directory = root / "publisher" / "sources" / version / "web"
     _write(directory, BUNDLE | {"manifest.yaml": text.replace("VERSION", version)})
+    if (secrets := root / "publisher/secrets.yaml").exists():  # 0.1.0 had no encrypted files
+        _write(directory, {"hiera.yaml": TREE, "data/secrets.yaml": secrets.read_text()})
     _write(root / "publisher/sources/libraries/common", LIBRARY)
     return directory
+
+
+def encrypt(root: Path) -> None:
+    """Make a key for each host and an author, and encrypt data for all of them by ``recipients.yaml``."""
+    recipients = {}
+    for name in ("publisher", *HOSTS):
+        identity, recipients[name] = new_identity()
+        _write(root / name, {"age.txt": f"{identity}\n"})
+    hosts = {f"{name}.example.com": {"recipient": recipients[name], "bundles": ["web"]} for name in HOSTS}
+    rules = [{"path": "*.yaml", "readers": ["person=alice", "bundle=web"]}]
+    known = {"people": {"alice": recipients["publisher"]}, "hosts": hosts, "files": rules}
+    _write(
+        root / "publisher",
+        {
+            "recipients.yaml": yaml.safe_dump(known),
+            "secrets.yaml": f"# of the shop\ntoken: {TOKEN}\nports: [8080, 8443]\n",
+            "sealed.yaml": f"data: {{sealed: {SEALED}}}\n",
+        },
+    )
+    puller("secrets", "encrypt", *(root / "publisher" / name for name in ("secrets.yaml", "sealed.yaml")))
 
 
 def fill(root: Path) -> None:
@@ -230,6 +263,7 @@ def fill(root: Path) -> None:
     _write(root, {"reports/.keep": "", "publisher/common.yaml": "data: {greeting: Hello}\n"})
     downloads.mkdir()
     (downloads / "app.tar.gz").write_bytes(SAMPLE)
+    encrypt(root)
     roles = ("root", "targets", "snapshot", "timestamp")
     puller("site", "init", site, *(word for role in roles for word in ("--expiry", f"{role}={_CENTURY}")))
     puller("site", "publish", site, source(root, "1.0.0"), "--version", "1.0.0")

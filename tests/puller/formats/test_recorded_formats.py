@@ -18,6 +18,8 @@ from tests.puller.formats.record_formats import (
     HOSTS,
     PASSPHRASE,
     SAMPLE,
+    SEALED,
+    TOKEN,
     interface,
     on_host,
     puller,
@@ -37,8 +39,13 @@ def record(
     # A short path: receipts of long paths have other names.
     root = tmp_path_factory.mktemp("r")
     unpack(request.param, root)
+    (root / "record-version").write_text(request.param.name.removesuffix(".tar.xz"))
     monkeypatch.setenv("PULLER_PASSPHRASE", PASSPHRASE)
     return root
+
+
+def record_version(root: Path) -> str:
+    return (root / "record-version").read_text()
 
 
 def contents(directory: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -169,12 +176,53 @@ def test_reports_and_store_are_read(record: Path) -> None:
         assert output["hosts"] == len(HOSTS)
 
 
+def test_encrypted_files_are_read_and_stay(record: Path) -> None:
+    if not (record / "settled/age.txt").exists():
+        assert record_version(record) == "0.1.0"  # without encrypted files
+        return
+    machine = record / "settled/machine"
+    for name, secret in (("token", TOKEN), ("sealed", SEALED)):
+        (machine / name).unlink()
+        output = on_host(record, "settled", "run")
+        assert (machine / name).read_text() == f"{secret}\n"
+        assert secret not in output
+    assert report(record, "settled")["exit_status"] == 0
+    path, key = record / "publisher/secrets.yaml", ("--identity", str(record / "publisher/age.txt"))
+    assert TOKEN in puller("secrets", "decrypt", path, *key)
+    before = path.read_bytes()
+    assert puller("secrets", "rekey", path, *key) == "1 file unchanged\n"
+    assert path.read_bytes() == before
+    recipients = puller("secrets", "recipients", path)
+    readers = {line.strip() for line in recipients.splitlines()[1:]}
+    assert readers == {"alice", *(f"{name}.example.com" for name in HOSTS)}
+
+
+def test_waiting_reports_are_sent_unchanged(record: Path) -> None:
+    waiting = {path.name: path.read_bytes() for path in record.glob("settled/state/spool/*/*.json.gz")}
+    if not waiting:
+        assert record_version(record) == "0.1.0"
+        return
+    (record / "received").mkdir()
+    (record / "received/spooled").mkdir()
+    (spool,) = {path.parent for path in record.glob("settled/state/spool/*/*.json.gz")}
+    on_host(record, "settled", "run")
+    assert {name: (spool / name).read_bytes() for name in waiting} == waiting
+    place = record / "received/settled.example.com"
+    place.mkdir()
+    for name, data in waiting.items():
+        (place / name).write_bytes(data)
+    puller("fleet", "import", record / "received", "--store", record / "received.db")
+    shown = puller("fleet", "recipients", "--store", record / "received.db", "--format", "json")
+    assert json.loads(shown)["settled.example.com"]["recipient"].startswith("age1")
+
+
 DOCUMENTS = (
     "settled/state/journal.json",
     "settled/state/managed.json",
     "settled/state/quarantine.json",
     "settled/state/exports.json",
     "settled/state/owed.json",
+    "settled/state/commands.json",
     "settled/state/last-run.json",
     "settled/state/archives/*.place.json",
     "settled/state/edits/*.json",
