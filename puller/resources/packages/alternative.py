@@ -3,6 +3,7 @@
 * Debian's tool (``--query``) and Red Hat's tool (``--display``) report the state. Their files are never parsed.
 * A candidate that Puller has registered is recorded before its registration. It is removed when another path is
   declared, when the resource is removed, and when a trial ends.
+* The registration of a package's candidate is recorded before its first change. It is restored in the same cases.
 * A file at the place of a link is never replaced. Debian's tool would report success and leave it.
 * Without its group, an alternative is absent: automatic mode is the state of an unchanged group.
 """
@@ -82,16 +83,40 @@ class AlternativeState(msgspec.Struct, frozen=True):
     """Whether the declared link leads to the group."""
     registered: tuple[str, ...] = ()
     """The candidates that Puller has registered, as recorded."""
+    originals: Mapping[str, "Original"] = {}
+    """The registrations of other candidates that Puller has changed, by path, as recorded."""
 
     def outdated(self, candidate: str) -> list[str]:
         """Return the existing candidates that Puller has registered, without the declared one."""
         return [path for path in self.registered if path in self.candidates and path != candidate]
 
+    def changed_originals(self, candidate: str) -> "list[tuple[str, Original]]":
+        """Return the candidates, other than the declared one, whose registration Puller must restore."""
+        return [
+            (path, original)
+            for path, original in self.originals.items()
+            if path != candidate and path in self.candidates and not original.is_of(self.candidates[path])
+        ]
 
-class Registered(msgspec.Struct, forbid_unknown_fields=True, tag_field="format", tag=1):
-    """The candidates that Puller has registered, by the name of their group."""
+
+class Original(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The registration of a package's candidate."""
+
+    link: str
+    priority: int
+    slaves: dict[str, Slave] = {}
+
+    def is_of(self, candidate: Candidate) -> bool:
+        """Return whether a candidate has this registration."""
+        slaves = {name: slave.path for name, slave in self.slaves.items()}
+        return (self.priority, slaves) == (candidate.priority, dict(candidate.slaves))
+
+
+class Registered(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="format", tag=1):
+    """The candidates that Puller has registered, and the originals that it has changed, by the name of their group."""
 
     paths: dict[str, tuple[str, ...]] = {}
+    originals: dict[str, dict[str, Original]] = {}
 
 
 class Alternative(Resource[AlternativeProperties, AlternativeState]):
@@ -107,7 +132,8 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
         """Return the state of the group. Raises ``OSError`` and ``ResourceError``."""
         name, properties = self.properties.name, self.properties
         program = _TOOL.find()
-        registered = self._recorded.paths.get(name, ())
+        recorded = self._recorded
+        registered, originals = recorded.paths.get(name, ()), recorded.originals.get(name, {})
         if program is None or not any(self._exists(f"{directory}/{name}") for directory in GROUPS):
             return AlternativeState(registered=registered)
         is_debian = os.path.basename(os.path.realpath(program)) != "alternatives"
@@ -115,7 +141,7 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
         state = parse_query(text) if is_debian else parse_display(text)
         link = properties.link or state.link
         is_linked = not link or _target(link) == f"{DIRECTORY}/{name}"
-        return msgspec.structs.replace(state, is_linked=is_linked, registered=registered)
+        return msgspec.structs.replace(state, is_linked=is_linked, registered=registered, originals=originals)
 
     def differences(self, actual: AlternativeState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
@@ -128,6 +154,10 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
         if properties.link is not None and properties.path is not None:
             differences += self._candidate_differences(actual, properties.path)
         differences += [removed("candidate", path) for path in actual.outdated(self._candidate)]
+        differences += [
+            changed("priority", str(actual.candidates[path].priority), str(original.priority), path)
+            for path, original in actual.changed_originals(self._candidate)
+        ]
         desired = properties.path if not properties.auto else self._best(actual)
         mode = _AUTO if properties.auto else _MANUAL
         if actual.mode != mode:
@@ -185,7 +215,8 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
         1. Refuse impossible changes.
         2. Register the candidate. Record it first, so that an interrupted run does not lose it.
         3. Select the program, or switch to automatic mode.
-        4. Remove the candidate of an earlier version, after the selection of its replacement.
+        4. Remove the candidate of an earlier version, after the selection of its replacement. Restore changed
+           candidates of packages.
         """
         del differences
         # 1. Refuse
@@ -194,25 +225,48 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
         # 2. Register
         if self._candidate and any(True for _ in self._candidate_differences(actual, self._candidate)):
             if self._candidate not in actual.candidates:
-                self._record([*actual.registered, self._candidate])
-            slaves = [
-                word
-                for slave, each in sorted(properties.slaves.items())
-                for word in ("--slave", each.link, slave, each.path)
-            ]
-            link, priority = str(properties.link), str(properties.priority)
-            _TOOL.execute(system, "--install", link, name, self._candidate, priority, *slaves)
+                self._record([*actual.registered, self._candidate], actual.originals)
+            elif (original := self._original(actual)) is not None:
+                self._record(actual.registered, {**actual.originals, self._candidate: original})
+            link, priority = str(properties.link), properties.priority or 0
+            self._install(self._candidate, Original(link, priority, properties.slaves))
         # 3. Select
         is_foreign = not actual.candidates.keys() <= {*actual.registered}
         if properties.ensure == "present" and not properties.auto:
             _TOOL.execute(system, "--set", name, properties.path or "")
         elif self._candidate or is_foreign:
             _TOOL.execute(system, "--auto", name)
-        # 4. Remove
+        # 4. Remove and restore
         for path in actual.outdated(self._candidate):
             _TOOL.execute(system, "--remove", name, path)
-        if set(actual.registered) - {self._candidate}:
-            self._record([self._candidate] if self._candidate in self._recorded.paths.get(name, ()) else [])
+        for path, original in actual.changed_originals(self._candidate):
+            self._install(path, original)
+        if {*actual.registered, *actual.originals} - {self._candidate}:
+            recorded, own = self._recorded, (self._candidate,)
+            self._record(
+                [path for path in own if path in recorded.paths.get(name, ())],
+                {path: each for path, each in recorded.originals.get(name, {}).items() if path in own},
+            )
+
+    def _install(self, path: str, desired: Original) -> None:
+        slaves = [
+            word
+            for slave, each in sorted(desired.slaves.items())
+            for word in ("--slave", each.link, slave, each.path)
+        ]
+        priority, name = str(desired.priority), self.properties.name
+        _TOOL.execute(self.context.system, "--install", desired.link, name, path, priority, *slaves)
+
+    def _original(self, actual: AlternativeState) -> Original | None:
+        """Return the registration of the candidate before Puller changes it.
+
+        ``None`` if Puller has registered or changed it before, or if the tool does not report its links.
+        """
+        if self._candidate in (*actual.registered, *actual.originals) or not actual.link:
+            return None
+        candidate = actual.candidates[self._candidate]
+        slaves = {name: Slave(actual.slaves.get(name, ""), path) for name, path in candidate.slaves.items()}
+        return Original(actual.link, candidate.priority, slaves)
 
     def noop_message(self, differences: Sequence[Difference], actual: AlternativeState) -> str:
         del differences
@@ -236,7 +290,7 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
         return actual.mode == _MANUAL or bool(self._candidate and self._candidate in actual.candidates)
 
     def _is_ours(self, actual: AlternativeState) -> bool:
-        return actual.mode == _MANUAL or bool(actual.outdated(""))
+        return actual.mode == _MANUAL or bool(actual.outdated("") or actual.changed_originals(""))
 
     def changed_paths(self, actual: AlternativeState) -> None:
         """Return ``None``, because the tool keeps further files."""
@@ -265,11 +319,18 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
         file = self._file
         return (file and file.load(self.context.log, noop=self.context.noop)) or Registered()
 
-    def _record(self, paths: Sequence[str]) -> None:
-        """Record the registered candidates. Raises ``OSError``."""
+    def _record(self, paths: Sequence[str], originals: Mapping[str, Original]) -> None:
+        """Record the registered and the changed candidates. Raises ``OSError``."""
         if (file := self._file) is not None:
-            known = {**self._recorded.paths, self.properties.name: tuple(dict.fromkeys(paths))}
-            file.save(Registered({name: each for name, each in known.items() if each}))
+            recorded, name = self._recorded, self.properties.name
+            known = {**recorded.paths, name: tuple(dict.fromkeys(paths))}
+            changed = {**recorded.originals, name: {**originals}}
+            file.save(
+                Registered(
+                    {name: each for name, each in known.items() if each},
+                    {name: each for name, each in changed.items() if each},
+                )
+            )
 
     # Refusals
 

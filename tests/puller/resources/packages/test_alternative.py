@@ -176,6 +176,28 @@ def test_candidate_of_a_package_stays_after_the_removal(machine: Group) -> None:
     assert picture(machine) == before
 
 
+@pytest.mark.parametrize(
+    "following",
+    [{"ensure": "absent"}, {"path": "ROOT/two"}, {"path": "ROOT/own", "link": "ROOT/editor", "priority": 5}],
+)
+def test_registration_of_a_package_is_restored(machine: Group, following: dict[str, object]) -> None:
+    root = machine.root
+    install(machine)
+    before = machine.tool("--query", "editor").stdout
+    declared = {"path": "ROOT/one", "link": "ROOT/editor", "priority": 77}  # without its slave
+    assert apply(machine, root, declared).state is State.CHANGED
+    assert apply(machine, root, {**declared, "priority": 78}).state is State.CHANGED
+    assert before not in machine.tool("--query", "editor").stdout
+    dry = apply(LookingOnly(root), root, following, noop=True)
+    real = apply(machine, root, following)
+    assert (dry.differences, real.errors) == (real.differences, [])
+    assert apply(machine, root, following).state is State.STABLE
+    blocks = before.split("\n\n")[1:]
+    assert blocks
+    assert all(block.strip() in machine.tool("--query", "editor").stdout for block in blocks)
+    assert "originals" not in (root / "state/alternatives.json").read_text()
+
+
 def test_unknown_candidate_names_the_known_ones(machine: Group) -> None:
     install(machine)
     for noop in (False, True):

@@ -82,3 +82,14 @@ def test_rollback_restores_the_selection_and_the_candidates(
     assert copies(host) == []
     assert host.run().status == 20
     assert state(group) == before
+
+
+def test_rollback_restores_the_priority_of_a_package(host: Host, publisher: Publisher, group: Group) -> None:
+    publisher.publish("1.0.0", story(0))
+    assert host.run().status == 0
+    before = group.tool("--query", "editor").stdout
+    publisher.publish("2.0.0", story(2, declared(group, "editor", "one", registers=True)))
+    assert host.run().status == 7
+    assert group.tool("--query", "editor").stdout == before
+    assert host.run().status == 20
+    assert group.tool("--query", "editor").stdout == before

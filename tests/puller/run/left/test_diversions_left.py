@@ -108,3 +108,35 @@ def test_diversion_stays_while_its_path_is_declared(
     publisher.publish("2.0.0", "removed: absent\n" + story(0, file(tmp_path)))
     assert host.run().status == 0
     assert state(machine, tmp_path) == before
+
+
+@pytest.mark.parametrize("is_packaged", [False, True])
+def test_rollback_beside_an_older_file_of_puller(
+    host: Host, publisher: Publisher, machine: Diverting, tmp_path: Path, is_packaged: bool
+) -> None:
+    """The file of the older version stays at the path. No file is lost."""
+    (tmp_path / "bin/tool").unlink()
+    publisher.publish("1.0.0", story(0, file(tmp_path)))
+    assert host.run().status == 0
+    before = state(machine, tmp_path)
+    if is_packaged:  # a package would have installed it there
+        (tmp_path / "bin/tool.distrib").write_text(PACKAGED)
+    publisher.publish("2.0.0", story(2, diversion(tmp_path), file(tmp_path)))
+    outcome = host.run()
+    assert outcome.status == 7, outcome.output
+    for _ in range(2):
+        if not is_packaged:
+            assert state(machine, tmp_path) == before
+            host.run()
+            continue
+        # Without the diversion, dpkg would overwrite one of the two files.
+        assert state(machine, tmp_path) == {
+            "tool": "of Puller",
+            "tool.distrib": PACKAGED,
+            "list": "local diversion of /bin/tool to /bin/tool.distrib\n",
+        }
+        assert "bin/tool is a leftover: the removal failed: " in outcome.output
+        outcome = host.run()
+    (tmp_path / "bin/tool.distrib").unlink(missing_ok=True)
+    host.run()
+    assert state(machine, tmp_path) == before
