@@ -278,13 +278,46 @@ def ini_setting(work: Work, resources: list[Resource]) -> list[Resource]:
 
 
 def unit_file(work: Work, _: list[Resource]) -> list[Resource]:
-    """Return a unit file. Raises ``Untranslatable``."""
-    if work.raw("enable", "active") is not None:
-        work.remark("enable and active need a resource service")
-    work.attributes["path"] = Literal(f"/etc/systemd/system/{work.title}")
-    if "{{" in work.title:
-        raise Untranslatable("the title is variable. Use a file in /etc/systemd/system")
-    return file(work, [])
+    """Return a unit and its service. Raises ``Untranslatable``."""
+    name = work.name("name")
+    resources = [_unit(work, name)]
+    enable, active = work.boolean("enable"), work.boolean("active")
+    if has_expression(enable) or has_expression(active):
+        work.remark("a variable enable or active needs a resource service")
+    elif enable is not None or active is not None:
+        states = {} if enable is None else {"enable": "masked" if enable == "mask" else enable}
+        if active is not True:
+            states = {"ensure": "stopped", **states}
+        if active is None:
+            work.remark("the source does not start or stop the unit. The draft stops it")
+        subscriber = {"subscribe": [f"unit#{name}"]} if active is True else {}
+        resources.append(Resource("service", name.removesuffix(".service"), {**states, **subscriber}))
+    return resources
+
+
+def dropin_file(work: Work, _: list[Resource]) -> list[Resource]:
+    """Return a drop-in of a unit. Raises ``Untranslatable``."""
+    unit, file_name = work.required("unit"), work.name("filename")
+    if work.boolean("notify_service") is True:
+        work.remark("notify_service is not mapped: let the service subscribe to the unit")
+    return [_unit(work, f"{unit}.d/{file_name}")]
+
+
+def _unit(work: Work, name: str) -> Resource:
+    """Return a unit file or a drop-in."""
+    if work.text("path") not in (None, "/etc/systemd/system"):
+        raise Untranslatable("units are supported only in /etc/systemd/system")
+    work.ignore("daemon_reload", "show_diff", "selinux_ignore_defaults", "owner", "group", "mode")
+    if work.value("ensure") == "absent":
+        work.attributes.clear()
+        return Resource("unit", name, {"ensure": "absent"})
+    work.ignore("ensure")
+    content, source = work.raw("content"), work.raw("source")
+    if content is not None:
+        return Resource("unit", name, work.content_of(work.scope, content))
+    if source is not None:
+        return Resource("unit", name, {"source": _source(work, source)})
+    raise Untranslatable("the content of the unit is missing")
 
 
 def archive(work: Work, _: list[Resource]) -> list[Resource]:

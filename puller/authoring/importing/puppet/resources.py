@@ -33,6 +33,8 @@ FUNCTIONS: Final[Mapping[str, Callable[[Work, list[Resource]], list[Resource]]]]
     "mailalias": system_types.mailalias,
     "package": system_types.package,
     "service": system_types.service,
+    "alternative": system_types.alternative,
+    "dropin_file": file_types.dropin_file,
     "unit_file": file_types.unit_file,
     "user": system_types.user,
     "vcsrepo": file_types.vcsrepo,

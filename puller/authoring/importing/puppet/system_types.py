@@ -124,6 +124,17 @@ def apt_source(work: Work, _: list[Resource]) -> list[Resource]:
     )
 
 
+def alternative(work: Work, resources: list[Resource]) -> list[Resource]:
+    """Return the selection of a program. Raises ``Untranslatable``."""
+    for resource in resources:
+        path = resource.properties.get("path")
+        if path == "auto":
+            resource.properties = {"auto": True}
+        elif not path:
+            raise Untranslatable("the path is missing")
+    return resources
+
+
 # Services and commands.
 
 

@@ -306,7 +306,7 @@ _METHODS: Final = {
 }
 _RUBY: Final = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|@(\w+)|scope(?:\[|\.lookupvar\(\s*)['\"](?:::)?([\w:]+)['\"]\s*[\])]"
-    r"|\.(\w+\?)|([A-Za-z_]\w*\??)|&&|\|\||:(\w+)|.",
+    r"|\.(\w+\?)|([A-Za-z_]\w*\??)|&&|\|\||=~|:(\w+)|.",
     re.S,
 )
 _WORDS: Final = {"nil": "undef", "true": "true", "false": "false", "and": "and", "or": "or", "not": "!"}
