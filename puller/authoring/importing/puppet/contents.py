@@ -12,7 +12,7 @@ from puller.authoring.importing.puppet.blocks import Definition, chosen
 from puller.authoring.importing.puppet.expression_texts import grouped
 from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.lexer import SyntaxProblem
-from puller.authoring.importing.puppet.programs import Module, Program
+from puller.authoring.importing.puppet.programs import Module, Program, assigned
 from puller.authoring.importing.puppet.syntax import (
     Call,
     HashLiteral,
@@ -54,6 +54,9 @@ class Contents:
 
     def content_of(self, scope: Scope, node: Node) -> dict[str, Any]:
         """Return the properties for the content of a file. Raises ``Untranslatable``."""
+        is_secret = isinstance(node, Call) and node.name == "Sensitive" and len(node.arguments) == 1
+        if isinstance(node, Call) and is_secret and not isinstance(node.arguments[0], Literal):
+            return {**self.content_of(scope, node.arguments[0]), "sensitive": True}
         if isinstance(node, Variable) and (scope.owner, node.name) in self.texts:
             node = self.texts[scope.owner, node.name]
         if isinstance(node, Call) and is_template(node) and node.block is None:
@@ -74,7 +77,7 @@ class Contents:
             }
         if name is None:
             raise Untranslatable("the name of the template is variable")
-        passed = node.arguments[1] if len(node.arguments) > 1 else None
+        passed = self._hash_of(scope, node.arguments[1]) if len(node.arguments) > 1 else None
         if node.name == "template" and len(node.arguments) > 1:
             raise Untranslatable("the content joins several templates. Use fragments")
         path = self._convert(scope, name, is_ruby=node.name == "template")
@@ -92,6 +95,15 @@ class Contents:
             if isinstance(key, Literal):
                 data[str(key.value)] = scope.value(value)
         return {**properties, "data": data}
+
+    def _hash_of(self, scope: Scope, node: Node) -> Node:
+        """Return the mapping that a variable of the same class or define always has, or the node itself."""
+        unit = self.program.units.get(scope.owner)
+        if isinstance(node, Variable) and unit is not None:
+            values = assigned(unit.body).get(node.name, [])
+            if len(values) == 1 and isinstance(values[0], HashLiteral):
+                return values[0]
+        return node
 
     def _chosen_template(self, scope: Scope, argument: Text, *, is_ruby: bool) -> str:
         """Return the path of a template whose name contains a variable. All possible templates are converted.

@@ -77,6 +77,13 @@ class Work(msgspec.Struct):
             return value in ("true", "yes")
         return value
 
+    def flag(self, name: str) -> bool | None:
+        """Remove an attribute and return a boolean. Note a value with an expression. Raises ``Untranslatable``."""
+        value = self.boolean(name)
+        if has_expression(value):
+            self.remark(f"a variable {name} is not mapped")
+        return value if isinstance(value, bool) else None
+
     def ignore(self, *names: str) -> None:
         """Remove attributes that do not change the result."""
         for name in names:

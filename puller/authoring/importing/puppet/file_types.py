@@ -50,7 +50,7 @@ def file(work: Work, _: list[Resource]) -> list[Resource]:
         return [_link(work, path, target)]
     if ensure in ("absent", False):
         properties: dict[str, Any] = {"ensure": "absent"}
-        if work.boolean("force") is True:
+        if work.flag("force") is True:
             properties["force"] = True
         work.attributes.clear()
         return [Resource("file", path, properties)]
@@ -69,7 +69,7 @@ def file(work: Work, _: list[Resource]) -> list[Resource]:
         )
     elif ensure not in (None, "file", "present"):
         raise Untranslatable(f"ensure is {ensure!r}")
-    if work.boolean("replace") is False:
+    if work.flag("replace") is False:
         properties["ensure"] = "exists"
     content, source = work.raw("content"), work.raw("source")
     if content is not None:
@@ -88,14 +88,14 @@ def file(work: Work, _: list[Resource]) -> list[Resource]:
             work.remark("recurse without a source is not mapped: only the directory has its owner and mode")
     elif recurse not in (None, False, "false"):
         work.remark("a variable recurse is not mapped")
-    if work.boolean("purge") is True:
+    if work.flag("purge") is True:
         if recurse in (True, "true", "inf", "remote"):
             properties["purge"] = True
         else:
             work.remark("purge is not mapped: without recurse, it has no effect in Puppet")
-    if work.boolean("force") is True:
+    if work.flag("force") is True:
         properties["force"] = True
-    if work.boolean("show_diff") is False:
+    if work.flag("show_diff") is False:
         properties["sensitive"] = True
     _validate(work, properties)
     if ensure is None and content is None and source is None and properties.get("ensure") is None:
@@ -115,7 +115,7 @@ def _link(work: Work, path: str, target: str | None) -> Resource:
     if not target:
         raise Untranslatable("the target of the link is missing")
     properties: dict[str, Any] = {"target": target}
-    if work.boolean("force") is True:
+    if work.flag("force") is True:
         properties["force"] = True
     for key in ("owner", "group"):
         if (value := work.text(key)) is not None:
@@ -207,7 +207,7 @@ def concat(work: Work, _: list[Resource]) -> list[Resource]:
         work.remark("warn is not mapped: add the comment as the first fragment")
     if form not in (None, "plain"):
         raise Untranslatable(f"the format {form} of fragments is unsupported")
-    if work.boolean("replace") is False:
+    if work.flag("replace") is False:
         work.remark("replace is not mapped: Puller replaces an existing file")
     work.ignore("ensure_newline")
     if not path.startswith(("/", "{{")):
@@ -216,7 +216,7 @@ def concat(work: Work, _: list[Resource]) -> list[Resource]:
         work.attributes.clear()
         return [Resource("file", path, {"ensure": "absent"})]
     properties: dict[str, Any] = {"fragments": True}
-    if work.boolean("show_diff") is False:
+    if work.flag("show_diff") is False:
         properties["sensitive"] = True
     if ensure not in (None, "present"):
         properties["ensure"] = ensure
@@ -298,7 +298,7 @@ def unit_file(work: Work, _: list[Resource]) -> list[Resource]:
 def dropin_file(work: Work, _: list[Resource]) -> list[Resource]:
     """Return a drop-in of a unit. Raises ``Untranslatable``."""
     unit, file_name = work.required("unit"), work.name("filename")
-    if work.boolean("notify_service") is True:
+    if work.flag("notify_service") is True:
         work.remark("notify_service is not mapped: let the service subscribe to the unit")
     return [_unit(work, f"{unit}.d/{file_name}")]
 
@@ -326,7 +326,7 @@ def archive(work: Work, _: list[Resource]) -> list[Resource]:
     if work.value("ensure") == "absent":
         work.attributes.clear()
         return [Resource("archive", path, {"ensure": "absent"})]
-    url, extract = work.required("source", "url"), work.boolean("extract")
+    url, extract = work.required("source", "url"), work.flag("extract")
     properties: dict[str, Any] = {"url": url}
     kind = work.value("checksum_type")
     checksum = work.text("checksum")
@@ -338,7 +338,7 @@ def archive(work: Work, _: list[Resource]) -> list[Resource]:
         properties["extract_parent"] = work.required("extract_path")
     if (creates := work.text("creates")) is not None:
         properties["creates"] = creates
-    if work.boolean("cleanup") is True and "creates" in properties:
+    if work.flag("cleanup") is True and "creates" in properties:
         properties["cleanup"] = True
     work.ignore("digest_string", "digest_type", "extract", "provider", "allow_insecure", "temp_dir")
     for key, attribute in (("owner", "user"), ("group", "group")):

@@ -86,7 +86,7 @@ def apt_source(work: Work, _: list[Resource]) -> list[Resource]:
         work.attributes.clear()
         return [Resource("repository", name, {"ensure": "absent"})]
     work.ignore("comment", "notify_update", "keyring")
-    if work.boolean("allow_unsigned") is True:
+    if work.flag("allow_unsigned") is True:
         work.remark("allow_unsigned is not mapped: Puller requires a key")
     if isinstance(include := work.raw("include"), HashLiteral) and "'src': True" in str(
         work.scope.value(include)

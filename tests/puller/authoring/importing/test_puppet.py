@@ -540,6 +540,8 @@ DIFFERENCES = {
     "By default, concat compares texts": "concat { '/x': }",
     "Puller ends each fragment": "concat { '/x': } concat::fragment { 'a': target => '/x', content => $a }",
     "warn is not mapped": "concat { '/x': warn => true }",
+    "a variable replace is not mapped": "file { '/x': ensure => file, replace => $b }",
+    "a variable force is not mapped": "file { '/x': ensure => link, target => '/y', force => $b }",
     "replace is not mapped: Puller replaces an": "concat { '/x': replace => false }",
     "the format json of fragments": "concat { '/x': format => 'json' }",
     "a variable source is not mapped": "package { 'x': source => $a }",
@@ -594,6 +596,40 @@ def test_templates_in_branches_become_one_expression(write: Write, tmp_path: Pat
     assert resources["file#/etc/on"]["template"] == "bundle:templates/web/b.j2"
     assert resources["file#/etc/issue"]["content"] == "{{ data['web::banner'] }}"
     assert "The parameter web::name_of names a template" in draft.report()
+
+
+def test_secret_template_takes_its_values_from_a_variable(write: Write) -> None:
+    draft = draft_of(
+        write(
+            {
+                "manifests/init.pp": """
+                    class web (Integer $port = 80) {
+                      $values = {'port' => $port}
+                      file { '/x': content => Sensitive(epp('web/x.epp', $values)) }
+                    }
+                    """,
+                "templates/x.epp": "<%- | Integer $port | -%>\n<%= $port %>\n",
+            }
+        )
+    )
+
+    properties = resources_of(draft)["file#/x"]
+    assert properties["sensitive"] is True
+    assert properties["data"] == {"port": "{{ data['web::port'] }}"}
+
+
+def test_erb_tests_the_class_of_a_value(write: Write) -> None:
+    module = write(
+        {
+            "manifests/init.pp": "class web (Array $names) { file { '/x': content => template('web/x.erb') } }",
+            "templates/x.erb": "<% if @names.kind_of? Array -%>\n<%= @names.uniq().join(' ') %>\n<% end -%>\n",
+        }
+    )
+
+    template = draft_of(module).files["templates/web/x.j2"].decode()
+    names = {"web::names": ["b", "B", "b"]}
+    engine = JinjaEngine(root=BundleFiles.of(module))
+    assert engine.render("x.j2", template, Names({}).with_names({"data": names})) == "b B\n"
 
 
 def test_parameters_from_a_mapping_keep_their_defaults(write: Write) -> None:
