@@ -70,8 +70,8 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(places / "users"))
         patch.setenv("XDG_RUNTIME_DIR", str(places / "login"))
-        patch.setattr("puller.state.directories._ROOT_STATE", places / "state")
-        patch.setattr("puller.state.directories._ROOT_RUN", places / "run")
+        patch.setattr("puller.state._ROOT_STATE", places / "state")
+        patch.setattr("puller.state._ROOT_RUN", places / "run")
         yield
 
 

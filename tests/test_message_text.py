@@ -49,7 +49,7 @@ JUSTIFIED = {
     "puller/resources/archives/archive_properties.py": "a message of urllib, without the part that may be a password",
     "puller/fleet/store/database.py": "sqlite3 in Python 3.11 gives no code for a locked database",
     "puller/resources/checkouts/repository.py": "entries of the reflog of git",
-    "puller/state/state_file.py": "msgspec gives the path of a value in its message only",
+    "puller/state.py": "msgspec gives the path of a value in its message only",
     "puller/resources/edits/formats/toml_tree.py": "tomllib gives line and column in its message only",
     "puller/values/plain_values.py": "msgspec gives the expected type in its message only",
     "foundation/object_store.py": "one line of a message of boto3",

@@ -90,7 +90,7 @@ def _is_plain(*words: str) -> bool:
 def _run(config: str | None = None, *, as_user: bool = False) -> Callable[[], int]:
     network = _make_network()
     from puller.run import jobs  # after the fork, which costs twice as much in a larger process
-    from puller.state.directories import configuration_file
+    from puller.state import configuration_file
 
     options = jobs.RunOptions(config=configuration_file(config, as_user=as_user))
     return lambda: jobs.run(options, network)

@@ -22,7 +22,7 @@ from puller.reporting.history import load_all_events
 from puller.resources.registry import type_names
 from puller.run.leftovers.managed import Managed
 from puller.run.policy.holds import Quarantine
-from puller.state.directories import Directories, configuration_file
+from puller.state import Directories, configuration_file
 
 _MODEL = "debian-12"
 """The known system whose facts are offered. Other systems have the same names."""

@@ -14,7 +14,7 @@ import click
 
 from foundation.times import Duration, is_time, parse_until
 from puller.cli.completing import fact_assignments, files, resources_of_host, systems
-from puller.state.directories import DEFAULT_CONFIGURATION, PRIVATE_KEY, configuration_file
+from puller.state import DEFAULT_CONFIGURATION, PRIVATE_KEY, configuration_file
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -30,7 +30,7 @@ from hiera.errors import HieraError
 from hiera.values import Secret
 from puller.config.destinations import DestinationOptions, find_destination_problem
 from puller.errors import ConfigurationError, UsageError, file_problem
-from puller.state.directories import (
+from puller.state import (
     DEFAULT_CONFIGURATION,
     IDENTITIES,
     PRIVATE_KEY,

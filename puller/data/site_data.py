@@ -25,7 +25,7 @@ from hiera.errors import DocumentError
 from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings, read_trusted
 from puller.errors import ConfigurationError, file_problem
 from puller.reporting.run_problems import sentence_of
-from puller.state.state_file import decode, write_state
+from puller.state import decode, write_state
 
 Warn = Callable[[str, Exception], None]
 """Receives a sentence and its error."""

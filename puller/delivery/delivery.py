@@ -40,7 +40,7 @@ from puller.delivery.report_document import LARGEST, host_of, pack
 from puller.exit_status import ExitStatus
 from puller.reporting.report import SentReport
 from puller.reporting.run_problems import sentence_of
-from puller.state.state_file import read_state, set_aside, write_state
+from puller.state import read_state, set_aside, write_state
 from puller.values.foreign_text import EXPECTED_NAME, is_host_name
 
 _NAME = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6}Z)-(failed|other)\.json\.gz")

@@ -32,7 +32,7 @@ from puller.reporting.report import (
     State,
     dotted,
 )
-from puller.state.state_file import decode
+from puller.state import decode
 from puller.values.foreign_text import EXPECTED_NAME, is_host_name, visible_json_bytes
 
 LARGEST_JSON = 1024 * 1024

@@ -35,8 +35,7 @@ from puller.manifest.problems import UnplacedProblems
 from puller.reporting.report import Event, Health, State
 from puller.resources.content_sources import fetch_url
 from puller.resources.registry import find_type
-from puller.state.directories import Directories
-from puller.state.state_file import decode
+from puller.state import Directories, decode
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
 from puller.system.processes import StopRequests

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from puller.state.state_file import StateFile
+from puller.state import StateFile
 from puller.values.common_properties import reload_of, subscriber_of
 
 

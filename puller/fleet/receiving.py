@@ -35,7 +35,7 @@ from bundles.filesystem.trees import open_regular
 from puller.delivery.report_document import LARGEST, unpack
 from puller.errors import file_problem
 from puller.reporting.report import SentReport
-from puller.state.state_file import decode
+from puller.state import decode
 from puller.values.foreign_text import EXPECTED_NAME, is_host_name, visible_line
 
 # The directory of received documents.

@@ -29,7 +29,7 @@ from puller.manifest.graph.catalog import Catalog
 from puller.manifest.problems import Problems
 from puller.resources.archives.extract import Form, read_members
 from puller.resources.archives.members import Kind, Type
-from puller.state.directories import IDENTITIES, PRIVATE_KEY
+from puller.state import IDENTITIES, PRIVATE_KEY
 from puller.system import processes
 from puller.values.common_properties import Reference
 

@@ -18,8 +18,7 @@ import msgspec
 from bundles.progress import Transfer
 from foundation.quantities import size_text
 from puller.reporting.log import Log
-from puller.state.directories import Directories
-from puller.state.state_file import decode, read_state, write_state
+from puller.state import Directories, decode, read_state, write_state
 from puller.values.colour import can_redraw
 from puller.values.foreign_text import visible
 

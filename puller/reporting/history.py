@@ -30,8 +30,7 @@ from foundation.times import iso_text, parse_moment
 from puller.exit_status import ExitStatus
 from puller.reporting.in_order import LIST_SUFFIX, complete, shorten
 from puller.reporting.report import BundleReport, Event, Report, Summary
-from puller.state.directories import Directories
-from puller.state.state_file import LARGEST, decode, read_state, write_state
+from puller.state import LARGEST, Directories, decode, read_state, write_state
 from puller.values.foreign_text import visible_json_bytes
 
 _RUN = "%Y%m%dT%H%M%S.%fZ"

@@ -16,7 +16,7 @@ import msgspec
 
 from bundles.digests import sha256
 from puller.reporting.report import BundleReport, Event, InOrder, Report, State
-from puller.state.state_file import decode, read_state, write_state
+from puller.state import decode, read_state, write_state
 
 _GZIP = 31
 _FASTEST = 1

@@ -17,8 +17,7 @@ from foundation.differences import Difference
 from foundation.formatting import people
 from puller.reporting.history import kept_in, load_report
 from puller.reporting.report import BundleReport, Event, Report, RestlessResource, State
-from puller.state.directories import Directories
-from puller.state.state_file import StateFile
+from puller.state import Directories, StateFile
 
 RUNS, MANY, FEW = 5, 3, 2
 """Number of runs that count, minimum changes to become restless, and minimum changes to stay so."""

@@ -28,8 +28,7 @@ from puller.resources.base import ANYTHING, Properties, PropertyError, Resource
 from puller.resources.claims import agree
 from puller.resources.content_sources import sha256
 from puller.resources.paths import group_name
-from puller.state.directories import Directories
-from puller.state.state_file import StateFile
+from puller.state import Directories, StateFile
 from puller.system.commands import Command, Completed, split_words
 from puller.system.identity import Identity
 from puller.system.protocol import UNKNOWN_ID

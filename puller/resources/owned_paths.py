@@ -18,7 +18,7 @@ from puller.resources.base import Context, Part
 from puller.resources.claims import Claim, Use
 from puller.resources.paths import parents, printable
 from puller.resources.registry import find_remover
-from puller.state.directories import Directories
+from puller.state import Directories
 from puller.system import local_paths
 from puller.system.local_paths import RealPaths
 from puller.values.common_properties import ABSENT

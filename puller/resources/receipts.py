@@ -21,8 +21,7 @@ from puller.resources.base import Context, Properties, Resource
 from puller.resources.content_sources import sha256
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import parents, printable
-from puller.state.directories import Directories
-from puller.state.state_file import StateFile
+from puller.state import Directories, StateFile
 from puller.system.protocol import System
 
 SCAFFOLDS, TREES = "scaffolds", "trees"

@@ -46,7 +46,7 @@ from puller.run.report_keeping import ReportKeeper
 from puller.run.site import BundleSource, SiteView, copy_trust, refresh
 from puller.run.template_cache import cached_templates
 from puller.run.trials import Trials
-from puller.state.directories import Directories, only_run
+from puller.state import Directories, only_run
 from puller.system.processes import Stopped, StopRequests
 from puller.values.maintenance import PendingReboot
 from puller.version import __version__
@@ -88,7 +88,7 @@ class Agent(msgspec.Struct, frozen=True):
     def run(self) -> Report:
         """Pull, verify, apply and report.
 
-        1. Lock: one run at a time, with directories to work in (``puller.state.directories``).
+        1. Lock: one run at a time, with directories to work in (``puller.state``).
         2. Holds: the operator's pause, maintenance windows, pins and quarantine (``puller.run.policy``).
         3. Refresh: the verified metadata of the site (``puller.run.site``).
         4. Inputs: facts and data, gathered on demand (``puller.run.host``).

@@ -56,7 +56,7 @@ from puller.run.policy.holds import Quarantine
 from puller.run.policy.operator_requests import find_fallback_bundle
 from puller.run.policy.selection import Offer
 from puller.run.trials import Trial, Trials, restarted
-from puller.state.directories import Directories
+from puller.state import Directories
 from puller.system.local import LocalSystem
 from puller.system.processes import StopRequests
 from puller.values.common_properties import Reference

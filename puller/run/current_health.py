@@ -33,7 +33,7 @@ from puller.reporting.report import Health, HealthResult
 from puller.run.bundle_run import read_manifest
 from puller.run.judging import key_of
 from puller.run.trials import Trials
-from puller.state.directories import Directories, only_run
+from puller.state import Directories, only_run
 from puller.system.protocol import System
 
 

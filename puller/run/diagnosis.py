@@ -35,8 +35,7 @@ from puller.reporting.history import load_all_events, load_last_report, load_sta
 from puller.reporting.restless import load_restless, restless_file, sentence
 from puller.run.host_state import HostState
 from puller.run.readiness import find_unready
-from puller.state.directories import Directories
-from puller.state.state_file import decode, read_state
+from puller.state import Directories, decode, read_state
 from puller.system.commands import Command, run
 from puller.system.systemd_units import AGENT_TIMER, find_stopped, find_timer, is_systemd_running
 from puller.system.trusted_files import find_trusted, require_trusted_directory

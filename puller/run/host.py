@@ -25,7 +25,7 @@ from puller.errors import ConfigurationError
 from puller.facts.fact_tree import Facts, gather
 from puller.facts.given_facts import chosen_facts, facts_from
 from puller.manifest.manifest import Inputs
-from puller.state.directories import (
+from puller.state import (
     IDENTITIES,
     PRIVATE_KEY,
     Directories,

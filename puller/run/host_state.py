@@ -32,8 +32,7 @@ from puller.reporting.report import (
 from puller.run.leftovers.managed import Managed
 from puller.run.policy.holds import Holds
 from puller.run.trials import Trial, Trials
-from puller.state.directories import Directories
-from puller.state.state_file import StateFile
+from puller.state import Directories, StateFile
 from puller.values.export_types import Value
 
 

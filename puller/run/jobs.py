@@ -34,7 +34,7 @@ from puller.reporting.sinks import Level
 from puller.resources.content_sources import fetch_url
 from puller.run.host import CommandInputs, Host, load_inputs_of_host
 from puller.run.template_cache import cached_templates
-from puller.state.directories import PRIVATE_KEY, Directories, only_run, users_facts, users_private_key
+from puller.state import PRIVATE_KEY, Directories, only_run, users_facts, users_private_key
 from puller.system.processes import Stopped, StopRequests
 from puller.system.trusted_files import require_trusted_directory
 from puller.values.foreign_text import visible
@@ -123,7 +123,7 @@ class RunOptions(Options, kw_only=True):
     """Options of ``puller run``."""
 
     config: str
-    """See ``puller.state.directories.configuration_file``."""
+    """See ``puller.state.configuration_file``."""
     offline: bool = False
     ignores_holds: bool = False
     """See ``Agent.ignores_holds``."""

@@ -23,7 +23,7 @@ from puller.config.transport import transport_settings, verify_files
 from puller.delivery.destination import open_destination
 from puller.errors import PullerError, file_problem
 from puller.run.host import Host
-from puller.state.directories import IDENTITIES, PRIVATE_KEY, Directories
+from puller.state import IDENTITIES, PRIVATE_KEY, Directories
 from puller.system.local_paths import require_writable
 from puller.system.trusted_files import find_trusted
 

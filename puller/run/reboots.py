@@ -17,7 +17,7 @@ from puller.reporting.sinks import MessageId
 from puller.resources.reboots.machine import Machine
 from puller.resources.reboots.plan import RebootPlan, Records
 from puller.run.policy.holds import find_disabled
-from puller.state.directories import Directories, only_run
+from puller.state import Directories, only_run
 from puller.system.processes import StopRequests
 from puller.values.maintenance import PendingReboot
 

@@ -27,8 +27,7 @@ from puller.reporting.run_problems import RunProblems, problem_of, sentence_of
 from puller.reporting.sinks import MessageId
 from puller.run.host import Host
 from puller.run.host_state import HostState, sent_report
-from puller.state.directories import Directories
-from puller.state.state_file import StateFile
+from puller.state import Directories, StateFile
 
 if TYPE_CHECKING:
     from puller.delivery.delivery import Delivery

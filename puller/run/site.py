@@ -31,7 +31,7 @@ from puller.reporting.run_problems import RunProblems
 from puller.reporting.sinks import MessageId
 from puller.run.policy.decision import Decision, Situation, Step, Usability, Version, decide
 from puller.run.policy.selection import Offer, ReleaseSelector
-from puller.state.directories import Directories
+from puller.state import Directories
 from puller.system.trusted_files import find_trusted
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from bundles.format.trial_rule import Requirement, Runs, TrialRule
 from bundles.store.contents import Installed
 from foundation.times import Duration, iso_text
 from puller.reporting.report import Health, TrialReport
-from puller.state.directories import Directories
-from puller.state.state_file import StateFile
+from puller.state import Directories, StateFile
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]

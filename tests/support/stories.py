@@ -34,7 +34,7 @@ from bundles.publisher.site import Site
 from bundles.publisher.web_server import SiteHandler, SiteServer
 from puller.cli import main
 from puller.reporting.history import load_all_events
-from puller.state.directories import Directories
+from puller.state import Directories
 
 # The bundle of most stories: a directory, a changing and a constant file, and reactions to changes.
 STORY = """\

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 _LINES = 50
 _STARTED = """\
 import sys
-from puller.state import directories
-directories.DEFAULT_CONFIGURATION = sys.argv.pop(1) or directories.DEFAULT_CONFIGURATION
+from puller import state
+state.DEFAULT_CONFIGURATION = sys.argv.pop(1) or state.DEFAULT_CONFIGURATION
 from puller.cli import main
 main()
 """

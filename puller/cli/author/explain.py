@@ -34,7 +34,7 @@ from puller.reporting.history import load_all_events
 from puller.resources.registry import find_type
 from puller.run.bundle_run import read_manifest
 from puller.run.host import Host, load_inputs
-from puller.state.directories import Directories
+from puller.state import Directories
 from puller.values.foreign_text import visible, visible_json
 
 if TYPE_CHECKING:

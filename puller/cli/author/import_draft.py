@@ -20,7 +20,7 @@ from puller.cli.lazy_group import CommandGroup
 from puller.cli.output import say
 from puller.errors import UsageError
 from puller.manifest.manifest import open_source
-from puller.state.directories import PRIVATE_KEY
+from puller.state import PRIVATE_KEY
 
 if TYPE_CHECKING:
     from puller.authoring.importing.reading import Secrets

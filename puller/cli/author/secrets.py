@@ -22,7 +22,7 @@ from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import noop_option, text_format_option, together
 from puller.cli.output import say, show, warn
 from puller.errors import UsageError
-from puller.state.directories import IDENTITIES, users_state
+from puller.state import IDENTITIES, users_state
 
 _SSH_KEYS: Final = ("id_ed25519", "id_rsa")
 

@@ -31,7 +31,7 @@ from puller.facts.given_facts import chosen_facts
 from puller.manifest.libraries import need_bundle_facts
 from puller.manifest.manifest import open_source
 from puller.run.host import identities_of
-from puller.state.directories import PRIVATE_KEY
+from puller.state import PRIVATE_KEY
 from puller.values.foreign_text import visible
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from puller.run.host import Host
 from puller.run.policy.holds import Holds
 from puller.run.reboots import pending_reboots
 from puller.run.template_cache import cached_templates
-from puller.state.directories import Directories, UserConfigurationFile
+from puller.state import Directories, UserConfigurationFile
 from puller.system.local import LocalSystem
 from puller.system.processes import Stopped, StopRequests
 

@@ -10,7 +10,7 @@ from foundation.suggestions import meant
 from puller.cli.options import configuration_option
 from puller.config.configuration import BundleChoice, Configuration, load_configuration
 from puller.errors import ConfigurationError, UsageError, file_problem
-from puller.state.directories import Directories
+from puller.state import Directories
 
 config_option = configuration_option("The configuration to use.")
 

@@ -30,7 +30,7 @@ from puller.facts.given_facts import chosen_facts, facts_from
 from puller.manifest.libraries import need_bundle_facts
 from puller.manifest.manifest import open_source
 from puller.run.host import own_facts
-from puller.state.directories import (
+from puller.state import (
     DEFAULT_CONFIGURATION,
     UserConfigurationFile,
     users_configuration,

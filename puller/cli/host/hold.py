@@ -41,7 +41,7 @@ from puller.run.policy.operator_requests import forget as forget_bundle
 from puller.run.policy.operator_requests import forget_left, roll_back
 from puller.run.reboots import cancel_scheduled
 from puller.run.trials import Trials
-from puller.state.directories import Directories, only_run
+from puller.state import Directories, only_run
 
 
 @click.command()

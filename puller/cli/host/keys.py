@@ -22,7 +22,7 @@ from puller.cli.options import configuration_option, text_format_option
 from puller.cli.output import say, show, warn
 from puller.config.configuration import load_configuration, require_own, require_user
 from puller.errors import ConfigurationError, UsageError, file_problem
-from puller.state.directories import (
+from puller.state import (
     DEFAULT_CONFIGURATION,
     IDENTITIES,
     UserConfigurationFile,

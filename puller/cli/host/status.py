@@ -36,7 +36,7 @@ from puller.reporting.terminal_rows import Rows
 from puller.run.host_state import BundleState, HostState, Unconfigured
 from puller.run.leftovers.managed import Left
 from puller.run.reboots import pending_reboots
-from puller.state.directories import Directories
+from puller.state import Directories
 from puller.system.systemd_units import StoppedService, find_stopped, find_timer
 from puller.values.maintenance import PendingReboot, RebootState
 

@@ -13,7 +13,7 @@ from foundation.problems import ProblemCode
 from puller.cli.output import say
 from puller.config.configuration import require_user
 from puller.errors import ConfigurationError, UsageError, file_problem
-from puller.state.directories import users_configuration
+from puller.state import users_configuration
 
 _PLACEHOLDER = "@PULLER@"
 _VERSIONS = "/usr/lib/puller/"

@@ -69,7 +69,7 @@ from puller.cli.publisher.site_options import (
 from puller.data.sources import Surroundings
 from puller.errors import ManifestError, SourceError, UsageError
 from puller.reporting.fetching import Fetching
-from puller.state.directories import PRIVATE_KEY
+from puller.state import PRIVATE_KEY
 from puller.values.colour import can_redraw
 from puller.values.foreign_text import visible
 

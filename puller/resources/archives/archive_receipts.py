@@ -25,8 +25,7 @@ import msgspec
 
 from bundles.filesystem.atomic import read_limited
 from bundles.filesystem.trees import Counted, open_regular, pieces_of
-from puller.state.directories import Directories
-from puller.state.state_file import decode, set_aside, write_state
+from puller.state import Directories, decode, set_aside, write_state
 from puller.system.local_paths import REAL_DIRECTORY
 
 FORMAT = 2

@@ -13,8 +13,7 @@ import msgspec
 
 from puller.resources.base import Context
 from puller.resources.content_sources import sha256
-from puller.state.directories import Directories
-from puller.state.state_file import StateFile
+from puller.state import Directories, StateFile
 
 _LARGEST = 64 * 1024 * 1024  # bytes
 _LONGEST_NAME = 200  # bytes; file systems allow 255

@@ -22,7 +22,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from puller.resources.base import Context
-from puller.state.state_file import StateFile
+from puller.state import StateFile
 from puller.system import trusted_files
 
 # Keys of kernel parameters, and their paths below ``/proc/sys``.

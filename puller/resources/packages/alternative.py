@@ -22,7 +22,7 @@ from puller.resources.base import Properties, PropertyError, Resource, missing_p
 from puller.resources.claims import Claim, Use, agree
 from puller.resources.paths import check_path
 from puller.resources.tool import Tool
-from puller.state.state_file import StateFile
+from puller.state import StateFile
 
 DIRECTORY = "/etc/alternatives"
 GROUPS = ("/var/lib/dpkg/alternatives", "/var/lib/alternatives")

@@ -28,7 +28,7 @@ from puller.resources.content_sources import fetched, is_url, sha256
 from puller.resources.packages.manager import Job, Manager, Record
 from puller.resources.packages.properties import Answer, PackageProperties
 from puller.resources.read_once import ReadOnce
-from puller.state.state_file import StateFile
+from puller.state import StateFile
 from puller.system.commands import Completed
 from puller.system.protocol import Attributes, System
 from puller.system.trusted_files import judge

@@ -34,7 +34,7 @@ from puller.resources.packages.properties import (
 )
 from puller.resources.packages.providers import PROVIDERS, provider_of
 from puller.resources.paths import PathState, attribute_differences
-from puller.state.state_file import StateFile
+from puller.state import StateFile
 from puller.system.protocol import Attributes
 from puller.system.trusted_files import judge
 from puller.values.common_properties import Reference

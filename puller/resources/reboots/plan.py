@@ -24,8 +24,7 @@ from foundation.times import iso_text, minute_text
 from puller.errors import ResourceError
 from puller.resources.reboots.machine import Machine, Reason, Scheduled
 from puller.resources.reboots.schedule import Rules, Times, find_time, is_near
-from puller.state.directories import Directories
-from puller.state.state_file import StateFile
+from puller.state import Directories, StateFile
 from puller.values.maintenance import PendingReboot, RebootState, Window
 
 _LOSS = "the reasons of reboots are determined again"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from puller.state.state_file import StateFile
+from puller.state import StateFile
 from puller.system import systemd_units
 from puller.system.protocol import System
 from puller.system.systemd_units import Node

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from puller.resources.services.unit_links import Install
-from puller.state.state_file import StateFile
+from puller.state import StateFile
 from puller.system.protocol import System
 
 T = TypeVar("T")

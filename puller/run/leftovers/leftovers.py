@@ -19,7 +19,7 @@ from puller.reporting.report import Event
 from puller.run.leftovers.declared_resources import Declared
 from puller.run.leftovers.managed import SEEN, Left, Managed
 from puller.run.leftovers.observers import Changes
-from puller.state.directories import Directories
+from puller.state import Directories
 
 if TYPE_CHECKING:
     from puller.run.leftovers.observers import TrialObserver

@@ -18,8 +18,7 @@ import msgspec
 from foundation.times import iso_text
 from puller.reporting.report import Event, State
 from puller.run.leftovers.declared_resources import Declared
-from puller.state.directories import Directories
-from puller.state.state_file import StateFile
+from puller.state import Directories, StateFile
 from puller.values.common_properties import ABSENT
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from puller.run.leftovers.declared_resources import Declared
 from puller.run.leftovers.reversal_rules import Ending, merged_record
 from puller.run.leftovers.trial_copies import Changed
 from puller.run.leftovers.undo import Undo
-from puller.state.state_file import write_state
+from puller.state import write_state
 from puller.values.common_properties import ABSENT
 
 _CONTENTS = ("files", "directories")

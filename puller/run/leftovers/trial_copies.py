@@ -23,7 +23,7 @@ from bundles.filesystem.atomic import open_directory, replace_file, sync_directo
 from puller.resources.edits.edit_receipts import Made as Receipt
 from puller.resources.files.leftover_files import Original
 from puller.run.leftovers.reversal_rules import Hunk
-from puller.state.state_file import read_state, set_aside, write_state
+from puller.state import read_state, set_aside, write_state
 
 _LARGEST_JOURNAL = 64 * 1024 * 1024  # bytes
 _LOSS = "earlier changes of the bundle on trial cannot be undone"

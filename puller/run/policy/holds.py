@@ -25,8 +25,7 @@ from foundation.times import iso_text, minute_text, parse_moment
 from puller.config.configuration import Configuration
 from puller.errors import ConfigurationError
 from puller.errors import reason as reason_of
-from puller.state.directories import Directories
-from puller.state.state_file import StateFile, set_aside
+from puller.state import Directories, StateFile, set_aside
 from puller.values.maintenance import Window, next_opening, why_closed
 
 _QUARANTINE_LOSS = "quarantined versions may be tried again"

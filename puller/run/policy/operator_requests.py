@@ -29,7 +29,7 @@ from puller.run.leftovers.trial_copies import TrialCopies
 from puller.run.policy.decision import Version, find_fallback
 from puller.run.policy.holds import Pins, Quarantine
 from puller.run.trials import Trials
-from puller.state.directories import Directories
+from puller.state import Directories
 
 
 def find_fallback_bundle(

@@ -15,7 +15,7 @@ from bundles.store.store import Store
 from puller.errors import BusyError
 from puller.reporting.history import save_status
 from puller.run.policy.holds import Quarantine
-from puller.state.directories import Directories, only_run
+from puller.state import Directories, only_run
 from tests.support.stories import Execute, Host, Outcome, Publisher
 
 Say = Callable[..., Outcome]

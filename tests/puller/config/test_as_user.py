@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import click
 import pytest
 
+from puller import state
 from puller.cli import find_job
 from puller.cli.command_table import cli
 from puller.config.configuration import load_configuration, sample
 from puller.errors import ConfigurationError, UsageError
 from puller.run import jobs
-from puller.state import directories
-from puller.state.directories import UserConfigurationFile, configuration_file
+from puller.state import UserConfigurationFile, configuration_file
 
 
 @pytest.fixture
@@ -60,9 +60,9 @@ def test_the_variables_of_xdg_count_when_they_are_absolute(
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home))
-    assert directories.users_configuration() == str(home / ".config/puller")
-    assert directories.users_state() == str(home / "state/puller")
-    assert directories.users_run() == str(home / "puller")
+    assert state.users_configuration() == str(home / ".config/puller")
+    assert state.users_state() == str(home / "state/puller")
+    assert state.users_run() == str(home / "puller")
 
 
 def test_without_runtime_directory_the_lock_is_in_the_state(
@@ -70,7 +70,7 @@ def test_without_runtime_directory_the_lock_is_in_the_state(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "gone"))
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)
-    assert directories.users_run() == str(home / ".local/state/puller/run")
+    assert state.users_run() == str(home / ".local/state/puller/run")
 
 
 def test_file_settings_override_user_directories(home: Path) -> None:

@@ -10,7 +10,7 @@ from bundles.progress import Transfer
 from puller.reporting.fetching import Fetching, load_fetching
 from puller.reporting.log import Log
 from puller.reporting.sinks import Level
-from puller.state.directories import Directories
+from puller.state import Directories
 
 MB = 1_000_000
 

@@ -16,7 +16,7 @@ from foundation import differences
 from puller.reporting.history import Retention, load_all_events, load_last_report, save_report
 from puller.reporting.in_order import complete, shorten
 from puller.reporting.report import BundleReport, Event, Health, HealthResult, Report, State, Summary
-from puller.state.directories import Directories
+from puller.state import Directories
 from tests.puller.problems import failure
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

@@ -14,7 +14,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.history import save_status
 from puller.reporting.monitoring import Records, judge
 from puller.reporting.report import BundleReport, Event, Health, Report, State, Summary
-from puller.state.directories import Directories
+from puller.state import Directories
 from tests.puller.problems import failure
 from tests.support.stories import Host, Publisher, WebServer
 

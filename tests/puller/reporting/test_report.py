@@ -25,8 +25,7 @@ from puller.reporting.report import (
     Summary,
     from_a_word,
 )
-from puller.state.directories import Directories
-from puller.state.state_file import set_aside
+from puller.state import Directories, set_aside
 
 
 @pytest.fixture

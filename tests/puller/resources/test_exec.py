@@ -11,7 +11,7 @@ import pytest
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError, Resource
 from puller.resources.exec import Exec
-from puller.state.directories import Directories
+from puller.state import Directories
 
 Make = Callable[..., Resource[Any, Any]]
 Converge = Callable[[Resource[Any, Any]], list[str]]

@@ -7,7 +7,7 @@ import pytest
 
 from bundles.store.store import Store
 from puller.run.policy.holds import Quarantine
-from puller.state.directories import Directories
+from puller.state import Directories
 from tests.support.stories import Host, Publisher
 
 MANIFEST = """\

@@ -16,7 +16,7 @@ import pytest
 from bundles.store.store import Store
 from foundation.problems import ProblemCode
 from puller.run.policy.holds import Quarantine
-from puller.state.directories import Directories
+from puller.state import Directories
 from tests.support.stories import Host, Outcome, Publisher
 
 # The exit code of the check is in a file of the machine, so that a bundle or a test can make it fail.

@@ -12,7 +12,7 @@ from puller.reporting.history import load_last_report
 from puller.reporting.report import SentFacts
 from puller.run.host_state import HostState, sent_report
 from puller.run.policy.holds import Pins
-from puller.state.directories import Directories
+from puller.state import Directories
 from tests.support.stories import STORY, Host, Publisher
 
 BROKEN = STORY.replace(

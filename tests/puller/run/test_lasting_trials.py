@@ -18,7 +18,7 @@ from foundation.problems import ProblemCode
 from foundation.times import Duration
 from puller.run import judging
 from puller.run.trials import Moment, Trial, Trials
-from puller.state.directories import Directories
+from puller.state import Directories
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from tests.puller.conftest import Load

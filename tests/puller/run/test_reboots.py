@@ -18,7 +18,7 @@ from puller.resources.reboots.machine import Machine
 from puller.resources.reboots.schedule import Share, slot_of
 from puller.run import reboots
 from puller.run.agent import Agent
-from puller.state.directories import only_run
+from puller.state import only_run
 from puller.system.commands import Command, Completed
 from tests.puller.conftest import Load
 from tests.support.stories import Host, Publisher

@@ -11,8 +11,7 @@ import msgspec
 
 from puller.reporting.fetching import Record, load_fetching
 from puller.reporting.history import save_status
-from puller.state.directories import Directories
-from puller.state.state_file import write_state
+from puller.state import Directories, write_state
 from tests.simulators import moodyserver as moody
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from puller.errors import BusyError, ConfigurationError
-from puller.state.directories import only_run
+from puller.state import only_run
 
 HOLD = """\
 import sys, time, pathlib
-from puller.state.directories import only_run
+from puller.state import only_run
 with only_run(pathlib.Path(sys.argv[1])):
 """
 

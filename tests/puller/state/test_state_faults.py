@@ -30,7 +30,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.exit_status import ExitStatus
 from puller.run.policy.holds import Pins, Quarantine
 from puller.run.trials import Trials
-from puller.state.directories import Directories
+from puller.state import Directories
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher, WebServer

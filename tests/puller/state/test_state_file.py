@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from puller.state.state_file import LARGEST, StateFile
+from puller.state import LARGEST, StateFile
 
 Document = dict[str, int]
 

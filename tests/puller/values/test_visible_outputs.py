@@ -48,7 +48,7 @@ from puller.reporting.report import (
     Summary,
 )
 from puller.reporting.sinks import NAMES, entry
-from puller.state.directories import Directories
+from puller.state import Directories
 from puller.values.foreign_text import visible, visible_json
 from tests.puller.problems import failure
 

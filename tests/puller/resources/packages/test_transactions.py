@@ -12,7 +12,7 @@ from puller.engine.engine import Engine, Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.reporting.report import Event
-from puller.state.state_file import StateFile
+from puller.state import StateFile
 from tests.simulators import packages as simulator
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from puller.reporting.report import Event, State
 from puller.resources.packages.package import Package
 from puller.run.leftovers.leftovers import InForce, Leftovers
 from puller.run.leftovers.removals import removal
-from puller.state.directories import Directories
+from puller.state import Directories
 from tests.puller.conftest import Load
 
 IN_FORCE = {"web": InForce("1.0.0", "a" * 64)}

@@ -9,7 +9,7 @@ import pytest
 
 from foundation.times import parse_until
 from puller.run.policy.holds import Disabled, disable, enable, find_disabled
-from puller.state.directories import Directories
+from puller.state import Directories
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 FOUR_HOURS = timedelta(hours=4)

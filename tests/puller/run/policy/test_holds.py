@@ -8,7 +8,7 @@ import pytest
 
 from puller.config.configuration import BundleChoice, Configuration
 from puller.run.policy.holds import Holds, Pins, Quarantine, disable
-from puller.state.directories import Directories
+from puller.state import Directories
 from puller.values.maintenance import ClockTime, Window
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

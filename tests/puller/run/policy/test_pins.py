@@ -6,7 +6,7 @@ import pytest
 
 from puller.errors import ConfigurationError
 from puller.run.policy.holds import Pins
-from puller.state.directories import Directories
+from puller.state import Directories
 
 
 @pytest.fixture

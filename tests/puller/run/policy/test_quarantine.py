@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from puller.run.policy.holds import Quarantine, Quarantined
-from puller.state.directories import Directories
+from puller.state import Directories
 
 GOOD, BAD, WORSE = "a" * 64, "b" * 64, "c" * 64
 

@@ -1,1 +1,0 @@
-"""Files of Puller below the state directory."""
