@@ -72,7 +72,7 @@ _SECTIONS: Mapping[str, Table] = {
             "Create a draft of a bundle from an existing configuration.",
         ),
         "lint": ("puller.cli.author.lint:lint", "Find errors in a manifest or a bundle."),
-        "test": ("puller.cli.author.test:test", "Run the test cases of bundles."),
+        "test": ("puller.cli.author.lint:test", "Run the test cases of bundles."),
         "render": (
             "puller.cli.author.render:render",
             "Print a manifest or template with its values for a machine.",

@@ -39,7 +39,7 @@ from hiera.sops.identities import OPAQUE
 from puller.authoring.cases.results import text_lines
 from puller.authoring.cases.running import Settings
 from puller.cli.author.bundle import libraries_of, refuse_broken
-from puller.cli.author.test import open_bundles, run_tests
+from puller.cli.author.lint import open_bundles, run_tests
 from puller.cli.completing import files
 from puller.cli.options import noop_option, text_format_option, together
 from puller.cli.output import say, show
