@@ -75,6 +75,17 @@ def test_filters_list_hosts(options: tuple[str, ...], hosts: list[str], store: s
     assert hosts or output == "no host matches\n"
 
 
+def test_status_counts_hosts_on_trial(place: Path, tmp_path: Path, now: datetime, execute: Execute) -> None:
+    goods = ["1.0.0", "1.1.0", "1.1.0"]
+    sent = (fleet.sent(f"web{number}", ago(now, 5), "1.1.0", good=good) for number, good in enumerate(goods))
+    fleet.deliver(place, sent)
+    location = str(tmp_path / "fleet.db")
+    assert execute("fleet", "import", str(place), "--store", location)[0] == 0
+    assert "  1.1.0    3 hosts  3 in sync  1 on trial\n" in execute("fleet", "status", "--store", location)[1]
+    output = json.loads(execute("fleet", "status", "--store", location, "--format", "json")[1])
+    assert [(row["version"], row["on_trial"]) for row in output["bundles"]["web"]] == [("1.1.0", 1)]
+
+
 def test_the_fleet_for_programs(store: str, place: Path, execute: Execute) -> None:
     (place / "ok0" / "x.json").write_bytes(b"{")
     assert execute("fleet", "import", str(place), "--store", store)[0] == 4
