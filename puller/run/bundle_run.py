@@ -543,9 +543,10 @@ class BundleRun(msgspec.Struct):
 
     def _continued(self, chosen: Chosen) -> Trial | None:
         """Return the trial of the applied version after a run in order. ``None`` if the version has passed before."""
-        bundle, moment = chosen.bundle, self.context.trials.moment()
+        bundle = chosen.bundle
         if not self._is_unproven(bundle):
             return None
+        moment = self.context.trials.moment()
         has_checks = have_health_checks(declaration for declaration, _ in self.outcomes or ())
         rules = (self.choice.trial, self._rule_of_release(bundle), chosen.manifest.trial)
         required = requirement_of(*rules, has_health_checks=has_checks)
