@@ -189,6 +189,8 @@ def test_updated_core_package_of_dnf_restarts_once(debian_with: Any, tmp_path: P
         # Puller queries dnf only on systems without dpkg.
         (disk / "var/lib/dpkg/status").rename(disk / "var/lib/dpkg/status-of-debian")
         (disk / "root/glibc.spec").write_text(SPECIFICATION)
+        (disk / "etc/rpm").mkdir(exist_ok=True)
+        (disk / "etc/rpm/macros").write_text("%_topdir /root/rpmbuild\n%_dbpath /var/lib/rpm\n")
         story = Story(tmp_path, disk)
         story.publish("1.0.0")
         with powered_on(disk) as machine:
@@ -199,7 +201,9 @@ def test_updated_core_package_of_dnf_restarts_once(debian_with: Any, tmp_path: P
             assert "reboot" not in machine.run("puller", "run").stdout
             first = boot_of(machine)
             machine.run("rpmbuild", "-bb", "--quiet", "/root/glibc.spec")
-            machine.run("rpm", "--install", "/root/rpmbuild/RPMS/noarch/glibc-2.34-1.noarch.rpm")
+            machine.run(
+                "rpm", "--install", "--force-debian", "/root/rpmbuild/RPMS/noarch/glibc-2.34-1.noarch.rpm"
+            )
             assert machine.run("dnf", "needs-restarting", "-r", check=False).returncode == 1
             assert "updated packages (glibc)" in machine.run("puller", "run", "--no-reboot").stdout
             assert "updated packages (glibc)" in machine.run("puller", "check").stdout

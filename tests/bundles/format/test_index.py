@@ -130,7 +130,8 @@ def test_the_example_of_the_documents_is_an_index() -> None:
     (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     release = Index.parse(example.encode(), "web").find("stable")
     rollout = Rollout(percent=10, before=Release.of("web", "1.4.0"), wave="shop-7")
-    assert release == replace(Release.of("web", "1.5.0"), rollout=rollout)
+    rule = TrialRule(Duration(7200), Runs(5))
+    assert release == replace(Release.of("web", "1.5.0"), rollout=rollout, trial=rule)
 
 
 def test_the_sentences_of_the_documents_are_those_that_hosts_say() -> None:
