@@ -323,7 +323,8 @@ def _age_identities(data: bytes, path: str) -> Iterator[x25519.Identity]:
     if data.startswith(_AGE_ENCRYPTED):
         raise _unusable(path, "is encrypted with a passphrase, which is not supported")
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
-    texts = [line for line in lines if line and not line.startswith("#")]
+    # SOPS accepts several keys on a line, for SOPS_AGE_KEY.
+    texts = [word for line in lines if not line.startswith("#") for word in line.split()]
     reason = "" if texts else _NO_KEY
     for text in texts:
         if text.startswith(_AGE_PRIVATE):

@@ -452,9 +452,12 @@ def test_unusable_line_does_not_hide_a_key_of_its_file(key: Key, tmp_path: Path)
     assert "a plugin of age" in str(identities.problems[0])
 
 
-def test_key_in_the_environment_is_named(key: Key) -> None:
-    _, recipient = key("web")
+def test_keys_in_the_environment_are_used_and_named(key: Key) -> None:
+    web, recipient = key("web")
+    other, _ = key("other")
     text = encrypt("a: 1\n", "data.yaml", Readers({recipient: ""}))
+    keys = " ".join(Path(each.files[0]).read_text().splitlines()[1] for each in (other, web))
+    assert read(text, Identities(texts=(keys,))) == {"a": 1}
     with pytest.raises(EnvelopeError, match="SOPS_AGE_KEY: contains neither a key of age") as error:
         read(text, Identities(texts=("my-secret",)))
     assert "my-secret" not in str(error.value)
