@@ -30,6 +30,7 @@ WANTS_ROOT: Mapping[str, str] = MappingProxyType(
         "package": "packages are installed for the machine",
         "reboot": "the machine belongs to all users",
         "repository": "package repositories belong to the machine",
+        "swap": "swap belongs to the kernel",
         "sysctl": "these settings belong to the kernel",
         "unit": "units in /etc/systemd/system belong to the machine, use a file in ~/.config/systemd/user",
         "timezone": "the time zone belongs to the machine",

@@ -43,6 +43,7 @@ _OWN = {
     "scaffold": "puller.resources.scaffolds.scaffold:Scaffold",
     "service": "puller.resources.services.service:Service",
     "setting": "puller.resources.edits.setting:Setting",
+    "swap": "puller.resources.kernel.swap:Swap",
     "sysctl": "puller.resources.kernel.sysctl:Sysctl",
     "unit": "puller.resources.unit:Unit",
     "timezone": "puller.resources.host.timezone:Timezone",

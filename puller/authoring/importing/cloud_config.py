@@ -54,7 +54,6 @@ _PROPOSALS: Final[Mapping[str, str]] = {
     "chpasswd": "passwords are secrets. Encrypt their hashes, and set `password` of a user",
     "password": "a password is a secret. Encrypt its hash, and set `password` of a user",
     "ssh_keys": "private host keys are secrets",
-    "swap": "create swap at installation, or use an exec with a guard that reads `swapon --show`",
     "disk_setup": "create partitions at installation",
     "fs_setup": "create file systems at installation",
     "growpart": "resize partitions at installation",
@@ -128,6 +127,7 @@ class _Importer:
             "yum_repos": self._yum,
             "timezone": self._timezone,
             "locale": self._locale,
+            "swap": self._swap,
             "hostname": self._hostname,
             "fqdn": self._hostname,
             "mounts": self._mounts,
@@ -360,6 +360,14 @@ class _Importer:
         if value is not False:  # false keeps the locale of the image
             self._add(Resource("locale", str(value), {"variables": ["LANG"]}), path)
 
+    def _swap(self, value: Any, path: tuple[str | int, ...]) -> None:
+        size = str(value.get("size", "")) if isinstance(value, dict) else ""
+        number = re.fullmatch(r"([1-9][0-9]*)([MGT]?)", size)
+        if number is None or (not number[2] and int(number[1]) % (1 << 20)):
+            raise _Unmapped("declare `swap` with a size such as 2G")
+        text = size if number[2] else f"{int(number[1]) >> 20}M"
+        self._add(Resource("swap", str(value.get("filename") or "/swap.img"), {"size": text}), path)
+
     def _hostname(self, value: Any, path: tuple[str | int, ...]) -> None:
         if path == ("fqdn",) and "hostname" in self.document.value:
             raise _Unmapped("set `domain` and `hosts: true` of the host name")
@@ -369,7 +377,7 @@ class _Importer:
         def add(item: Any, place: tuple[str | int, ...]) -> None:
             fields = [*map(str, item), *[""] * 6]
             if fields[2] == "swap" or not fields[1].startswith("/"):
-                raise _Unmapped("swap is not a mount. Use an exec with a guard that reads `swapon --show`")
+                raise _Unmapped("swap is not a mount. Declare a swap file with `swap`")
             device = f"/dev/{fields[0]}" if re.fullmatch(r"(xvd|sd|vd|nvme)\w+", fields[0]) else fields[0]
             properties: dict[str, Any] = {"device": device, "type": fields[2] or "auto"}
             properties["options"] = (fields[3] or "defaults,nofail").split(",")

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 FSTAB = "/etc/fstab"
+SWAP = "swap"
+"""The type of an entry for swap. Its mount point has no meaning, and is usually ``none``."""
 
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _FIELD = re.compile(r"([ \t]*)([^ \t\r\n]+)")
@@ -29,6 +31,11 @@ class Fields(msgspec.Struct, frozen=True):
     dump: int = 0
     passno: int = 0
 
+    @property
+    def key(self) -> str:
+        """The text that identifies the entry: the mount point, and for swap, which has none, the device."""
+        return self.device if self.type == SWAP else self.point
+
     def written(self) -> list[str]:
         """Return the fields as written in the file."""
         texts = (self.device, self.point, self.type, ",".join(self.options))
@@ -46,7 +53,7 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One line for a mount point. ``number`` counts from 1. ``line`` is the original line."""
+    """One line for a mount point or for swap. ``number`` counts from 1. ``line`` is the original line."""
 
     fields: Fields
     number: int
@@ -54,9 +61,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """The desired line of a mount point: fields, a whole line, or neither to remove the line."""
+    """The desired line of a key: fields, a whole line, or neither to remove the line."""
 
-    point: str
+    key: str
     fields: Fields | None = None
     line: str = ""
 
@@ -73,20 +80,20 @@ def decoded(field: str) -> str:
 
 
 def parse(text: str) -> dict[str, list[Entry]]:
-    """Return all entries by mount point."""
+    """Return all entries by key."""
     result: dict[str, list[Entry]] = {}
     for number, line in enumerate(_LINES.findall(text), start=1):
         if fields := _fields(line):
-            result.setdefault(fields.point, []).append(Entry(fields, number, line))
+            result.setdefault(fields.key, []).append(Entry(fields, number, line))
     return result
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:
     """Return the text after all edits. New lines are appended in their order."""
     lines: list[str] = _LINES.findall(text)
-    known = {fields.point: index for index, line in enumerate(lines) if (fields := _fields(line))}
+    known = {fields.key: index for index, line in enumerate(lines) if (fields := _fields(line))}
     for edit in edits:
-        index = known.get(edit.point)
+        index = known.get(edit.key)
         if index is None:
             if edit.fields or edit.line:
                 _append(lines, edit)

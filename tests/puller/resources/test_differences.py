@@ -38,7 +38,7 @@ from puller.system.noop import NoopSystem
 from puller.system.protocol import Attributes, System
 from tests.puller.resources.kernel import test_kernel_module, test_sysctl
 from tests.puller.resources.packages import test_repository
-from tests.simulators import accounts, fileserver, mounts, packages, systemd
+from tests.simulators import accounts, fileserver, mounts, packages, swaps, systemd
 from tests.simulators.alternatives import Group, LookingOnly
 from tests.simulators.diversions import Diverting, DivertingInNoop
 from tests.simulators.locales import LocalesHere, LocalesInNoop, make_locales, redirect_locales
@@ -145,6 +145,13 @@ def with_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return lambda noop: NoopSystem() if noop else machine
 
 
+def with_swap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = swaps.SwappingSystem(tmp_path)
+    machine.redirect(monkeypatch)
+    machine.fstab.write_text("")
+    return lambda noop: NoopSystem() if noop else machine
+
+
 def with_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     del tmp_path, monkeypatch
     machine = packages.Debian(repository={"tool": ["1.0", "2.0"]})
@@ -212,6 +219,7 @@ MACHINES: dict[str, Callable[[Path, pytest.MonkeyPatch], Machine]] = {
     "package": with_packages,
     "repository": with_repositories,
     "service": with_systemd,
+    "swap": with_swap,
     "sysctl": with_kernel,
     "unit": with_units,
     "timezone": with_host,

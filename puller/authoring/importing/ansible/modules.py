@@ -109,7 +109,7 @@ def mount(work: Work, resources: list[Resource]) -> list[Resource]:
     """Return the mount. Swap has no mount point. Raises ``Untranslatable``."""
     for resource in resources:
         if not resource.name.startswith(("/", "{{")) or resource.properties.get("type") == "swap":
-            raise Untranslatable("swap is not a mount. Use an exec with a guard that reads `swapon --show`")
+            raise Untranslatable("swap is not a mount. Declare a swap file with `swap`")
     return resources
 
 

@@ -78,6 +78,8 @@ OWNED = {"owner": "root", "group": "root"}
             {"locale#de_DE.UTF-8": {"variables": ["LANG"]}},
         ),
         ("locale: false", {}),
+        ("swap: {filename: /swapfile, size: 2G, maxsize: 4G}", {"swap#/swapfile": {"size": "2G"}}),
+        ("swap: {size: 536870912}", {"swap#/swap.img": {"size": "512M"}}),
         (
             "mounts: [[vdb, /srv, ext4, 'noatime', '0', '2']]",
             {"mount#/srv": {"device": "/dev/vdb", "type": "ext4", "options": ["noatime"], "pass": 2}},
