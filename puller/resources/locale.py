@@ -112,7 +112,8 @@ class Locale(Resource[LocaleProperties, LocaleState]):
 
     def look(self) -> LocaleState:
         name, context, known = normal(self.properties.name), self.context, _Known.of(self.context)
-        is_available = name in known.available(context)
+        # A minimal system has no file for a built-in locale, and locale does not list it.
+        is_available = self._is_built_in or name in known.available(context)
         entries, variables = self._entries, self._variables.current(context)
         is_listed = None if entries is None else name in entries.current(context)
         if not is_listed and known.find_entry(name, context) is None:

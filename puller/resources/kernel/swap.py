@@ -49,6 +49,8 @@ _CHUNK = 1 << 20
 _HIGHEST_PRIORITY = 32767
 _UNSUITABLE = ("btrfs", "tmpfs", "ramfs", "overlay", "nfs", "nfs4", "cifs", "zfs", "squashfs")
 """File systems whose files the kernel refuses, or accepts only after further steps."""
+_OF_TREES = ("overlay", "tmpfs")
+"""Those of trees whose files are copied to another file system before a boot. They accept a file without its use."""
 _ON, _OFF = Tool("swapon"), Tool("swapoff", timeout=1800.0)  # swapoff reads all pages into memory
 
 
@@ -248,9 +250,10 @@ class Swap(Resource[SwapProperties, SwapState]):
                 f"{path} can be led elsewhere by another user: {reason}", code=ProblemCode.UNTRUSTED_PATH
             )
         mounted = Mounts.current(context).holding(context.system.resolve(os.path.dirname(path)))
-        if mounted is not None and mounted.type in _UNSUITABLE:
+        kind = "" if mounted is None else mounted.type
+        if kind in _UNSUITABLE and (self.properties.active or kind not in _OF_TREES):
             raise ResourceError(
-                f"{path} is on {mounted.type}, which is unsuitable for swap files",
+                f"{path} is on {kind}, which is unsuitable for swap files",
                 code=ProblemCode.CHANGE_REFUSED,
                 expected="a file system such as ext4 or xfs",
             )

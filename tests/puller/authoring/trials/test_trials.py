@@ -117,6 +117,44 @@ def test_a_bundle_is_applied_and_is_stable_the_second_time(bundle: Path, tree: P
     assert [event.reference for event in outcome.first] == [event.reference for event in outcome.second]
 
 
+OF_THE_MACHINE = """\
+resources:
+  - hostname: [web02: {hosts: true}]
+  - host_entry: [db: {address: 192.0.2.10}]
+  - timezone: [Europe/Berlin]
+  - locale: [C.UTF-8: {variables: [LANG]}]
+  - swap: [/swapfile: {size: 1M, active: false}]
+  - alternative: [editor: {path: /usr/bin/cat, link: /usr/bin/editor, priority: 5}]
+  - diversion: [/usr/bin/date: {}]
+  - file: [/etc/joined: {fragments: true, owner: root, group: root, mode: "0644"}]
+  - fragment: [one: {path: /etc/joined, content: one}]
+  - unit: [app.service: {content: "[Service]\\nExecStart=/usr/bin/cat\\n", verify: false}]
+"""
+
+
+def test_types_of_the_machine_are_tried(bundle: Path, tree: Path) -> None:
+    for program in ("locale", "update-alternatives", "dpkg-divert"):
+        install(program, tree)
+    for directory in (
+        "usr/share/zoneinfo/Europe",
+        "var/lib/dpkg/alternatives",
+        "etc/alternatives",
+        "var/log",
+    ):
+        (tree / directory).mkdir(parents=True)
+    (tree / "usr/share/zoneinfo/Europe/Berlin").write_bytes(b"TZif2" + bytes(40))
+    (tree / "etc/debian_version").write_text("12.0\n")
+    (tree / "var/lib/dpkg/status").touch()
+    (bundle / "manifest.yaml").write_text(OF_THE_MACHINE)
+    before, name, swaps = contents(tree), os.uname().nodename, Path("/proc/swaps").read_text()
+    outcome = run_trial(trial_of(bundle, tree))
+    assert outcome.failures == []
+    assert states(outcome)[1] == {State.STABLE}
+    stable = [event.reference for event in outcome.first if event.state is State.STABLE]
+    assert stable == ["fragment#one"]
+    assert (contents(tree), os.uname().nodename, Path("/proc/swaps").read_text()) == (before, name, swaps)
+
+
 def test_nothing_of_the_tree_and_of_this_machine_is_changed(bundle: Path, tree: Path) -> None:
     before = contents(tree), contents(bundle), mounts(), sorted(os.listdir("/")), sorted(os.listdir("/etc"))
     assert run_trial(trial_of(bundle, tree)).failures == []

@@ -8,6 +8,7 @@ import pytest
 
 from puller.errors import ManifestError
 from tests.puller.resources.host.conftest import HostMachine
+from tests.simulators import locales
 from tests.simulators.locales import BROKEN
 from tests.support.sweeps import Sweep
 
@@ -159,7 +160,12 @@ def test_run_that_is_killed_is_finished_by_the_next(machine: HostMachine, sweep:
     assert sweep(attempt) >= 3
 
 
-def test_built_in_locale_needs_no_generation(machine: HostMachine) -> None:
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_built_in_locale_needs_no_generation(
+    machine: HostMachine, monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    if not is_listed:
+        monkeypatch.setattr(locales, "BUILT_IN", ("C", "POSIX"))
     prepare(machine, "", OTHERS, None)
     machine.converge("locale: [C.UTF-8: {variables: [LANG]}]")
     assert (variables(machine), entries(machine)) == ("LANG=C.UTF-8\n", OTHERS)

@@ -234,6 +234,15 @@ def test_unsuitable_file_system_is_refused(machine: Machine, kind: str, noop: bo
     assert not machine.file.exists()
 
 
+def test_tree_on_an_overlay_gets_a_file_without_use(machine: Machine) -> None:
+    text = machine.system.mountinfo.read_text()
+    machine.system.mountinfo.write_text(text.replace("ext4", "overlay"))
+    machine.converge(INACTIVE)
+    machine.system.mountinfo.write_text(text.replace("ext4", "btrfs"))
+    machine.file.unlink()
+    assert "is on btrfs, which is unsuitable" in str(machine.apply(INACTIVE).errors)
+
+
 @pytest.mark.root
 def test_directory_of_another_user_is_refused(machine: Machine) -> None:
     os.chown(machine.directory, 65534, 65534)
