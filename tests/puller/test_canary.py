@@ -378,9 +378,9 @@ TABLE: Mapping[str, str | tuple[str, ...]] = {
         "none_of_canaries --provider none --options C:ensured=1 --sensitive --check C:ensured",
     ),
     "ensure link": ("MACHINE/ensured-link --target C:ensured --sensitive --diff --check C:ensured",),
-    "ensure locale": ("no_NE.UTF-8 --variables C:ensured --sensitive --provider none",),
+    "ensure locale": ("no_NE.UTF-8 --provider none --sensitive --check C:ensured",),
     "ensure mount": ("MACHINE/nothing unmounted --provider none --sensitive --check C:ensured",),
-    "ensure swap": ("MACHINE/none-of-canaries --size C:ensured --sensitive --provider none",),
+    "ensure swap": ("MACHINE/none-of-canaries --size 1M --provider none --sensitive --check C:ensured",),
     "ensure sysctl": ("none.of.canaries --value C:ensured --provider none --sensitive --check C:ensured",),
     "ensure host_entry": (
         "none.of.canaries --address 192.0.2.1 --provider none --sensitive --check C:ensured",

@@ -14,7 +14,12 @@ import yaml
 
 from foundation.problems import ProblemCode
 from puller.cli import main
+from puller.resources import unit
+from puller.resources.host import hostname, hosts_file, timezone
 from puller.resources.registry import type_names
+from puller.system import commands, file_content
+from tests.simulators.locales import make_locales, redirect_locales
+from tests.simulators.swaps import SwappingSystem
 
 IDS = ("--owner", str(os.geteuid()), "--group", str(os.getegid()), "--mode", "0644")
 REQUEST = "io.choria.ccm.v1.resource.ensure.request"
@@ -105,6 +110,59 @@ def test_exit_status_states_the_result(puller: Puller, line: tuple[str, ...], st
     ended = puller("ensure", *line)
     assert ended.returncode == status, ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.fixture
+def machine_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Directory with the files of a machine, which the types use instead of those of this machine."""
+    make_locales(tmp_path)
+    redirect_locales(tmp_path, monkeypatch)
+    SwappingSystem(tmp_path).redirect(monkeypatch)
+    for name, text in {
+        "zoneinfo/Europe/Berlin": "TZif2",
+        "proc/kernel/hostname": "old\n",
+        "etc/default/locale": "",
+        "programs/locale": "#!/bin/sh\necho C\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "programs/locale").chmod(0o755)
+    monkeypatch.setattr(commands, "SEARCH_PATH", f"{tmp_path}/programs:{commands.SEARCH_PATH}")
+    monkeypatch.setattr(file_content, "PROC_SYS", str(tmp_path / "proc"))
+    monkeypatch.setattr(hosts_file, "HOSTS", str(tmp_path / "etc/hosts"))
+    monkeypatch.setattr(hostname, "HOSTNAME", str(tmp_path / "etc/hostname"))
+    monkeypatch.setattr(timezone, "ETC", str(tmp_path / "etc"))
+    monkeypatch.setattr(timezone, "ZONES", str(tmp_path / "zoneinfo"))
+    monkeypatch.setattr(unit, "DIRECTORY", str(tmp_path / "units"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        (("hostname", "web01", "--hosts"), "etc/hostname"),
+        (("host_entry", "db", "--address", "192.0.2.10", "--aliases", "store"), "etc/hosts"),
+        (("timezone", "Europe/Berlin"), "etc/localtime"),
+        (("locale", "C.UTF-8", "--variables", "LANG", "--variables", "LC_TIME"), "etc/default/locale"),
+        (("swap", "DIR/file", "--size", "1M", "--no-active"), "file"),
+        (("unit", "app.service", "--content", "[Service]\nExecStart=/bin/true\n"), "units/app.service"),
+    ],
+)
+def test_types_of_the_machine_are_ensured(
+    puller: Puller, machine_files: Path, line: tuple[str, ...], changed: str
+) -> None:
+    def is_changed() -> bool:
+        return os.path.lexists(place) and (place.is_symlink() or place.stat().st_size > 0)
+
+    line, place = tuple(word.replace("DIR", str(machine_files)) for word in line), machine_files / changed
+    assert "would change ensure=" in puller("ensure", *line, "--noop").stdout
+    assert not is_changed()
+    done = puller("ensure", *line)
+    assert "changed ensure=" in done.stdout, done.stdout + done.stderr
+    assert is_changed()
+    assert "stable ensure=" in puller("ensure", *line).stdout
+    state = yaml.safe_load(puller("state", *line[:2]).stdout)
+    assert (state["type"], state["ensure"]) == (line[0], "present")
 
 
 @pytest.mark.parametrize("line", [("ensure", "exec", "true"), ("state", "file", "/etc/motd")])

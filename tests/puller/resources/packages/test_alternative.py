@@ -18,7 +18,7 @@ from puller.resources.packages.alternative import Alternative, Candidate, parse_
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from tests.puller.resources.conftest import Make
-from tests.simulators.alternatives import TOOL, Group, LookingOnly
+from tests.simulators.alternatives import TOOL, Group, LookingOnly, RedHatGroup
 from tests.support.sweeps import Sweep
 
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason="needs update-alternatives")
@@ -294,6 +294,30 @@ def test_output_of_the_tool_of_red_hat_is_read() -> None:
         "/usr/bin/python3.12": Candidate(-5),
     }
     assert parse_display(DISPLAY.replace("manual", "auto")).mode == "auto"
+
+
+@pytest.mark.parametrize("desired", DESIRED)
+@pytest.mark.parametrize("state", ["no group", "automatic", "one chosen", "two chosen"])
+@pytest.mark.representatives(6)
+def test_every_state_converges_with_the_tool_of_red_hat(
+    machine: Group, monkeypatch: pytest.MonkeyPatch, state: str, desired: str
+) -> None:
+    STATES[state](machine)
+    red_hat = RedHatGroup(machine.root)
+    red_hat.redirect(monkeypatch)
+    before = picture(machine)
+    real = apply(red_hat, machine.root, DESIRED[desired])
+    if error := is_refused(state, desired):
+        assert error in str(real.errors)
+        assert picture(machine) == before
+        return
+    assert real.errors == []
+    assert bool(real.differences) is (picture(machine) != before)
+    assert apply(red_hat, machine.root, DESIRED[desired]).state is State.STABLE
+    if desired in RESULTS:
+        assert os.readlink(machine.root / "etc/editor") == f"{machine.root}/{RESULTS[desired]}"
+    apply(red_hat, machine.root, DESIRED["absent"])
+    assert "own" not in machine.tool("--query", "editor").stdout
 
 
 # Errors at load

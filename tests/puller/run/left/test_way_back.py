@@ -14,6 +14,7 @@ from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
 from tests.simulators.locales import make_locales, redirect_locales
 from tests.simulators.mounts import FIRST, MountingSystem
+from tests.simulators.swaps import SwappingSystem
 from tests.support.stories import Host, Publisher
 
 TOP = """\
@@ -406,6 +407,20 @@ esac
 }
 
 
+def install_programs(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, programs: dict[str, str], **words: Path
+) -> None:
+    """Put shell scripts before the programs of the system. ``words`` are paths that they contain."""
+    (directory / "programs").mkdir()
+    for name, text in programs.items():
+        for word, path in words.items():
+            text = text.replace(word, str(path))
+        program = directory / "programs" / name
+        program.write_text(f"#!/bin/sh\n{text}")
+        program.chmod(0o755)
+    monkeypatch.setattr(commands, "SEARCH_PATH", f"{directory}/programs:{commands.SEARCH_PATH}")
+
+
 def test_locales_and_their_variables_are_restored(
     host: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,12 +434,7 @@ def test_locales_and_their_variables_are_restored(
     }.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    (tmp_path / "programs").mkdir()
-    for name, text in PROGRAMS.items():
-        program = tmp_path / "programs" / name
-        program.write_text(f"#!/bin/sh\n{text}".replace("ARCHIVE", str(archive)))
-        program.chmod(0o755)
-    monkeypatch.setattr(commands, "SEARCH_PATH", f"{tmp_path}/programs:{commands.SEARCH_PATH}")
+    install_programs(tmp_path, monkeypatch, PROGRAMS, ARCHIVE=archive)
     before = {**tree(etc), **tree(archive.parent)}
     publisher.publish("1.0.0", story(0))
     assert host.run().status == 0
@@ -445,3 +455,50 @@ def test_locales_and_their_variables_are_restored(
     assert (etc / "default/locale").read_text() == "# by hand\n"
     assert (etc / "locale.gen").read_text() == "# en_US.UTF-8 UTF-8\n# de_DE.UTF-8 UTF-8\n"
     assert archive.read_text() == ""
+
+
+SWAP_PROGRAMS = {
+    "swapon": """\
+priority=-2
+test "$1" = --priority && priority=$2 && shift 2
+printf '%s\\tfile\\t1\\t0\\t%s\\n' "$2" "$priority" >>SWAPS
+""",
+    "swapoff": 'grep -v "^$2\t" SWAPS >SWAPS.new; mv SWAPS.new SWAPS\n',
+}
+
+
+@pytest.mark.parametrize("has_old", [False, True])
+def test_swap_is_removed_or_has_its_size_again(
+    host: Host, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_old: bool
+) -> None:
+    machine = SwappingSystem(tmp_path)
+    machine.redirect(monkeypatch)
+    install_programs(tmp_path, monkeypatch, SWAP_PROGRAMS, SWAPS=machine.swaps)
+    (tmp_path / "swap").mkdir()
+    file = tmp_path / "swap/file"
+    if has_old:
+        machine.make(file, 1 << 20)
+        machine.swaps.write_text(f"{machine.swaps.read_text()}{file}\tfile\t1\t0\t7\n")
+        machine.fstab.write_text(f"{file} none swap sw,pri=7 0 0\n")
+
+    def picture() -> tuple[object, ...]:
+        size = file.stat().st_size if file.exists() else None
+        return size, machine.swaps.read_text(), machine.fstab.read_text()
+
+    publisher.publish("1.0.0", story(0))
+    assert host.run().status == 0
+    before = picture()
+    declared = f"  - swap: [{{{file}: {{size: 2M, priority: 9}}}}]\n"
+    publisher.publish("2.0.0", story(2, declared))
+    outcome = host.run()
+    assert outcome.status == 7, outcome.output
+    assert picture() == before
+    publisher.publish("3.0.0", "removed: absent\n" + story(0, declared))
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    assert (file.stat().st_size, machine.swaps.read_text().split()[-1]) == (2 << 20, "9")
+    publisher.publish("4.0.0", "removed: absent\n" + story(0))
+    outcome = host.run()
+    assert outcome.status == 0, outcome.output
+    assert file.exists() is has_old
+    assert (str(file) in machine.fstab.read_text()) is has_old
