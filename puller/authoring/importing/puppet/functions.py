@@ -117,9 +117,16 @@ def _sprintf(scope: Translator, arguments: Sequence[Node]) -> str:
         r"%(?![-+ 0#]*\d*(?:\.\d+)?[sdxXofi%])", str(pattern.value)
     ):
         raise Untranslatable("the format of sprintf is unknown")
-    if any(scope.kind(value).name not in ("text", "number") for value in values):
+    if any(scope.kind(value).name not in ("text", "number", "boolean") for value in values):
         scope.draft.assume(_FORMAT)
-    return f"{scope.group(pattern)} | format({', '.join(scope.group(value) for value in values)})"
+    texts = [_printed(scope, value) for value in values]
+    return f"{scope.group(pattern)} | format({', '.join(texts)})"
+
+
+def _printed(scope: Translator, value: Node) -> str:
+    """Return a value as an argument of ``format``. Puppet prints booleans in lower case."""
+    text = scope.group(value)
+    return f"({text} | lower)" if scope.kind(value).name == "boolean" else text
 
 
 def _regsubst(scope: Translator, arguments: Sequence[Node]) -> str:

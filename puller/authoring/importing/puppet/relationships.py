@@ -13,6 +13,7 @@ import msgspec
 from puller.authoring.importing.draft import Draft, ManifestDraft, Resource
 
 _REFRESHED: Final = frozenset({"service", "exec"})
+_GUARDS: Final = frozenset({"creates", "onlyif", "unless"})
 _NOT_ALWAYS: Final = "the manifest of the target can be applied without it"
 
 
@@ -190,5 +191,8 @@ def _extend(target: Resource, references: Sequence[str], *, refresh: bool) -> No
     key = "require"
     if refresh and target.type in _REFRESHED:
         key = "reload" if "reload" in target.properties else "subscribe"
+        if target.type == "exec" and _GUARDS & set(target.properties):
+            # In Puppet, the guards of a command also decide about a refresh.
+            target.properties["guard_refresh"] = True
     present = target.properties.setdefault(key, [])
     present += [reference for reference in references if reference not in present]

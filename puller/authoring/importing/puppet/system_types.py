@@ -25,6 +25,12 @@ from puller.authoring.importing.written_expressions import Untranslatable
 # Software.
 
 
+_RECHECK: Final = (
+    "A command fails if its `creates` or `unless` still requires it afterwards. Puppet would run it in each run. "
+    "With `recheck: false`, Puller does too"
+)
+
+
 def package(work: Work, resources: list[Resource]) -> list[Resource]:
     """Return the package. Raises ``Untranslatable``."""
     for resource in resources:
@@ -199,6 +205,8 @@ def exec_command(work: Work, _: list[Resource]) -> list[Resource]:
         creates = creates[0] if creates else None
     if creates is not None:
         properties["creates"] = creates
+    if "creates" in properties or "unless" in properties:
+        work.scope.draft.assume(_RECHECK)
     texts = [command, *(properties[key] for key in ("onlyif", "unless") if key in properties)]
     if provider == "shell" or any(needs_shell(text) for text in texts):
         properties["provider"] = "shell"

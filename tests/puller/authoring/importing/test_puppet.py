@@ -501,6 +501,7 @@ def test_several_keys_of_one_user_are_all_kept(write: Write, tmp_path: Path) -> 
 
 EXPRESSIONS = [
     ("['b', 'A', 'C'].sort", ["A", "C", "b"]),
+    ("sprintf('%s|%5.1f', true, 2.25)", "true|  2.2"),
     ("unique(['a', 'A', 'a'])", ["a", "A"]),
     ("['a', 'a', 'b'] - ['b']", ["a", "a"]),
     ("difference(['a', 'a', 'b'], ['b'])", ["a", "a"]),
@@ -524,11 +525,12 @@ DIFFERENCES = {
     "Versions are compared": "if versioncmp($a, '2') > 0 { file { '/x': ensure => file } }",
     "A division has a whole number": "file { '/x': content => String(7 / 2) }",
     "`shell_escape` writes quotes": "file { '/x': content => shell_escape($a) }",
-    "`sprintf` with `%s` expects": "file { '/x': content => sprintf('%s', $b) }",
+    "`sprintf` with `%s` expects": "file { '/x': content => sprintf('%s', $c[0]) }",
     "`join` expects a list of texts": "file { '/x': content => join($c, ',') }",
     "The types of parameters are not checked": "",
     "Defaults of resources in a class": "File { mode => '0600' } file { '/x': ensure => file }",
     "tries and try_sleep are not mapped": "exec { '/bin/true': tries => 3, try_sleep => 5 }",
+    "A command fails if its `creates`": "exec { '/bin/touch /x': creates => '/x' }",
     "schedule is not mapped": "file { '/x': ensure => file, schedule => 'night' }",
     "stage is not mapped": "file { '/x': ensure => file, stage => 'pre' }",
     "alias is not mapped": "file { '/x': ensure => file, alias => 'x' }",
@@ -674,6 +676,25 @@ def test_lookups_of_a_module_without_a_tree_get_one(write: Write, tmp_path: Path
     assert resources_of(draft)["file#/x"]["content"] == "{{ hiera('x', default='none') }}"
     assert "The source has lookups, but no Hiera tree" in draft.report()
     assert "the lookup has the key of the variable" in draft.report()
+
+
+def test_guards_decide_about_a_refresh(write: Write) -> None:
+    draft = draft_of(
+        write(
+            """
+            class web {
+              file { '/x': ensure => file }
+              ~> exec { '/bin/a': unless => 'test -e /a' }
+              exec { '/bin/b': refreshonly => true, subscribe => File['/x'] }
+            }
+            """
+        )
+    )
+
+    resources = resources_of(draft)
+    assert resources["exec#/bin/a"]["guard_refresh"] is True
+    assert resources["exec#/bin/a"]["subscribe"] == ["file#/x"]
+    assert "guard_refresh" not in resources["exec#/bin/b"]
 
 
 def test_defaults_outside_of_classes_apply_everywhere(write: Write) -> None:

@@ -21,4 +21,10 @@ class daemon::config {
     path        => '/usr/bin:/bin',
     refreshonly => true,
   }
+  exec { 'only without a configuration':
+    command   => 'echo ran >> /var/lib/daemon/guarded',
+    path      => '/usr/bin:/bin',
+    unless    => 'test -e /etc/daemon.conf',
+    subscribe => File['/etc/daemon.conf'],
+  }
 }

@@ -38,4 +38,11 @@ class webserver::config {
     creates => "${webserver::directory}/key",
     require => File[$webserver::directory],
   }
+  file { '/srv/webserver':
+    ensure  => directory,
+    source  => 'puppet:///modules/webserver/tree',
+    recurse => true,
+    purge   => true,
+    mode    => '0644',
+  }
 }
