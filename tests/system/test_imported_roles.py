@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from puller.authoring.importing.ansible.importer import import_ansible
-from puller.authoring.importing.ansible.manifest_data import MANAGED
 from puller.authoring.importing.draft import Outcome, write_draft
 from tests.support.system_states import KINDS, apply_twice, differences
 
@@ -29,8 +28,7 @@ def test_draft_and_ansible_leave_the_same_system(make_tree: Callable[..., Path],
     write_draft(draft, target)
 
     ansible = apply_twice(
-        *(tree, {"/playbook": source}, "ansible-playbook", "--inventory=/playbook/hosts"),
-        *("--extra-vars", f"ansible_managed='{MANAGED}'", "/playbook/site.yml"),
+        tree, {"/playbook": source}, "ansible-playbook", "--inventory=/playbook/hosts", "/playbook/site.yml"
     )
     puller = apply_twice(tree, {"/draft": target}, "puller", "apply", "/draft")
 
