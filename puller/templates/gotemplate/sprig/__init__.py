@@ -9,11 +9,11 @@ _GROUPS: Final = {
     "containers": "append chunk compact concat dict dig first get has hasKey initial keys last list merge "
     "mergeOverwrite mustAppend mustChunk mustCompact mustFirst mustHas mustInitial mustLast mustMerge "
     "mustMergeOverwrite mustPrepend mustPush mustRest mustReverse mustSlice mustUniq mustWithout omit "
-    "pick pluck prepend push rest reverse set slice tuple uniq unset values without",
+    "pick pluck prepend push rest reverse set slice tuple uniq unset values without "
+    "all any coalesce deepCopy deepEqual default empty fail kindIs kindOf mustDeepCopy ternary typeIs "
+    "typeIsLike typeOf",
     "dates": "ago date dateInZone dateModify date_in_zone date_modify duration durationRound htmlDate "
     "htmlDateInZone mustDateModify mustToDate must_date_modify now toDate unixEpoch",
-    "defaults": "all any coalesce deepCopy deepEqual default empty fail kindIs kindOf mustDeepCopy ternary typeIs "
-    "typeIsLike typeOf",
     "encoding": "adler32sum b32dec b32enc b64dec b64enc fromJson mustFromJson mustToJson mustToPrettyJson "
     "mustToRawJson sha1sum sha256sum sha512sum toJson toPrettyJson toRawJson",
     "numbers": "add add1 add1f addf atoi biggest ceil div divf float64 floor int int64 max maxf min minf mod mul "
