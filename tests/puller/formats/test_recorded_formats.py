@@ -233,7 +233,6 @@ DOCUMENTS = (
     "trial/state/journal.json",
     "disabled/state/disabled.json",
     "disabled/state/pins.json",
-    "settled/state/commands.json",
 )
 LACKING = {"0.1.0": {"settled/state/commands.json"}}
 """Documents that later versions introduced, by the record without them."""
