@@ -108,10 +108,14 @@ def is_selected(item: pytest.Item, mark: str | None, options: Any) -> bool:
 
 
 def is_redundant(item: pytest.Item) -> bool:
-    """Return whether another variant, which runs at the same time, tries the same steps and more."""
+    """Return whether another variant, which runs at the same time, tries the same steps and more.
+
+    All variants of tests of attacks run, because the table of attacks requires their results.
+    """
     callspec = getattr(item, "callspec", None)
     stride = callspec.params.get("sweep", 1) if callspec else 1
-    return bool(stride != 1 and item.get_closest_marker("everything"))
+    is_attack = item.get_closest_marker("attack")
+    return bool(stride != 1 and item.get_closest_marker("everything") and not is_attack)
 
 
 def find_mark(item: pytest.Item) -> str | None:
