@@ -48,12 +48,17 @@ def show_all(machine: Machine, names: Iterable[str]) -> list[dict[str, str]]:
 
 def forget(machine: Machine, *names: str) -> None:
     """Restore the original states of units. Systemd reloads once, because a reload takes longer than a change."""
-    steps = (
-        *("stop", "--no-reload unmask", "--no-reload disable", "--no-reload disable --runtime"),
-        "reset-failed",
-    )
-    commands = [f"systemctl {step} {name}" for name in names for step in steps]
-    machine.run("sh", "-c", "\n".join([*commands, "systemctl daemon-reload"]), check=False)
+    of_all = " ".join(names)
+    # With several units, `disable` ends at the first missing one.
+    disable = [f"--no-reload disable {how} {name}" for name in names for how in ("", "--runtime")]
+    steps = [
+        f"stop {of_all}",
+        f"--no-reload unmask {of_all}",
+        *disable,
+        f"reset-failed {of_all}",
+        "daemon-reload",
+    ]
+    machine.run("sh", "-c", "\n".join(f"systemctl {step}" for step in steps), check=False)
 
 
 def test_simulated_systemd_behaves_like_systemd(debian: Machine) -> None:
