@@ -364,13 +364,16 @@ class Agent(msgspec.Struct, frozen=True):
         return has_rolled_back
 
     def _roll_back_between_runs(self, bundles: Sequence[BundleRun], catalog: HostCatalog) -> bool:
-        """Give up versions on trial that failed after their last run. Return whether any was given up."""
-        if catalog.is_partial:
-            return False
+        """Give up versions on trial that failed after their last run. Return whether any was given up.
+
+        A partial run only records the failures that it may repair.
+        """
         has_rolled_back = False
         for bundle, chosen in chosen_bundles(bundles):
             concerns = [catalog.declarations[index] for index in catalog.concerns(chosen.number)]
-            if bundle.judge_between_runs(chosen, concerns):
+            if catalog.is_partial:
+                bundle.note_failure_between_runs(chosen, concerns)
+            elif bundle.judge_between_runs(chosen, concerns):
                 bundle.roll_back(chosen)
                 has_rolled_back = True
         return has_rolled_back

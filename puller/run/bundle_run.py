@@ -473,18 +473,10 @@ class BundleRun(msgspec.Struct):
 
         Without another version, the run goes on, and the time in order begins again.
         """
-        trial = self.trial
-        is_applied = self.outcomes is not None  # in this run, before the rollback of another bundle
-        if trial is None or not trial.in_order or is_applied or self.report.given_up is not None:
+        trial = self._trial_between_runs()
+        if trial is None:
             return False
-        trials = self.context.trials
-        self.failure = trial.failure or find_failure_between_runs(
-            concerns,
-            trial.health,
-            trials.restarts(trial),
-            LocalSystem(),
-            is_new_boot=not trials.is_of_this_boot(trial),
-        )
+        self.failure = trial.failure or self._find_failure_between_runs(trial, concerns)
         if not self.failure:
             return False
         bundle = chosen.bundle
@@ -499,6 +491,31 @@ class BundleRun(msgspec.Struct):
         with self.context.problems.remembering():
             self.context.trials.restart(bundle)
         return False
+
+    def note_failure_between_runs(self, chosen: Chosen, concerns: Sequence[Declaration]) -> None:
+        """Record a failure that a partial run may repair. The next complete run gives the version up."""
+        trial = self._trial_between_runs()
+        if trial is None or trial.failure or not (why := self._find_failure_between_runs(trial, concerns)):
+            return
+        detail = f"has failed between two runs: {why}. The next complete run gives it up"
+        self.context.problems.warn(f"{chosen.bundle}: the trial {detail}")
+        with self.context.problems.remembering():
+            self.context.trials.note_failure(chosen.bundle, why)
+
+    def _trial_between_runs(self) -> Trial | None:
+        """Return the trial of a version that was in order after its last run, and that this run has not changed yet."""
+        trial = self.trial
+        is_applied = self.outcomes is not None  # in this run, before the rollback of another bundle
+        if trial is None or not trial.in_order or is_applied or self.report.given_up is not None:
+            return None
+        return trial
+
+    def _find_failure_between_runs(self, trial: Trial, concerns: Sequence[Declaration]) -> str:
+        trials = self.context.trials
+        restarts, is_new_boot = trials.restarts(trial), not trials.is_of_this_boot(trial)
+        return find_failure_between_runs(
+            concerns, trial.health, restarts, LocalSystem(), is_new_boot=is_new_boot
+        )
 
     def judge(self, chosen: Chosen) -> Decision:
         """Ask the health checks of a version on trial. Return whether it is kept, stays or is replaced."""

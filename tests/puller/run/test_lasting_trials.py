@@ -405,6 +405,19 @@ def test_a_partial_run_does_not_count(lasting: Host, publisher: Publisher) -> No
     assert versions(lasting) == ("1.1.0", "1.1.0", False)
 
 
+def test_a_partial_run_does_not_hide_a_failure(lasting: Host, publisher: Publisher) -> None:
+    publisher.publish("1.1.0", TWO_RUNS + checked(0))
+    lasting.run()
+    break_the_check(lasting)
+    repaired = [f"file#{lasting.machine}/{name}" for name in ("health", "app.conf")]
+    outcome = lasting.run("--only", repaired[0], "--only", repaired[1])
+    assert "web 1.1.0: the trial has failed between two runs: file#" in outcome.output
+    assert (lasting.machine / "health").read_text() == "0\n"
+    assert versions(lasting) == ("1.1.0", "1.0.0", True)
+    assert lasting.run().status == 7
+    assert quarantined(lasting) == ["1.1.0"]
+
+
 def test_a_check_that_failed_before_the_change_does_not_count(lasting: Host, publisher: Publisher) -> None:
     own = '      - "{{ facts.machine }}/health": {content: "0\\n"}\n'
     assert own in checked(0)
