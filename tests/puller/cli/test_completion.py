@@ -199,7 +199,7 @@ def test_bash_quotes_values_with_spaces(publisher: Publisher, host: Host, tmp_pa
 
 def test_commands_options_types_and_files_are_offered() -> None:
     assert offered("puller quar") == {"quarantine"}
-    assert offered("puller run --no") == {"--noop", "--no-diff"}
+    assert offered("puller run --no") == {"--noop", "--no-diff", "--no-reboot"}
     assert offered("puller state kernel") == {"kernel_module"}
     assert offered("puller apply we") == {"file"}
     paths = ("run --config", "lint web --with", "fleet status --store", "fleet page -o", "preview web --from")
