@@ -121,7 +121,7 @@ class Story:
         """Return the changed resources of the last run."""
         text = (self.machines[name].root / "var/lib/puller/last-run.json").read_text()
         events = [event for bundle in json.loads(text)["bundles"] for event in bundle.get("events", [])]
-        return [f"{event['type']}#{event['name']}" for event in events if event.get("changed")]
+        return [f"{event['type']}#{event['name']}" for event in events if event["state"] != "stable"]
 
     def steal(self, name: str) -> dict[str, Any]:
         """Let root of a host try everything that the site and the machine contain."""
