@@ -27,6 +27,9 @@ _DIFFERENT: Final = {
 """Attributes of a file without a counterpart, with the difference."""
 _ENDS: Final = "Puller ends each fragment with a line break. concat needs `ensure_newline` for this"
 _ORDER: Final = "Puller orders fragments by number. By default, concat compares texts: 10 comes before 9"
+_PROGRAMS: Final = (
+    "Programs in a copied directory keep their execute permission. In Puppet, all files get one mode"
+)
 OWNER: Final = "A file without owner or group in the source belongs to root"
 MODE: Final = "A file without mode in the source has mode 0644, and a directory 0755"
 
@@ -147,6 +150,10 @@ def _owner_and_mode(work: Work, properties: dict[str, Any], *, is_directory: boo
             work.scope.draft.assume(OWNER)
         properties[key] = value if value is not None else "root"
     mode = work.value("mode")
+    if properties.get("recurse") is True:
+        # Digits add the search permission to directories only, as in Puppet.
+        is_directory = False
+        work.scope.draft.assume(_PROGRAMS)
     if mode is None:
         work.scope.draft.assume(MODE)
         mode = "0755" if is_directory else "0644"

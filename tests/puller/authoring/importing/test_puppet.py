@@ -678,6 +678,20 @@ def test_lookups_of_a_module_without_a_tree_get_one(write: Write, tmp_path: Path
     assert "the lookup has the key of the variable" in draft.report()
 
 
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("", "0644"), ("0640", "0640"), ("0755", "0755"), ("0600", "0600")]
+)
+def test_files_of_a_tree_get_no_execute(write: Write, tmp_path: Path, mode: str, expected: str) -> None:
+    attributes = "ensure => directory, recurse => true, source => 'puppet:///modules/web/tree'"
+    attributes += f", mode => '{mode}'" if mode else ""
+    module = write(
+        {"manifests/init.pp": f"class web {{ file {{ '/x': {attributes} }} }}", "files/tree/a": "a\n"}
+    )
+
+    assert " 0 errors, 0 warnings" in lint(module, tmp_path / "draft")
+    assert resources_of(draft_of(module))["file#/x"]["mode"] == expected
+
+
 def test_guards_decide_about_a_refresh(write: Write) -> None:
     draft = draft_of(
         write(
