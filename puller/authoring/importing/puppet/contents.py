@@ -133,6 +133,8 @@ class Contents:
     def _name_of(self, scope: Scope, node: Call) -> str | None:
         """Return the name of a template. For a parameter, this is its default."""
         argument = node.arguments[0] if node.arguments else None
+        if isinstance(argument, Text):
+            return template_name(Call(node.name, (Literal(scope.value(argument)),)))
         if not isinstance(argument, Variable):
             return template_name(node)
         owner, _, short = argument.name.removeprefix("::").rpartition("::")

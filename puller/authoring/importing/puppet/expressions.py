@@ -181,6 +181,8 @@ class Scope(NameScope, frozen=True):
         text = self._joined(node)
         if text.startswith("(") and text.endswith(")") and is_one_group(text):
             text = text[1:-1]
+        if re.fullmatch(r"'[^'\\{]*'", text):
+            return text[1:-1]  # a constant, such as $module_name
         verify_expression(text)
         return f"{{{{ {text} }}}}"
 

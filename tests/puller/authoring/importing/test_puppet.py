@@ -692,6 +692,51 @@ def test_files_of_a_tree_get_no_execute(write: Write, tmp_path: Path, mode: str,
     assert resources_of(draft_of(module))["file#/x"]["mode"] == expected
 
 
+def test_name_of_the_module_is_a_constant(write: Write, tmp_path: Path) -> None:
+    module = write(
+        {
+            "manifests/init.pp": """
+                class web {
+                  file { '/x': content => template("${module_name}/x.erb") }
+                  file { '/y': source => "puppet:///modules/${module_name}/y" }
+                }
+                """,
+            "templates/x.erb": "x\n",
+            "files/y": "y\n",
+        }
+    )
+
+    assert " 0 errors, 0 warnings" in lint(module, tmp_path / "draft")
+    resources = resources_of(draft_of(module))
+    assert resources["file#/x"]["template"] == "bundle:templates/web/x.j2"
+    assert resources["file#/y"]["source"] == "bundle:files/web/y"
+
+
+def test_template_named_by_a_variable_has_all_candidates(write: Write, tmp_path: Path) -> None:
+    module = write(
+        {
+            "manifests/init.pp": """
+                class web (String $kind = 'small') {
+                  file { '/x': content => template("web/${kind}.conf.erb") }
+                }
+                """,
+            "templates/small.conf.erb": "small\n",
+            "templates/large.conf.erb": "large\n",
+            "templates/other.erb": "other\n",
+        }
+    )
+
+    assert " 0 errors, 0 warnings" in lint(module, tmp_path / "draft")
+    draft = draft_of(module)
+    assert resources_of(draft)["file#/x"]["template"] == (
+        "bundle:templates/web/{{ data['web::kind'] }}.conf.j2"
+    )
+    assert [path for path in draft.files if path.endswith(".j2")] == [
+        "templates/web/large.conf.j2",
+        "templates/web/small.conf.j2",
+    ]
+
+
 def test_guards_decide_about_a_refresh(write: Write) -> None:
     draft = draft_of(
         write(
