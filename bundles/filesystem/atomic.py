@@ -16,6 +16,8 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from bundles.filesystem.trees import remove_tree
+
 Pathish = str | os.PathLike[str]
 
 _PIECE = 8192  # bytes; files such as those in /proc report a size of 0
@@ -277,8 +279,6 @@ def forget_oldest(directory: Path, prefix: str = "", suffix: str = "") -> None:
 def remove_any(path: Path) -> None:
     """Remove a file, a link, or a directory with its contents. Raises ``OSError``."""
     if path.is_dir() and not path.is_symlink():
-        from bundles.filesystem.trees import remove_tree
-
         remove_tree(path)
     else:
         os.unlink(path)

@@ -29,6 +29,7 @@ from bundles.format import fields
 from bundles.format.fields import parse_name
 from bundles.format.release import parse_time
 from foundation.strict_json import excerpt
+from foundation.times import zulu_text
 
 BIN_PREFIX = "bin"
 BIN_BITS = 6
@@ -97,8 +98,6 @@ def custom_fields(published: datetime) -> dict[str, Any]:
 
     They are ``custom`` in the TUF specification, 4.5.
     """
-    from foundation.times import zulu_text  # here and below, because a configuration only needs names
-
     return {"format": FORMAT, "published": zulu_text(published)}
 
 

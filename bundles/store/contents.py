@@ -31,6 +31,7 @@ from bundles.filesystem.atomic import forget_oldest, read_limited, remove_any, s
 from bundles.filesystem.trees import kind_of, measure, walk
 from bundles.format.fields import DESCRIPTION, SHA256, MemberPath, parse_identity, parse_name, shown
 from bundles.format.size_limits import LIMITS
+from foundation.quantities import first_few
 
 if TYPE_CHECKING:
     from bundles.format.description import FileEntry
@@ -187,8 +188,6 @@ class Contents:
             if not self._fingerprints.fits(sha256, result) and (
                 wrong := self.differences(bundle, unlisted=False)
             ):
-                from foundation.quantities import first_few  # only needed for messages
-
                 raise StoreError(str(bundle.path), first_few(wrong, 1))
             self._intact[bundle.path] = result
         return bundle

@@ -25,6 +25,7 @@ from puller.manifest.graph.catalog import Catalog
 from puller.reporting.report import Health, HealthResult
 from puller.resources.base import Context, Resource
 from puller.system import processes
+from puller.system.commands import Command, split_words
 from puller.system.protocol import System
 
 _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
@@ -98,8 +99,6 @@ def _answer(check: HealthCheck, system: System) -> Answer:
 
 def _try_command(name: str, tries: int, command: str, timeout: float, system: System) -> HealthResult:
     # With ``subprocess``, 3 % of an idle run, and most checks start no program.
-    from puller.system.commands import Command, split_words
-
     try:
         if not (words := split_words(command)):
             raise ValueError("its command is empty")

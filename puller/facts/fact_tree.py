@@ -24,6 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from foundation.quantities import megabytes
+from puller.facts import custom
 from puller.facts.fact_values import ABSENT, LIMIT, FactError, find, merged, within
 from puller.facts.machine import Machine
 
@@ -203,8 +204,6 @@ class Facts(Mapping[str, "Any"]):
         return self._agent, self._custom, self._overrides
 
     def _load_custom(self) -> dict[str, Any]:
-        from puller.facts import custom
-
         facts, problems = custom.load(self._directories, self._machine.limit)
         self._machine.problems += problems
         return facts

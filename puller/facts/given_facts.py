@@ -19,7 +19,7 @@ from foundation.problems import problems_of
 from foundation.suggestions import meant
 from puller.errors import UsageError
 from puller.facts.fact_tree import CUSTOM_DIRECTORY, Facts, described, gather
-from puller.facts.fact_values import FactError, merged
+from puller.facts.fact_values import FactError, assignment, merged, read
 from puller.version import __version__
 
 _DIRECTORY = Path(__file__).parent / "systems"
@@ -71,14 +71,12 @@ def given_facts(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return only the overrides of the options, for commands that ignore this machine. Raises ``UsageError``."""
     if not options["facts_files"] and not options["fact_pairs"]:
         return {}
-    from puller.facts import fact_values
-
     facts: dict[str, Any] = {}
     try:
         for path in options["facts_files"]:
-            facts = merged(facts, fact_values.read(path))
+            facts = merged(facts, read(path))
         for pair in options["fact_pairs"]:
-            facts = merged(facts, fact_values.assignment(pair, "--fact"))
+            facts = merged(facts, assignment(pair, "--fact"))
     except (FactError, OSError) as error:
         raise UsageError(problems=problems_of(error)) from error
     return facts

@@ -24,6 +24,7 @@ from bundles.filesystem.atomic import (
 )
 from bundles.filesystem.trees import needing
 from puller.errors import ChangedMeanwhile, ResourceError
+from puller.system.commands import run
 from puller.system.identity import act_as
 from puller.system.local_paths import (
     REAL_DIRECTORY,
@@ -210,8 +211,6 @@ class LocalSystem:
         return {}
 
     def query(self, command: "Command") -> "Completed":
-        from puller.system.commands import run  # 5 ms for subprocess, and few runs start a program
-
         return run(command)
 
     def _judge(self, directory: str) -> None:
@@ -438,8 +437,6 @@ class LocalSystem:
             os.close(descriptor)
 
     def execute(self, command: "Command") -> "Completed":
-        from puller.system.commands import run  # 5 ms for subprocess, and few runs start a program
-
         # A command may add users and groups, or change their ids.
         self._users.clear()
         self._groups.clear()

@@ -22,6 +22,8 @@ from bundles.format.fields import shown
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.archives.members import MIB, Kind
+from puller.system import commands
+from puller.system.processes import Descendants, starting
 
 _COMPRESSED = 64 * 1024
 _PIECE = 256 * 1024
@@ -127,9 +129,7 @@ def missing_program(kind: Kind) -> ResourceError | None:
 
 
 def _find_program() -> str | None:
-    from puller.system.commands import SEARCH_PATH  # as above
-
-    return shutil.which(_ZSTD, path=SEARCH_PATH)
+    return shutil.which(_ZSTD, path=commands.SEARCH_PATH)
 
 
 def _streams(stream: BinaryIO, compression: _Compression) -> Iterator[bytes]:
@@ -181,9 +181,6 @@ def _through_program(stream: BinaryIO) -> Iterator[bytes]:
     import subprocess  # as above
     import tempfile
 
-    from puller.system.commands import base_environment
-    from puller.system.processes import Descendants, starting
-
     if (missing := missing_program(Kind.TAR_ZST)) is not None:
         raise missing
     if (start := stream.read(len(_ZSTD_MAGIC))) != _ZSTD_MAGIC:
@@ -194,7 +191,11 @@ def _through_program(stream: BinaryIO) -> Iterator[bytes]:
     with tempfile.TemporaryFile() as errors:
         with starting:  # so that no other thread takes it for an orphan, and its exit status with it
             process = subprocess.Popen(
-                arguments, env=base_environment(), stdin=stream, stdout=subprocess.PIPE, stderr=errors
+                arguments,
+                env=commands.base_environment(),
+                stdin=stream,
+                stdout=subprocess.PIPE,
+                stderr=errors,
             )
             registered = Descendants(process.pid)
         output = process.stdout

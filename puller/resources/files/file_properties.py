@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.content_sources import check_sha256, is_url
 from puller.resources.paths import MISSING
+from puller.resources.validation import Validation, check_validate
 from puller.values.file_mode import FileMode
 
 if TYPE_CHECKING:
@@ -72,8 +73,6 @@ class FileProperties(Properties, frozen=True):
         """Validation of new content. ``None``: the content is not validated."""
         if self.validate is None:
             return None
-        from puller.resources.validation import Validation  # loaded only if a file is validated
-
         return Validation(self.validate, self.validate_in_place, self.provider == "shell")
 
 
@@ -134,8 +133,6 @@ def _check_not_created(properties: FileProperties, provided: Sequence[str]) -> I
 
 def check_validation(properties: FileProperties) -> Iterator[PropertyError]:
     """Yield the errors in the validation properties."""
-    from puller.resources.validation import check_validate  # loaded only if a file is validated
-
     yield from check_validate(
         properties.validate, in_place=properties.validate_in_place, provider=properties.provider
     )

@@ -20,6 +20,7 @@ from puller.resources import base
 from puller.resources.base import PropertyError, Resource
 from puller.resources.claims import Claim, Use
 from puller.resources.content_sources import bundled_contents, is_url, plain_files, sha256, short, verified
+from puller.resources.diff import unified
 from puller.resources.files.content import Content, Pending, SourceFile, bundled_content, find_content
 from puller.resources.files.file_properties import (
     UNUSED,
@@ -169,8 +170,6 @@ class OneFile(Resource[FileProperties, FileState]):
         return {**described, "size": status.st_size, "sha256": digest}
 
     def diff(self, actual: FileState) -> str | None:
-        from puller.resources.diff import unified  # loaded only if a diff is shown
-
         content = self._wanted_content()
         if (
             content is None
