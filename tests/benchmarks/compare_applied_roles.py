@@ -96,7 +96,9 @@ def compare(role: Path, options: argparse.Namespace) -> bool:
                 *(f"    {line}" for _, text in applied.runs for line in text.splitlines()[-options.lines :]),
                 sep="\n",
             )
-    equal = True
+    equal = " 0 changed" in ours.runs[1][1]
+    if not equal:
+        print(f"  draft: the second run changed resources\n{ours.runs[1][1]}")
     for kind in KINDS:
         lines = list(differences(getattr(ours.system, kind), getattr(theirs.system, kind)))
         equal = equal and not lines
