@@ -25,13 +25,11 @@ from math import isfinite
 from typing import Any, Final
 
 from hiera.errors import EnvelopeError
+from hiera.sops import MARK
 from hiera.sops.identities import Identities, normalized, wrapped
 
 METADATA: Final = "sops"
 """The key of the metadata, at the top of a file."""
-
-MARK: Final = "ENC[AES256_GCM,"
-"""The begin of each encrypted value."""
 
 NAMES: Final = "puller_names"
 """The key of the metadata with the names of recipients. SOPS ignores it."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
 
 from foundation.problems import DependsOn, Problem, ProblemCode
 from hiera.errors import EnvelopeError, RecipientError
@@ -47,17 +48,19 @@ class Opaque(StrEnum):
     """The value depends on its path only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identities:
+class Identities(msgspec.Struct, frozen=True):
     """The identities that open encrypted files. A missing file is skipped."""
 
     files: tuple[str, ...] = ()
     opaque: Opaque | None = None
     """Replaces every decrypted value, so that no key is used: lint, previews and tests need none."""
-    texts: tuple[str, ...] = field(default=(), repr=False)
+    texts: tuple[str, ...] = ()
     """Identities of age without a file, from the environment of an author."""
-    problems: list[Problem] = field(default_factory=list, repr=False, compare=False)
+    problems: list[Problem] = []
     """Unusable keys in place of which another key was used, each once. Callers report them as warnings."""
+
+    def __repr__(self) -> str:
+        return f"Identities(files={self.files!r}, opaque={self.opaque!r})"  # texts are secret
 
     def open_key(self, sealed: Mapping[str, str], names: Mapping[str, str]) -> bytes:
         """Return the key of a file. ``sealed`` has the encrypted key by recipient, ``names`` names of recipients.
@@ -226,8 +229,7 @@ def _require_kind(recipient: str, path: str) -> None:
         raise _unusable(path, f"is a key of the kind {kind}, which age cannot use")
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedKey:
+class PublishedKey(msgspec.Struct, frozen=True):
     """The key of a host whose recipient is in its reports, and its file."""
 
     recipient: str

@@ -19,11 +19,11 @@ from typing import Any, Final
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from foundation.problems import KeyPath, Location
+from foundation.problems import Location
 from hiera import parsing
 from hiera.errors import DocumentError, EnvelopeError, HieraError, RecipientError
+from hiera.sops import find_ciphertext, is_sealed
 from hiera.sops.format import (
-    MARK,
     METADATA,
     Cipher,
     Metadata,
@@ -69,22 +69,6 @@ class Leaf:
         """Return the place of the value in messages."""
         mark: Any = self.node.start_mark
         return Location(source, mark.line + 1, mark.column + 1)
-
-
-def is_sealed(text: str) -> bool:
-    """Return whether a text may be an encrypted file. The MAC of each such file is encrypted."""
-    return MARK in text
-
-
-def find_ciphertext(value: Any, path: KeyPath = ()) -> KeyPath | None:
-    """Return the path of the first encrypted value in a loaded file, also of a truncated one. ``None`` without one."""
-    if isinstance(value, str):
-        return path if value.startswith(MARK) else None
-    entries = value.items() if isinstance(value, Mapping) else enumerate(value) if type(value) is list else ()
-    for key, item in entries:
-        if (place := find_ciphertext(item, (*path, key))) is not None:
-            return place
-    return None
 
 
 def verify_plain(value: Any, text: str, source: str) -> None:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from hiera.errors import ConfigError, DocumentError, EnvelopeError, LookupFailure, RecipientError
 from hiera.eyaml import Decryptor, is_encrypted, key_reader
+from hiera.sops import is_sealed
 from hiera.sops.identities import Identities
-from hiera.sops.reading import is_sealed, opened
 from hiera.tree import psych, ruby_values
 from hiera.tree.explain import ABSENT, Absent, Step
 from hiera.tree.interpolation import Interpolator, Invocation, Warn, warning
@@ -128,6 +128,8 @@ class DataFiles:
         text = psych.decode(data, path)
         if not is_sealed(text):
             return content
+        from hiera.sops.reading import opened  # a tenth of an idle run, and most files are plain
+
         try:
             return opened(content, text, path, self._identities)
         except RecipientError as error:

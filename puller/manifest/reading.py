@@ -21,7 +21,7 @@ from hiera.document.document import Document, annotations_of
 from hiera.document.foreign_notation import converted
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope, resolve
-from hiera.sops.reading import find_ciphertext, is_sealed
+from hiera.sops import find_ciphertext, is_sealed
 from hiera.values import MISSING, Secret
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData

@@ -29,7 +29,7 @@ from bundles.filesystem.atomic import read_limited
 from bundles.filesystem.safe_paths import open_output_directory, write_output
 from foundation.problems import Location, ProblemCode
 from hiera.errors import DocumentError, EnvelopeError, HieraError
-from hiera.sops.format import MARK
+from hiera.sops import MARK
 from hiera.sops.identities import Identities
 from hiera.sops.writing import Opened, Readers, decrypt, encrypt, find_metadata
 from puller.errors import SourceError, UsageError, file_problem

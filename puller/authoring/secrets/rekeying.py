@@ -13,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from hiera.sops.format import MARK, Metadata
+from hiera.sops import MARK
+from hiera.sops.format import Metadata
 from hiera.sops.identities import Identities, shortened
 from hiera.sops.writing import Readers, decrypt, encrypt, find_metadata, secret_paths, with_recipients
 from puller.authoring.secrets.creation_rules import find_readers
