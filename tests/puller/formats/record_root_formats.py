@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from puller.version import __version__
 from tests.puller.formats.record_formats import CASES
-from tests.support.machines import copied, make_debian, make_wheel, powered_on
+from tests.support.machines import copied, make_bare, make_debian, make_wheel, powered_on
 
 if TYPE_CHECKING:
     from tests.support.machines import Machine
@@ -136,7 +136,8 @@ def main() -> None:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="puller-formats-")))
             make_wheel(scratch / "wheel")
             tree = scratch / "tree"
-            make_debian(tree, scratch / "wheel")
+            make_bare(scratch / "bare", "bookworm")
+            make_debian(tree, scratch / "bare", scratch / "wheel", "bookworm")
         root = stack.enter_context(copied(tree))
         with powered_on(root, "--private-network") as machine:
             fill(machine)
