@@ -32,11 +32,11 @@ _BY_EXIT_CODE = {0: Health.OK, 1: Health.WARNING, 2: Health.CRITICAL}
 _LAST_OF_NAGIOS = 3
 _ROOM = 60.0  # seconds: a pause ends before its deadline
 _MODULES = {
-    "disk": "machine",
+    "disk": "local_checks",
     "dns": "network",
-    "file": "machine",
+    "file": "local_checks",
     "goss_rules": "goss",
-    "process": "machine",
+    "process": "local_checks",
     "tcp": "network",
     "unix": "network",
 }
