@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from puller.reporting import monitoring
-from puller.reporting.report import HeldBecause, Phase, State
+from puller.reporting.report import HoldReason, Phase, State
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples/monitoring"
 VALUES = {
     "state": {state.replace(" ", "_") for state in State},
-    "reason": {*HeldBecause},
+    "reason": {*HoldReason},
     "phase": {*Phase},
 }
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from tuf.api.exceptions import DownloadError, RepositoryError
 
-from bundles.client.partial_downloads import discard_left
+from bundles.client.partial_downloads import discard_leftovers
 from bundles.client.revalidation import MEMORY, MirrorMemory
 from bundles.client.targets import SiteWorkflow, explained, fetch_file, fetch_indexes, fetch_target, is_target
 from bundles.client.trust import Anchor, TrustDirectory, document_file, index_file
@@ -255,7 +255,7 @@ class TrustClient:
         archive = self.artifact(release).archive
         info = TargetFile(archive.length, {"sha256": archive.sha256}, archive.path)
         path = f"targets/{archive.path}"
-        self._from_one(lambda mirror: fetch_target(mirror, info, path, destination, self.deadline.check))
+        self._try_mirrors(lambda mirror: fetch_target(mirror, info, path, destination, self.deadline.check))
         return Fetched(destination, archive.length, archive.sha256)
 
     def fetch_files(self, desired: Sequence[Digest], directory: Path) -> dict[str, Path]:
@@ -268,10 +268,10 @@ class TrustClient:
         with self.deadline.share(2):
             for digest in desired:
                 place, check = places[digest.sha256], self.deadline.check
-                self._from_one(partial(fetch_file, digest, place, check))
+                self._try_mirrors(partial(fetch_file, digest, place, check))
         return places
 
-    def discard_left(self, directory: Path) -> None:
+    def discard_leftovers(self, directory: Path) -> None:
         """Remove partial downloads of bundles in ``directory`` that are not worth resuming.
 
         Requires `refresh` first. Problems become notes.
@@ -279,7 +279,7 @@ class TrustClient:
         published = self._indexes.artifacts() if self._indexes else ()
         desired = {artifact.archive.sha256 for artifact in published}
         try:
-            discard_left(directory, desired, self._now())
+            discard_leftovers(directory, desired, self._now())
         except OSError as error:  # harmless until the disk is full
             self.notes.append(f"{error.filename or directory}: cannot be removed: {error.strerror or error}")
 
@@ -355,7 +355,7 @@ class TrustClient:
         """Try the mirrors that helped first, for the rest of this run."""
         self._mirrors = [*mirrors, *(mirror for mirror in self._mirrors if mirror not in mirrors)]
 
-    def _from_one(self, fetch: Callable[[Mirror], None]) -> None:
+    def _try_mirrors(self, fetch: Callable[[Mirror], None]) -> None:
         """Try ``fetch`` with each mirror until it succeeds, and prefer that mirror afterwards.
 
         Raises the worst failure if every mirror fails.

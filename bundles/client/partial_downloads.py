@@ -62,7 +62,7 @@ def is_kept(size: int) -> bool:
     return size >= SMALLEST_KEPT
 
 
-def discard_left(directory: Path, needed: Container[str], now: datetime) -> None:
+def discard_leftovers(directory: Path, needed: Container[str], now: datetime) -> None:
     """Remove leftovers of killed runs in ``directory``: partial downloads, complete archives, directories of files.
 
     Keeps the few newest that are ``needed``, by SHA-256, and not too old. Raises ``OSError``.

@@ -47,9 +47,9 @@ from bundles.progress import RoutineNote
 from bundles.transport.settings import (
     Location,
     TransportSettings,
-    goes_through_proxy,
     locate,
     request_headers,
+    uses_proxy,
 )
 from foundation.times import zulu_text
 
@@ -380,7 +380,7 @@ class _Stored:
 
 def _is_out_of_the_ordinary(location: Location, settings: TransportSettings) -> bool:
     """Return whether only ``bundles.transport.web`` can handle a location (directory, proxy, client certificate)."""
-    return location.is_directory or settings.client_cert is not None or goes_through_proxy(settings)
+    return location.is_directory or settings.client_cert is not None or uses_proxy(settings)
 
 
 def _require(condition: bool) -> None:

@@ -96,7 +96,7 @@ def replace_file(
     try:
         with in_progress(descriptor):
             # 2.
-            drop_acls_of_others(descriptor, directory, uid)
+            remove_foreign_acls(descriptor, directory, uid)
             if labels_from is not None:
                 # The former owner may have added an entry for himself. A set-id program that a user of the list can
                 # write runs the content of that user.
@@ -238,7 +238,7 @@ def _copy_labels(source: int, target: int, mode: int, *, keeps_acl: bool) -> Non
             raise
 
 
-def drop_acls_of_others(new: int, directory: int, owner: int | None) -> None:
+def remove_foreign_acls(new: int, directory: int, owner: int | None) -> None:
     """Remove access control lists that a new file inherited from a directory of another user.
 
     The owner of the directory may have granted permissions to themselves. Lists stay if that owner is ``owner``, root,

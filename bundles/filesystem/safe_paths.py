@@ -63,7 +63,7 @@ def resolve(path: str) -> str:
     return _at_end(path, lambda walk: walk.real)
 
 
-def others_can_exchange(path: str) -> bool:
+def can_others_replace(path: str) -> bool:
     """Return whether another user can replace the object at ``path``. Raises ``OSError``."""
     walk = _ExchangeWalk(path)
     try:
@@ -196,13 +196,13 @@ def _why_not(link: Link, to: os.stat_result) -> str:
     if (owner := link.directory.st_uid) not in harmless:
         return f"the link {link.name!r} in a directory of user {owner} {end}, so it is not followed"
     # 4. Others
-    if _others_can_have_put(link) and not _is_as_open(to, link.directory):
+    if _can_be_from_others(link) and not _is_as_open(to, link.directory):
         where = f"in a directory writable by others (mode {stat.S_IMODE(link.directory.st_mode):04o})"
         return f"the link {link.name!r} {where} {end} that is not writable by them, so it is not followed"
     return ""
 
 
-def _others_can_have_put(link: Link) -> bool:
+def _can_be_from_others(link: Link) -> bool:
     """Return whether users other than the owners of link and directory can have created the link."""
     if not writers(link.directory):
         return False

@@ -280,7 +280,7 @@ class Version(msgspec.Struct, frozen=True):
         return {**published, **self.artifact.fields(), **pruned}
 
 
-class Said(msgspec.Struct, frozen=True):
+class ChannelEntry(msgspec.Struct, frozen=True):
     """A statement of a channel about the bundle, valid from ``at`` on. ``release`` is ``None`` after a withdrawal."""
 
     at: datetime
@@ -298,7 +298,7 @@ class History(msgspec.Struct, frozen=True):
 
     bundle: str
     versions: Mapping[str, Version] = _NO_VERSIONS
-    statements: tuple[Said, ...] = ()
+    statements: tuple[ChannelEntry, ...] = ()
 
     def with_version(self, version: str, artifact: Artifact, now: datetime) -> "History":
         """Return this history with one more version, published now. A known version keeps its files.
@@ -311,7 +311,7 @@ class History(msgspec.Struct, frozen=True):
 
     def with_statement(self, channel: str, release: Release | None, now: datetime) -> "History":
         """Return this history with one more statement, made now."""
-        return replace(self, statements=(*self.statements, Said(_whole(now), channel, release)))
+        return replace(self, statements=(*self.statements, ChannelEntry(_whole(now), channel, release)))
 
     def without_files(self, versions: set[str], now: datetime) -> "History":
         """Return this history with the files of some versions pruned now."""
@@ -369,11 +369,13 @@ def _history_version(value: Any, place: str) -> Version:
     )
 
 
-def _said(bundle: str, value: Any, place: str) -> Said:
+def _said(bundle: str, value: Any, place: str) -> ChannelEntry:
     known = fields.known_fields(value, place, {"at", "channel", *_NAMED})
     channel = fields.checked(place, parse_channel, fields.text(known, "channel", place))
     named = {key: known[key] for key in _NAMED if key in known}
-    return Said(_time(known, "at", place), channel, parse_named(bundle, named, place) if named else None)
+    return ChannelEntry(
+        _time(known, "at", place), channel, parse_named(bundle, named, place) if named else None
+    )
 
 
 def _time(known: fields.Fields, key: str, place: str) -> datetime:

@@ -161,12 +161,12 @@ def _check_keys(keys: Any, where: str) -> None:
     seen: dict[str, str] = {}
     for key_id, key in keys.items() if isinstance(keys, dict) else ():
         # Ignores scheme and spelling, because both may differ for the same key.
-        public = _spelled_one_way(key.get("keyval") if isinstance(key, dict) else key)
+        public = _normalized_key(key.get("keyval") if isinstance(key, dict) else key)
         if (other := seen.setdefault(public, key_id)) != key_id:
             raise SignatureError(where, f"lists one key under two ids, {other[:12]}… and {key_id[:12]}…")
 
 
-def _spelled_one_way(key: Any) -> str:
+def _normalized_key(key: Any) -> str:
     """Return a key in one spelling. PEM varies in line lengths, surrounding text and compressed curve points."""
     text = str(key.get("public") if isinstance(key, dict) else key)
     if "-----BEGIN" not in text:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from bundles.errors import FormatError, PublishError
 from bundles.format.fields import parse_name, parse_version
-from bundles.format.index import History, Said, parse_channel
+from bundles.format.index import ChannelEntry, History, parse_channel
 from bundles.format.release import STEPS, Release, Rollout, shown_percent
 from bundles.format.trial_rule import TrialRule
 from bundles.publisher.edition import Edition
@@ -169,7 +169,7 @@ def release_before(current: Release, history: History, channel: str) -> Release:
     )
 
 
-def _version_of(text: Said) -> str:
+def _version_of(text: ChannelEntry) -> str:
     return text.release.version if text.release is not None else ""
 
 

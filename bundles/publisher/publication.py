@@ -52,7 +52,7 @@ Progress = Callable[[int, Path], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PublishRequest:
     """The version, channel and rollout for all bundles that are published together."""
 
     version: str | None = None
@@ -109,7 +109,7 @@ def publish_bundle(
     libraries: Libraries = NO_LIBRARIES,
 ) -> Publication:
     """Call `publish_bundles` for one bundle."""
-    wish = Wish(version, channel, request, name, trial, {source: libraries})
+    wish = PublishRequest(version, channel, request, name, trial, {source: libraries})
     (publication,) = publish_bundles(site, [source], wish, passphrase)
     return publication
 
@@ -117,7 +117,7 @@ def publish_bundle(
 def publish_bundles(
     site: Site,
     sources: Sequence[Path],
-    wish: Wish,
+    wish: PublishRequest,
     passphrase: Passphrase,
     progress: Progress = lambda number, source: None,
 ) -> list[Publication]:
@@ -147,7 +147,10 @@ def publish_bundles(
 
 
 def plan_bundles(
-    site: Site, sources: Sequence[Path], wish: Wish, progress: Progress = lambda number, source: None
+    site: Site,
+    sources: Sequence[Path],
+    wish: PublishRequest,
+    progress: Progress = lambda number, source: None,
 ) -> list[Publication]:
     """Return the publications that `publish_bundles` would make. Raises the same errors, and writes nothing."""
     parse_channel(wish.channel)
@@ -179,7 +182,7 @@ def _told(site: Site, drafts: Sequence[_Draft]) -> list[Publication]:
 class _Round:
     """The bundles that are published together, packed in ``scratch``."""
 
-    def __init__(self, site: Site, wish: Wish, published: Published, scratch: Path) -> None:
+    def __init__(self, site: Site, wish: PublishRequest, published: Published, scratch: Path) -> None:
         self._site = site
         self._wish = wish
         self._published = published

@@ -271,7 +271,7 @@ def next_version(published: Iterable[str]) -> str:
     if newest is None:
         return FIRST
     numbers = _FIRST_NUMBERS.match(newest)
-    following = f"{newest.removesuffix('.')}.1" if numbers is None else numbers[1] + _one_more(numbers[2])
+    following = f"{newest.removesuffix('.')}.1" if numbers is None else numbers[1] + _incremented(numbers[2])
     try:
         return parse_version(following)
     except FormatError:
@@ -283,7 +283,7 @@ def next_version(published: Iterable[str]) -> str:
         ) from None
 
 
-def _one_more(digits: str) -> str:
+def _incremented(digits: str) -> str:
     """Increment with the same width, so that ``2026.09`` follows ``2026.08``."""
     return str(int(digits) + 1).zfill(len(digits))
 

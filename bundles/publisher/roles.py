@@ -45,7 +45,7 @@ _NewKeys = dict[str, list[NewKey]]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldKey:
+class RoleKey:
     """A key of a role. ``place`` is the location of the private key. ``None``: another person holds it."""
 
     role: str
@@ -106,11 +106,11 @@ class RoleKeys:
         self.site = site
         self.passphrase = passphrase
 
-    def held_keys(self) -> list[HeldKey]:
+    def held_keys(self) -> list[RoleKey]:
         """Return the keys of all roles in the current root."""
         root = self.site.root()
         return [
-            HeldKey(role, key_id, root.get_key(key_id).scheme, needed(root, role), self._place(role, key_id))
+            RoleKey(role, key_id, root.get_key(key_id).scheme, needed(root, role), self._place(role, key_id))
             for role in ROLES
             for key_id in root.roles[role].keyids
         ]

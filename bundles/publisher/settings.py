@@ -154,7 +154,7 @@ _NOTIFY = ("command", "url")
 _PROMETHEUS = ("url", "query")
 
 
-class May(StrEnum):
+class AutomaticStatement(StrEnum):
     """The statement that may be signed automatically."""
 
     NOTHING = "nothing"
@@ -178,7 +178,7 @@ class WatchRule:
     """Time after which a host counts as silent. ``None``: the setting of the store."""
     kinds: tuple[str, ...] = ("os.name", "os.release.major")
     """Facts that define the kind of a host."""
-    may: May = May.HALT
+    may: AutomaticStatement = AutomaticStatement.HALT
     grow: float = 0.0
     """Percentage of all hosts by which a healthy rollout without a schedule grows at each check."""
     each: timedelta = timedelta(minutes=30)
@@ -241,12 +241,15 @@ def _texts(value: Any, where: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _may(text: Any, where: str) -> May:
-    if text not in set(May):
+def _may(text: Any, where: str) -> AutomaticStatement:
+    if text not in set(AutomaticStatement):
         raise PublishError(
-            where, f"is {text!r}", code=ProblemCode.INVALID_VALUE, expected=f"{' or '.join(May)}"
+            where,
+            f"is {text!r}",
+            code=ProblemCode.INVALID_VALUE,
+            expected=f"{' or '.join(AutomaticStatement)}",
         )
-    return May(text)
+    return AutomaticStatement(text)
 
 
 def _url(text: Any, where: str) -> str:

@@ -21,7 +21,7 @@ from bundles.transport.web_transfers import WebFile
 # Copies in memory of files that only the agent may read, made before the process drops its privileges.
 
 
-class HeldFiles:
+class CachedFiles:
     """The files of settings, kept in memory."""
 
     def __init__(self, settings: TransportSettings) -> None:
@@ -63,8 +63,8 @@ class HttpSession:
     """A session whose settings may name files."""
 
     def __init__(self, settings: TransportSettings) -> None:
-        """Raises like `HeldFiles`."""
-        self._held = HeldFiles(settings)
+        """Raises like `CachedFiles`."""
+        self._held = CachedFiles(settings)
         self.readable = self._held.readable
         """Readable paths, as in ``bundles.confined.worker.Session``."""
         self.settings = self._held.settings

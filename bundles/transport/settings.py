@@ -211,7 +211,7 @@ def too_late(url: str, deadline: Deadline) -> TransportError:
     return TransportError(url, f"took longer than the limit of {seconds} s")
 
 
-def goes_through_proxy(settings: TransportSettings) -> bool:
+def uses_proxy(settings: TransportSettings) -> bool:
     """Return whether the settings or the environment name any proxy."""
     environment = {name.lower() for name, value in os.environ.items() if value}
     return bool(settings.proxy and settings.proxy.reveal()) or not environment.isdisjoint(_PROXIES)

@@ -21,10 +21,10 @@ from bundles.transport.settings import (
     CHUNK,
     Location,
     TransportSettings,
-    goes_through_proxy,
     handed_over,
     request_headers,
     require_files,
+    uses_proxy,
 )
 
 
@@ -138,7 +138,7 @@ def open_uploads(location: Location, settings: TransportSettings) -> Uploads:
 
 def open_uploads_here(location: Location, settings: TransportSettings) -> Uploads:
     """Return `Uploads` like `open_uploads`, in this process."""
-    if location.base.isascii() and not goes_through_proxy(settings):
+    if location.base.isascii() and not uses_proxy(settings):
         # `WebUploads` reports problems with files.
         with contextlib.suppress(OSError, ValueError):
             return PlainUploads(location, settings)

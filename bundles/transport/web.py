@@ -199,7 +199,7 @@ class WebMirror:
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(PassingError),
             stop=enough | too_late,
-            wait=lambda state: max(jitter(state), _pause_asked_for(state)),
+            wait=lambda state: max(jitter(state), _requested_pause(state)),
             sleep=self._sleep or self._reading.deadline.pause,
             before_sleep=_log_retry,
             reraise=True,
@@ -391,7 +391,7 @@ def _check_is_no_web_page(response: requests.Response, start: bytes) -> None:
         raise TransportError(url_of(response), detail)
 
 
-def _pause_asked_for(state: "RetryCallState") -> float:
+def _requested_pause(state: "RetryCallState") -> float:
     error = state.outcome and state.outcome.exception()
     return error.pause if isinstance(error, PassingError) else 0.0
 

@@ -180,7 +180,7 @@ class _Resolving:
             where=declaration.origin,
             properties={}
             if declaration.failure
-            else {**declaration.shown(), **dict(_asked_by_files(declaration))},
+            else {**declaration.shown(), **dict(_file_checksums_of_checks(declaration))},
             hidden=frozenset() if declaration.failure else declaration.hidden_paths(),
             contents=contents,
             failures=failures,
@@ -254,7 +254,7 @@ def _all_properties(declaration: Declaration) -> Iterator[bytes]:
     yield json.dumps(properties, sort_keys=True, default=str).encode("utf-8", "surrogateescape")
 
 
-def _asked_by_files(declaration: Declaration) -> Iterator[tuple[str, str]]:
+def _file_checksums_of_checks(declaration: Declaration) -> Iterator[tuple[str, str]]:
     """Yield the SHA-256 of each file of health checks. Its tests decide about a release, and its name may stay the
     same.
     """

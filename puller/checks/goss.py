@@ -366,7 +366,7 @@ def ask(wanted: str | GossRules, deadline: Deadline, system: System) -> Answer:
                 deadline.verify()
                 requested += 1
                 if attribute not in values:
-                    if not _is_about_nothing(test.wanted, values):
+                    if not _requires_absence(test.wanted, values):
                         wrong.append(f"{where}: {attribute} is missing, expected {_shown(matcher)}")
                 elif not matches(result := _bounded(test.kind, deadline, values[attribute]), matcher):
                     wrong.append(f"{where}: {attribute} is {_shown(result)}, expected {_shown(matcher)}")
@@ -390,7 +390,7 @@ def _bounded(kind: str, deadline: Deadline, work: Callable[[], _Answer]) -> _Ans
     return work() if kind in _STARTS_PROGRAMS else aside(work, deadline)
 
 
-def _is_about_nothing(desired: Any, values: Any) -> bool:
+def _requires_absence(desired: Any, values: Any) -> bool:
     """Return whether the test requires absence, which makes its other attributes irrelevant, as in Goss."""
     first = next(iter(values))
     return desired.get(first) is False and values[first]() is False

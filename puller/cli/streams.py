@@ -88,7 +88,7 @@ def steady() -> Iterator[None]:
         for stream in outputs:
             _hand_over(stream)
         # 5.
-        _tell_loss(*outputs)
+        _report_incomplete_output(*outputs)
         # 6.
         sys.stdin, sys.stdout, sys.stderr = before
 
@@ -123,7 +123,7 @@ def _hand_over(stream: TextIO) -> None:
             output.pass_on(wait=True)
 
 
-def _tell_loss(stdout: TextIO, stderr: TextIO) -> None:
+def _report_incomplete_output(stdout: TextIO, stderr: TextIO) -> None:
     """Report incomplete output, unless its reader has closed it."""
     output = _output_of(stdout)
     if output and output.failure and output.failure.errno != errno.EPIPE:

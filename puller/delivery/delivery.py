@@ -229,11 +229,11 @@ class Delivery(msgspec.Struct, frozen=True):
                 self._sending(options, part).run()
             except DeadlineError:
                 check()
-                self._tell_waiting(
+                self._report_waiting(
                     options, f"took longer than {part.seconds:.1f} s, its share of send_timeout"
                 )
             except Exception as error:  # noqa: BLE001  whatever it is, the others get theirs, and the run has ended
-                self._tell_waiting(options, sentence_of(error))
+                self._report_waiting(options, sentence_of(error))
             remaining = remainder
 
     def _sending(self, options: DestinationOptions, deadline: Deadline) -> "_Sending":
@@ -267,7 +267,7 @@ class Delivery(msgspec.Struct, frozen=True):
         bounds = self.configuration.reports.spool
         return Spool(self.directory, _without_userinfo(options.location), bounds.count, bounds.bytes)
 
-    def _tell_waiting(self, options: DestinationOptions, description: str) -> None:
+    def _report_waiting(self, options: DestinationOptions, description: str) -> None:
         waiting = len(self._waiting(options))
         self._tell(
             options, f"{description}, and {counted(waiting, 'report waits', 'reports wait')} for the next run"
@@ -317,14 +317,14 @@ class _Sending(msgspec.Struct):
             aside(partial(destination.send, host, run, data, self.deadline), self.deadline)
             self.taken += 1
         except RefusedError as error:
-            self._tell_refused(run, error)
+            self._report_refusal(run, error)
         except DoubtedError as error:
             # The destination accepted other documents of this host, so it will never accept this one.
             if not self.taken:
                 raise
-            self._tell_refused(run, error)
+            self._report_refusal(run, error)
 
-    def _tell_refused(self, run: str, error: BundleError) -> None:
+    def _report_refusal(self, run: str, error: BundleError) -> None:
         self.tell(f"the report of {run} was rejected and is removed: {error}")
 
 

@@ -139,12 +139,12 @@ def _smaller_and_smaller(sent: SentReport) -> Iterator[SentReport]:
 def _with_few_bundles(sent: SentReport, count: int) -> SentReport:
     """Return the smallest form of a report, with at most ``count`` bundles. Without bundles, its size is bounded."""
     report = msgspec.structs.replace(sent.report, bundles=sent.report.bundles[:count])
-    bundles = [_cut_standing(bundle) for bundle in sent.bundles[:count]]
+    bundles = [_shorten_bundle(bundle) for bundle in sent.bundles[:count]]
     without_facts = msgspec.structs.replace(sent, facts={}, absent_facts=[], whole_facts=[])
     return msgspec.structs.replace(without_facts, restless=[], bundles=bundles, report=report)
 
 
-def _cut_standing(bundle: PublishedBundle) -> PublishedBundle:
+def _shorten_bundle(bundle: PublishedBundle) -> PublishedBundle:
     """Shorten a bundle and omit its exports, because a shortened value would look like another value."""
     cut: PublishedBundle = _cut(msgspec.structs.replace(bundle, exports={}), _SHORT_TEXT, _SHORT_LIST)
     return cut

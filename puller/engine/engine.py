@@ -90,7 +90,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Paths of this host that other owners manage, with everything below them. The catalog lacks them."""
     leftovers: Callable[[], Sequence[str]] = tuple
     """The references of leftover resources."""
-    is_made_at: Callable[[str], bool] = lambda path: False
+    is_created_at: Callable[[str], bool] = lambda path: False
     """Whether an earlier run has created the object at a path."""
     reboots: "RebootPlan | None" = None
     """The reboots of this run. ``None``: the command never restarts the machine."""
@@ -176,7 +176,9 @@ class Engine:
             self._final_look.begin(place)
             # 2. Application.
             if why := self._settings.stopping() or progress.why_stopped(declaration):
-                event = self._done_together(index, declaration) or self._not_reached(index, declaration, why)
+                event = self._event_of_transaction(index, declaration) or self._not_reached(
+                    index, declaration, why
+                )
             else:
                 event = self._attend(index, declaration)
                 # 3. Failure.
@@ -198,7 +200,7 @@ class Engine:
         self._changes += 1  # answers read during the last change are outdated
         for place, by in self._final_look.to_look_at(events):
             index = self._catalog.order[place]
-            if reason := self._find_undone(index):
+            if reason := self._read_again(index):
                 message = f"at the end of the run, {reason}{by.sentence(events)}"
                 self._fail_afterwards(events[place], index, message)
                 failed.add(index)
@@ -216,7 +218,7 @@ class Engine:
             failed.add(index)
             self._settings.listener(declaration, event)
 
-    def _find_undone(self, index: int) -> str:
+    def _read_again(self, index: int) -> str:
         """Read a resource again. Return its differences, or why it cannot be read."""
         declaration = self._catalog.declarations[index]
         lasting = declaration.type.lasting(declaration.properties)
@@ -255,7 +257,7 @@ class Engine:
             return event
         return _event(declaration, State.SKIPPED, skip_reason=why, reached=False)
 
-    def _done_together(self, index: int, declaration: Declaration) -> Event | None:
+    def _event_of_transaction(self, index: int, declaration: Declaration) -> Event | None:
         """Return the event of a resource that a transaction changed before the run stopped, otherwise ``None``."""
         begun = self._transactions.begun.pop(index, None)
         if begun is None:
@@ -379,7 +381,7 @@ class Engine:
             resources=self._parts.all,
             elsewhere=self._settings.elsewhere,
             leftovers=self._settings.leftovers,
-            is_made_at=self._settings.is_made_at,
+            is_created_at=self._settings.is_created_at,
             state_directory=self._settings.state_directory,
             reboots=self._settings.reboots,
             log=lambda line: self._settings.log(self._masks.of(home.scope.data)(line)),

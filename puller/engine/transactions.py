@@ -204,7 +204,7 @@ class Transactions:
             return
         joined = {first}
         for other in indexes[indexes.index(first) + 1 :]:
-            if other in self.begun or not self._may_join(other, joined, first):
+            if other in self.begun or not self._can_join(other, joined, first):
                 continue
             member = self.made(other)
             try:
@@ -216,7 +216,7 @@ class Transactions:
             if differs:
                 yield other, member, result
 
-    def _may_join(self, other: int, joined: Collection[int], first: int) -> bool:
+    def _can_join(self, other: int, joined: Collection[int], first: int) -> bool:
         """Return whether a part depends only on resources that are finished or joined."""
         declaration = self._catalog.declarations[other]
         if declaration.properties.noop or not is_managed(declaration):

@@ -30,7 +30,7 @@ from puller.exit_status import ExitStatus
 from puller.reporting.report import (
     BundleReport,
     Event,
-    HeldBecause,
+    HoldReason,
     PublishedBundle,
     Report,
     SentReport,
@@ -415,7 +415,7 @@ def condition_of(sent: SentReport) -> tuple[Condition, str]:
     if report.exit_status in _GIVEN_UP:  # the report was too large and lost the reason
         return Condition.GAVE_UP, _short(_failure(report))
     for bundle in report.bundles:
-        if bundle.held_because in (HeldBecause.REJECTED, HeldBecause.UNAVAILABLE, HeldBecause.QUARANTINE):
+        if bundle.held_because in (HoldReason.REJECTED, HoldReason.UNAVAILABLE, HoldReason.QUARANTINE):
             return Condition.HELD, _short(bundle.held)
     if report.only:
         return Condition.HELD, _short(
@@ -433,7 +433,7 @@ def condition_of(sent: SentReport) -> tuple[Condition, str]:
     if unenforced := [standing.name for standing in sent.bundles if not standing.enforced]:
         return Condition.FAILED, _short(f"no version of {', '.join(unenforced)} is enforced")
     waiting = {
-        bundle.name: bundle.held for bundle in report.bundles if bundle.held_because is HeldBecause.ROLLOUT
+        bundle.name: bundle.held for bundle in report.bundles if bundle.held_because is HoldReason.ROLLOUT
     }
     for standing in sent.bundles:
         is_other = standing.published and standing.enforced != standing.published

@@ -166,13 +166,13 @@ class Declaration(msgspec.Struct):
         """The reference of a loop as written, for patterns."""
         return "" if self.loop is None else self.loop.reference
 
-    def stands_for(self, reference: str) -> bool:
+    def may_expand_to(self, reference: str) -> bool:
         """Return whether a loop that cannot be evaluated on this machine may declare this reference."""
         if self.loop is None:
             return False
         alias = self.properties.alias
         is_alias = alias is not None and reference == str(Reference.to(self.type.type_name, alias))
-        return is_alias or self.loop.may_make(reference, self.home.files)
+        return is_alias or self.loop.may_have_item(reference, self.home.files)
 
     def parents(self) -> "Iterator[Declaration]":
         """Yield the declarations of all ``apply`` resources above it, the nearest first."""

@@ -244,7 +244,7 @@ class Draft(msgspec.Struct):
     def declaration(self, home: Home) -> Declaration | None:
         """Return the declaration. ``None`` if the resource has no usable name, with the problem on record."""
         if self.agent is not Agent.OF_THE_MACHINE:
-            self._refuse_what_wants_root()
+            self._refuse_root_features()
         declaration = self.typed(home)
         if self.secret and self._shows_secret():  # all messages show these properties
             return None
@@ -274,7 +274,7 @@ class Draft(msgspec.Struct):
                     return True
         return False
 
-    def _refuse_what_wants_root(self) -> None:
+    def _refuse_root_features(self) -> None:
         from puller.manifest import as_user_rules  # only agents of users need it
 
         is_here = self.agent is Agent.OF_THIS_USER

@@ -214,7 +214,7 @@ def unused_libraries(files: BundleFiles, name: str) -> Iterator[Problem]:
             root = files.libraries[library].root
             if any(os.path.lexists(os.path.join(root, own)) for own in (DATA, FACTS)):
                 continue
-            if not _may_name(tree, library):
+            if not _may_refer_to(tree, library):
                 yield Problem(
                     code=ProblemCode.UNUSED_LIBRARY,
                     message=f"the library {library} is not used: no file has a path {library}:…",
@@ -223,7 +223,7 @@ def unused_libraries(files: BundleFiles, name: str) -> Iterator[Problem]:
                 )
 
 
-def _may_name(tree: FileTree, library: str) -> bool:
+def _may_refer_to(tree: FileTree, library: str) -> bool:
     """Whether a file of the tree may name a path of the library. ``True`` if a file is too large or unreadable."""
     # With logging and thread pools, a tenth of the imports of a run, which never searches for unused libraries.
     from bundles.archive.pack import is_left_out

@@ -116,7 +116,7 @@ class Loop(NamedTuple):
                 name = files.name_of(name)
         return Reference.to(kind, name)
 
-    def may_make(self, reference: str, files: BundleFiles) -> bool:
+    def may_have_item(self, reference: str, files: BundleFiles) -> bool:
         """Return whether an item may have this reference, judged by the text around the expressions.
 
         ``files`` of its manifest resolve the names of children.

@@ -101,7 +101,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         if _CCM in value and "${" in text:
             value = converted(value)
         manifest_text = cls.of_value(path.parent, value, problems, annotations_of(text, name))
-        manifest_text.refuse_other_puller()
+        manifest_text.check_required_version()
         return manifest_text
 
     @classmethod
@@ -183,7 +183,7 @@ class ManifestText(msgspec.Struct, frozen=True):
         """Return its rule for trials. Raise ``ValueError`` after ``check_keys`` has recorded a problem."""
         return msgspec.convert(self.run.get("trial", {}), TrialRule, dec_hook=parse_value)
 
-    def refuse_other_puller(self) -> None:
+    def check_required_version(self) -> None:
         """Check the required version of the agent. Record an invalid requirement.
 
         Raise ``ManifestError`` if this agent does not meet the requirement. Other problems are not reported then,

@@ -15,7 +15,7 @@ from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from foundation.times import minute_text, parse_moment
 from puller.exit_status import ExitStatus
-from puller.reporting.report import BundleReport, HeldBecause, Report, State, failure_texts
+from puller.reporting.report import BundleReport, HoldReason, Report, State, failure_texts
 from puller.system.systemd_units import AGENT_TIMER, StoppedService, Timer
 
 _RUN = "`puller run`"
@@ -242,8 +242,8 @@ def _problem_of_machine(report: Report) -> Problem | None:
 
 def _after_hold(bundle: BundleReport) -> str:
     """Return what to do about a held release. A rollout that waits needs nobody."""
-    if bundle.held_because is HeldBecause.ROLLOUT:
+    if bundle.held_because is HoldReason.ROLLOUT:
         return ""
-    if bundle.held_because is HeldBecause.QUARANTINE:
+    if bundle.held_because is HoldReason.QUARANTINE:
         return f"correct the bundle and publish a new version, or `puller quarantine clear {bundle.name}`"
     return "correct the bundle and publish a new version"

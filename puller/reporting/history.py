@@ -159,7 +159,7 @@ class _Names(msgspec.Struct):
 
 def forget_outdated(directories: Directories, retention: Retention, now: datetime) -> None:
     """Remove the reports that are outdated without their lists. Raises ``OSError``."""
-    _remove(directories.runs, list(outdated(kept_in(directories.runs), retention, now)))
+    _remove(directories.runs, list(outdated(stored_reports(directories.runs), retention, now)))
 
 
 def forget_lists(directories: Directories, retention: Retention, now: datetime) -> None:
@@ -167,7 +167,7 @@ def forget_lists(directories: Directories, retention: Retention, now: datetime) 
 
     This reads all reports, so only runs that wrote a list call it. Raises ``OSError``.
     """
-    retained = {directories.runs / item.name: item for item in kept_in(directories.runs)}
+    retained = {directories.runs / item.name: item for item in stored_reports(directories.runs)}
     try:
         named = {path: _lists_of(path) for path in retained}
         last = _lists_of(directories.last_run)
@@ -182,7 +182,7 @@ def forget_lists(directories: Directories, retention: Retention, now: datetime) 
         (directories.in_order / name).unlink(missing_ok=True)
 
 
-def kept_in(directory: Path) -> list[Kept]:
+def stored_reports(directory: Path) -> list[Kept]:
     """Return all stored reports. Directories are skipped, because users made them. Raises ``OSError``."""
     result = (find_kept(name, size) for name, size in _sizes(directory).items())
     return [item for item in result if item]

@@ -26,7 +26,7 @@ import msgspec
 from bundles.filesystem.atomic import naming, remove_leftovers, replace_file
 from foundation.times import minute_text, parse_moment
 from puller.exit_status import ExitStatus
-from puller.reporting.report import Health, HeldBecause, Report, SentReport, failure_texts
+from puller.reporting.report import Health, HoldReason, Report, SentReport, failure_texts
 from puller.system.local_paths import open_safely
 from puller.values.foreign_text import visible
 
@@ -131,7 +131,7 @@ def _of_enforced(sent: SentReport) -> Iterator[_Sample]:
 def _of_outcomes(report: Report) -> Iterator[_Sample]:
     for bundle in report.bundles:
         own = {"bundle": bundle.name}
-        for reason in HeldBecause:
+        for reason in HoldReason:
             yield "puller_bundle_held", {**own, "reason": reason}, int(bundle.held_because is reason)
         yield "puller_bundle_given_up", own, int(bundle.given_up is not None)
         for state in _STATES:

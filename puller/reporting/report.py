@@ -39,7 +39,7 @@ class State(StrEnum):
     WOULD_CHANGE = "would change"
 
 
-class HeldBecause(StrEnum):
+class HoldReason(StrEnum):
     """Reasons why a host does not run the published release."""
 
     ROLLOUT = "rollout"
@@ -298,7 +298,7 @@ class BundleReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """``applied``, or the reason why the bundle was not applied."""
     held: str = ""
     """Why the host does not run the published release. Usually empty."""
-    held_because: HeldBecause | None = None
+    held_because: HoldReason | None = None
     """The reason for the hold in one word."""
     published: str = ""
     """The version that the channel names. Empty if it is missing or unknown."""

@@ -15,7 +15,7 @@ import msgspec
 
 from foundation.differences import Difference
 from foundation.formatting import people
-from puller.reporting.history import kept_in, load_report
+from puller.reporting.history import load_report, stored_reports
 from puller.reporting.report import BundleReport, Event, Report, RestlessResource, State
 from puller.state import Directories, StateFile
 
@@ -91,7 +91,9 @@ def sentences(resources: Sequence[RestlessResource], most: int = MOST_SAID) -> l
 
 def _earlier(report: Report, directories: Directories) -> Iterator[Report]:
     """Yield the readable reports of earlier runs, newest first."""
-    retained = sorted((item for item in kept_in(directories.runs) if item.run < report.run), reverse=True)
+    retained = sorted(
+        (item for item in stored_reports(directories.runs) if item.run < report.run), reverse=True
+    )
     for item in retained[:_MOST_READ]:
         try:
             yield load_report(directories.runs / item.name)

@@ -214,7 +214,7 @@ class Context(msgspec.Struct, frozen=True):
     """Paths that bundles of this host keep and this run does not apply. Each includes everything below it."""
     leftovers: Callable[[], Sequence[str]] = tuple
     """References of resources that a bundle of this host managed and no bundle declares now."""
-    is_made_at: Callable[[str], bool] = lambda path: False
+    is_created_at: Callable[[str], bool] = lambda path: False
     """Whether an earlier run has created the file, link or directory at a path."""
     state_directory: Path | None = None
     """Directory for state between runs. ``None``: the user's own state directory."""

@@ -413,7 +413,7 @@ class Locale(Resource[LocaleProperties, LocaleState]):
             yield PropertyError("variables", "has one name twice")
 
 
-class LeftLocale(Locale):
+class LeftoverLocale(Locale):
     """A locale that Puller generated, to be ``absent``."""
 
     @classmethod

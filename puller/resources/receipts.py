@@ -95,7 +95,7 @@ def is_own_directory(path: str, context: Context) -> bool:
     )
     receipts = [receipt for folder in folders if (receipt := folder.load()).root]
     return any("" in receipt.directories for receipt in receipts) or (
-        not receipts and context.is_made_at(path)
+        not receipts and context.is_created_at(path)
     )
 
 
@@ -114,7 +114,7 @@ def own_file(system: System, root: str, path: str, receipt: Receipt) -> os.stat_
 # Removal of an undeclared tree. Works from the receipt and does not need the source.
 
 
-class LeftState(msgspec.Struct, frozen=True):
+class LeftoverTreeState(msgspec.Struct, frozen=True):
     """Leftover files of a tree, relative to its target, and directories, the innermost first."""
 
     receipt: Receipt
@@ -124,7 +124,7 @@ class LeftState(msgspec.Struct, frozen=True):
     directories: dict[str, os.stat_result] = {}
 
 
-class LeftFiles(Resource[Properties, LeftState]):
+class LeftoverFiles(Resource[Properties, LeftoverTreeState]):
     """Leftover files and directories of a resource. The desired state is ``absent``."""
 
     properties_type = Properties
@@ -133,10 +133,10 @@ class LeftFiles(Resource[Properties, LeftState]):
     noun: ClassVar[str]
     """The name of the files in messages."""
 
-    def look(self) -> LeftState:
+    def look(self) -> LeftoverTreeState:
         receipt, system = self._receipts.load(), self.context.system
         if not receipt.root:
-            return LeftState(receipt, system.lstat(self.properties.name) is not None)
+            return LeftoverTreeState(receipt, system.lstat(self.properties.name) is not None)
         reference = f"{self.type_name}#{self.properties.name}"
         owned = owned_below(receipt.root, self.context, reference, spares_work=False)
         files = {}
@@ -147,7 +147,7 @@ class LeftFiles(Resource[Properties, LeftState]):
         exists = any(
             os.path.lexists(self._path(receipt, path)) for path in (*receipt.files, *receipt.directories)
         )
-        return LeftState(receipt, exists, files, self._emptied(receipt, files, owned))
+        return LeftoverTreeState(receipt, exists, files, self._emptied(receipt, files, owned))
 
     def _emptied(
         self, receipt: Receipt, files: dict[str, os.stat_result], owned: OwnedPaths
@@ -165,13 +165,13 @@ class LeftFiles(Resource[Properties, LeftState]):
                 going.add(place)
         return emptied
 
-    def differences(self, actual: LeftState, *, refresh: bool = False) -> Sequence[Difference]:
+    def differences(self, actual: LeftoverTreeState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
         files = [presence("present", ABSENT, printable(path)) for path in actual.files]
         directories = (printable(path) for path in actual.directories)
         return [*files, *(presence("a directory", ABSENT, path) for path in directories)]
 
-    def change(self, differences: Sequence[Difference], actual: LeftState) -> None:
+    def change(self, differences: Sequence[Difference], actual: LeftoverTreeState) -> None:
         del differences
         receipt, system = actual.receipt, self.context.system
         with system.removing(receipt.root):
@@ -184,16 +184,16 @@ class LeftFiles(Resource[Properties, LeftState]):
         if not self.look().exists:
             self._receipts.forget()
 
-    def noop_message(self, differences: Sequence[Difference], actual: LeftState) -> str:
+    def noop_message(self, differences: Sequence[Difference], actual: LeftoverTreeState) -> str:
         del differences
         for path in (*actual.files, *actual.directories):
             self.context.system.expect(self._path(actual.receipt, path), "absent")
         return f"Would have removed {len(actual.files)} {self.noun}"
 
-    def final_ensure(self, actual: LeftState) -> str:
+    def final_ensure(self, actual: LeftoverTreeState) -> str:
         return "present" if actual.exists else "absent"
 
-    def changed_paths(self, actual: LeftState) -> Sequence[str]:
+    def changed_paths(self, actual: LeftoverTreeState) -> Sequence[str]:
         return [
             self._receipts.path,
             *(self._path(actual.receipt, path) for path in (*actual.directories, *actual.files)),

@@ -52,18 +52,18 @@ _OWN = {
 
 
 _REMOVERS = {
-    "archive": "puller.resources.archives.leftover_archive:LeftArchive",
-    "block": "puller.resources.edits.leftover_edits:LeftBlock",
-    "checkout": "puller.resources.checkouts.checkout:LeftCheckout",
-    "file": "puller.resources.files.leftover_files:LeftFile",
-    "host_entry": "puller.resources.host.host_entry:LeftHostEntry",
-    "kernel_module": "puller.resources.kernel.kernel_module:LeftKernelModule",
-    "line": "puller.resources.edits.leftover_edits:LeftLine",
-    "link": "puller.resources.files.leftover_files:LeftLink",
-    "locale": "puller.resources.locale:LeftLocale",
-    "scaffold": "puller.resources.scaffolds.scaffold:LeftScaffold",
-    "setting": "puller.resources.edits.leftover_edits:LeftSetting",
-    "sysctl": "puller.resources.kernel.sysctl:LeftSysctl",
+    "archive": "puller.resources.archives.leftover_archive:LeftoverArchive",
+    "block": "puller.resources.edits.leftover_edits:LeftoverBlock",
+    "checkout": "puller.resources.checkouts.checkout:LeftoverCheckout",
+    "file": "puller.resources.files.leftover_files:LeftoverFile",
+    "host_entry": "puller.resources.host.host_entry:LeftoverHostEntry",
+    "kernel_module": "puller.resources.kernel.kernel_module:LeftoverKernelModule",
+    "line": "puller.resources.edits.leftover_edits:LeftoverLine",
+    "link": "puller.resources.files.leftover_files:LeftoverLink",
+    "locale": "puller.resources.locale:LeftoverLocale",
+    "scaffold": "puller.resources.scaffolds.scaffold:LeftoverScaffold",
+    "setting": "puller.resources.edits.leftover_edits:LeftoverSetting",
+    "sysctl": "puller.resources.kernel.sysctl:LeftoverSysctl",
 }
 
 

@@ -117,7 +117,7 @@ class Unit(Resource[UnitProperties, UnitState]):
 
     def look(self) -> UnitState:
         properties, system = self.properties, self.context.system
-        self._let_systemd_read()
+        self._reload_systemd()
         status = system.lstat(self._path)
         content = self._content if properties.ensure == "present" else None
         if status is None or content is None or not stat.S_ISREG(status.st_mode):
@@ -169,7 +169,7 @@ class Unit(Resource[UnitProperties, UnitState]):
         return failed
 
     def _write(self, actual: UnitState) -> None:
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         system, directory = self.context.system, os.path.dirname(self._path)
         if self.properties.ensure == "present":
             self._verify()
@@ -190,7 +190,7 @@ class Unit(Resource[UnitProperties, UnitState]):
 
     def noop_message(self, differences: Sequence[Difference], actual: UnitState) -> str:
         del differences
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         system, what = self.context.system, "drop-in" if self.properties.is_drop_in else "unit"
         if self.properties.ensure == "absent":
             system.expect(self._path, "absent")
@@ -289,9 +289,9 @@ class Unit(Resource[UnitProperties, UnitState]):
         context = self.context
         return Systemd.of(context, lambda: names_of_services(context), SYSTEM)
 
-    def _let_systemd_read(self) -> None:
+    def _reload_systemd(self) -> None:
         if self._is_booted:
-            self._systemd.keep_up()
+            self._systemd.reload_if_needed()
 
     def _reload(self) -> None:
         if self._is_booted:
@@ -299,7 +299,7 @@ class Unit(Resource[UnitProperties, UnitState]):
 
     # Refusals
 
-    def _refuse_what_cannot_be(self, actual: UnitState) -> None:
+    def _raise_predictable_failures(self, actual: UnitState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         kind, path = actual.kind, self._path
         if kind == "symbolic link":

@@ -32,7 +32,7 @@ from puller.reporting.report import (
     BundleReport,
     Event,
     Health,
-    HeldBecause,
+    HoldReason,
     State,
     Summary,
     failure_texts,
@@ -194,7 +194,7 @@ class BundleRun(msgspec.Struct):
     def report_unavailable(self, error: Exception) -> None:
         """Report an offer that cannot be fetched, verified or unpacked."""
         self.report.held = self.context.problems.caught(error)
-        self.report.held_because = HeldBecause.UNAVAILABLE
+        self.report.held_because = HoldReason.UNAVAILABLE
 
     # Prepare
 
@@ -302,13 +302,13 @@ class BundleRun(msgspec.Struct):
             self.reported.add(bundle.sha256)
             if isinstance(error, PullerError):
                 self.report.held = f"{bundle} is rejected: {error.problems[0]}"
-                self.report.held_because = HeldBecause.REJECTED
+                self.report.held_because = HoldReason.REJECTED
                 title = f"{bundle} is rejected"
                 problems.errors(error.problems, error.exit_status, f"{title}:\n{error}", title)
             else:
                 self.report_unavailable(error)
         for reason in self.refused.values():
-            self.report.held, self.report.held_because = reason, HeldBecause.REJECTED
+            self.report.held, self.report.held_because = reason, HoldReason.REJECTED
         if self.chosen is None:
             self._report_nothing()
 
@@ -642,7 +642,7 @@ class BundleRun(msgspec.Struct):
         given_up.outcome = f"given up: {reason}"
         self.report.given_up = given_up
         self.report.held = f"{bundle} is quarantined: {reason}"
-        self.report.held_because = HeldBecause.QUARANTINE
+        self.report.held_because = HoldReason.QUARANTINE
         if self.context.settings.noop:
             sentence = f"{self.name}: {bundle.version} would be given up: {reason}"
             self.context.problems.warn(Problem(code=ProblemCode.ROLLED_BACK, message=sentence))

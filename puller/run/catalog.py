@@ -213,7 +213,7 @@ def _engine_settings(context: RunContext, bundles: Bundles, catalog: HostCatalog
         observer=leftovers.observer,
         elsewhere=leftovers.elsewhere,
         leftovers=leftovers.references,
-        is_made_at=leftovers.managed.is_made_at,
+        is_created_at=leftovers.managed.is_created_at,
         listener=_event_logger(context, bundles, catalog),
     )
     on_trial = {

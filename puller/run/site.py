@@ -80,7 +80,7 @@ class RefreshedSite(msgspec.Struct, frozen=True):
             # 3. Client workflow
             indexes = client.refresh()
             # 4. Partial downloads
-            client.discard_left(directories.downloads)
+            client.discard_leftovers(directories.downloads)
             return cls(client, indexes)
         except SettingsError as error:
             raise ConfigurationError(problems=error.problems) from error

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from bundles.filesystem.atomic import (
-    drop_acls_of_others,
     in_progress,
     naming,
+    remove_foreign_acls,
     remove_leftovers,
     replace_file,
     temporary_name,
@@ -539,7 +539,7 @@ def _directory_in_progress(parent: int, name: str, path: str, attributes: Attrib
     descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
     with in_progress(descriptor):
         require_new(path, descriptor)
-        drop_acls_of_others(descriptor, parent, attributes.uid)
+        remove_foreign_acls(descriptor, parent, attributes.uid)
         os.fchown(descriptor, attributes.uid, attributes.gid)
         os.fchmod(descriptor, attributes.mode)
         yield

@@ -349,7 +349,7 @@ def refuse_mounted(path: str, description: str) -> None:
             )
 
 
-def refuse_mounted_among(root: str, replaced: Collection[str], removed: Collection[str]) -> None:
+def refuse_mount_points(root: str, replaced: Collection[str], removed: Collection[str]) -> None:
     """Raise ``ResourceError`` if a mount point obstructs a change below a directory.
 
     The replaced and removed paths are relative to it.

@@ -195,7 +195,7 @@ class FileMode:
         bits = self.bits | (self.bits & 0o444) >> 2
         return FileMode(bits, self.kept, is_exact=self.is_exact, changes=self.changes)
 
-    def says_all(self, *, directory: bool) -> bool:
+    def is_independent(self, *, directory: bool) -> bool:
         """Return whether the bits of a file or directory do not depend on its current bits."""
         return self.changes is None and not self.kept and (self.is_exact or not directory)
 

@@ -143,7 +143,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         moments = sorted(moment for moment in self._beginnings(now) if moment > now and self.is_open(moment))
         return moments[0] if moments else None
 
-    def find_opening(self, now: datetime) -> Opening | None:
+    def current_or_next_opening(self, now: datetime) -> Opening | None:
         """Return the opening that is open ``now``, otherwise the next one. ``None`` if it stays closed for weeks.
 
         A window of whole days has an opening for each day.

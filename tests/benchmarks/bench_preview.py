@@ -16,7 +16,7 @@ from pathlib import Path
 
 from puller.authoring.preview.differences import compare
 from puller.authoring.preview.groups import FactFiles, Machine, preview
-from puller.authoring.preview.resolvers import Given, OneByOne, Shared
+from puller.authoring.preview.resolvers import Given, SeparateResolver, Shared
 from puller.facts.given_facts import facts_of
 from puller.manifest.manifest import ManifestSource
 
@@ -33,7 +33,7 @@ def main() -> None:
         for name, text in machines(count):
             (facts / f"{name}.json").write_text(text)
         provided = Given(b"0123456789abcdef")
-        sides = [OneByOne(bundle(place / name, name), provided) for name in ("old", "new")]
+        sides = [SeparateResolver(bundle(place / name, name), provided) for name in ("old", "new")]
         measure(sides, FactFiles([facts]))
 
 
@@ -64,7 +64,7 @@ def bundle(directory: Path, version: str) -> ManifestSource:
     return ManifestSource(directory / "manifest.yaml", "bench/manifest.yaml")
 
 
-def measure(sides: list[OneByOne], fleet: FactFiles) -> None:
+def measure(sides: list[SeparateResolver], fleet: FactFiles) -> None:
     shared = [Shared(side) for side in sides]
     begun, begun_working = time.perf_counter(), time.process_time()
     result = preview(shared[0], shared[1], fleet)
@@ -79,7 +79,7 @@ def measure(sides: list[OneByOne], fleet: FactFiles) -> None:
     sample(sides, fleet, {name: group.changes for group in result.groups for name in group.machines})
 
 
-def sample(sides: list[OneByOne], fleet: FactFiles, changes: dict[str, object]) -> None:
+def sample(sides: list[SeparateResolver], fleet: FactFiles, changes: dict[str, object]) -> None:
     every: list[Machine] = list(fleet)
     chosen = every[:: max(1, len(every) // 24)]
     for machine in chosen:

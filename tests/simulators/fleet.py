@@ -30,7 +30,7 @@ from puller.reporting.history import identity
 from puller.reporting.report import (
     BundleReport,
     Event,
-    HeldBecause,
+    HoldReason,
     PublishedBundle,
     Report,
     RestlessResource,
@@ -83,7 +83,7 @@ def sent(host: str, at: datetime, version: str = "1.0.0", **given: Any) -> SentR
         sha256="ab" * 32,
         outcome="applied",
         held=given.get("held", ""),
-        held_because=given.get("held_because") or (HeldBecause.ROLLOUT if given.get("held") else None),
+        held_because=given.get("held_because") or (HoldReason.ROLLOUT if given.get("held") else None),
         published=published,
         summary=summary,
         events=events,
@@ -291,7 +291,7 @@ def incident(now: datetime) -> Iterator[SentReport]:
                 published=NEXT,
                 quarantined=[NEXT],
                 held=f"{NEXT} is in quarantine: its health checks failed",
-                held_because=HeldBecause.QUARANTINE,
+                held_because=HoldReason.QUARANTINE,
                 exit_status=20,
             )
         elif number == 6:

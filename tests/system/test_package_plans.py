@@ -18,7 +18,7 @@ import pytest
 from puller.errors import ResourceError
 from puller.resources.packages.apt import Apt, parse_database
 from puller.resources.packages.dnf import Dnf, parse_records
-from puller.resources.packages.manager import Job, Plan, Record, Request, Wanted
+from puller.resources.packages.manager import Job, Plan, Record, Request, RequestedPackage
 from puller.resources.packages.properties import Options
 from puller.system.commands import Command, Completed, run
 from puller.system.local import LocalSystem
@@ -50,7 +50,7 @@ class Case(NamedTuple):
 def installing(*names: str, **options: Any) -> Request:
     """Return the request for packages by ``name`` or ``name=version``."""
     packages = (name.partition("=") for name in names)
-    return Request(tuple(Wanted(name, version or None) for name, _, version in packages), **options)
+    return Request(tuple(RequestedPackage(name, version or None) for name, _, version in packages), **options)
 
 
 def removing(*names: str, **options: Any) -> Request:
@@ -199,7 +199,7 @@ OF_APT = {
     "a part of two architectures": Case(removing("multi:i386"), ["install multi multi:i386"], (), ["multi:i386"]),
     "the native part": Case(removing("multi"), ["install multi multi:i386"], (), ["multi"]),
     "replacement": Case(installing("aaa"), ["install bbb"], ["aaa"], ["bbb"]),
-    "both": Case(Request((Wanted("tool"),), ("bbb",)), ["install bbb"], ["tool"], ["bbb"]),
+    "both": Case(Request((RequestedPackage("tool"),), ("bbb",)), ["install bbb"], ["tool"], ["bbb"]),
     "removal": Case(removing("tool"), ["install tool"], (), ["tool"]),
     "purge": Case(removing("tool", purge=True), ["install tool"], (), ["tool"]),
     "dependents": Case(removing("lib"), ["install app lib"], (), ["app", "lib"]),
@@ -245,7 +245,7 @@ def test_the_purge_of_configuration_files_is_a_removal(debian: Debian) -> None:
 
 def test_a_package_file_is_in_the_plan_of_apt(debian: Debian) -> None:
     (path,) = (debian.root / apt.REPOSITORY).glob("tool_2.0-1_all.deb")
-    request = Request((Wanted("tool", None, f"/{path.relative_to(debian.root)}"),))
+    request = Request((RequestedPackage("tool", None, f"/{path.relative_to(debian.root)}"),))
     expect(debian, Case(request, (), ["tool"]))
 
 
@@ -446,7 +446,7 @@ def test_a_skipped_package_is_no_part_of_the_plan(fedora: Distribution) -> None:
 
 def test_a_package_file_is_in_the_plan_of_dnf(fedora: Distribution) -> None:
     (path,) = fedora.fedora.repository.rglob("tool-2.0-1.noarch.rpm")
-    expect(fedora, Case(Request((Wanted("tool", None, str(path)),)), (), ["tool"]))
+    expect(fedora, Case(Request((RequestedPackage("tool", None, str(path)),)), (), ["tool"]))
 
 
 def test_dnf_marks_packages_as_installed_by_request(fedora: Distribution) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from tuf.api.exceptions import RepositoryError
 
-from bundles.client.partial_downloads import discard_left
+from bundles.client.partial_downloads import discard_leftovers
 from bundles.client.targets import explained
 from bundles.client.trust import Anchor, TrustDirectory
 from bundles.errors import SettingsError
@@ -156,7 +156,7 @@ class _Run:
         documents, desired = self._contents(source)
         missing = [each for each in desired.values() if not self._files.has(each)]
         with explained(self._state.incoming):
-            discard_left(self._state.incoming, {each.sha256 for each in missing}, self._now)
+            discard_leftovers(self._state.incoming, {each.sha256 for each in missing}, self._now)
         fetched = self._fetch(missing, check)
         # 4.
         groups = self._write(self._documents_of(source, anchor, documents))

@@ -48,8 +48,8 @@ from bundles.filesystem.atomic import read_limited, write_file
 from bundles.filesystem.safe_paths import (
     REAL_DIRECTORY,
     OutputTree,
+    can_others_replace,
     open_output_directory,
-    others_can_exchange,
     writers,
 )
 from bundles.filesystem.trees import open_regular
@@ -119,7 +119,7 @@ class State:
             with explained(named):
                 own = _open_own(named)
                 opened.callback(os.close, own)
-                if others_can_exchange(os.path.abspath(named)):
+                if can_others_replace(os.path.abspath(named)):
                     self.directory = Path(f"/proc/self/fd/{own}")
                     opened.callback(setattr, self, "directory", named)
                 self.incoming.mkdir(mode=0o700, exist_ok=True)

@@ -234,7 +234,7 @@ class Remote:
             # The output of shell start files may come before the mark.
             mark = secrets.token_hex(16)
             data = retried(lambda: self._run(_READ, path=path, mark=mark)).partition(f"{mark}\n".encode())[2]
-        except _NotThereError:
+        except _MissingObjectError:
             return None
         if len(data) > limit:
             raise PublishError(f"{self}/{path}", f"has more than {limit} bytes")
@@ -292,7 +292,7 @@ class Remote:
         with process:
             done = _ended(process, data, waiting)
         if done.returncode == _NOT_FOUND and script is _READ:
-            raise _NotThereError(str(self), "is missing")
+            raise _MissingObjectError(str(self), "is missing")
         if done.returncode:
             text = " ".join(done.stderr.decode("utf-8", "replace").split())[:_LONGEST_MESSAGE]
             failure = PassingError if done.returncode == _NOT_CONNECTED else PublishError
@@ -324,7 +324,7 @@ def _ended(
         raise
 
 
-class _NotThereError(PublishError):
+class _MissingObjectError(PublishError):
     """The file does not exist at the destination."""
 
 

@@ -216,12 +216,12 @@ class Push:
         timestamp, published, local = self._edition()
         self._verify_complete(published, local)
         before = self._destination.read(TIMESTAMP, LARGEST_STORED)
-        self._verify_may_follow(timestamp, before)
+        self._verify_successor(timestamp, before)
         record = self._file.load()
         is_remembered = before is not None and record.timestamp == _digest(before)
         is_ours = is_remembered and not self._compare
         there = self._there(record, local, is_known=is_ours)
-        read_again = set() if is_ours else Edition(timestamp, self._read_here).names()
+        read_again = set() if is_ours else Edition(timestamp, self._read_local).names()
         desired = self._desired_files(local, there, read_again)
         if timestamp == before:
             desired.discard(TIMESTAMP)
@@ -237,7 +237,7 @@ class Push:
             self._keep,
             self._site.now(),
             lambda version: (
-                former is not None and former.holds_under(self._read_here(f"metadata/{version}.root.json"))
+                former is not None and former.holds_under(self._read_local(f"metadata/{version}.root.json"))
             ),
             is_remembered=is_ours and record.lists_nothing,
         )
@@ -287,16 +287,16 @@ class Push:
             for artifact in self._site.index_of(published, bundle).releases.values():
                 yield f"targets/{artifact.archive.path}", artifact.archive.length
 
-    def _verify_may_follow(self, timestamp: bytes, before: bytes | None) -> None:
+    def _verify_successor(self, timestamp: bytes, before: bytes | None) -> None:
         """Raise `PublishError` if the destination has another site, or an edition that is not older."""
         root = self._destination.read(_FIRST_ROOT, LARGEST_STORED)
-        if root is not None and root != self._read_here(_FIRST_ROOT):
+        if root is not None and root != self._read_local(_FIRST_ROOT):
             raise PublishError(
                 str(self._destination), "contains another site, because its first root differs"
             )
         if before is None or before == timestamp or self._replace:
             return
-        here, there = Edition(timestamp, self._read_here), Edition(before, self._read_former)
+        here, there = Edition(timestamp, self._read_local), Edition(before, self._read_former)
         if there.version == 0:
             raise PublishError(
                 f"{self._destination}/{TIMESTAMP}", "cannot be read", hint="--replace replaces it"
@@ -331,9 +331,9 @@ class Push:
 
     def _differs(self, path: str) -> bool:
         """Return whether a file without a digest in its name differs at the destination."""
-        return self._destination.read(path, LARGEST_STORED) != self._read_here(path)
+        return self._destination.read(path, LARGEST_STORED) != self._read_local(path)
 
-    def _read_here(self, path: str) -> bytes | None:
+    def _read_local(self, path: str) -> bytes | None:
         try:
             return read_limited(self._site.public / path, LARGEST_STORED)
         except FileNotFoundError:
@@ -341,7 +341,7 @@ class Push:
 
     def _read_former(self, path: str) -> bytes | None:
         """Return a file of the destination's edition. Versions never change, so the site's own file is identical."""
-        result = self._read_here(path)
+        result = self._read_local(path)
         return self._destination.read(path, LARGEST_STORED) if result is None else result
 
     # Changes

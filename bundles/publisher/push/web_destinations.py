@@ -242,7 +242,7 @@ class ObjectStoreDestination:
     def read(self, path: str, limit: int) -> bytes | None:
         try:
             data = retried(lambda: self._read(path, limit + 1))
-        except _NotThereError:
+        except _MissingObjectError:
             return None
         if len(data) > limit:
             raise PublishError(f"{self}/{path}", f"has more than {limit} bytes")
@@ -290,11 +290,11 @@ class ObjectStoreDestination:
                 )
 
 
-class _NotThereError(PublishError):
+class _MissingObjectError(PublishError):
     """The object does not exist."""
 
 
-_ERRORS: Final = {Failure.NOT_FOUND: _NotThereError, Failure.TEMPORARY: PassingError}
+_ERRORS: Final = {Failure.NOT_FOUND: _MissingObjectError, Failure.TEMPORARY: PassingError}
 
 
 @contextlib.contextmanager

@@ -94,7 +94,7 @@ class PostgresqlDatabase(Resource[PostgresqlDatabaseProperties, PostgresqlDataba
 
     def change(self, differences: Sequence[Difference], actual: PostgresqlDatabaseState) -> None:
         """Create, change or drop the database. Raises ``ResourceError``."""
-        self._refuse_what_cannot_be(differences, actual)
+        self._raise_predictable_failures(differences, actual)
         properties, name = self.properties, quoted(self.properties.name)
         if properties.ensure == "absent":
             self._server.execute(self.context, f"DROP DATABASE {name}", transaction=False)
@@ -110,7 +110,7 @@ class PostgresqlDatabase(Resource[PostgresqlDatabaseProperties, PostgresqlDataba
             words += [f"LOCALE {literal(properties.locale)}"] if properties.locale else []
             self._server.execute(self.context, " ".join(words), transaction=False)
 
-    def _refuse_what_cannot_be(
+    def _raise_predictable_failures(
         self, differences: Sequence[Difference], actual: PostgresqlDatabaseState
     ) -> None:
         """Raise ``ResourceError`` for a change that PostgreSQL cannot make, and for its own databases."""
@@ -128,7 +128,7 @@ class PostgresqlDatabase(Resource[PostgresqlDatabaseProperties, PostgresqlDataba
             )
 
     def noop_message(self, differences: Sequence[Difference], actual: PostgresqlDatabaseState) -> str:
-        self._refuse_what_cannot_be(differences, actual)
+        self._raise_predictable_failures(differences, actual)
         name = self.properties.name
         if self.properties.ensure == "absent":
             return f"Would have dropped the database {name}"

@@ -13,7 +13,7 @@ from typing import Final
 
 from puller.authoring.lint.known_names import Guards, Judge, Known, Path
 from puller.authoring.lint.value_shapes import ANY, SCALAR, Shape
-from puller.templates.gotemplate.go_functions import complaint_about
+from puller.templates.gotemplate.go_functions import unknown_function_message
 from puller.templates.gotemplate.nodes import (
     Action,
     Body,
@@ -64,7 +64,9 @@ def parse_go(name: str, text: str, delimiters: tuple[str, str]) -> dict[str, Bod
     """Return the trees of a file by name, or ``None`` if it does not parse."""
     left, right = delimiters
     try:
-        return parse(TemplateSource(name, text), complaint_about, left or "{{", right or "}}", root=name)
+        return parse(
+            TemplateSource(name, text), unknown_function_message, left or "{{", right or "}}", root=name
+        )
     except (TemplateError, RecursionError):
         return None
 

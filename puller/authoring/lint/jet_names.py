@@ -264,7 +264,7 @@ def _note(node: Any, guards: Guards, names: set[str]) -> None:
         case Command(base=Name(name="isset"), arguments=arguments) if arguments is not None:
             _guard_all(arguments.expressions, guards)
         case If(condition=condition) | Ternary(condition=condition):
-            _guard_all(_asked_whether(condition), guards)
+            _guard_all(_tested_values(condition), guards)
         case Call(base=Name(name="lookup" | "hiera"), arguments=arguments) if len(arguments.expressions) > 1:
             _guard_all(arguments.expressions, guards)
         case Assignment():
@@ -277,13 +277,13 @@ def _note(node: Any, guards: Guards, names: set[str]) -> None:
         _guard_all(node.values, guards)
 
 
-def _asked_whether(condition: Expression) -> Iterable[Expression]:
+def _tested_values(condition: Expression) -> Iterable[Expression]:
     """Yield the values that a condition tests for existence, without a comparison."""
     if isinstance(condition, Not):
-        yield from _asked_whether(condition.operand)
+        yield from _tested_values(condition.operand)
     elif isinstance(condition, Binary) and condition.operator in ("&&", "||"):
-        yield from _asked_whether(condition.left)
-        yield from _asked_whether(condition.right)
+        yield from _tested_values(condition.left)
+        yield from _tested_values(condition.right)
     else:
         yield condition
 

@@ -297,7 +297,7 @@ class Judge:
         if missing[0] in ("facts", "Facts") and len(missing) == 2:
             self._own_fact(shape, missing, line, offset)
             return ANY
-        if not self._may_be_of_others(shape, str(key), in_branch):
+        if not self._may_belong_to_others(shape, str(key), in_branch):
             message, fields = _missing(shape, missing)
             self._note(UNKNOWN_NAME, Severity.ERROR, message, missing, line, offset, **fields)
         return ANY
@@ -307,7 +307,11 @@ class Judge:
         if path:
             return self.step(shape, path, key, in_branch=in_branch, line=0, offset=offset)
         result = shape.child(key)
-        if result is not None or self.guards.cover((key,)) or self._may_be_of_others(shape, key, in_branch):
+        if (
+            result is not None
+            or self.guards.cover((key,))
+            or self._may_belong_to_others(shape, key, in_branch)
+        ):
             return result or ANY
         known = [name for name in shape.keys if name not in CAPITALS]
         self.unknown(UNKNOWN_NAME, key, "", known, line=0, offset=offset)
@@ -388,7 +392,7 @@ class Judge:
         self._note(UNKNOWN_NAME, Severity.UNCHECKED, message, missing, line, offset, **fields)
 
     @staticmethod
-    def _may_be_of_others(shape: Shape, key: str, in_branch: bool) -> bool:
+    def _may_belong_to_others(shape: Shape, key: str, in_branch: bool) -> bool:
         if not (shape.is_loose or (in_branch and (shape.is_example or shape.is_scalar))):
             return False
         return not nearest(key, (*shape.keys, *_METHODS))

@@ -163,8 +163,8 @@ def compare(old: Outcome, new: Outcome) -> Comparison:
 
 
 def _compare(old: Resolution, new: Resolution) -> Comparison:
-    before = {found.reference: found for found in _told_apart(old.resources)}
-    after = {found.reference: found for found in _told_apart(new.resources)}
+    before = {found.reference: found for found in _with_unique_names(old.resources)}
+    after = {found.reference: found for found in _with_unique_names(new.resources)}
     left_out = dict(skipped(after.values()))
     changes = {name: change for name, found in after.items() if (change := _change(before.get(name), found))}
     changes |= _skips(dict(skipped(before.values())), left_out, after)
@@ -177,7 +177,7 @@ def _compare(old: Resolution, new: Resolution) -> Comparison:
     return Comparison((*_settings(old, new), *ordered, *gone), failing)
 
 
-def _told_apart(resources: Iterable[ResolvedResource]) -> Iterator[ResolvedResource]:
+def _with_unique_names(resources: Iterable[ResolvedResource]) -> Iterator[ResolvedResource]:
     """Yield resources with unique names, because a child manifest may be applied several times."""
     seen: Counter[str] = Counter()
     for resource in resources:

@@ -1,6 +1,6 @@
 """Resolution of a bundle for many machines, each described only by its facts.
 
-`OneByOne` resolves the bundle for each machine. `Shared` reuses outcomes for machines of the same kind:
+`SeparateResolver` resolves the bundle for each machine. `Shared` reuses outcomes for machines of the same kind:
 
 1. If a machine has the same values for all facts that an earlier resolution has read, it has the same outcome.
 2. Otherwise `Shared` resolves the bundle for the machine, and once more with watched facts to record the facts that
@@ -168,7 +168,7 @@ class Given(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(inputs, private_key=self.private_key) if self.private_key else inputs
 
 
-class OneByOne:
+class SeparateResolver:
     """Resolves the bundle at ``source`` separately for each machine."""
 
     def __init__(self, source: ManifestSource, given: Given, before: Iterable[ManifestSource] = ()) -> None:
@@ -254,7 +254,7 @@ def joined_missing(sides: Iterable["Shared"]) -> dict[str, tuple[str, ...]]:
 class Shared:
     """Resolves each kind of machine once."""
 
-    def __init__(self, resolver: OneByOne) -> None:
+    def __init__(self, resolver: SeparateResolver) -> None:
         self._resolver = resolver
         self._kept: dict[tuple[Read, ...], dict[tuple[str, ...], Outcome]] = {}
         self._count = 0

@@ -226,7 +226,7 @@ def test(
         raise UsageError("test: --tree is for --apply")
     start = time.perf_counter()
     has_text = output_format == "text" or output is not None
-    tell = click.echo if has_text else _say_nothing
+    tell = click.echo if has_text else _print_nothing
     with open_bundles(sources, update=update) as bundles:
         results, complaints = run_tests(
             bundles, Settings(private_key, update, apply, tree or ""), only, jobs, tell
@@ -310,5 +310,5 @@ def _write(text: str, output: Path | None) -> None:
         ) from error
 
 
-def _say_nothing(line: str) -> None:
+def _print_nothing(line: str) -> None:
     """Print nothing, because another format uses the output."""

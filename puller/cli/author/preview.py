@@ -25,7 +25,7 @@ from puller.authoring.preview.groups import FactFiles, Machine, Machines, Severa
 from puller.authoring.preview.preview_formats import as_json, as_text
 from puller.authoring.preview.resolvers import (
     Given,
-    OneByOne,
+    SeparateResolver,
     Shared,
     empty_documents,
     joined_missing,
@@ -316,7 +316,7 @@ def _previewed(
         tuple(assigned(options["data_pairs"])),
         options["private_key"],
     )
-    old, new = (Shared(OneByOne(side, provided, before)) for side in sides)
+    old, new = (Shared(SeparateResolver(side, provided, before)) for side in sides)
     unknown = dict.fromkeys((*empty_documents(provided.data_files), *filter(None, map(unknown_facts, sides))))
     with watched_on_a_terminal(machines) as watched:
         result = groups.preview(old, new, watched, (*notes, *unknown))

@@ -168,7 +168,7 @@ def edit_file(
     editor = os.environ.get("SOPS_EDITOR") or os.environ.get("EDITOR") or "vi"
     drafts = os.path.join(users_state(), "drafts")
     own = _identities(identities)
-    result = Edit(path, own, new_readers, editor, drafts, warn, _ask_again).run()
+    result = Edit(path, own, new_readers, editor, drafts, warn, _confirm_new_attempt).run()
     _warn_of_unusable(own)
     say(
         f"{path}: {result if result is not Edited.DISCARDED else 'unchanged, because the editor returned an error'}"
@@ -353,7 +353,7 @@ def _warn_of_unusable(identities: Identities) -> None:
         warn(text_of(problem))
 
 
-def _ask_again(error: HieraError) -> bool:
+def _confirm_new_attempt(error: HieraError) -> bool:
     say(f"puller: {text_of_all(error.problems)}", err=True)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False

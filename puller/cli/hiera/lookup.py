@@ -16,9 +16,9 @@ from puller.cli.completing import files
 from puller.cli.hiera.encryption import create_keys, decrypt, encrypt
 from puller.cli.hiera.lookup_sources import (
     facts_of,
-    made_printable,
     member,
     open_answers,
+    printable_value,
     secret_printer,
     show_explanation,
     show_values,
@@ -49,7 +49,7 @@ def find_values(
     question = question_of(options, explained=explain)
     secret = secret_printer(reveal, masked=explain)
     result = {
-        key: made_printable(answer, secret) for key, answer in _ask(keys, question, source, options).items()
+        key: printable_value(answer, secret) for key, answer in _ask(keys, question, source, options).items()
     }
     if output_format == "json":
         show({key: member(answer, explain) for key, answer in result.items()}, "json")
@@ -245,7 +245,7 @@ def resolve(source: str | None, output_format: str, reveal: bool, **options: Any
     with open_answers(options, place, facts_of(options), print_warning) as answers:
         result = answers.ask_all(question_of({}))
     for key in result:
-        made_printable(result[key], secret)
+        printable_value(result[key], secret)
     show({key: result[key].value for key in sorted(result) if result[key].found}, output_format)
     errors = [answer.error for answer in result.values() if answer.error]
     for error in errors:
@@ -346,5 +346,5 @@ def _value(answer: Answer | None) -> Any:
 def _side(answer: Answer | None, secret: Callable[[Secret], Any]) -> dict[str, Any]:
     if answer is None:
         return {"found": False}
-    made_printable(answer, secret)
+    printable_value(answer, secret)
     return {**answer.as_data(), **({"from": list(answer.places)} if answer.places else {})}

@@ -182,7 +182,7 @@ def secret_printer(reveal: bool, *, masked: bool) -> Callable[[Secret], Any]:
     return revealed
 
 
-def made_printable(answer: Answer, secret: Callable[[Secret], Any]) -> Answer:
+def printable_value(answer: Answer, secret: Callable[[Secret], Any]) -> Answer:
     """Replace special values in the answer by plain ones, and return it. An unprintable answer becomes an error."""
     try:
         answer.value = printable(answer.value, secret)

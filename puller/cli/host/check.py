@@ -116,7 +116,7 @@ def _answer(
     """Run the checks. A problem with the records is a finding, too."""
     result = _Found()
     try:
-        result.held = _why_held(configuration, directories)
+        result.held = _reason_of_hold(configuration, directories)
         result.at_work = current_health.find_active_run(directories)
         if result.at_work:
             return result, [_unknown(f"{result.at_work}, so the checks did not run")]
@@ -150,7 +150,7 @@ def _answer(
         return result, [_unknown(str(error))]
 
 
-def _why_held(configuration: Configuration, directories: Directories) -> str:
+def _reason_of_hold(configuration: Configuration, directories: Directories) -> str:
     now = datetime.now(UTC)
     return Holds.load(configuration, directories, now, lambda sentence: None, noop=True).why_not_applying(now)
 

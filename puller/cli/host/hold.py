@@ -38,7 +38,7 @@ from puller.run.policy.holds import Disabled, Pins, Quarantine
 from puller.run.policy.holds import disable as save_hold
 from puller.run.policy.holds import enable as end_hold
 from puller.run.policy.operator_requests import forget as forget_bundle
-from puller.run.policy.operator_requests import forget_left, roll_back
+from puller.run.policy.operator_requests import forget_leftovers, roll_back
 from puller.run.reboots import cancel_scheduled
 from puller.run.trials import Trials
 from puller.state import Directories, only_run
@@ -392,7 +392,7 @@ def forget(bundle: str, references: tuple[str, ...], left: bool, path: str) -> N
     """
     configuration, directories = load_host(path)
     if left:
-        _forget_left(directories, bundle, references)
+        _forget_leftovers(directories, bundle, references)
         return
     if references:
         raise UsageError("forget: references are for --left")
@@ -406,9 +406,9 @@ def forget(bundle: str, references: tuple[str, ...], left: bool, path: str) -> N
     say(f"{bundle}{version} is forgotten, {size_text(result.size)} are free. Its resources stay")
 
 
-def _forget_left(directories: Directories, bundle: str, references: tuple[str, ...]) -> None:
+def _forget_leftovers(directories: Directories, bundle: str, references: tuple[str, ...]) -> None:
     with only_run(directories.run), state_in_use("written"):
-        forgotten = forget_left(directories, bundle, references, warn)
+        forgotten = forget_leftovers(directories, bundle, references, warn)
     for item in forgotten:
         say(f"{item.reference} is forgotten, and stays as it is")
     if not forgotten:

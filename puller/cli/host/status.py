@@ -30,7 +30,7 @@ from puller.reporting.fetching import load_fetching
 from puller.reporting.headline import Headline, Sync, services_to_run
 from puller.reporting.history import began, find_unfinished, load_all_events, load_last_report, load_status
 from puller.reporting.monitoring import Records, Verdict, judge, unknown
-from puller.reporting.report import BundleReport, HeldBecause, Report
+from puller.reporting.report import BundleReport, HoldReason, Report
 from puller.reporting.restless import load_restless, restless_file, sentences
 from puller.reporting.terminal_rows import Rows
 from puller.run.host_state import BundleState, HostState, Unconfigured
@@ -186,7 +186,7 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
     is_running = running is not None and running.state == "running"
     bundles = [
         _bundle(bundle, last.get(bundle.choice.name), quarantined.get(bundle.choice.name, ""))
-        | _left_behind(state.managed.left(bundle.choice.name))
+        | _leftovers_of(state.managed.left(bundle.choice.name))
         for bundle in state.bundles
     ]
     restless = load_restless(restless_file(directories), notes.append, noop=True)
@@ -199,7 +199,7 @@ def _collect(configuration: Configuration, directories: Directories, report: Rep
         "notes": notes,
         "bundles": bundles,
         "left": [
-            _unconfigured(bundle) | _left_behind(state.managed.remains(bundle.name))
+            _unconfigured(bundle) | _leftovers_of(state.managed.remains(bundle.name))
             for bundle in state.unconfigured()
         ],
         "reboots": [{**to_builtins(item), "message": str(item)} for item in _reboots(directories, notes)],
@@ -241,7 +241,7 @@ def _unconfigured(bundle: Unconfigured) -> dict[str, Any]:
     }
 
 
-def _left_behind(resources: Sequence[Left]) -> dict[str, Any]:
+def _leftovers_of(resources: Sequence[Left]) -> dict[str, Any]:
     """Return the resources that no bundle manages any longer. Empty without any."""
     listed = [
         {"reference": left.reference, "made": left.made, "since": left.since, "stays": left.stays}
@@ -273,7 +273,7 @@ def _bundle(bundle: BundleState, last: BundleReport | None, quarantined: str) ->
     if bundle.problem:
         fields["problem"] = bundle.problem
     fields["held"] = last.held or None if last else None
-    if quarantined and (last is None or last.held_because in (None, HeldBecause.QUARANTINE)):
+    if quarantined and (last is None or last.held_because in (None, HoldReason.QUARANTINE)):
         fields["held"] = quarantined
     if last and (given_up := last.given_up):
         fields["given_up"] = f"{given_up.version} {given_up.outcome}"
@@ -329,7 +329,7 @@ def _print(result: dict[str, Any]) -> None:
     for bundle in result["bundles"]:
         _print_bundle(bundle)
     for left in result["left"]:
-        _say(_left_line(left))
+        _say(_leftovers_line(left))
     for reboot in result["reboots"]:
         _say(reboot["message"], "red" if reboot.get("state") == RebootState.FAILED else "yellow")
     for line in result["restless_lines"]:
@@ -405,7 +405,7 @@ def _print_bundle(bundle: dict[str, Any]) -> None:
             _say(f"    {item['stays']}")
 
 
-def _left_line(bundle: dict[str, Any]) -> str:
+def _leftovers_line(bundle: dict[str, Any]) -> str:
     detail = f"{bundle['name']} {bundle['version'] or '(damaged)'}"
     size = size_text(bundle["bytes"])
     count = len(bundle.get("left_behind", ()))

@@ -34,7 +34,7 @@ from puller.cli.publisher.site_options import (
 )
 
 if TYPE_CHECKING:
-    from bundles.publisher.roles import HeldKey
+    from bundles.publisher.roles import RoleKey
 
 
 _ROLES = ("root", "targets", "snapshot", "timestamp")
@@ -288,7 +288,7 @@ def _public_file(file: Path) -> Path:
     return file.with_suffix(".pub")
 
 
-def _plain(key: "HeldKey") -> dict[str, Any]:
+def _plain(key: "RoleKey") -> dict[str, Any]:
     return {
         "role": key.role,
         "key": key.key_id,

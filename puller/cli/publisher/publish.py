@@ -21,7 +21,7 @@ from bundles.progress import watched_by
 from bundles.publisher.publication import (
     Progress,
     Publication,
-    Wish,
+    PublishRequest,
     plan_bundles,
     plan_data,
     publish_bundles,
@@ -258,7 +258,7 @@ def _publish(directory: Path, options: _Publication) -> list[Publication]:
     request = rollout_request(options.percent, options.over, options.start, options.wave)
     trial = trial_rule(options.trial_duration, options.trial_runs)
     libraries = _libraries_of_all(sources)
-    wish = Wish(options.version, options.channel, request, options.name, trial, libraries)
+    wish = PublishRequest(options.version, options.channel, request, options.name, trial, libraries)
     refuse_broken(sources)
     require_store(options.location)
     site = Site(directory)

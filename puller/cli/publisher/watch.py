@@ -10,7 +10,7 @@ import click
 from bundles.errors import BundleError
 from bundles.format.release import Release, shown_percent
 from bundles.publisher.channels import Channels, reached_by
-from bundles.publisher.settings import May, WatchRule
+from bundles.publisher.settings import AutomaticStatement, WatchRule
 from bundles.publisher.site import Site
 from puller.cli.fleet.fleet import opened_store, store_option
 from puller.cli.options import noop_option, text_format_option
@@ -76,7 +76,7 @@ def watch(
         ]
     for item in results:
         if item.verdict.reasons and not (item.is_halted or item.done or noop):
-            mates = [other for other in results if other is item or other.goes_with(item)]
+            mates = [other for other in results if other is item or other.belongs_to_wave_of(item)]
             _act(site, item, mates, rule, passphrase_file)
     if rule.grow and not noop:
         _grow(site, results, rule, passphrase_file)
@@ -118,7 +118,7 @@ class _Watched:
     problem: str = ""
     """Why signing failed."""
 
-    def goes_with(self, other: "_Watched") -> bool:
+    def belongs_to_wave_of(self, other: "_Watched") -> bool:
         """Return whether both belong to one wave, and this one may still be halted."""
         return self.is_beside(other) and not self.is_halted
 
@@ -184,7 +184,7 @@ def _act(
     site: "Site", item: _Watched, mates: list[_Watched], rule: WatchRule, passphrase_file: Path | None
 ) -> None:
     """Sign the actions that the rule allows for a whole wave, and send notifications, also about a failure to sign."""
-    if rule.may is May.NOTHING:
+    if rule.may is AutomaticStatement.NOTHING:
         _notify(item, "to be halted", rule)
         return
     try:
@@ -209,7 +209,7 @@ def _sign(
 ) -> dict[str, str]:
     """Return the signed action for each bundle: ``halted`` or ``taken back``."""
     # A silent host cannot receive a rollback either, and all other hosts may be in order.
-    is_back = rule.may is May.BACK and item.verdict.is_reported
+    is_back = rule.may is AutomaticStatement.BACK and item.verdict.is_reported
     is_back = is_back and all(
         mate.release.rollout is not None and mate.release.rollout.before is not None for mate in mates
     )

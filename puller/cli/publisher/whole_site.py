@@ -37,7 +37,7 @@ from puller.reporting.results import SiteRole, SiteVerifyResult
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from bundles.format.index import History, Said, Version
+    from bundles.format.index import ChannelEntry, History, Version
     from bundles.publisher.published import Record
     from bundles.publisher.settings import PruningRule
 
@@ -444,7 +444,7 @@ def _channels(record: "Record", version: str) -> list[str]:
     return sorted(name for name, release in result if version in {each.version for each in named_by(release)})
 
 
-def _row_of_statement(text: "Said") -> tuple[str, ...]:
+def _row_of_statement(text: "ChannelEntry") -> tuple[str, ...]:
     when = minute_text(text.at)
     if text.release is None:
         return when, text.channel, "nothing any more"

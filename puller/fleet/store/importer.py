@@ -160,7 +160,7 @@ class _Import:
         self._imported = imported
         self._remove = remove
         self._progress = progress
-        self._known = self._files_known()
+        self._known = self._known_files()
         self._batch: list[tuple[Found, Document]] = []
         self._bytes = 0
         self._refused: dict[str, tuple[int, int, str]] = {}
@@ -177,7 +177,7 @@ class _Import:
         self._step()
         self._forget_files([path for path in self._known if path not in visited])
 
-    def _files_known(self) -> dict[str, tuple[int, int, bool]]:
+    def _known_files(self) -> dict[str, tuple[int, int, bool]]:
         table = database.documents.c
         query = select(table.path, table.size, table.stamp, table.refused, table.reader).where(
             table.source == self._source.name

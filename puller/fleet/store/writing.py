@@ -58,7 +58,7 @@ def put(connection: Connection, documents: Iterable[Document]) -> Put:
     """Store documents, in a transaction of the caller."""
     ordered = sorted(documents, key=lambda document: (document.at, document.run))
     known = _known(connection, {document.host for document in ordered})
-    there = _runs_there(connection, ordered)
+    there = _stored_runs(connection, ordered)
     changes = _Changes(connection)
     newest = late = repeated = 0
     for document in ordered:
@@ -90,7 +90,7 @@ def _known(connection: Connection, names: Collection[str]) -> dict[str, _Known]:
     return hosts
 
 
-def _runs_there(connection: Connection, documents: Sequence[Document]) -> set[tuple[str, str]]:
+def _stored_runs(connection: Connection, documents: Sequence[Document]) -> set[tuple[str, str]]:
     table, results = database.runs.c, set()
     for part in _parts([(document.host, document.run) for document in documents]):
         rows = connection.execute(

@@ -75,7 +75,7 @@ class Disagreement(Exception):
             f"is declared twice, first at {self.first_declaration.origin}{self._other_name()}, and the two"
             f" differ: {what}"
         )
-        return f"{text} ({_what_to_do(self.first_declaration, self.second_declaration)})"
+        return f"{text} ({_advice_on(self.first_declaration, self.second_declaration)})"
 
 
 def agreed(first: Declaration, second: Declaration) -> Declaration:
@@ -249,7 +249,7 @@ def _worded(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _what_to_do(first: Declaration, second: Declaration) -> str:
+def _advice_on(first: Declaration, second: Declaration) -> str:
     one, other = first.home, second.home
     keys = [] if one is other else one.data.differing(other.data)
     detail = "use the same values in both, or declare it once"

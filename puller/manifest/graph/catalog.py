@@ -78,7 +78,7 @@ class Catalog(msgspec.Struct):
 
     def may_declare(self, reference: str) -> bool:
         """Return whether a loop that cannot be evaluated on this machine may declare this resource."""
-        return any(declaration.stands_for(reference) for declaration in self.declarations)
+        return any(declaration.may_expand_to(reference) for declaration in self.declarations)
 
     def requirements(self, index: int) -> list[tuple[Reference, int]]:
         """Return the resources that must have succeeded before this one: the written references, and their indexes."""

@@ -129,7 +129,7 @@ class References(dict[Reference, int]):
         return index
 
     def _loop_of(self, reference: object) -> int | None:
-        return next((index for index, loop in self._loops if loop.stands_for(str(reference))), None)
+        return next((index for index, loop in self._loops if loop.may_expand_to(str(reference))), None)
 
 
 def load_together(sources: Iterable[ManifestSource], inputs: Inputs) -> HostCatalog:

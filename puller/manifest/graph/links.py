@@ -174,7 +174,7 @@ class Names(msgspec.Struct):
 
     def of_loop(self, reference: Reference) -> list[int]:
         """Return the loop that may declare a matching resource."""
-        return [position for position, loop in self.loops if loop.stands_for(reference)][:1]
+        return [position for position, loop in self.loops if loop.may_expand_to(reference)][:1]
 
 
 def _names(

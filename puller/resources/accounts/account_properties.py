@@ -359,7 +359,9 @@ def agree_on_user(first: UserProperties, second: UserProperties) -> UserProperti
             "groups": lambda left_side, other: joined((left_side, other), groups),
             "membership": lambda left_side, other: "inclusive",
             "group": _same_group,
-            "authorized_keys": lambda left_side, other: _one_line_a_key(joined((left_side, other), keys)),
+            "authorized_keys": lambda left_side, other: _require_unique_keys(
+                joined((left_side, other), keys)
+            ),
         },
     )
     return msgspec.structs.replace(agreed, exclusive_keys=any(keys))
@@ -384,7 +386,7 @@ def _same_group(first: str | int | None, other: str | int | None) -> str | int |
     return str(first)
 
 
-def _one_line_a_key(lines: List) -> List:
+def _require_unique_keys(lines: List) -> List:
     """Raise ``ValueError`` if two lines give one key different options."""
     keys = [find_key(line) for line in lines or ()]
     if len({key.identity for key in keys if key is not None}) < len(keys):

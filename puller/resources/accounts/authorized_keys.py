@@ -297,17 +297,17 @@ def merged(content: bytes, desired: DesiredKeys) -> tuple[bytes, KeysState]:
 
 
 def _key_in(text: str) -> Key | None:
-    return None if _says_nothing(text) else find_key(text)
+    return None if _is_ignored_by_sshd(text) else find_key(text)
 
 
-def _says_nothing(text: str) -> bool:
+def _is_ignored_by_sshd(text: str) -> bool:
     """Return whether sshd ignores a line: a comment or an empty line."""
     text = text.lstrip(" \t")
     return not text or text.startswith("#")
 
 
 def _stays(text: str, key: Key | None, desired: DesiredKeys) -> bool:
-    if _says_nothing(text):
+    if _is_ignored_by_sshd(text):
         return True
     is_second = key is not None and any(key.identity == one.identity for one in desired.keys)
     return not is_second and not desired.exclusive

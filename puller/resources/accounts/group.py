@@ -67,7 +67,7 @@ class Group(Resource[GroupProperties, GroupState]):
         differences = []
         if properties.gid not in (None, actual.gid):
             differences.append(changed("gid", str(actual.gid), str(properties.gid)))
-        if {*(desired := self._wanted_members(actual))} != {*actual.members}:
+        if {*(desired := self._desired_members(actual))} != {*actual.members}:
             differences.append(changed("members", _listed(actual.members), _listed(desired)))
         return differences
 
@@ -99,7 +99,7 @@ class Group(Resource[GroupProperties, GroupState]):
                 self._note_gid(actual)
             # 5. Members
             elif difference.property == "members":
-                members = self._without_strangers(self._wanted_members(actual))
+                members = self._without_strangers(self._desired_members(actual))
                 account_databases.run_tool(self.context, "gpasswd", "-M", ",".join(members), "--", name)
 
     def _new(self) -> list[str]:
@@ -127,7 +127,7 @@ class Group(Resource[GroupProperties, GroupState]):
         return f"Would have {'; '.join(words)}"
 
     def _member_words(self, actual: GroupState) -> list[str]:
-        desired = self._wanted_members(actual)
+        desired = self._desired_members(actual)
         added = [name for name in desired if name not in actual.members]
         removed = [name for name in actual.members if name not in desired]
         words = [("added", added), ("removed", removed)]
@@ -169,7 +169,7 @@ class Group(Resource[GroupProperties, GroupState]):
     def _known(self) -> Known:
         return Known(self.context)
 
-    def _wanted_members(self, actual: GroupState) -> tuple[str, ...]:
+    def _desired_members(self, actual: GroupState) -> tuple[str, ...]:
         """Return the complete list of members after the change."""
         properties = self.properties
         if properties.members is None:

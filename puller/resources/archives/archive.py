@@ -151,7 +151,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         """
         steps, properties, system = self._steps(actual), self.properties, self.context.system
         # 1. Refuse
-        self._refuse_what_cannot_be(actual, steps)
+        self._raise_predictable_failures(actual, steps)
         # 2. Remove
         if steps.remove and actual.found is not None:
             system.remove(properties.name, actual.found)
@@ -182,7 +182,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
     def noop_message(self, differences: Sequence[Difference], actual: ArchiveState) -> str:
         del differences
         steps, properties, expect = self._steps(actual), self.properties, self.context.system.expect
-        self._refuse_what_cannot_be(actual, steps)
+        self._raise_predictable_failures(actual, steps)
         expect(properties.name, "absent" if steps.remove or steps.clean_up else "file")
         if steps.extract and properties.extract_parent is not None:
             expect(properties.extract_parent, "directory")
@@ -328,7 +328,7 @@ class Archive(Resource[ArchiveProperties, ArchiveState]):
         ids = self._ids()
         return Attributes(*ids, stat.S_IMODE(mode_owned_by(*ids, found)))
 
-    def _refuse_what_cannot_be(self, actual: ArchiveState, steps: Steps) -> None:
+    def _raise_predictable_failures(self, actual: ArchiveState, steps: Steps) -> None:
         """Raise for a predictable failure of ``change``, so that noop reports it."""
         name, system = self.properties.name, self.context.system
         if (steps.remove or steps.download) and actual.kind in _NOT_REPLACED:

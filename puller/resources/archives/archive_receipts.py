@@ -303,7 +303,7 @@ def made_of(directory: int, name: str) -> Made:
     return Made(kind, status.st_size, status.st_mtime_ns)
 
 
-def made_at(directory: int, path: str) -> Made | None:
+def attributes_at(directory: int, path: str) -> Made | None:
     """Return the attributes at a path below a directory, or ``None`` if it is missing or below a link."""
     above, name = os.path.split(path)
     try:

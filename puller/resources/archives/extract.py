@@ -22,10 +22,16 @@ from typing import BinaryIO
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.filesystem.atomic import drop_acls_of_others, in_progress, naming
+from bundles.filesystem.atomic import in_progress, naming, remove_foreign_acls
 from bundles.filesystem.trees import remove_directory
 from bundles.format.fields import shown
-from puller.resources.archives.archive_receipts import Made, Members, Removable, is_all_removable, made_at
+from puller.resources.archives.archive_receipts import (
+    Made,
+    Members,
+    Removable,
+    attributes_at,
+    is_all_removable,
+)
 from puller.resources.archives.compression import uncompressed
 from puller.resources.archives.filling import Unpacked, in_the_way, is_another
 from puller.resources.archives.members import (
@@ -130,7 +136,7 @@ class Listed:
     def refuse_in_the_way(self, removable: Removable) -> None:
         """Raise ``ResourceError`` for another file type in the way, unless it is an unchanged earlier member."""
         for path, expected in self.members.items():
-            there = None if self._target is None else made_at(self._target, path)
+            there = None if self._target is None else attributes_at(self._target, path)
             if self._target is None or there is None or "directory" not in (there.kind, expected.kind):
                 continue
             if there.kind != expected.kind and not is_all_removable(self._target, path, removable):
@@ -198,7 +204,7 @@ def _private_directory(target: int) -> Iterator[int]:
     try:
         with in_progress(descriptor := os.open(name, REAL_DIRECTORY, dir_fd=target)):
             require_new(name, descriptor)
-            drop_acls_of_others(descriptor, target, None)
+            remove_foreign_acls(descriptor, target, None)
             yield descriptor
     finally:
         with suppress(FileNotFoundError):

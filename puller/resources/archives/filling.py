@@ -28,11 +28,11 @@ from puller.resources.archives.archive_receipts import (
     Place,
     Receipts,
     Removable,
+    attributes_at,
     digest_at,
     everything_below,
     has_one_purpose,
     is_all_removable,
-    made_at,
     opened,
     remove,
     stat_at,
@@ -62,7 +62,7 @@ class Unpacked:
     def joined(self) -> set[str]:
         """Return the existing directories, which stay unchanged."""
         directories = [path for path, made in self.members.items() if made.kind == "directory"]
-        return {path for path in directories if made_at(self._target, path) == Made("directory")}
+        return {path for path in directories if attributes_at(self._target, path) == Made("directory")}
 
     def differs(self, path: str) -> bool:
         """Return whether the file or link at ``path`` differs from the archive's."""
@@ -70,7 +70,7 @@ class Unpacked:
 
     def refuse_in_the_way(self, removable: Removable) -> None:
         """Raise ``ResourceError`` for another file type in the way, unless it is an unchanged earlier member."""
-        self._in_the_way = list(self._find_in_the_way(self._staging, self._target, "", removable))
+        self._in_the_way = list(self._find_obstacles(self._staging, self._target, "", removable))
 
     def put(self, removable: Removable) -> None:
         """Move all members into place."""
@@ -88,7 +88,7 @@ class Unpacked:
         sync_filesystem(self._target)  # before the receipt omits them
         return changed
 
-    def _find_in_the_way(self, new: int, old: int, above: str, removable: Removable) -> Iterator[str]:
+    def _find_obstacles(self, new: int, old: int, above: str, removable: Removable) -> Iterator[str]:
         for name in os.listdir(new):
             mine, there, path = stat_at(new, name), stat_at(old, name), above + name
             if mine is None or there is None:
@@ -105,12 +105,12 @@ class Unpacked:
                 yield path
             elif stat.S_ISDIR(mine.st_mode):
                 with opened(new, name) as inner, opened(old, name) as outer:
-                    yield from self._find_in_the_way(inner, outer, f"{path}/", removable)
+                    yield from self._find_obstacles(inner, outer, f"{path}/", removable)
 
 
 def is_another(target: int, path: str, expected: Made, digest: Callable[[], str]) -> bool:
     """Return whether ``path`` exists and differs from ``expected``. Calls ``digest`` only for files of equal size."""
-    there = made_at(target, path)
+    there = attributes_at(target, path)
     if there is None:
         return False
     if (there.kind, there.size, there.target) != (expected.kind, expected.size, expected.target):

@@ -21,7 +21,7 @@ from puller.resources.archives.archive_receipts import (
     Place,
     Receipts,
     Removable,
-    made_at,
+    attributes_at,
     remove,
 )
 from puller.system.local_paths import open_safely
@@ -42,18 +42,18 @@ class Contents(msgspec.Struct, frozen=True):
         return f"{len(self.removable)} paths in {self.place.directory}"
 
 
-class LeftArchiveState(ArchiveState, frozen=True):
+class LeftoverArchiveState(ArchiveState, frozen=True):
     """The archive and its leftover contents."""
 
     contents: tuple[Contents, ...] = ()
 
 
-class LeftArchive(Archive):
+class LeftoverArchive(Archive):
     """An archive and its contents, to be ``absent``."""
 
-    def look(self) -> LeftArchiveState:
+    def look(self) -> LeftoverArchiveState:
         status = self.context.system.lstat(self.properties.name)
-        return LeftArchiveState(status, contents=tuple(self._contents()))
+        return LeftoverArchiveState(status, contents=tuple(self._contents()))
 
     def _contents(self) -> Iterator[Contents]:
         for place, filling in self._receipts.places_of(self.properties.name):
@@ -65,10 +65,10 @@ class LeftArchive(Archive):
     def _contents_in(self, directory: int, place: Place, filling: Filling) -> Contents:
         members = self._receipts.members(place, filling) or {}
         owned = self._owned_below(place.directory)
-        of_others = self._members_of_others(place)
+        of_others = self._members_of_other_archives(place)
         removable, changed = {}, {}
         for path, made in members.items():
-            now = made_at(directory, path)
+            now = attributes_at(directory, path)
             if path in of_others or now is None or owned.is_touched_by(path):
                 continue
             if now == made:
@@ -77,7 +77,7 @@ class LeftArchive(Archive):
                 changed[path] = made
         return Contents(place, filling, removable, changed)
 
-    def _members_of_others(self, place: Place) -> set[str]:
+    def _members_of_other_archives(self, place: Place) -> set[str]:
         """Return the paths below a directory that belong to another archive."""
         others = (other for other in place.fillings if other.archive != self.properties.name)
         return {path for other in others for path in self._receipts.members(place, other) or ()}
@@ -152,4 +152,4 @@ class LeftArchive(Archive):
 
 
 def _contents_of(actual: ArchiveState) -> tuple[Contents, ...]:
-    return actual.contents if isinstance(actual, LeftArchiveState) else ()
+    return actual.contents if isinstance(actual, LeftoverArchiveState) else ()

@@ -23,7 +23,13 @@ from puller.resources.base import Properties, PropertyError, Resource, missing_p
 from puller.resources.checkouts import working_tree
 from puller.resources.checkouts.git import Git, Remote, is_installed
 from puller.resources.checkouts.repository import Repository
-from puller.resources.checkouts.working_tree import Goal, find_work, goal_here, latest, unfinished_operation
+from puller.resources.checkouts.working_tree import (
+    Goal,
+    find_work,
+    latest,
+    target_commit,
+    unfinished_operation,
+)
 from puller.resources.claims import Claim, Use
 from puller.resources.owned_paths import refuse_owned_below
 from puller.resources.paths import (
@@ -116,7 +122,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         state = CheckoutState(status, is_repository=True, url=repository.url(), head=repository.head())
         # In a repository of an unexpected owner, git would execute that owner's configuration. The removal of a tree
         # checks for work later.
-        if self.properties.ensure == "absent" or self._of_owner(state) or self._git_comes():
+        if self.properties.ensure == "absent" or self._of_owner(state) or self._is_git_expected():
             return msgspec.structs.replace(state, goal=Goal(state.head, is_here=True))
         git = self._git(path, status.st_uid, status.st_gid)
         changed, cut_short = self._changed(repository, git)
@@ -139,7 +145,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
         2. Remove the tree, clone it, or check out another commit.
         """
         # 1. Refuse
-        self._refuse_what_cannot_be(actual, differences)
+        self._raise_predictable_failures(actual, differences)
         # 2. Change
         path, system, status = self.properties.name, self.context.system, actual.found
         if self.properties.ensure == "absent":
@@ -163,7 +169,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             )
 
     def noop_message(self, differences: Sequence[Difference], actual: CheckoutState) -> str:
-        self._refuse_what_cannot_be(actual, differences)
+        self._raise_predictable_failures(actual, differences)
         path, system = self.properties.name, self.context.system
         if self.properties.ensure == "absent":
             system.expect(path, "absent")
@@ -230,7 +236,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
     def _goal(self, repository: Repository, git: Git) -> Goal:
         revision = self.properties.revision
         if self.properties.ensure != "latest":
-            return goal_here(revision if self.properties.ensure == "present" else "", repository, git)
+            return target_commit(revision if self.properties.ensure == "present" else "", repository, git)
         try:
             return latest(revision, repository, git)
         except ResourceError as error:
@@ -268,7 +274,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             f" owner: {user_name(uid)} if this user may know them"
         )
 
-    def _git_comes(self) -> bool:
+    def _is_git_expected(self) -> bool:
         """In noop: return whether git is missing, and an earlier resource may install it."""
         return self.context.noop and not is_installed() and self.context.uncertain(_GIT)
 
@@ -312,7 +318,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
 
     # Refusals
 
-    def _refuse_what_cannot_be(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
+    def _raise_predictable_failures(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
         """Raise for a predictable failure of ``change``, so that noop reports it."""
         path, kind = self.properties.name, actual.kind
         if kind not in ("present", "absent"):
@@ -327,7 +333,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
             self._refuse_to_share(self._attributes_of_new(actual.found))
         if self.properties.ensure == "absent" and kind == "present":
             refuse_owned_below(path, self.context, f"{self.type_name}#{path}", "removed")
-        if self.properties.ensure != "absent" and not is_installed() and not self._git_comes():
+        if self.properties.ensure != "absent" and not is_installed() and not self._is_git_expected():
             raise ResourceError(
                 "git is not installed", code=ProblemCode.MISSING_DEPENDENCY, hint="it is in the package git"
             )
@@ -376,7 +382,7 @@ class Checkout(Resource[CheckoutProperties, CheckoutState]):
     def _refuse_to_lose(self, actual: CheckoutState, differences: Sequence[Difference]) -> None:
         """Raise ``ResourceError`` if the change would lose work, unless ``force`` is set."""
         path, status = self.properties.name, actual.found
-        if self.properties.force or status is None or self._git_comes():
+        if self.properties.force or status is None or self._is_git_expected():
             return
         if actual.changed and not actual.is_cut_short:
             detail = f"has local changes in {_listed(actual.changed)}"
@@ -449,17 +455,17 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + suffix
 
 
-class LeftCheckout(Checkout):
+class LeftoverCheckout(Checkout):
     """A leftover working tree. The desired state is ``absent``."""
 
     _why_kept = ""
 
     def differences(self, actual: CheckoutState, *, refresh: bool = False) -> Sequence[Difference]:
         # A tree with work now belongs to its user. It stays and counts as in sync.
-        self._why_kept = self._find_why_kept(actual)
+        self._why_kept = self._find_reason_to_keep(actual)
         return () if self._why_kept else super().differences(actual, refresh=refresh)
 
-    def _find_why_kept(self, actual: CheckoutState) -> str:
+    def _find_reason_to_keep(self, actual: CheckoutState) -> str:
         status, path, system = actual.found, self.properties.name, self.context.system
         if status is None or actual.is_empty:
             return ""
@@ -476,7 +482,7 @@ class LeftCheckout(Checkout):
         if status is None or not stat.S_ISDIR(status.st_mode):
             return {}
         try:
-            reason = self._find_why_kept(self.look())
+            reason = self._find_reason_to_keep(self.look())
         except (OSError, ResourceError) as error:
             reason = f"it may contain work: {error}"
         return {self.properties.name: f"is left behind, and {reason}"} if reason else {}

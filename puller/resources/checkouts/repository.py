@@ -86,7 +86,7 @@ class Repository:
         if not stat.S_ISDIR(git.st_mode):
             raise ResourceError(f"{self._git} is not a directory, as in a worktree or submodule")
         self._require_plain(git)
-        self._require_here()
+        self._require_own_working_tree()
         return True
 
     def _require_plain(self, git: os.stat_result | None) -> None:
@@ -97,7 +97,7 @@ class Repository:
         if worktree is not None:
             self._require_own(f"{self._git}/config.worktree", worktree)
 
-    def _require_here(self) -> None:
+    def _require_own_working_tree(self) -> None:
         """Raise ``ResourceError`` if git uses another directory as the working tree."""
         for name in ("config", "config.worktree"):
             settings = dict(_settings(self._text(name)))

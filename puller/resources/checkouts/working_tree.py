@@ -55,7 +55,7 @@ class Goal(msgspec.Struct, frozen=True):
     """A note about the name, for the report."""
 
 
-def goal_here(revision: str, repository: Repository, git: Git) -> Goal:
+def target_commit(revision: str, repository: Repository, git: Git) -> Goal:
     """Return the commit of a revision in a repository. Without a revision, return the current commit."""
     head = repository.head()
     if not revision:
@@ -71,10 +71,10 @@ def goal_here(revision: str, repository: Repository, git: Git) -> Goal:
     if named.object:
         commit = named.commit or git.resolve(named.reference or named.object)
         return Goal(commit, is_here=bool(commit), reference=revision, note=note)
-    return _commit_here(revision, head, git) if _SHORT.fullmatch(revision) else Goal(reference=revision)
+    return _commit_of(revision, head, git) if _SHORT.fullmatch(revision) else Goal(reference=revision)
 
 
-def _commit_here(revision: str, head: str, git: Git) -> Goal:
+def _commit_of(revision: str, head: str, git: Git) -> Goal:
     commit = head if head.startswith(revision) else git.resolve(revision)
     is_whole = _COMMIT.fullmatch(revision) is not None
     if commit or is_whole:
@@ -85,12 +85,12 @@ def _commit_here(revision: str, head: str, git: Git) -> Goal:
 def latest(revision: str, repository: Repository, git: Git) -> Goal:
     """Return the current commit of a revision on the remote. Raises ``ResourceError`` for an unknown revision."""
     if _COMMIT.fullmatch(revision):
-        return goal_here(revision, repository, git)
+        return target_commit(revision, repository, git)
     tag, branch = f"refs/tags/{revision}", f"refs/heads/{revision}"
     remote = git.list_remote(*([tag, f"{tag}^{{}}", branch] if revision else ["HEAD"]))
     goal = _latest_of(remote, revision, tag, branch)
     if goal is None and _SHORT.fullmatch(revision):
-        return goal_here(revision, repository, git)
+        return target_commit(revision, repository, git)
     if goal is None:
         raise ResourceError(f"{git.url} has no {revision or 'HEAD'}")
     return msgspec.structs.replace(goal, is_here=goal.commit == repository.head())
@@ -139,7 +139,7 @@ def make(path: str, attributes: Attributes, desired: DesiredTree, git: Git) -> l
         # 2. Clone
         git.clone(desired.depth)
         repository = _repository_at(staging, system)
-        goal = goal_here(desired.revision, repository, git)
+        goal = target_commit(desired.revision, repository, git)
         # 3. Check out
         branch = repository.branch()
         notes = _reach(goal, desired, repository, git, Record(tags=repository.tag_objects()))
@@ -348,7 +348,7 @@ class _Search:
         ``recorded`` is the commit of a submodule in the repository above.
         """
         self._seen.add(repository.git_directory)
-        yield from self._kept_by_git(repository)
+        yield from self._paths_kept_by_git(repository)
         yield from self._files(repository, git)
         entries = git.index_entries()
         yield from self._marked(repository, entries)
@@ -356,7 +356,7 @@ class _Search:
         yield from self._submodules(repository, git, entries)
         yield from self._unused_modules(repository, git)
 
-    def _kept_by_git(self, repository: Repository) -> Iterator[Work]:
+    def _paths_kept_by_git(self, repository: Repository) -> Iterator[Work]:
         for name, operation in _OPERATIONS.items():
             if repository.has(name):
                 yield Work(WorkKind.OPERATION, operation)
@@ -443,7 +443,7 @@ class _Search:
                 yield Work(WorkKind.SUBMODULE, name)
                 continue
             self._seen.add(directory)
-            yield from _located(self._kept_by_git(module), name)
+            yield from _located(self._paths_kept_by_git(module), name)
             yield from _located(self._commits(module, bare), name)
             yield from _located(self._unused_modules(module, bare), name)
 

@@ -40,7 +40,7 @@ class _Left(Edit[Any]):
             return EditState(place, None)
         self.properties = self.taken_back(self.properties, made, place.text)
         edited = self.edited(self.properties, place.text)
-        self._wanted_by = "" if edited is None else self._who_wants(place.text, edited.text)
+        self._wanted_by = "" if edited is None else self._requirers_of(place.text, edited.text)
         return EditState(place, None if self._wanted_by else edited)
 
     def _is_replaced(self, made: Made, text: Text) -> bool:
@@ -52,7 +52,7 @@ class _Left(Edit[Any]):
     def taken_back(cls, properties: Any, made: Made, text: Text) -> Any:
         """Return the properties that remove the edit."""
 
-    def _who_wants(self, before: Text, after: Text) -> str:
+    def _requirers_of(self, before: Text, after: Text) -> str:
         """Return the first declared edit of the file that the removal would undo, or whose place it would take."""
         real = RealPaths()
         file = real.directory(self.properties.file)
@@ -112,7 +112,7 @@ def _wants(part: Part, before: Text, after: Text) -> bool:
         return False
 
 
-class LeftLine(_Left, Line):
+class LeftoverLine(_Left, Line):
     """A leftover line."""
 
     @classmethod
@@ -121,7 +121,7 @@ class LeftLine(_Left, Line):
         return msgspec.structs.replace(properties, path=made.path, line=line)
 
 
-class LeftBlock(_Left, Block):
+class LeftoverBlock(_Left, Block):
     """A leftover block."""
 
     @classmethod
@@ -129,7 +129,7 @@ class LeftBlock(_Left, Block):
         return msgspec.structs.replace(properties, path=made.path, marker=made.marker)
 
 
-class LeftSetting(_Left, Setting):
+class LeftoverSetting(_Left, Setting):
     """A leftover setting."""
 
     @classmethod
@@ -145,7 +145,9 @@ class LeftSetting(_Left, Setting):
         )
 
 
-EDITS: dict[str, type[_Left]] = {each.type_name: each for each in (LeftLine, LeftBlock, LeftSetting)}
+EDITS: dict[str, type[_Left]] = {
+    each.type_name: each for each in (LeftoverLine, LeftoverBlock, LeftoverSetting)
+}
 """The types that remove leftover edits, by type name."""
 
 

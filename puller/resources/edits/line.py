@@ -78,18 +78,18 @@ class Line(Edit[LineProperties]):
 
     @classmethod
     def finds(cls, properties: LineProperties, text: Text) -> bool:
-        return _says_nothing(properties) or bool(_found(properties, text))
+        return _is_ignored_by_sshd(properties) or bool(_found(properties, text))
 
     @classmethod
     def shown(cls, properties: LineProperties, text: Text) -> dict[str, Any]:
-        if _says_nothing(properties):
+        if _is_ignored_by_sshd(properties):
             return {"count": len(text.lines)}
         result = _found(properties, text)
         return {"lines": [{"number": index + 1, "text": printable(text.lines[index])} for index in result]}
 
     @classmethod
     def unsaid(cls, properties: LineProperties) -> str:
-        return unsaid("line", properties.name, "--line TEXT") if _says_nothing(properties) else ""
+        return unsaid("line", properties.name, "--line TEXT") if _is_ignored_by_sshd(properties) else ""
 
     @classmethod
     def made(cls, properties: LineProperties) -> "Made":
@@ -109,7 +109,7 @@ class Line(Edit[LineProperties]):
         return of_lines(declared(cls.type_name), declared.spellings)
 
 
-def _says_nothing(properties: LineProperties) -> bool:
+def _is_ignored_by_sshd(properties: LineProperties) -> bool:
     """Return whether only the current state is requested (``puller state``)."""
     return properties.line is None and properties.match is None
 

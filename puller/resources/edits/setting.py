@@ -16,7 +16,7 @@ from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.edit_receipts import Made
 from puller.resources.edits.file_text import Edited, Text, in_short, of_settings, printable
 from puller.resources.edits.formats.format import FORMATS, Found, format_named
-from puller.resources.edits.formats.format import Setting as Wanted
+from puller.resources.edits.formats.format import Setting as RequestedPackage
 from puller.resources.edits.formats.text_lines import CONTINUATIONS
 from puller.values.plain_values import QUOTE
 
@@ -52,10 +52,10 @@ class SettingProperties(EditProperties, frozen=True):
         return str(value) if is_number and not self.is_tree else value
 
     @property
-    def setting(self) -> Wanted:
+    def setting(self) -> RequestedPackage:
         """The setting for the functions of its format."""
         value = self.wanted if self.ensure == "present" else msgspec.UNSET
-        return Wanted(
+        return RequestedPackage(
             key=self.key,
             section=self.section,
             value=value,

@@ -24,7 +24,7 @@ from puller.resources.files.tree_plan import DesiredAttributes, Plan, Walk, is_t
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import printable
 from puller.resources.receipts import TREES, Receipts, is_own_directory, own_file
-from puller.system.local_paths import refuse_mounted, refuse_mounted_among
+from puller.system.local_paths import refuse_mount_points, refuse_mounted
 from puller.system.protocol import require_one_name, requires_new_file
 from puller.values.common_properties import ABSENT
 
@@ -198,7 +198,7 @@ class Tree(OneFile):
     def _refuse(self, itself: Sequence[Difference], plan: Plan, actual: FileState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         if itself:
-            self._refuse_what_cannot_be(actual, itself)
+            self._raise_predictable_failures(actual, itself)
         if plan.removed:
             self._owned.refuse_around(self._root)
         if plan.differences:
@@ -228,7 +228,7 @@ class Tree(OneFile):
                     code=ProblemCode.CHANGE_REFUSED,
                 )
         replaced = [path for path, found in plan.written.items() if found is not None]
-        refuse_mounted_among(self._root, [*replaced, *renewed], ())
+        refuse_mount_points(self._root, [*replaced, *renewed], ())
 
     def _renewed(self, plan: Plan) -> Iterator[str]:
         """Yield the files that are replaced to get other attributes. Raises ``ResourceError`` for a hard link."""

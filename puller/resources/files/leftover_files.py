@@ -24,12 +24,12 @@ from puller.resources.base import Properties, Resource
 from puller.resources.files.link import Link, LinkState
 from puller.resources.files.one_file import FileState, OneFile
 from puller.resources.paths import PathState, attribute_differences, group_name, require_parent, user_name
-from puller.resources.receipts import TREES, LeftFiles, LeftState
+from puller.resources.receipts import TREES, LeftoverFiles, LeftoverTreeState
 from puller.system.protocol import Attributes
 from puller.system.trusted_files import is_parameter
 
 
-class LeftTree(LeftFiles):
+class LeftoverTree(LeftoverFiles):
     """The files that Puller created below a directory, and the directory itself, to be ``absent``."""
 
     type_name = "file"
@@ -37,26 +37,26 @@ class LeftTree(LeftFiles):
     noun = "files"
 
 
-class LeftFileState(FileState, frozen=True):
+class LeftoverFileState(FileState, frozen=True):
     """The state of a path, and of the leftover files if the directory was filled from a source."""
 
-    tree: LeftState | None = None
+    tree: LeftoverTreeState | None = None
 
 
-class LeftFile(OneFile):
+class LeftoverFile(OneFile):
     """A file or directory that Puller created, to be ``absent``."""
 
     _is_kept = False
     _had_tree = False
 
-    def look(self) -> LeftFileState:
+    def look(self) -> LeftoverFileState:
         status = self.context.system.lstat(self.properties.name)
         state = self._tree.look()
         if state.receipt.root:
             self._had_tree = True
         elif self._had_tree:  # the last file took the receipt with it: an older directory stays
-            state = LeftState(state.receipt, exists=False)
-        return LeftFileState(status, tree=state if self._had_tree else None)
+            state = LeftoverTreeState(state.receipt, exists=False)
+        return LeftoverFileState(status, tree=state if self._had_tree else None)
 
     def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
         tree = _tree_of(actual)
@@ -92,15 +92,15 @@ class LeftFile(OneFile):
         return ["it is not empty, so it stays"] if self._is_kept else ()
 
     @cached_property
-    def _tree(self) -> LeftTree:
-        return LeftTree(Properties(name=self.properties.name, ensure="absent"), self.context)
+    def _tree(self) -> LeftoverTree:
+        return LeftoverTree(Properties(name=self.properties.name, ensure="absent"), self.context)
 
 
-def _tree_of(actual: FileState) -> LeftState | None:
-    return actual.tree if isinstance(actual, LeftFileState) else None
+def _tree_of(actual: FileState) -> LeftoverTreeState | None:
+    return actual.tree if isinstance(actual, LeftoverFileState) else None
 
 
-class LeftLink(Link):
+class LeftoverLink(Link):
     """A link that Puller created, to be ``absent``."""
 
     _is_kept = False

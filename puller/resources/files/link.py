@@ -96,7 +96,7 @@ class Link(Resource[LinkProperties, LinkState]):
         3. Set the owner of a link that stays, or create the link with its final owner.
         """
         # 1. Refuse
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         # 2. Remove
         path, system, status = self.properties.name, self.context.system, actual.found
         if status is not None and (self.properties.ensure == "absent" or actual.kind == "directory"):
@@ -112,7 +112,7 @@ class Link(Resource[LinkProperties, LinkState]):
             self._leads_nowhere = not system.exists(self._end)
 
     def noop_message(self, differences: Sequence[Difference], actual: LinkState) -> str:
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         path, system = self.properties.name, self.context.system
         if self.properties.ensure == "absent":
             system.expect(path, "absent")
@@ -163,7 +163,7 @@ class Link(Resource[LinkProperties, LinkState]):
         """Return whether only the owner changes. A hard link is replaced, because its other names belong to others."""
         return differences[0].property in ("owner", "group") and found.st_nlink == 1
 
-    def _refuse_what_cannot_be(self, actual: LinkState) -> None:
+    def _raise_predictable_failures(self, actual: LinkState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         kind, name, status = actual.kind, self.properties.name, actual.found
         if status is not None:

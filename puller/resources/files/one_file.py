@@ -87,7 +87,7 @@ class OneFile(Resource[FileProperties, FileState]):
 
     def differences(self, actual: FileState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        desired = self._wanted_kind(kind := actual.kind)
+        desired = self._desired_kind(kind := actual.kind)
         if kind != desired:
             return [presence(kind, desired)]
         if actual.found is None:
@@ -113,7 +113,7 @@ class OneFile(Resource[FileProperties, FileState]):
            the labels of the previous file (``puller.system.local``).
         """
         # 1. Refuse
-        self._refuse_what_cannot_be(actual, differences)
+        self._raise_predictable_failures(actual, differences)
         # 2. Remove
         ensure, name, system = self.properties.ensure, self.properties.name, self.context.system
         in_the_way = actual.found is not None and differences[0].property == "ensure"
@@ -131,7 +131,7 @@ class OneFile(Resource[FileProperties, FileState]):
         else:
             # Mode bits that the mode does not set come from the previous file, but not from a link or FIFO.
             before = actual.found if actual.kind == "present" else None
-            content = self._wanted_content()
+            content = self._desired_content()
             chunks = content.chunks() if content else ()
             with needing(content.size if content else 0):
                 verify = self._verifier(differences)
@@ -139,7 +139,7 @@ class OneFile(Resource[FileProperties, FileState]):
                 system.replace_file(name, chunks, desired, actual.found, verify=verify)
 
     def noop_message(self, differences: Sequence[Difference], actual: FileState) -> str:
-        self._refuse_what_cannot_be(actual, differences)
+        self._raise_predictable_failures(actual, differences)
         ensure, system = self.properties.ensure, self.context.system
         if self._is_replaced(differences):
             kind = {"absent": "absent", "directory": "directory"}.get(ensure, "file")
@@ -170,7 +170,7 @@ class OneFile(Resource[FileProperties, FileState]):
         return {**described, "size": status.st_size, "sha256": digest}
 
     def diff(self, actual: FileState) -> str | None:
-        content = self._wanted_content()
+        content = self._desired_content()
         if (
             content is None
             or isinstance(content, Pending)
@@ -200,13 +200,13 @@ class OneFile(Resource[FileProperties, FileState]):
 
     # Desired state
 
-    def _wanted_content(self) -> Content | None:
+    def _desired_content(self) -> Content | None:
         """Return the desired content, ``None`` if only attributes are managed. Raises ``ResourceError``. Cached."""
         if self._content is None:
             self._content = find_content(self.properties, self.context)
         return self._content
 
-    def _wanted_kind(self, result: str) -> str:
+    def _desired_kind(self, result: str) -> str:
         """Return the desired kind, in the words of ``PathState.kind``."""
         ensure = self.properties.ensure
         if not self.properties.create and (result == "absent" or ensure != "directory"):
@@ -236,9 +236,14 @@ class OneFile(Resource[FileProperties, FileState]):
     def _mode_over(self, mode: FileMode, actual: int) -> int:
         """Return the permission bits. A copy is executable if its local source is and the mode allows both."""
         source = self.properties.source
-        if source is None or not stat.S_ISREG(actual) or mode.says_all(directory=False) or is_url(source):
+        if (
+            source is None
+            or not stat.S_ISREG(actual)
+            or mode.is_independent(directory=False)
+            or is_url(source)
+        ):
             return mode.over(actual)
-        return mode.over_copy(actual, is_program=getattr(self._wanted_content(), "executable", False))
+        return mode.over_copy(actual, is_program=getattr(self._desired_content(), "executable", False))
 
     # Current state
 
@@ -247,11 +252,11 @@ class OneFile(Resource[FileProperties, FileState]):
         if properties.checksum is not None and not properties.interpolate:
             # The checksum alone decides, so a file in sync needs no download.
             return sha256(self.context.system.read_chunks(path)) == properties.checksum
-        content = self._wanted_content()
+        content = self._desired_content()
         return content is None or (status.st_size == content.size and content.same_as(path))
 
     def _content_difference(self) -> Difference:
-        content, chunks = self._wanted_content(), self.context.system.read_chunks
+        content, chunks = self._desired_content(), self.context.system.read_chunks
         if content is None:
             raise ResourceError("content differs, but content is not declared")
         if content.is_secret or self.properties.sensitive:
@@ -268,7 +273,7 @@ class OneFile(Resource[FileProperties, FileState]):
         return self.properties.validate is not None and self._is_replaced(differences)
 
     def _verifier(self, differences: Sequence[Difference]) -> Callable[[str], None] | None:
-        validation, content = self.properties.validation, self._wanted_content()
+        validation, content = self.properties.validation, self._desired_content()
         if validation is None or not self._is_validated(differences):
             return None
         secret = self.properties.sensitive or (content is not None and content.is_secret)
@@ -293,7 +298,7 @@ class OneFile(Resource[FileProperties, FileState]):
             # The file has this checksum. Copying it costs no download.
             chunks = self.context.system.read_chunks(properties.name)
             return verified(chunks, properties.checksum, properties.name)
-        content = self._wanted_content()
+        content = self._desired_content()
         return None if content is None else content.chunks()
 
     def _is_renewed(self, status: os.stat_result) -> bool:
@@ -313,11 +318,11 @@ class OneFile(Resource[FileProperties, FileState]):
         """Return whether the path is created, replaced or removed, instead of only getting new attributes."""
         return differences[0].property in ("ensure", "content")
 
-    def _refuse_what_cannot_be(self, actual: FileState, differences: Sequence[Difference]) -> None:
+    def _raise_predictable_failures(self, actual: FileState, differences: Sequence[Difference]) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         ensure, kind, name = self.properties.ensure, actual.kind, self.properties.name
         if not self.properties.create:
-            self._refuse_what_is_not_given_attributes(actual, differences)
+            self._refuse_unmanaged_attributes(actual, differences)
             return
         if actual.found is not None and self._is_replaced(differences):
             refuse_mounted(name, "removed" if ensure == "absent" else "replaced")
@@ -343,7 +348,7 @@ class OneFile(Resource[FileProperties, FileState]):
         if expected == "present":
             self._refuse_owned_below(kind, "replaced")
         if self._is_validated(differences):
-            self._refuse_what_cannot_be_validated(kind)
+            self._refuse_unvalidated_change(kind)
         self._wanted_attributes(None)  # raises for an unknown owner or group
         if ensure == "directory":
             require_makeable(os.path.dirname(name), self.context.system)
@@ -352,7 +357,7 @@ class OneFile(Resource[FileProperties, FileState]):
             if kind == expected and actual.same_content and actual.found is not None:
                 self._refuse_new_file(actual.found)
             else:
-                self._wanted_content()  # raises for an unreadable source or a failing template
+                self._desired_content()  # raises for an unreadable source or a failing template
 
     def _refuse_owned_below(self, kind: str, verb: str) -> None:
         """Raise if the path is a directory and another resource owns something below it."""
@@ -360,20 +365,18 @@ class OneFile(Resource[FileProperties, FileState]):
             name = self.properties.name
             refuse_owned_below(name, self.context, f"{self.type_name}#{name}", verb)
 
-    def _refuse_what_is_not_given_attributes(
-        self, actual: FileState, differences: Sequence[Difference]
-    ) -> None:
+    def _refuse_unmanaged_attributes(self, actual: FileState, differences: Sequence[Difference]) -> None:
         name, status = self.properties.name, actual.found
         if self._is_replaced(differences):
             raise ResourceError(
-                f"{name} is a {actual.kind}, expected {self._wanted_kind(actual.kind)}, and create is false",
+                f"{name} is a {actual.kind}, expected {self._desired_kind(actual.kind)}, and create is false",
                 code=ProblemCode.CHANGE_REFUSED,
             )
         if status is not None:
             self._wanted_attributes(status)  # raises for an unknown owner or group
             self._refuse_new_file(status)
 
-    def _refuse_what_cannot_be_validated(self, kind: str) -> None:
+    def _refuse_unvalidated_change(self, kind: str) -> None:
         if kind == "directory":  # it would already be removed when validate rejects the new content
             name = self.properties.name
             raise ResourceError(
@@ -387,7 +390,7 @@ class OneFile(Resource[FileProperties, FileState]):
         """Return whether replacing it loses no data. Links, FIFOs and sockets hold no data."""
         if self.properties.ensure == "directory":
             return False
-        has_content = self._wanted_content() is not None
+        has_content = self._desired_content() is not None
         return kind in ("fifo", "socket") or (kind == "symbolic link" and has_content)
 
     def _holds_anything(self) -> bool:
@@ -473,7 +476,9 @@ class OneFile(Resource[FileProperties, FileState]):
         if properties.ensure == "absent":
             return True
         is_directory = properties.ensure == "directory"
-        if not properties.create or not (properties.mode or FileMode.ANY).says_all(directory=is_directory):
+        if not properties.create or not (properties.mode or FileMode.ANY).is_independent(
+            directory=is_directory
+        ):
             return False
         return is_directory or (bool(content_sources(properties)) and properties.ensure == "present")
 

@@ -160,9 +160,9 @@ class Walk:
             if path in self._owned.filled:
                 continue
             if stat.S_ISDIR(entry.st_mode):
-                self._wanted_directory(path, entry, result)
+                self._desired_directory(path, entry, result)
             elif stat.S_ISREG(entry.st_mode):
-                self._wanted_file(path, entry, result)
+                self._desired_file(path, entry, result)
             else:
                 detail = f"{printable(path)} is {kind(entry.st_mode)}, expected files and directories only"
                 raise ResourceError(f"source {self._source}: {detail}")
@@ -174,7 +174,7 @@ class Walk:
 
     # Paths of the source
 
-    def _wanted_directory(self, path: str, entry: os.stat_result, status: os.stat_result | None) -> None:
+    def _desired_directory(self, path: str, entry: os.stat_result, status: os.stat_result | None) -> None:
         is_there = status is not None and stat.S_ISDIR(status.st_mode)
         self._waiting.append((path, True, is_there))
         if path in self._owned.places:
@@ -188,7 +188,7 @@ class Walk:
         else:
             self._block(path, status, "a directory")
 
-    def _wanted_file(self, path: str, entry: os.stat_result, status: os.stat_result | None) -> None:
+    def _desired_file(self, path: str, entry: os.stat_result, status: os.stat_result | None) -> None:
         if path in self._owned.places:
             return
         if self._gives_set_id:

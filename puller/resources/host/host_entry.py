@@ -250,7 +250,7 @@ class HostEntry(Resource[HostEntryProperties, HostEntryState]):
             )
 
 
-class LeftHostEntry(HostEntry):
+class LeftoverHostEntry(HostEntry):
     """An entry that Puller added, to be ``absent``. Other lines of the file stay."""
 
     @classmethod

@@ -77,7 +77,7 @@ class Timezone(SingleValue[Properties, TimezoneState]):
         """
         del differences
         # 1. Refuse
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         # 2. Link
         name, system = self.properties.name, self.context.system
         if actual.zone != name:
@@ -88,14 +88,14 @@ class Timezone(SingleValue[Properties, TimezoneState]):
 
     def noop_message(self, differences: Sequence[Difference], actual: TimezoneState) -> str:
         del differences
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         name = self.properties.name
         if actual.zone != name:
             self.context.system.expect_link(self._localtime, f"{ZONES}/{name}")
             return f"Would have changed the time zone from {actual.zone or 'none'} to {name}"
         return f"Would have written {name} to {self._text_file.path}"
 
-    def _refuse_what_cannot_be(self, actual: TimezoneState) -> None:
+    def _raise_predictable_failures(self, actual: TimezoneState) -> None:
         name, path = self.properties.name, f"{ZONES}/{self.properties.name}"
         if (kind := PathState(actual.link).kind) == "directory":
             raise ResourceError(

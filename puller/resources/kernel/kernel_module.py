@@ -113,7 +113,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
 
     def differences(self, actual: ModuleState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         return [*self._of_files(actual), *self._of_kernel(actual)]
 
     def change(self, differences: Sequence[Difference], actual: ModuleState) -> None:
@@ -257,7 +257,7 @@ class KernelModule(Resource[KernelModuleProperties, ModuleState]):
 
     # Refusals
 
-    def _refuse_what_cannot_be(self, actual: ModuleState) -> None:
+    def _raise_predictable_failures(self, actual: ModuleState) -> None:
         """Raise ``ResourceError`` if no change can reach the desired state, even if the files are in sync."""
         ensure, name = self.properties.ensure, self.properties.name
         if ensure in ("absent", "blacklisted"):
@@ -398,13 +398,13 @@ def _same_value(first: str, other: str) -> bool:
     return len(pair) == 1 or pair <= {*_TRUE} or pair <= {*_FALSE}
 
 
-class LeftKernelModule(KernelModule):
+class LeftoverKernelModule(KernelModule):
     """A module whose files Puller wrote, to be ``absent``."""
 
     def _of_kernel(self, actual: ModuleState) -> Iterator[Difference]:
         yield from ()  # another component may need the module, such as the disk
 
-    def _refuse_what_cannot_be(self, actual: ModuleState) -> None:
+    def _raise_predictable_failures(self, actual: ModuleState) -> None:
         """Accept lines in other files, because the module is no longer declared."""
 
     @property

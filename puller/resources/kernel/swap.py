@@ -168,7 +168,7 @@ class Swap(Resource[SwapProperties, SwapState]):
         5. Start the use.
         """
         # 1. Refuse
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         properties, system, names = (
             self.properties,
             self.context.system,
@@ -217,7 +217,7 @@ class Swap(Resource[SwapProperties, SwapState]):
         return [Edit(properties.name, None if properties.ensure == "absent" else properties.fields)]
 
     def noop_message(self, differences: Sequence[Difference], actual: SwapState) -> str:
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         name, names = self.properties.name, {each.property for each in differences}
         if self.properties.ensure == "absent":
             return f"Would have removed the swap {name}"
@@ -226,7 +226,7 @@ class Swap(Resource[SwapProperties, SwapState]):
             return f"Would have created the swap {name}"
         return f"Would have changed {', '.join(sorted(names))} of the swap {name}"
 
-    def _refuse_what_cannot_be(self, actual: SwapState) -> None:
+    def _raise_predictable_failures(self, actual: SwapState) -> None:
         """Raise ``ResourceError`` for another file, and for a place that is unsuitable for swap."""
         path, context = self.properties.name, self.context
         if (kind := PathState(actual.status).kind) not in ("absent", "present"):

@@ -131,7 +131,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
             first._remember([resource for resource, _ in of_one])
 
     def noop_message(self, differences: Sequence[Difference], actual: SysctlState) -> str:
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         key, path = self.properties.name, self._file.path
         if self.properties.ensure == "absent":
             self._note_removed()
@@ -310,7 +310,7 @@ class Sysctl(Resource[SysctlProperties, SysctlState]):
         why = why_not_writable(path)
         return f"{path} {why}" if why else ""
 
-    def _refuse_what_cannot_be(self, actual: SysctlState) -> None:
+    def _raise_predictable_failures(self, actual: SysctlState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         if actual.running is None and self._may_come():
             return
@@ -445,7 +445,7 @@ def _one_value(first: Any, other: Any) -> Any:
     return first
 
 
-class LeftSysctl(Sysctl):
+class LeftoverSysctl(Sysctl):
     """A parameter that Puller wrote, to be ``absent``."""
 
     @property

@@ -220,7 +220,7 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
         """
         del differences
         # 1. Refuse
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         properties, name, system = self.properties, self.properties.name, self.context.system
         # 2. Register
         if self._candidate and any(True for _ in self._candidate_differences(actual, self._candidate)):
@@ -270,7 +270,7 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
 
     def noop_message(self, differences: Sequence[Difference], actual: AlternativeState) -> str:
         del differences
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         properties, name = self.properties, self.properties.name
         if properties.ensure == "absent":
             return f"Would have returned {name} to automatic mode"
@@ -334,7 +334,7 @@ class Alternative(Resource[AlternativeProperties, AlternativeState]):
 
     # Refusals
 
-    def _refuse_what_cannot_be(self, actual: AlternativeState) -> None:
+    def _raise_predictable_failures(self, actual: AlternativeState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         properties, context, name = self.properties, self.context, self.properties.name
         if _TOOL.find() is None and not context.uncertain("/usr/bin/update-alternatives"):

@@ -25,7 +25,7 @@ from puller.resources.packages.manager import (
     Plan,
     Record,
     Request,
-    Wanted,
+    RequestedPackage,
     approve_all,
     failure,
     output,
@@ -329,7 +329,7 @@ def _native_architecture(result: Mapping[str, Sequence[Installed]]) -> str:
     raise ResourceError("dpkg-query does not list dpkg, whose architecture is this machine's")
 
 
-def _operand(desired: Wanted) -> str:
+def _operand(desired: RequestedPackage) -> str:
     """Return a package as an argument of ``apt-get install``. A path begins with a slash."""
     return desired.file or (f"{desired.name}={desired.version}" if desired.version else desired.name)
 

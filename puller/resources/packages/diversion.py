@@ -91,7 +91,7 @@ class Diversion(Resource[DiversionProperties, DiversionState]):
     def change(self, differences: Sequence[Difference], actual: DiversionState) -> None:
         """Add, replace or remove the diversion. Raises ``OSError`` and ``ResourceError``."""
         del differences
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         properties, system = self.properties, self.context.system
         options = ["--quiet", self._renaming]
         if actual.to:
@@ -102,7 +102,7 @@ class Diversion(Resource[DiversionProperties, DiversionState]):
 
     def noop_message(self, differences: Sequence[Difference], actual: DiversionState) -> str:
         del differences
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         properties, system = self.properties, self.context.system
         name, is_moved = properties.name, self._renaming == "--rename"
         if properties.ensure == "absent":
@@ -120,7 +120,7 @@ class Diversion(Resource[DiversionProperties, DiversionState]):
     def _renaming(self) -> str:
         """The option that moves the file, unless Puller has created the file at the path."""
         properties = self.properties
-        is_own = properties.ensure == "present" and self.context.is_made_at(properties.name)
+        is_own = properties.ensure == "present" and self.context.is_created_at(properties.name)
         return "--rename" if properties.rename and not is_own else "--no-rename"
 
     def final_ensure(self, actual: DiversionState) -> str:
@@ -140,7 +140,7 @@ class Diversion(Resource[DiversionProperties, DiversionState]):
 
     # Refusals
 
-    def _refuse_what_cannot_be(self, actual: DiversionState) -> None:
+    def _raise_predictable_failures(self, actual: DiversionState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         properties, context, name = self.properties, self.context, self.properties.name
         if _DIVERT.find() is None:

@@ -23,7 +23,7 @@ from puller.resources.packages.manager import (
     Plan,
     Record,
     Request,
-    Wanted,
+    RequestedPackage,
     approve_all,
     failure,
     output,
@@ -187,7 +187,7 @@ class Dnf(Manager):
         if completed.exit_code != 0:
             self.refresh_problem = str(failure("dnf makecache --refresh", completed))
 
-    def _specification(self, job: Job, desired: Wanted) -> str:
+    def _specification(self, job: Job, desired: RequestedPackage) -> str:
         name = rpm_name(desired.name)
         if desired.file:
             return desired.file

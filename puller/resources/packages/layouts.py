@@ -140,7 +140,7 @@ class Layout(ABC):
         Raises ``ResourceError`` if it is unreadable.
         """
 
-    def wanted_entries(self, properties: RepositoryProperties) -> set[tuple[str, str]]:
+    def desired_entries(self, properties: RepositoryProperties) -> set[tuple[str, str]]:
         """Return the URLs and suites of a repository in the format of ``entries``."""
         return {(plain(properties.url), suite) for suite in properties.suites or ("",)}
 

@@ -185,7 +185,7 @@ class Found(msgspec.Struct, frozen=True):
     """Whether the package is on hold without being installed."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class RequestedPackage(msgspec.Struct, frozen=True):
     """A package to install, in this full version or in the preferred version of the package manager."""
 
     name: str
@@ -212,7 +212,7 @@ class Plan(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, frozen=True):
     """One command of a package manager: packages to install and to remove."""
 
-    install: tuple[Wanted, ...] = ()
+    install: tuple[RequestedPackage, ...] = ()
     remove: tuple[str, ...] = ()
     purge: bool = False
     downgrades: bool = False
@@ -349,7 +349,7 @@ class Manager(ABC):
     def install(
         self,
         job: Job,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[RequestedPackage],
         *,
         downgrades: bool,
         options: Options = DEFAULTS,

@@ -20,7 +20,7 @@ from puller.resources.base import ANYTHING, Content, PropertyError, Resource
 from puller.resources.claims import agree
 from puller.resources.content_sources import bundled_contents
 from puller.resources.packages.installation import PackageFile, find_other_answers, give_answers
-from puller.resources.packages.manager import Installed, Job, Manager, Plan, Request, Wanted
+from puller.resources.packages.manager import Installed, Job, Manager, Plan, Request, RequestedPackage
 from puller.resources.packages.package_state import REMOVALS, Action, Claims, DryRun, PackageState, culprit
 from puller.resources.packages.properties import DEFAULTS, GONE, PackageProperties, check_package
 from puller.resources.packages.providers import PROVIDERS, canonical_name, load_class, provider_of
@@ -297,14 +297,14 @@ class Package(Resource[PackageProperties, PackageState]):
             )
         return record.version
 
-    def _wanted(self, actual: PackageState, files: contextlib.ExitStack) -> "Wanted":
+    def _wanted(self, actual: PackageState, files: contextlib.ExitStack) -> "RequestedPackage":
         name = self.properties.name
         if self._file is not None:
             path = files.enter_context(self._file.at_hand(self._manager.suffix))
-            return Wanted(name, actual.candidate, path)
+            return RequestedPackage(name, actual.candidate, path)
         if not self.properties.is_versioned:
-            return Wanted(name, actual.candidate)
-        return Wanted(name, self._manager.find_version(self._job, name, self.properties.ensure))
+            return RequestedPackage(name, actual.candidate)
+        return RequestedPackage(name, self._manager.find_version(self._job, name, self.properties.ensure))
 
     @property
     def _file(self) -> "PackageFile | None":
@@ -377,7 +377,7 @@ class Package(Resource[PackageProperties, PackageState]):
         options = properties.options or DEFAULTS
         if properties.source is not None:
             path = self._file.path_to_plan(dry_run.files.keep) if self._file is not None else None
-            desired = Wanted(properties.name, actual.candidate, path) if path else None
+            desired = RequestedPackage(properties.name, actual.candidate, path) if path else None
         elif self._may_get_repositories() or not manager.knows_repositories(job, properties.name):
             return None
         else:

@@ -15,7 +15,7 @@ import msgspec
 
 from puller.errors import NeededByAnother, ResourceError
 from puller.resources.base import Context, Part
-from puller.resources.packages.manager import Job, KeptFiles, Manager, Plan, Record, Request, Wanted
+from puller.resources.packages.manager import Job, KeptFiles, Manager, Plan, Record, Request, RequestedPackage
 from puller.resources.packages.properties import GONE, PackageProperties
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Claims:
 
     def _whole_request(self) -> Request:
         """Return all changes of declared packages that the repositories of this machine can make."""
-        install: list[Wanted] = []
+        install: list[RequestedPackage] = []
         remove: list[str] = []
         held = False
         for part in self._declared(is_destructive=False).values():
@@ -138,7 +138,7 @@ class Claims:
                 install += self._wanted(properties)
         return Request(tuple(install), tuple(remove), downgrades=True, changes_held=held)
 
-    def _wanted(self, properties: PackageProperties) -> Iterator[Wanted]:
+    def _wanted(self, properties: PackageProperties) -> Iterator[RequestedPackage]:
         """Yield the package to install for a declaration, if it differs and is offered."""
         manager, job, name = self._manager, self._job, properties.name
         installed = manager.found(job, name).installed
@@ -147,11 +147,11 @@ class Claims:
             if not any(
                 manager.order.compare_to_request(version, properties.ensure) == 0 for version in versions
             ):
-                yield Wanted(name, manager.find_version(job, name, properties.ensure))
+                yield RequestedPackage(name, manager.find_version(job, name, properties.ensure))
         elif not installed and manager.is_offered(job, name):
-            yield Wanted(name)
+            yield RequestedPackage(name)
         elif installed and properties.ensure == "latest" and (newest := manager.candidate(job, name)):
-            yield Wanted(name, newest)
+            yield RequestedPackage(name, newest)
 
     def extra_removals(self, plan: Plan, request: Request) -> list[str]:
         """Return the packages that a plan removes without a request."""

@@ -87,7 +87,7 @@ class Sources:
         self._read()
         return {
             entry: paths
-            for entry in sorted(self._layout.wanted_entries(properties))
+            for entry in sorted(self._layout.desired_entries(properties))
             if (paths := [path for path in self._places.get(entry, ()) if path != apart_from])
         }
 
@@ -204,7 +204,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         for path in self._layout.paths(self.properties.name):
             seen = Seen(system.lstat(path))
             files[path] = Seen(seen.found, system.read(path)) if seen.kind == "present" else seen
-        if self._is_wanted:
+        if self._is_desired:
             url = self.properties.url.rstrip("/")
             self._others = [
                 f"{path} has the same repository: {url} {suite}".rstrip()
@@ -215,7 +215,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     def differences(self, actual: RepositoryState, *, refresh: bool = False) -> Sequence[Difference]:
         del refresh
-        if not self._is_wanted:
+        if not self._is_desired:
             return [presence("present", ABSENT)] if self._surplus(actual) else ()
         if not self._main(actual).found:
             return [presence(ABSENT, "present")]
@@ -245,7 +245,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         desired = self._wanted()
         self._require_readable(desired)
         # 2. Fetch
-        if self._is_wanted and self.properties.enabled and self._offers_something_else(actual, desired):
+        if self._is_desired and self.properties.enabled and self._offers_something_else(actual, desired):
             self._layout.refresh(self._job, self.properties, self._key())
         # 3. Put
         for path, content in desired.items():
@@ -263,7 +263,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         path = self._layout.paths(self.properties.name)[-1]
         self._require_readable(desired)
         self._sources.plan(path, desired[path])
-        if not self._is_wanted:
+        if not self._is_desired:
             self.context.system.expect(path, "absent")
             return "Would have removed the repository"
         if self.properties.enabled:  # a disabled repository offers no packages
@@ -281,7 +281,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         return bundled_contents([key] if key and is_file else [], self.context)
 
     def final_ensure(self, actual: RepositoryState) -> str:
-        is_there = self._main(actual).found if self._is_wanted else self._surplus(actual)
+        is_there = self._main(actual).found if self._is_desired else self._surplus(actual)
         return "present" if is_there else "absent"
 
     @classmethod
@@ -291,7 +291,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
             path = layout.paths(properties.name)[-1]
             if (content := read_source(path)) is not None:
                 entries = {*layout.entries(path, content[0].decode(errors="replace"))}
-                desired = (layout.wanted_entries(other) for other in declared if other.ensure != "absent")
+                desired = (layout.desired_entries(other) for other in declared if other.ensure != "absent")
                 if not all(entries.isdisjoint(each) for each in desired):
                     return True
         return False
@@ -316,7 +316,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     def _wanted(self) -> Files:
         """Return the content of each file, in the order of installation."""
-        if not self._is_wanted:
+        if not self._is_desired:
             return dict.fromkeys(self._layout.paths(self.properties.name))
         self._layout.require(self.properties)
         return self._layout.files(self.properties, self._key())
@@ -379,7 +379,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
 
     def _require_readable(self, wanted: Files) -> None:
         """Raise ``ResourceError`` if the package manager rejects its sources with these files among them."""
-        if not self._is_wanted or self._key() is _PENDING:
+        if not self._is_desired or self._key() is _PENDING:
             return
         path = self._layout.paths(self.properties.name)[-1]
         content = wanted.get(path)
@@ -415,7 +415,7 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         system.replace_file(path, (content,), _ATTRIBUTES, seen.found)
 
     @property
-    def _is_wanted(self) -> bool:
+    def _is_desired(self) -> bool:
         return self.properties.ensure == "present"
 
     @property

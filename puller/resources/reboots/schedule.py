@@ -142,7 +142,7 @@ def _openings(windows: Sequence[Window], now: datetime) -> list[Opening]:
     for window in windows:
         moment = now
         for _ in range(_MOST_OPENINGS):
-            opening = window.find_opening(moment)
+            opening = window.current_or_next_opening(moment)
             if opening is None:
                 break
             openings.add(opening)

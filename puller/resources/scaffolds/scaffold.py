@@ -19,7 +19,7 @@ from puller.resources.claims import Claim, Use, agree
 from puller.resources.content_sources import plain_files, sha256
 from puller.resources.owned_paths import OwnedPaths, owned_below
 from puller.resources.paths import check_managed, kind
-from puller.resources.receipts import SCAFFOLDS, LeftFiles, Receipts, is_own_directory
+from puller.resources.receipts import SCAFFOLDS, LeftoverFiles, Receipts, is_own_directory
 from puller.resources.scaffolds.changes import Draft, PostCommand, PostCommands, clear, place
 from puller.resources.scaffolds.scaffold_state import (
     Ownership,
@@ -39,7 +39,7 @@ from puller.resources.scaffolds.scaffold_tree import (
     render_source,
     require_same,
 )
-from puller.system.local_paths import refuse_mounted_among
+from puller.system.local_paths import refuse_mount_points
 from puller.system.protocol import Attributes, requires_new_file
 from puller.templates.functions import over_data
 from puller.templates.rendering import ENGINES, choose_engine
@@ -286,7 +286,7 @@ class Scaffold(Resource[ScaffoldProperties, ScaffoldState]):
         require_possible(self.context.system, self.properties.name, target)
         replaced = [path for path in self._written(target, actual) if target.files[path] is not None]
         if replaced or actual.purged:
-            refuse_mounted_among(target.root, replaced, actual.purged)
+            refuse_mount_points(target.root, replaced, actual.purged)
         self._refuse_other_writers(target, actual)
         # Render again only before a write, so that a stable tree is rendered once.
         if any(path not in target.same for path in actual.changed):
@@ -434,7 +434,7 @@ def _post_commands(properties: ScaffoldProperties) -> tuple[PostCommand, ...]:
     return tuple(PostCommand(pattern, text) for item in properties.post for pattern, text in item.items())
 
 
-class LeftScaffold(LeftFiles):
+class LeftoverScaffold(LeftoverFiles):
     """A scaffold's own files and directories, to be ``absent``."""
 
     type_name = "scaffold"

@@ -211,7 +211,7 @@ class Cron(Resource[CronProperties, CronState]):
 
     def change(self, differences: Sequence[Difference], actual: CronState) -> None:
         del differences
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         system = self.context.system
         if self.properties.ensure == "present":
             if not system.is_directory(DIRECTORY):
@@ -222,7 +222,7 @@ class Cron(Resource[CronProperties, CronState]):
 
     def noop_message(self, differences: Sequence[Difference], actual: CronState) -> str:
         del differences
-        self._refuse_what_cannot_be(actual)
+        self._raise_predictable_failures(actual)
         is_present = self.properties.ensure == "present"
         self.context.system.expect(self._path, "file" if is_present else "absent")
         return f"Would have {'written' if is_present else 'removed'} the cron job"
@@ -269,7 +269,7 @@ class Cron(Resource[CronProperties, CronState]):
         if context.system.user_id(user) is None and not context.uncertain("/etc/passwd"):
             raise ResourceError(f"user is {user!r}, an unknown user", code=ProblemCode.MISSING_ACCOUNT)
 
-    def _refuse_what_cannot_be(self, actual: CronState) -> None:
+    def _raise_predictable_failures(self, actual: CronState) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
         if actual.kind == "directory" or "device" in actual.kind:
             raise ResourceError(
@@ -346,7 +346,7 @@ def _check_environment(environment: dict[str, str]) -> Iterator[PropertyError]:
         elif _is_quoted(value):
             detail = "which begins and ends with quotes, and crons read that differently"
             yield PropertyError("environment", f"has {name} with {value!r}, {detail}")
-        elif _wants_quotes(value) and '"' in value and "'" in value:
+        elif _needs_quotes(value) and '"' in value and "'" in value:
             detail = f"has {name} with {value!r}, which cron cannot quote"
             yield PropertyError("environment", f"{detail}: expected only one kind of quotes")
         elif len(_assignment(name, value).encode()) > _LONGEST:
@@ -367,7 +367,7 @@ def _content(properties: CronProperties) -> bytes:
 
 
 def _assignment(name: str, value: str) -> str:
-    quote = ("'" if '"' in value else '"') if _wants_quotes(value) else ""
+    quote = ("'" if '"' in value else '"') if _needs_quotes(value) else ""
     return f"{name}={quote}{value}{quote}"
 
 
@@ -377,7 +377,7 @@ def _is_quoted(value: str) -> bool:
     return len(value) > 1 and value[0] in "\"'" and value[-1] == value[0]
 
 
-def _wants_quotes(value: str) -> bool:
+def _needs_quotes(value: str) -> bool:
     """Return whether cron would change the unquoted value: blanks at an end, quotes at the start, or an empty value."""
     return not value or value != value.strip() or value[0] in "\"'"
 

@@ -82,7 +82,7 @@ class Service(Resource[ServiceProperties, Unit]):
         try:
             self._manager.require(self.context.system)
         except ResourceError:
-            if not self._manager_may_come():
+            if not self._may_manager_start():
                 raise
             self._is_guessed = True
             return Unit.unknown(self.properties.name)
@@ -134,7 +134,7 @@ class Service(Resource[ServiceProperties, Unit]):
         elif refresh and ensure == "running":
             differences.append(acting("ensure", Action.RESTART, refresh=True))
         if self.properties.enable is not None and (at_boot := self._differs_at_boot(actual)):
-            differences.append(changed("enable", at_boot, self._wanted_at_boot))
+            differences.append(changed("enable", at_boot, self._desired_at_boot))
         return differences
 
     def reload_differences(self, actual: Unit) -> Sequence[Difference]:
@@ -146,7 +146,7 @@ class Service(Resource[ServiceProperties, Unit]):
         return [acting(_CONFIGURATION, Action.RELOAD, refresh=True), *differences]
 
     @property
-    def _wanted_at_boot(self) -> str:
+    def _desired_at_boot(self) -> str:
         enable = self.properties.enable
         return "masked" if enable == _MASKED else "enabled" if enable else "disabled"
 
@@ -195,13 +195,13 @@ class Service(Resource[ServiceProperties, Unit]):
         differences = self._decide(unit, due)
         # 4. Refuse
         self._require_reload(unit)
-        self._refuse_what_cannot_be(unit, differences)
+        self._raise_predictable_failures(unit, differences)
         # 5. Unmask
         if self._is_to_be_unmasked(unit):
             systemd.unmask(unit)
             unit = systemd.ask(name, waits=False)
             differences = self._decide(unit, due)
-            self._refuse_what_cannot_be(unit, differences)
+            self._raise_predictable_failures(unit, differences)
         # 6. Act
         for difference in differences:
             if difference.property == "enable":
@@ -216,11 +216,11 @@ class Service(Resource[ServiceProperties, Unit]):
         return self.differences(unit, refresh=bool(due))
 
     def noop_message(self, differences: Sequence[Difference], actual: Unit) -> str:
-        self._refuse_what_cannot_be(actual, differences)
+        self._raise_predictable_failures(actual, differences)
         words = ["unmasked"] if self._is_to_be_unmasked(actual) else []
         for difference in differences:
             if difference.property == "enable":
-                words.append(self._wanted_at_boot)
+                words.append(self._desired_at_boot)
             elif difference.refresh:
                 is_reload = difference.property == _CONFIGURATION
                 words.append("reloaded" if is_reload else "restarted via subscribe")
@@ -243,7 +243,7 @@ class Service(Resource[ServiceProperties, Unit]):
         user = self.properties.user
         return SYSTEM if user is None else manager_of(Identity.find(user))
 
-    def _manager_may_come(self) -> bool:
+    def _may_manager_start(self) -> bool:
         """Return whether, in noop, an earlier resource may create the user or start the user's manager."""
         context, user = self.context, self.properties.user
         if not context.noop or user is None:
@@ -277,9 +277,9 @@ class Service(Resource[ServiceProperties, Unit]):
             detail = "cannot reload (CanReload=no): let it subscribe to its files, which restarts it"
             raise ResourceError(f"{unit.id} {detail}")
 
-    def _refuse_what_cannot_be(self, unit: Unit, differences: Sequence[Difference]) -> None:
+    def _raise_predictable_failures(self, unit: Unit, differences: Sequence[Difference]) -> None:
         """Raise the errors that ``change`` would raise, so that noop predicts them."""
-        goals = (self._wanted_at_boot, self.properties.ensure)
+        goals = (self._desired_at_boot, self.properties.ensure)
         desired = {goals[difference.property != "enable"] for difference in differences}
         if _MASKED in desired:
             self._refuse_in_the_way_of_a_mask(unit)

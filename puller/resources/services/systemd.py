@@ -195,12 +195,12 @@ class Systemd:
            unit may exist by now, and a transient state must end.
         """
         # 1. Read changed files
-        self.keep_up()
+        self.reload_if_needed()
         # 2. Query all
-        if (unit := self._still_known(name)) is None:
+        if (unit := self._is_still_known(name)) is None:
             with contextlib.suppress(ResourceError):
                 self._show([*dict.fromkeys([*self._names(), name])])
-            unit = self._still_known(name)
+            unit = self._is_still_known(name)
         # 3. Query this unit
         return self.ask(name) if unit is None or unit.is_missing or unit.is_passing else unit
 
@@ -266,7 +266,7 @@ class Systemd:
         self._installs.remember(unit.id, install)
         return False
 
-    def keep_up(self) -> None:
+    def reload_if_needed(self) -> None:
         """Let systemd read changed unit files. In noop, only determine whether it would."""
         if self._looked_after == (changes := self._changes()):
             return
@@ -286,7 +286,7 @@ class Systemd:
         completed = self._query("systemctl", "show", *options)
         return parse_last_read(completed.stdout, *_both_clocks())
 
-    def _still_known(self, name: str) -> Unit | None:
+    def _is_still_known(self, name: str) -> Unit | None:
         executed, unit = self._known.get(name, (-1, None))
         return unit if executed == self._system.executed else None
 
@@ -379,13 +379,13 @@ class Systemd:
 
     def disable(self, unit: Unit) -> None:
         runtime = ("--runtime",) if unit.file_state.endswith("-runtime") else ()
-        kept_in = os.path.realpath(unit.fragment)
+        stored_reports = os.path.realpath(unit.fragment)
         self._execute("disable", *runtime, "--", unit.id)
         if unit.is_init_script:
             self.read_files()  # systemctl does not reload after disabling an init script
         elif unit.fragment and self._system.lstat(unit.fragment) is None:
             # systemctl has removed all links to the unit file, including the link to a file stored elsewhere.
-            self._execute("link", *runtime, "--", kept_in)
+            self._execute("link", *runtime, "--", stored_reports)
 
     def is_masked_by_us(self, unit: Unit) -> bool:
         """Return whether Puller has masked a unit."""

@@ -78,7 +78,7 @@ class MakingsJournal:
 class Makings:
     """Records the created resources of one run. ``made`` returns them.
 
-    ``is_known`` returns whether the origin of a resource is on record, and ``is_made_at`` whether Puller has created
+    ``is_known`` returns whether the origin of a resource is on record, and ``is_created_at`` whether Puller has created
     the file at a path.
     """
 
@@ -87,11 +87,11 @@ class Makings:
         journal: MakingsJournal,
         bundle_of: Callable[[Declaration], str],
         is_known: Callable[[str], bool],
-        is_made_at: Callable[[str], bool],
+        is_created_at: Callable[[str], bool],
     ) -> None:
         self._journal = journal
         self._bundle_of = bundle_of
-        self._is_known, self._is_made_at = is_known, is_made_at
+        self._is_known, self._is_made_at = is_known, is_created_at
         self._begun: dict[str, tuple[Making, Resource[Any, Any]]] = {}
         self._made: set[str] = set()
 

@@ -38,7 +38,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
         incomplete = set()
         for declaration, owner in zip(catalog.declarations, catalog.owners, strict=True):
             declarations[bundles[owner]].append(declaration)
-            if declaration.failure and _stands_for_others(declaration):
+            if declaration.failure and _represents_others(declaration):
                 incomplete.add(bundles[owner])
         subscribers = {
             str(catalog.declarations[index].reference): sorted({*map(str, references)})
@@ -288,5 +288,5 @@ def _edited_file(declaration: Declaration) -> str:
     return declaration.type.edited_file(declaration.properties) if is_known else ""
 
 
-def _stands_for_others(declaration: Declaration) -> bool:
+def _represents_others(declaration: Declaration) -> bool:
     return declaration.type.type_name == "apply" or "name" in declaration.unknown

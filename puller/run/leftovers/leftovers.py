@@ -118,7 +118,7 @@ class Leftovers:
         self._declared, self._applied = Declared.by(catalog, names), _Applied(catalog, names)
         by_declaration: dict[int, Step] = {}
         if not self._is_partial:
-            self._undos = self._find_undos()
+            self._undos = self._find_reversals()
             self._leaving = self.managed.leaving(self._declared)
             if self._undos or self._leaving:
                 catalog = self._with_reversals(catalog, {name: number for number, name in enumerate(names)})
@@ -128,7 +128,7 @@ class Leftovers:
         self.observer = Changes(self.managed, self._trials, bundles_of, by_declaration)
         return catalog
 
-    def _find_undos(self) -> "dict[str, Undo]":
+    def _find_reversals(self) -> "dict[str, Undo]":
         undos = {}
         for name, bundle in self._in_force.items():
             if not self._has_copies(name):
@@ -200,7 +200,7 @@ class Leftovers:
 
     def _is_made(self, path: str, reference: str) -> bool:
         """Return whether Puller has created the object of a path or a reference."""
-        return self.managed.is_made(reference) or (path != "" and self.managed.is_made_at(path))
+        return self.managed.is_made(reference) or (path != "" and self.managed.is_created_at(path))
 
     def _subscribers(self, reference: str) -> Sequence[str]:
         return self._declared.subscribers.get(reference, ())
@@ -212,7 +212,7 @@ class Leftovers:
     def references(self) -> Sequence[str]:
         """Return the references of all leftovers, including those of bundles that this run does not apply."""
         if self._references is None:
-            self._references = self.managed.left_of_all(self._declared)
+            self._references = self.managed.all_leftovers(self._declared)
         return self._references
 
     def remaining(self, name: str) -> tuple[str, list[str]]:
@@ -227,7 +227,7 @@ class Leftovers:
         if self._is_partial:
             return
         self._keep_restored()
-        self._remove_from_others(events)
+        self._remove_from_other_records(events)
         self._explain(events)
         done = self._done(events)
         on_trial = self._on_trial
@@ -246,7 +246,7 @@ class Leftovers:
             {key for undo in self._undos.values() for key in undo.returned_by(events)}
         )
         self.managed.conclude(self._declared, self._leaving, events, made, done, on_trial, returned)
-        self._forget_what_others_decide(self._in_force.keys() - {*on_trial})
+        self._forget_objects_of_other_bundles(self._in_force.keys() - {*on_trial})
         for name, bundle in self._in_force.items():
             if bundle.has_passed and name not in self._undos:  # a run was killed before this call
                 self.passed(name)
@@ -255,7 +255,7 @@ class Leftovers:
     def _on_trial(self) -> list[str]:
         return [name for name, bundle in self._in_force.items() if not bundle.has_passed]
 
-    def _forget_what_others_decide(self, passed: Collection[str]) -> None:
+    def _forget_objects_of_other_bundles(self, passed: Collection[str]) -> None:
         """Remove from all journals the objects that bundles which have passed declare.
 
         These objects are as they would be without the trials, also when these bundles leave them later.
@@ -271,14 +271,14 @@ class Leftovers:
             if decided:
                 copies.keep(copies.objects.keys() - decided)
 
-    def _remove_from_others(self, events: Sequence[Event]) -> None:
+    def _remove_from_other_records(self, events: Sequence[Event]) -> None:
         """Remove reverted edits from the records of all other edits."""
         if self._planner is None or self._noop or not (taken_out := self._planner.taken_out(events)):
             return
-        from puller.run.leftovers.trial_edits import remove_from_others
+        from puller.run.leftovers.trial_edits import remove_from_other_records
 
         journals = [self._copies(path.name) for path in sorted(self._directories.trials.iterdir())]
-        remove_from_others(taken_out, journals)
+        remove_from_other_records(taken_out, journals)
         for journal in journals:
             journal.close()
 
@@ -356,7 +356,7 @@ class Leftovers:
         bundle = self._in_force.get(name)
         if bundle is not None and not bundle.has_passed:
             self._in_force = {**self._in_force, name: msgspec.structs.replace(bundle, has_passed=True)}
-            self._forget_what_others_decide([name])
+            self._forget_objects_of_other_bundles([name])
             self.managed.pass_on(self._declared, self._on_trial)
 
 

@@ -93,7 +93,9 @@ def _removed(bundle: str, declared: Declared) -> str:
     return "".join(_TAKEN if item.properties.removed == ABSENT else _KEPT for item in declared.kept(bundle))
 
 
-def _with_made(resources: Resources, made: Collection[str], owners: Collection[str]) -> Resources:
+def _with_created_resources(
+    resources: Resources, made: Collection[str], owners: Collection[str]
+) -> Resources:
     """Mark declared resources as created by Puller, and remove their former owners from the leftovers."""
     pairs = zip(resources.declared, resources.origins, strict=True)
     origins = "".join(_MADE if reference in made else origin for reference, origin in pairs)
@@ -158,7 +160,7 @@ class Managed:
         resources = self._bundles.get(bundle, Resources())
         return [*self._leave(resources, ()), *self.left(bundle)]
 
-    def is_made_at(self, path: str) -> bool:
+    def is_created_at(self, path: str) -> bool:
         """Return whether Puller has created the file, link or directory at a path, by any type."""
         return any(self._origins.get(f"{each}#{path}") == _MADE for each in ("file", "link", "scaffold"))
 
@@ -216,7 +218,7 @@ class Managed:
                 result[bundle] = leftovers
         return result
 
-    def left_of_all(self, declared: Declared) -> list[str]:
+    def all_leftovers(self, declared: Declared) -> list[str]:
         """Return the references of all leftovers that are neither declared now nor already removed."""
         here = [item for each in self.leaving(declared).values() for item in each]
         elsewhere = [item for each in self._elsewhere(declared) for item in each.left]
@@ -257,9 +259,9 @@ class Managed:
 
         Only edits with an unknown origin are included. ``made`` are the resources that this run has created.
         """
-        return self._find_heirs(self._inheritance(), declared, made) if self._open(declared) else {}
+        return self._find_successors(self._inheritance(), declared, made) if self._open(declared) else {}
 
-    def _find_heirs(
+    def _find_successors(
         self, inheritance: "Inheritance", declared: Declared, made: Collection[str]
     ) -> "dict[str, list[Heir]]":
         from puller.run.leftovers.created_resources import edits_in
@@ -298,7 +300,7 @@ class Managed:
         inheritance = self._inheritance()
         heirs = {
             owner: heir
-            for owner, each in self._find_heirs(inheritance, declared, ()).items()
+            for owner, each in self._find_successors(inheritance, declared, ()).items()
             if owner in leftovers
             and (heir := next((item for item in each if item.bundle not in on_trial), None))
         }
@@ -308,7 +310,7 @@ class Managed:
         for owner, heir in heirs.items():
             inheritance.copy(owner, heir)
         made = {heir.reference for heir in heirs.values()}
-        self._save({name: _with_made(each, made, heirs) for name, each in self._bundles.items()})
+        self._save({name: _with_created_resources(each, made, heirs) for name, each in self._bundles.items()})
         for owner, heir in heirs.items():
             inheritance.forget(owner, heir)
 
@@ -465,7 +467,7 @@ class Managed:
         if bundle in self._bundles:
             self._save({name: each for name, each in self._bundles.items() if name != bundle})
 
-    def forget_left(self, bundle: str, references: Collection[str] = ()) -> list[Left]:
+    def forget_leftovers(self, bundle: str, references: Collection[str] = ()) -> list[Left]:
         """Remove leftovers of a bundle from the record, or only ``references``. Return the removed leftovers."""
         resources = self._bundles.get(bundle, Resources())
         forgotten = [item for item in self.left(bundle) if not references or item.reference in references]

@@ -28,10 +28,10 @@ from puller.run.leftovers.trial_copies import (
     Began,
     Changed,
     Done,
+    FailedCreation,
     Line,
     Made,
     NewState,
-    NotMade,
     TrialCopies,
     Was,
 )
@@ -142,7 +142,7 @@ class TrialObserver:
             ):  # after any error, the current state counts as that of the trial
                 self._note_paths(change)
                 if isinstance(self._copies.objects.get(reference), Made) and not _exists(change.resource):
-                    self._copies.append(NotMade(reference), sync=False)
+                    self._copies.append(FailedCreation(reference), sync=False)
         self._changes.clear()
         self._copies.close()
 
@@ -178,7 +178,7 @@ class TrialObserver:
             # The first bundle of a host has no fallback. If its line is lost, a file may remain.
             self._append(line, sync=bool(self._began.back) or status is not None)
         elif path in self._copies.new_states and path not in self._kept:
-            self._keep_edits_of_others(line, self._copies.new_states[path], status, system)
+            self._apply_edits_of_others(line, self._copies.new_states[path], status, system)
             self._append(NewState(path))
         self._kept.append(path)
         self._touch(path)
@@ -234,7 +234,7 @@ class TrialObserver:
             self._warn(f"{path}: {lost}, so a rollback of {self._began.version} cannot restore it")
         return lost
 
-    def _keep_edits_of_others(
+    def _apply_edits_of_others(
         self, line: Changed, new_state: NewState, status: os.stat_result | None, system: System
     ) -> None:
         """Apply the edits to the copy that another program has made since the last change of the trial."""
@@ -362,7 +362,9 @@ class Changes:
             from puller.run.leftovers.created_resources import Makings  # for the first changed resource
 
             managed = self._managed
-            self._makings = Makings(managed.journal(), self._bundle_of, managed.is_known, managed.is_made_at)
+            self._makings = Makings(
+                managed.journal(), self._bundle_of, managed.is_known, managed.is_created_at
+            )
         self._makings.before_change(declaration, resource, actual)
 
     def _bundle_of(self, declaration: Declaration) -> str:

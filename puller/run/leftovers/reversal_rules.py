@@ -169,7 +169,7 @@ def merged_text(before: bytes, changed: bytes, now: bytes) -> bytes | None:
         return now
     if b"\0" in b"".join((before, changed, now)):
         return None
-    base, back, others = _back_and_others(before, changed, now)
+    base, back, others = _split_hunks(before, changed, now)
     if any(_is_conflict(edit, other) for edit in back for other in others):
         return None
     return _applied(base, _in_order(back, others))
@@ -181,7 +181,7 @@ def without_change(before: bytes, changed: bytes, now: bytes) -> tuple[bytes, bo
         return before, False
     if before in (changed, now):
         return now, False
-    base, back, others = _back_and_others(before, changed, now)
+    base, back, others = _split_hunks(before, changed, now)
     clear = [edit for edit in back if not any(_is_conflict(edit, other) for other in others)]
     return _applied(base, _in_order(clear, others)), len(clear) < len(back)
 
@@ -196,7 +196,7 @@ def with_hunks(before: bytes, hunks: Iterable[Hunk]) -> bytes:
     return _applied(before.splitlines(keepends=True), [*hunks])
 
 
-def _back_and_others(before: bytes, changed: bytes, now: bytes) -> tuple[list[bytes], list[Hunk], list[Hunk]]:
+def _split_hunks(before: bytes, changed: bytes, now: bytes) -> tuple[list[bytes], list[Hunk], list[Hunk]]:
     """Return the lines after the change, the hunks that revert it, and the hunks of other changes."""
     base = changed.splitlines(keepends=True)
     return base, hunks_between(changed, before), hunks_between(changed, now)

@@ -89,7 +89,7 @@ class Made(msgspec.Struct, frozen=True, tag="made", omit_defaults=True):
     """See ``Changed.noted``."""
 
 
-class NotMade(msgspec.Struct, frozen=True, tag="not made"):
+class FailedCreation(msgspec.Struct, frozen=True, tag="not made"):
     """A resource whose change has failed, and that does not exist."""
 
     reference: str
@@ -140,7 +140,7 @@ class Edited(msgspec.Struct, frozen=True, tag="edit", omit_defaults=True):
     """See ``Changed.left``."""
 
 
-Line = Began | Changed | NewState | Made | NotMade | Was | Done | Edited
+Line = Began | Changed | NewState | Made | FailedCreation | Was | Done | Edited
 Object = Changed | Made | Was | Done | Edited
 """The lines about changes of a trial: one for each object."""
 
@@ -191,7 +191,7 @@ class TrialCopies:
         match line:
             case Began():
                 self.began = line
-            case NotMade():
+            case FailedCreation():
                 self.objects.pop(line.reference, None)
             case NewState():
                 self.new_states[line.path] = line

@@ -196,7 +196,9 @@ def _needing(satisfied: Iterable[tuple[str, Part]], result: bytes) -> frozenset[
     return frozenset(bundle for bundle, part in satisfied if not _is_satisfied(part, result or None))
 
 
-def remove_from_others(taken_out: Mapping[str, Sequence[Texts]], journals: Iterable[TrialCopies]) -> None:
+def remove_from_other_records(
+    taken_out: Mapping[str, Sequence[Texts]], journals: Iterable[TrialCopies]
+) -> None:
     """Remove reverted edits from the records of all other edits. Raise ``OSError``."""
     for copies in journals:
         for line in [*copies.objects.values()]:

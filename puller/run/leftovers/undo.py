@@ -21,7 +21,7 @@ from puller.resources.base import Part
 from puller.resources.content_sources import sha256
 from puller.resources.edits.edit_receipts import Made as Receipt
 from puller.resources.files.file_properties import FileProperties
-from puller.resources.files.leftover_files import LeftFile, Original, Restored, RestoredProperties
+from puller.resources.files.leftover_files import LeftoverFile, Original, Restored, RestoredProperties
 from puller.resources.registry import find_type
 from puller.run.leftovers import reversal_rules
 from puller.run.leftovers.declared_resources import Declared
@@ -72,7 +72,7 @@ class Undo(msgspec.Struct):
 
     def restored(self) -> set[str]:
         """Return the files that existed before the trial, with any origin."""
-        return {line.reference for _, line in self.steps if _was_there(line)}
+        return {line.reference for _, line in self.steps if _existed_before(line)}
 
     def done(self, events: Iterable[Event]) -> set[str]:
         """Return the references of completely reverted resources."""
@@ -287,7 +287,7 @@ class Planner:
             is_late = undo.ending is Ending.REPLACED
             properties = FileProperties(name=line.path, ensure=str(ABSENT))
             return action, Step(
-                LeftFile, properties, line.subscribers, Phase.LATE if is_late else Phase.EARLY
+                LeftoverFile, properties, line.subscribers, Phase.LATE if is_late else Phase.EARLY
             )
         return action, self._restoration(undo.copies, line, new_state, current, content)
 
@@ -337,7 +337,7 @@ class Planner:
         if content is None:
             self._planned[line.path] = _Current(Original(ABSENT))
             properties = FileProperties(name=line.path, ensure=str(ABSENT))
-            return Step(LeftFile, properties, subscribers, Phase.EARLY)
+            return Step(LeftoverFile, properties, subscribers, Phase.EARLY)
         self._planned[line.path] = _Current(current.state, content)
         original = RestoredProperties(
             name=line.path, ensure="present", original=current.state, content=content
@@ -449,7 +449,7 @@ class Planner:
                 self.steps[reference] = msgspec.structs.replace(step, phase=Phase.EARLY)
 
 
-def _was_there(line: Object) -> bool:
+def _existed_before(line: Object) -> bool:
     """Return whether the object of a resource existed before the trial, as a file or a part of a file."""
     if isinstance(line, Changed):
         return line.original.kind != ABSENT and line.reference == f"file#{line.path}"

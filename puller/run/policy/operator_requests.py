@@ -119,7 +119,7 @@ def forget(directories: Directories, name: str, warn: Callable[[str], None]) -> 
     return bundle
 
 
-def forget_left(
+def forget_leftovers(
     directories: Directories, name: str, references: Collection[str], warn: Callable[[str], None]
 ) -> list[Left]:
     """Remove leftovers of a bundle, or only ``references``, from the list. Return the removed leftovers.
@@ -134,4 +134,4 @@ def forget_left(
                 f"{name}: {reference} is not a leftover of this bundle",
                 hint="list its leftovers with `puller status`",
             )
-    return managed.forget_left(name, references)
+    return managed.forget_leftovers(name, references)

@@ -17,7 +17,7 @@ from bundles.store.contents import Installed
 from foundation.problems import ProblemCode
 from puller.config.configuration import BundleChoice
 from puller.errors import ConfigurationError
-from puller.reporting.report import HeldBecause
+from puller.reporting.report import HoldReason
 from puller.run.policy.holds import Pins, Quarantine
 
 
@@ -32,7 +32,7 @@ class Offer(msgspec.Struct, frozen=True):
     is_quarantined: bool = False
     held: str = ""
     """Why the host does not run the published release. Usually empty."""
-    held_because: HeldBecause | None = None
+    held_because: HoldReason | None = None
     waits_until: datetime | None = None
     """The time at which the rollout reaches this host, if it is known."""
 
@@ -63,12 +63,12 @@ class ReleaseSelector(msgspec.Struct, frozen=True):
         else:
             selection = self._published(indexes, choice, digest, current)
         release, held = selection.release, selection.held
-        because = HeldBecause.ROLLOUT if held else None
+        because = HoldReason.ROLLOUT if held else None
         sha256 = digest(release) if release is not None else ""
         entry = self.quarantine.find(sha256) if release is not None else None
         if entry is not None:
             held = f"{held}; {entry}" if held else str(entry)
-            because = HeldBecause.QUARANTINE
+            because = HoldReason.QUARANTINE
         return Offer(
             release,
             sha256,

@@ -303,9 +303,9 @@ def compile_call(
     """Return the call of a function of values only."""
     # Most calls have one or two arguments, and need no list.
     if final is None and len(arguments) == 1:
-        return _call_with_one(call, failure, arguments[0])
+        return _call_with_argument(call, failure, arguments[0])
     if final is not None and not arguments:
-        return _call_with_one(call, failure, final)
+        return _call_with_argument(call, failure, final)
     if final is None and len(arguments) == 2:
         return _call_with_two(call, failure, *arguments)
 
@@ -317,8 +317,8 @@ def compile_call(
     return call_with_many
 
 
-def _call_with_one(call: Callable[..., Any], failure: Failure, argument: Evaluate) -> Evaluate:
-    def call_with_one(frame: Frame, dot: Any) -> Any:
+def _call_with_argument(call: Callable[..., Any], failure: Failure, argument: Evaluate) -> Evaluate:
+    def call_with_argument(frame: Frame, dot: Any) -> Any:
         value = argument(frame, dot)
         try:
             result = call(value)
@@ -328,7 +328,7 @@ def _call_with_one(call: Callable[..., Any], failure: Failure, argument: Evaluat
             raise failure(error) from error
         return result
 
-    return call_with_one
+    return call_with_argument
 
 
 def _call_with_two(call: Callable[..., Any], failure: Failure, first: Evaluate, second: Evaluate) -> Evaluate:

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from puller.templates.gotemplate.function_calls import Evaluate, Frame, Rendering
-from puller.templates.gotemplate.go_functions import complaint_about, find_function
+from puller.templates.gotemplate.go_functions import find_function, unknown_function_message
 from puller.templates.gotemplate.nodes import (
     Action,
     Body,
@@ -339,7 +339,9 @@ class GoTemplate:
 
     def __init__(self, source: TemplateSource, left: str, right: str) -> None:
         name = source.name.rpartition("/")[2]
-        bodies = parse(source, complaint_about, left, right, root=name)  # 1. split, 2. parse and check
+        bodies = parse(
+            source, unknown_function_message, left, right, root=name
+        )  # 1. split, 2. parse and check
         self._source = source
         self._root = compile_bodies(source, bodies, find_function)[name]  # 3. compile
 

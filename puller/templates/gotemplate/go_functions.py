@@ -297,7 +297,7 @@ def _implementation(name: str) -> Callable[..., Any]:
     return BUILTIN_FUNCTIONS[name]
 
 
-def complaint_about(name: str) -> str:
+def unknown_function_message(name: str) -> str:
     """Return the complaint about an unknown function name, with similar names. Empty if the function exists."""
     if name in HOST_FUNCTIONS or name in GROUP_OF or name in BUILTIN_FUNCTIONS:
         return ""

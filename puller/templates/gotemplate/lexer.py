@@ -183,13 +183,13 @@ class Lexer:
             if len(match[0]) > 1 and self._at_right_delimiter(match.end() - 1) == 2:
                 self._position -= 1
         elif kind in (Kind.FIELD, Kind.VARIABLE, Kind.IDENTIFIER):
-            self._want_terminator()
+            self._expect_terminator()
             kind = _kind_of_word(kind, match[0])
         elif kind is Kind.OTHER:
             self._refuse_fragment(start)
         return Token(kind, self._text[start : self._position], start)
 
-    def _want_terminator(self) -> None:
+    def _expect_terminator(self) -> None:
         position = self._position
         following = self._text[position : position + 1]
         if following and following not in _TERMINATORS and not self._text.startswith(self._right, position):

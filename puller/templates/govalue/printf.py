@@ -473,13 +473,13 @@ def _format_number(spec: _Spec, value: float) -> str:
         is_bare_infinity = digits == "Inf" and not sign
         return spec.pad(("+" if is_bare_infinity else sign) + digits, zeros=False)
     if spec.sharp and verb != "b":
-        digits = _keep_point(digits, verb, precision)
+        digits = _with_decimal_point(digits, verb, precision)
     if spec.zero and spec.width is not None and sign:
         digits = digits.rjust(spec.width - len(sign), "0")
     return spec.pad(sign + digits)
 
 
-def _keep_point(text: str, verb: str, precision: int) -> str:
+def _with_decimal_point(text: str, verb: str, precision: int) -> str:
     """Keep the decimal point and the zeros up to the precision, for ``%#g``."""
     match = _EXPONENT[verb in "xX"].search(text)
     mantissa, power = (text[: match.start()], text[match.start() :]) if match else (text, "")

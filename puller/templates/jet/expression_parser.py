@@ -190,7 +190,7 @@ class _Lexer:
         following = self.text[end : end + 1]
         if kind == "number" and (following == "_" or following.isalnum()):
             return self.fail(f"{text + following} is not a number", position)
-        if kind in ("word", "field") and not self.may_end_word(end):
+        if kind in ("word", "field") and not self.can_end_word(end):
             return self.fail(f"{following!r} cannot follow {text}", end)
         self.add(self.kind_of(kind, text), text, position, spaced)
         return end
@@ -201,7 +201,7 @@ class _Lexer:
             return 0
         return 1 if spaced or self.tokens[-1].kind not in _TAKES_NO_SIGN_AFTER else 0
 
-    def may_end_word(self, end: int) -> bool:
+    def can_end_word(self, end: int) -> bool:
         return end >= len(self.text) or self.text[end] in _MAY_END_WORD or self.text[end] == self.right[0]
 
     @staticmethod

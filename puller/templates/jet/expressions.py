@@ -247,7 +247,7 @@ class ExpressionCompiler:
         names = tuple(key.name for key in node.keys)
         name = names[0]
 
-        def look_up_one(frame: Frame) -> Any:
+        def look_up_name(frame: Frame) -> Any:
             dot = frame.dot
             if type(dot) is dict and (value := dot.get(name, MISSING)) is not MISSING:
                 return value
@@ -264,7 +264,7 @@ class ExpressionCompiler:
                     return value
             return self._walk(node, frame.dot, may_miss=False)
 
-        return look_up_one if len(names) == 1 else look_up
+        return look_up_name if len(names) == 1 else look_up
 
     def _chain(self, node: Chain) -> Value:
         base, names = self.value(node.base), tuple(key.name for key in node.keys)

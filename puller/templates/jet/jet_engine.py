@@ -162,13 +162,13 @@ def _ints(_: Frame, values: list[Any]) -> IntRange:
 
 
 def _exec(frame: Frame, values: list[Any]) -> Any:
-    path, *context = _one_or_two(values)
+    path, *context = _one_or_two_values(values)
     inner = _run(frame, path, context)[0]
     return inner.returned
 
 
 def _include_if_exists(frame: Frame, values: list[Any]) -> Rendered:
-    path, *context = _one_or_two(values)
+    path, *context = _one_or_two_values(values)
     if frame.load(path, "/") is None:
         return Rendered("", true=False)
     return Rendered(_run(frame, path, context)[1])
@@ -189,7 +189,7 @@ def _run(frame: Frame, path: str, context: list[Any]) -> tuple[Frame, str]:
         frame.budget.leave()
 
 
-def _one_or_two(values: list[Any]) -> list[Any]:
+def _one_or_two_values(values: list[Any]) -> list[Any]:
     if not 1 <= len(values) <= 2:
         raise FunctionError(f"takes 1 or 2 arguments, not {len(values)}")
     if not isinstance(values[0], str):

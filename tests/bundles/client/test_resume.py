@@ -335,7 +335,7 @@ def test_partial_downloads_of_unpublished_bundles_are_removed(download: Download
     download.left(download.data[:HALF])
     client = download.host.client()
     client.refresh()
-    client.discard_left(download.host.downloads)
+    client.discard_leftovers(download.host.downloads)
     assert set(os.listdir(download.host.downloads)) == {download.part.name, complete.name, "unrelated.part"}
 
 
@@ -350,7 +350,7 @@ def test_directory_at_the_download_path_is_removed(
     put(download.host.downloads / f"{download.sha256}.tar.gz", outside)
     client = download.host.client()
     client.refresh()
-    client.discard_left(download.host.downloads)
+    client.discard_leftovers(download.host.downloads)
     assert os.listdir(download.host.downloads) == []
     assert (outside / "file").read_bytes() == b"somebody else's"
 
@@ -362,7 +362,7 @@ def test_old_parts_are_removed(download: Download, clock: Clock) -> None:
         download.left(download.data[:HALF])
         written = clock.now.timestamp() - days * 24 * 3600
         os.utime(download.part, (written, written))
-        client.discard_left(download.host.downloads)
+        client.discard_leftovers(download.host.downloads)
         assert download.part.exists() is stays
 
 
@@ -374,7 +374,7 @@ def test_only_the_newest_parts_are_kept(publisher: Publisher, host: Host, clock:
         os.utime(part, (clock.now.timestamp() - age, clock.now.timestamp() - age))
     client = host.client()
     client.refresh()
-    client.discard_left(host.downloads)
+    client.discard_leftovers(host.downloads)
     assert sorted(os.listdir(host.downloads)) == sorted(f".{sha256}.part" for sha256 in desired[:MOST_KEPT])
 
 
@@ -388,12 +388,12 @@ def test_a_part_that_cannot_be_removed_is_noted(download: Download, monkeypatch:
     client = download.host.client()
     client.refresh()
     monkeypatch.setattr(Path, "unlink", read_only)
-    client.discard_left(download.host.downloads)
+    client.discard_leftovers(download.host.downloads)
     assert client.notes == [f"{stranger}: cannot be removed: Read-only file system"]
 
 
 def test_a_directory_that_is_not_there_has_no_parts(host: Host, tmp_path: Path) -> None:
-    host.client().discard_left(tmp_path / "missing")
+    host.client().discard_leftovers(tmp_path / "missing")
 
 
 # --- free space ---------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import pytest
 from bundles.filesystem.safe_paths import (
     OutputTree,
     UnsafeLinkError,
+    can_others_replace,
     open_output_directory,
-    others_can_exchange,
     write_output,
 )
 
@@ -118,5 +118,5 @@ def test_paths_outside_of_the_tree_are_refused(home: Path, victim: Path) -> None
 
 def test_who_can_exchange_a_path(home: Path, victim: Path) -> None:
     (home / "sub").mkdir()
-    assert others_can_exchange(str(home / "sub"))
-    assert not others_can_exchange(str(victim / "file"))
+    assert can_others_replace(str(home / "sub"))
+    assert not can_others_replace(str(victim / "file"))

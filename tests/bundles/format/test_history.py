@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bundles.errors import FormatError
-from bundles.format.index import Archive, Artifact, Digest, History, Said, Version
+from bundles.format.index import Archive, Artifact, ChannelEntry, Digest, History, Version
 from bundles.format.release import Release, Rollout
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 250, tzinfo=UTC)
@@ -41,7 +41,7 @@ def test_history_is_ordered_with_times_in_whole_seconds() -> None:
     history = a_history()
     assert list(history.versions) == ["1.4.0", "1.5.0"]
     assert [output.at - WHOLE for output in history.statements] == [timedelta(days=days) for days in range(3)]
-    assert history.statements[-1] == Said(WHOLE + timedelta(days=2), "stable", None)
+    assert history.statements[-1] == ChannelEntry(WHOLE + timedelta(days=2), "stable", None)
 
 
 def test_a_version_keeps_its_files_for_ever() -> None:

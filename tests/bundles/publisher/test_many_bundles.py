@@ -17,7 +17,7 @@ from bundles.errors import BundleError, KeyFileError, PublishError, SignatureErr
 from bundles.format.release import Release
 from bundles.publisher.channels import AT_ONCE, Channels, RolloutRequest
 from bundles.publisher.lifecycle import verify_site
-from bundles.publisher.publication import Publication, Wish, plan_bundles, publish_bundles
+from bundles.publisher.publication import Publication, PublishRequest, plan_bundles, publish_bundles
 from bundles.publisher.published import AUTO, Changes
 from bundles.publisher.site import Site
 
@@ -58,10 +58,10 @@ class Repository:
     def publish(
         self, version: str | None = AUTO, channel: str = "stable", request: RolloutRequest = AT_ONCE
     ) -> list[Publication]:
-        return publish_bundles(self.site, self.sources, Wish(version, channel, request), never)
+        return publish_bundles(self.site, self.sources, PublishRequest(version, channel, request), never)
 
     def plan(self, channel: str = "stable") -> list[Publication]:
-        return plan_bundles(self.site, self.sources, Wish(AUTO, channel))
+        return plan_bundles(self.site, self.sources, PublishRequest(AUTO, channel))
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_next_version_follows_a_version_named_by_hand(
     published: Repository, version: str, following: str
 ) -> None:
     published.write("web/text", "by hand\n")
-    publish_bundles(published.site, [published.directory / "web"], Wish(version), never)
+    publish_bundles(published.site, [published.directory / "web"], PublishRequest(version), never)
     published.write("web/text", "new\n")
     assert said(published.publish()) == {"web": (version, following)}
 
@@ -249,12 +249,12 @@ def test_archives_and_directories_are_published_together(published: Repository, 
     archive = tmp_path / "shop.tar.gz"
     build_bundle(published.directory / "web", archive, name="shop", version="1.4.0")
     sources = [archive, published.directory / "web"]
-    assert said(publish_bundles(published.site, sources, Wish("1.4.0"), never)) == {
+    assert said(publish_bundles(published.site, sources, PublishRequest("1.4.0"), never)) == {
         "shop": (None, "1.4.0"),
         "web": ("1.0.0", "1.4.0"),
     }
     with pytest.raises(PublishError, match=r"version is '1\.4\.0' in the archive, expected 'auto'"):
-        publish_bundles(published.site, sources, Wish(AUTO), never)
+        publish_bundles(published.site, sources, PublishRequest(AUTO), never)
 
 
 # --- problems of one bundle -----------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_duplicate_bundle_name_names_both_directories(published: Repository, tmp
     web = published.directory / "web"
     for sources in ([web, other], [web, web]):
         with pytest.raises(PublishError, match=f"{sources[1]}: contains bundle 'web', as {web}"):
-            publish_bundles(published.site, sources, Wish("1.4.0"), never)
+            publish_bundles(published.site, sources, PublishRequest("1.4.0"), never)
     assert [item.release.version for item in published.site.releases()] == ["1.0.0"] * 3
 
 
@@ -340,7 +340,7 @@ def test_an_archive_that_changes_meanwhile_is_not_published(published: Repositor
 
     sources = [archive, published.directory / "web"]
     with pytest.raises(PublishError, match=r"shop\.tar\.gz: changed while it was published"):
-        publish_bundles(published.site, sources, Wish("1.4.0"), never, replace_archive)
+        publish_bundles(published.site, sources, PublishRequest("1.4.0"), never, replace_archive)
     assert contents(published.site.directory) == before
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from bundles.errors import PublishError
-from bundles.format.index import History, Said
+from bundles.format.index import ChannelEntry, History
 from bundles.format.release import Release, Rollout
 from bundles.format.trial_rule import Runs, TrialRule
 from bundles.publisher.channels import (
@@ -270,7 +270,7 @@ def test_release_without_a_rollout_cannot_be_halted() -> None:
 
 def history(*releases: Release | None, channel: str = "stable") -> History:
     statements = (
-        Said(NOW - DAY + timedelta(hours=hour), channel, item) for hour, item in enumerate(releases)
+        ChannelEntry(NOW - DAY + timedelta(hours=hour), channel, item) for hour, item in enumerate(releases)
     )
     return History("web", statements=tuple(statements))
 

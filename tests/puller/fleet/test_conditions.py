@@ -8,7 +8,7 @@ import pytest
 
 from puller.exit_status import ExitStatus
 from puller.fleet.views import Condition, condition_of, conditions_of_bundles
-from puller.reporting.report import BundleReport, HeldBecause, SentReport
+from puller.reporting.report import BundleReport, HoldReason, SentReport
 from tests.simulators.fleet import sent
 
 _AT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
@@ -37,9 +37,9 @@ def test_host_with_the_published_version_is_in_sync() -> None:
         ),
         ({"exit_status": 8}, "gave-up", "exit status 8"),
         ({"published": "1.5.0", "quarantined": ["1.5.0"]}, "gave-up", "web 1.5.0 is quarantined"),
-        ({"held": "not understood", "held_because": HeldBecause.REJECTED}, "held", "not understood"),
-        ({"held": "not fetched", "held_because": HeldBecause.UNAVAILABLE}, "held", "not fetched"),
-        ({"held": "given up", "held_because": HeldBecause.QUARANTINE}, "held", "given up"),
+        ({"held": "not understood", "held_because": HoldReason.REJECTED}, "held", "not understood"),
+        ({"held": "not fetched", "held_because": HoldReason.UNAVAILABLE}, "held", "not fetched"),
+        ({"held": "given up", "held_because": HoldReason.QUARANTINE}, "held", "given up"),
         ({"pin": "1.0.0", "published": "1.5.0"}, "held", "web is pinned to 1.0.0, and 1.5.0 is published"),
         ({"exit_status": 20, "held": "by the operator"}, "waiting", "by the operator"),
         ({"exit_status": 20, "paused": "disabled: repair"}, "paused", "disabled: repair"),

@@ -8,7 +8,7 @@ import pytest
 from foundation.problems import ProblemCode
 from puller.exit_status import ExitStatus
 from puller.reporting.headline import Records, Sync, cause, headline, services_to_run
-from puller.reporting.report import BundleReport, Event, HeldBecause, Report, State
+from puller.reporting.report import BundleReport, Event, HoldReason, Report, State
 from puller.system import systemd_units
 from puller.system.commands import Command, Completed
 from puller.system.systemd_units import StoppedService, Timer, find_timer
@@ -30,8 +30,8 @@ def records(status: int = 0, *events: Event, report: dict[str, Any] | None = Non
     return Records(**{"report": last, "timer": Timer(is_active=True, next_start=START), **fields})
 
 
-QUARANTINED = {"held": "x", "held_because": HeldBecause.QUARANTINE, "published": "1.6.0"}
-WAITING = {"held": "x", "held_because": HeldBecause.ROLLOUT, "published": "1.6.0"}
+QUARANTINED = {"held": "x", "held_because": HoldReason.QUARANTINE, "published": "1.6.0"}
+WAITING = {"held": "x", "held_because": HoldReason.ROLLOUT, "published": "1.6.0"}
 NEXT = "next run 2026-11-27 02:14 UTC"
 
 

@@ -16,7 +16,7 @@ from puller.reporting import monitoring
 from puller.reporting.report import (
     BundleReport,
     Event,
-    HeldBecause,
+    HoldReason,
     PublishedBundle,
     Report,
     RestlessResource,
@@ -44,7 +44,7 @@ def sent(**fields: Any) -> SentReport:
         name="web",
         version="1.4.0",
         held="web 1.5.0 is quarantined: <b>why</b>",
-        held_because=HeldBecause.QUARANTINE,
+        held_because=HoldReason.QUARANTINE,
         summary=Summary.of(events, 0.5),
         events=events,
     )
@@ -146,7 +146,7 @@ def test_every_state_and_used_type_has_a_count() -> None:
 
 def test_hold_reason_comes_from_a_fixed_set() -> None:
     text = monitoring.metrics_text(sent())
-    held = {reason: value(parsed(text), "bundle_held", bundle="web", reason=reason) for reason in HeldBecause}
+    held = {reason: value(parsed(text), "bundle_held", bundle="web", reason=reason) for reason in HoldReason}
     assert held == {"rollout": 0, "quarantine": 1, "rejected": 0, "unavailable": 0}
     assert "why" not in text
 

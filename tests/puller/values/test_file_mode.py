@@ -153,8 +153,8 @@ def test_mode_knows_set_id_bits(mode: str, *, is_set_id: bool) -> None:
     ],
 )
 def test_mode_knows_dependence_on_the_old_mode(mode: str, *, file: bool, directory: bool) -> None:
-    assert FileMode.parse(mode).says_all(directory=False) == file
-    assert FileMode.parse(mode).says_all(directory=True) == directory
+    assert FileMode.parse(mode).is_independent(directory=False) == file
+    assert FileMode.parse(mode).is_independent(directory=True) == directory
 
 
 def test_two_modes_merge_or_contradict() -> None:

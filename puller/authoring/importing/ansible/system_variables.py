@@ -222,27 +222,27 @@ def _candidates(task: Task) -> list[str]:
         if isinstance(file, str) and "first_found" in file:
             variable = re.search(r"first_found['\"]\s*,\s*(\w+)", file)
             value = task.variables.get(variable[1]) if variable else None
-            return _first_found(value)
+            return _file_names_of_first_found(value)
         return [str(file)] if file else []
     kind, value = task.loop
     if kind == "first_found" or (isinstance(value, str) and "first_found" in value):
         if isinstance(value, str):
             variable = re.search(r"first_found['\"]\s*,\s*(\w+)", value)
             value = task.variables.get(variable[1]) if variable else None
-        return _first_found(value)
+        return _file_names_of_first_found(value)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return [*reversed(value)]
     raise Untranslatable("the list of files is variable")
 
 
-def _first_found(value: Any) -> list[str]:
+def _file_names_of_first_found(value: Any) -> list[str]:
     """Return the file names of a ``first_found``, in order. Raises ``Untranslatable``."""
     if isinstance(value, dict):
         value = value.get("files")
     files: list[str] = []
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, dict):
-            files += _first_found(item)
+            files += _file_names_of_first_found(item)
         elif isinstance(item, str):
             files.append(item)
         else:

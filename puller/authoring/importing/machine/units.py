@@ -47,7 +47,7 @@ def add_units(draft: MachineDraft) -> None:
                 draft.draft.assume(_STOPPED)
                 properties = {"ensure": "stopped", **properties}
             _add_service(draft, unit, properties, f"{_ENABLED}/{unit}.dsh-also")
-    for unit, path in _wanted_units(draft):
+    for unit, path in _enabled_units(draft):
         if path not in recorded.get(unit, []) and path not in draft.owned and unit not in _INITIAL:
             _add_service(draft, unit, {"enable": True}, path)
     _subscribe(draft)
@@ -92,7 +92,7 @@ def _is_enabled_by_package(draft: MachineDraft, unit: str) -> bool:
     return any(draft.machine.exists(path.lstrip("/")) for path in recorded)
 
 
-def _wanted_units(draft: MachineDraft) -> Iterator[tuple[str, str]]:
+def _enabled_units(draft: MachineDraft) -> Iterator[tuple[str, str]]:
     """Yield the enabled units with the paths of their links."""
     seen = set()
     for directory in draft.machine.names(SYSTEM_UNITS):

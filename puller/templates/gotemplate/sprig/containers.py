@@ -253,7 +253,7 @@ def _uniq(rendering: Rendering, items: Any) -> list[Any]:
                 continue
             visited.add(key)
         else:
-            if _is_among(rendering, item, containers):
+            if _contains_value(rendering, item, containers):
                 continue
             containers.append(item)
         retained.append(item)
@@ -262,15 +262,17 @@ def _uniq(rendering: Rendering, items: Any) -> list[Any]:
 
 def _without(rendering: Rendering, items: Any, *omitted: Any) -> list[Any]:
     """``without``: the items that differ from all ``omitted`` items."""
-    return [item for item in _items(items, "leave out of") if not _is_among(rendering, item, list(omitted))]
+    return [
+        item for item in _items(items, "leave out of") if not _contains_value(rendering, item, list(omitted))
+    ]
 
 
 def _has(rendering: Rendering, item: Any, items: Any) -> bool:
     """``has``: whether the list contains the item. False for nil."""
-    return items is not None and _is_among(rendering, item, _items(items, "search"))
+    return items is not None and _contains_value(rendering, item, _items(items, "search"))
 
 
-def _is_among(rendering: Rendering, desired: Any, items: list[Any]) -> bool:
+def _contains_value(rendering: Rendering, desired: Any, items: list[Any]) -> bool:
     for item in items:
         rendering.budget.step()
         if are_equal(desired, item):

@@ -242,7 +242,7 @@ def _is_at_most(version: Version, desired: _Constraint) -> bool:
     return version.numbers[:width] <= desired.version.numbers[:width]
 
 
-def _is_about(version: Version, desired: _Constraint) -> bool:
+def _matches_tilde_range(version: Version, desired: _Constraint) -> bool:
     """``~1.2.3``: the same minor version. ``~1``: the same major version."""
     if version.key() < desired.version.key():
         return False
@@ -254,7 +254,11 @@ def _is_about(version: Version, desired: _Constraint) -> bool:
 
 def _is_like(version: Version, desired: _Constraint) -> bool:
     """``=1.2`` matches any 1.2.x."""
-    return version.key() == desired.version.key() if desired.known == 3 else _is_about(version, desired)
+    return (
+        version.key() == desired.version.key()
+        if desired.known == 3
+        else _matches_tilde_range(version, desired)
+    )
 
 
 def _is_compatible(version: Version, desired: _Constraint) -> bool:
@@ -276,8 +280,8 @@ _CHECKS: Final[dict[str, Callable[[Version, _Constraint], bool]]] = {
     "=>": _is_at_least,
     "<=": _is_at_most,
     "=<": _is_at_most,
-    "~": _is_about,
-    "~>": _is_about,
+    "~": _matches_tilde_range,
+    "~>": _matches_tilde_range,
     "^": _is_compatible,
 }
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from puller.authoring.preview.differences import Comparison, compare
 from puller.authoring.preview.groups import Machine, Preview, preview
-from puller.authoring.preview.resolvers import Given, OneByOne, Shared
+from puller.authoring.preview.resolvers import Given, SeparateResolver, Shared
 from puller.facts.fact_tree import described
 from puller.manifest.manifest import ManifestSource
 
@@ -44,12 +44,12 @@ FACTS = st.fixed_dictionaries(
 )
 
 
-def side(directory: Path, n: int, broken: str) -> OneByOne:
+def side(directory: Path, n: int, broken: str) -> SeparateResolver:
     directory.mkdir()
     manifest = MANIFEST.format(n=n, broken=broken).replace("FILE", FILE)
     for name, text in {"manifest.yaml": manifest, **TEMPLATES}.items():
         (directory / name).write_text(text)
-    return OneByOne(
+    return SeparateResolver(
         ManifestSource(directory / "manifest.yaml", "b/manifest.yaml"), Given(b"0123456789abcdef")
     )
 

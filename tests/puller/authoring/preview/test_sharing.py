@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from puller.authoring.preview.groups import Machine
-from puller.authoring.preview.resolvers import Given, OneByOne, Read, Reads, Shared, Watched
+from puller.authoring.preview.resolvers import Given, Read, Reads, SeparateResolver, Shared, Watched
 from puller.delivery.report_document import chosen_facts
 from puller.facts.fact_tree import described
 from puller.facts.fact_values import FactReads
@@ -68,12 +68,12 @@ FACTS = st.fixed_dictionaries(
 )
 
 
-def resolver(directory: Path, manifest: str, files: dict[str, str] | None = None) -> OneByOne:
+def resolver(directory: Path, manifest: str, files: dict[str, str] | None = None) -> SeparateResolver:
     directory.mkdir(exist_ok=True)
     for name, text in {"manifest.yaml": manifest, **(files or {})}.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text)
-    return OneByOne(ManifestSource(directory / "manifest.yaml", "b/manifest.yaml"), Given(KEY))
+    return SeparateResolver(ManifestSource(directory / "manifest.yaml", "b/manifest.yaml"), Given(KEY))
 
 
 def of_content(content: str) -> str:

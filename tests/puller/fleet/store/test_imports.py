@@ -20,7 +20,7 @@ from puller.fleet.store.database import Store
 from puller.fleet.store.import_sources import DirectorySource, Found, Refused
 from puller.fleet.store.importer import forget_beyond, forget_hosts, import_documents, refused_files
 from puller.fleet.store.queries import Reader
-from puller.reporting.report import HeldBecause, SentReport
+from puller.reporting.report import HoldReason, SentReport
 from tests.puller.fleet.conftest import Import, ago, empty, imported, rows
 from tests.simulators import fleet
 
@@ -92,7 +92,7 @@ def test_who_is_not_heard_of_is_not_in_order(store: Store, arrive: Import, now: 
         ({"exit_status": 99}, "failed"),
         ({"given_up": ("2.0.0", "health check http failed")}, "gave-up"),
         ({"published": "2.0.0", "quarantined": ["2.0.0"]}, "gave-up"),
-        ({"published": "2.0.0", "held": "rejected", "held_because": HeldBecause.REJECTED}, "held"),
+        ({"published": "2.0.0", "held": "rejected", "held_because": HoldReason.REJECTED}, "held"),
         ({"published": "2.0.0", "pin": "1.0.0"}, "held"),
         ({"published": "2.0.0"}, "held"),
         ({"paused": "disabled"}, "paused"),

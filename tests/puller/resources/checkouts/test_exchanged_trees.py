@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from puller.errors import ResourceError
-from puller.resources.checkouts.checkout import LeftCheckout
+from puller.resources.checkouts.checkout import LeftoverCheckout
 from puller.resources.checkouts.working_tree import staging_of
 from tests.puller.resources.checkouts.conftest import Place
 from tests.support.git_remotes import Remote, give
@@ -164,7 +164,7 @@ def test_a_leftover_that_is_exchangeable_stays(place: Place, remote: Remote, hom
     os.chown(home, 0, 0)
     place.apply(url=remote.url, revision="v1")
     os.chown(home, NOBODY, NOBODY)
-    leftover = place.resource(of=LeftCheckout, ensure="absent")
+    leftover = place.resource(of=LeftoverCheckout, ensure="absent")
     assert leftover.differences(leftover.look()) == ()
     assert any("it may contain work" in note for note in leftover.notes)
     assert place.started == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from puller.errors import ResourceError
-from puller.resources.checkouts.checkout import LeftCheckout
+from puller.resources.checkouts.checkout import LeftoverCheckout
 from puller.resources.checkouts.repository import Repository
 from puller.resources.checkouts.working_tree import WorkKind, find_work
 from puller.system.local import LocalSystem
@@ -132,8 +132,8 @@ def assert_kept(place: Place) -> None:
     for act in (place.predict, place.apply):
         with pytest.raises(ResourceError, match="force: true gives it up"):
             act(ensure="absent")
-    assert place.apply(ensure="absent", of=LeftCheckout) == []
-    assert place.predict(ensure="absent", of=LeftCheckout) == ""
+    assert place.apply(ensure="absent", of=LeftoverCheckout) == []
+    assert place.predict(ensure="absent", of=LeftoverCheckout) == ""
     assert place.path.is_dir()
 
 
@@ -214,7 +214,7 @@ def test_work_in_a_submodule_keeps_the_tree(
 @pytest.mark.everything
 def test_a_submodule_without_work_goes_with_its_tree(place: Place, with_submodule: Path) -> None:
     assert place.predict(ensure="absent") == "Would have removed the checkout"
-    assert place.apply(ensure="absent", of=LeftCheckout)
+    assert place.apply(ensure="absent", of=LeftoverCheckout)
     assert not place.path.exists()
 
 
@@ -237,7 +237,7 @@ def test_tags_of_the_remote_are_not_work(place: Place, remote: Remote) -> None:
     for revision in ("v4", "v2"):
         place.apply(url=remote.url, revision=revision)
     assert place.predict(ensure="absent") == "Would have removed the checkout"
-    assert place.apply(ensure="absent", of=LeftCheckout)
+    assert place.apply(ensure="absent", of=LeftoverCheckout)
 
 
 @pytest.mark.everything

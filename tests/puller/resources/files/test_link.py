@@ -16,7 +16,7 @@ from puller.errors import ChangedMeanwhile, ManifestError, MutationInNoop, Resou
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.resources.base import PropertyError, Resource
-from puller.resources.files.leftover_files import LeftLink
+from puller.resources.files.leftover_files import LeftoverLink
 from puller.resources.files.link import Link
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
@@ -274,12 +274,12 @@ def test_a_link_that_was_left_stays_where_it_is_no_link_any_more(
     make: Make, converge: Converge, path: Path
 ) -> None:
     path.write_text("somebody's")
-    leftovers = make(LeftLink, {"name": str(path), "ensure": "absent"})
+    leftovers = make(LeftoverLink, {"name": str(path), "ensure": "absent"})
     assert converge(leftovers) == []
     assert list(leftovers.notes) == ["it is no longer a link, so it stays"]
     path.unlink()
     path.symlink_to("x")
-    assert converge(make(LeftLink, {"name": str(path), "ensure": "absent"}))
+    assert converge(make(LeftoverLink, {"name": str(path), "ensure": "absent"}))
 
 
 @pytest.mark.attack("managed-links.given")

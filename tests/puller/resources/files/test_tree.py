@@ -17,7 +17,7 @@ from puller.manifest.problems import decode
 from puller.resources.accounts.user import User
 from puller.resources.base import Context, Part, PropertyError, Resource
 from puller.resources.files.file import File
-from puller.resources.files.leftover_files import LeftFile
+from puller.resources.files.leftover_files import LeftoverFile
 from puller.resources.scaffolds.scaffold import Scaffold
 from puller.resources.services.service import Service
 from puller.system.local import LocalSystem
@@ -123,13 +123,13 @@ class Bench:
 
     def forget(self) -> list[str]:
         """Remove the directory as a leftover, and return the differences."""
-        properties = LeftFile.properties_type(name=str(self.target), ensure="absent")
-        noop = LeftFile(properties, self.context(noop=True))
+        properties = LeftoverFile.properties_type(name=str(self.target), ensure="absent")
+        noop = LeftoverFile(properties, self.context(noop=True))
         result = noop.look()
         predicted = noop.differences(result)
         if predicted:
             assert noop.noop_message(predicted, result)
-        leftovers = LeftFile(properties, self.context())
+        leftovers = LeftoverFile(properties, self.context())
         actual = leftovers.look()
         if differences := leftovers.differences(actual):
             leftovers.change(differences, actual)

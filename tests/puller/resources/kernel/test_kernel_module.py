@@ -19,7 +19,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.resources.base import PropertyError, Resource
 from puller.resources.kernel import module_files
-from puller.resources.kernel.kernel_module import KernelModule, LeftKernelModule
+from puller.resources.kernel.kernel_module import KernelModule, LeftoverKernelModule
 from puller.resources.kernel.module_files import Modules
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem
@@ -416,9 +416,9 @@ def test_wherever_it_is_killed_the_next_run_converges(
 def test_leftover_module_loses_its_files_and_stays_loaded(place: Place) -> None:
     place.apply("dummy", ensure="loaded", options=["numdummies=2"])
     place.write("etc/modules-load.d/theirs.conf", "dummy\n")
-    assert place.apply("dummy", of=LeftKernelModule, ensure="absent")
+    assert place.apply("dummy", of=LeftoverKernelModule, ensure="absent")
     assert place.state() == ("", "", True)
-    assert place.apply("dummy", of=LeftKernelModule, ensure="absent") == []
+    assert place.apply("dummy", of=LeftoverKernelModule, ensure="absent") == []
 
 
 def test_a_thousand_modules_read_each_file_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

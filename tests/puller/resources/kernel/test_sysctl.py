@@ -17,7 +17,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.reporting.report import Event, State
 from puller.resources.kernel import sysctl_files
-from puller.resources.kernel.sysctl import LeftSysctl, Sysctl
+from puller.resources.kernel.sysctl import LeftoverSysctl, Sysctl
 from puller.system import trusted_files
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem
@@ -525,7 +525,7 @@ def test_trial_keeps_touched_paths_only(machine: Machine, make: Callable[..., An
 
 def test_leftover_parameter_is_removed_from_its_file(machine: Machine, make: Callable[..., Any]) -> None:
     machine.apply(sysctl("vm.swappiness", 10), sysctl("net.ipv4.ip_forward"))
-    leftovers = make(LeftSysctl, {"name": "vm.swappiness", "ensure": "absent"})
+    leftovers = make(LeftoverSysctl, {"name": "vm.swappiness", "ensure": "absent"})
     leftovers.context = msgspec.structs.replace(leftovers.context, state_directory=machine.state)
     assert leftovers.places(leftovers.properties) == ()
     actual = leftovers.look()
@@ -538,7 +538,7 @@ def test_leftover_parameter_is_removed_from_its_file(machine: Machine, make: Cal
 def test_leftover_of_a_file_adds_nothing_from_another(machine: Machine, make: Callable[..., Any]) -> None:
     machine.apply(sysctl("vm.swappiness", 10))
     other = machine.boot / "other.conf"
-    leftovers = make(LeftSysctl, {"name": "vm.swappiness", "ensure": "absent"})
+    leftovers = make(LeftoverSysctl, {"name": "vm.swappiness", "ensure": "absent"})
     declared = make(Sysctl, {"name": "net.ipv4.ip_forward", "value": 1, "path": str(other)})
     for resource in (leftovers, declared):
         context = msgspec.structs.replace(

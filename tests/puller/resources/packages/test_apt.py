@@ -9,7 +9,7 @@ import pytest
 
 from puller.errors import ResourceError
 from puller.resources.packages.apt import Apt, Policy, parse_database, parse_policies
-from puller.resources.packages.manager import Installed, Job, Record, Wanted
+from puller.resources.packages.manager import Installed, Job, Record, RequestedPackage
 from puller.system.commands import Completed
 from tests.simulators import packages
 
@@ -33,23 +33,23 @@ def debian() -> Debian:
 
 
 def test_a_package_is_installed_by_its_name(debian: Debian, job: NewJob) -> None:
-    Apt().install(job(debian), [Wanted("tool")], downgrades=False)
+    Apt().install(job(debian), [RequestedPackage("tool")], downgrades=False)
     assert debian.changed == [[*INSTALL, "--no-remove", "--", "tool"]]
     assert debian.versions("tool") == ["2.0-1"]
 
 
 def test_only_a_version_that_was_asked_for_may_be_older(debian: Debian, job: NewJob) -> None:
-    Apt().install(job(debian), [Wanted("tool")], downgrades=False)
+    Apt().install(job(debian), [RequestedPackage("tool")], downgrades=False)
     with pytest.raises(ResourceError, match="Packages were downgraded and -y was used without"):
-        Apt().install(job(debian), [Wanted("tool", "1.0-1")], downgrades=False)
-    Apt().install(job(debian), [Wanted("tool", "1.0-1")], downgrades=True)
+        Apt().install(job(debian), [RequestedPackage("tool", "1.0-1")], downgrades=False)
+    Apt().install(job(debian), [RequestedPackage("tool", "1.0-1")], downgrades=True)
     assert debian.changed[-1] == [
         *INSTALL, "--no-remove", "--allow-downgrades", "--", "tool=1.0-1"
     ]  # fmt: skip
 
 
 def test_a_package_is_removed_and_its_configuration_stays(debian: Debian, job: NewJob) -> None:
-    Apt().install(job(debian), [Wanted("tool"), Wanted("other")], downgrades=False)
+    Apt().install(job(debian), [RequestedPackage("tool"), RequestedPackage("other")], downgrades=False)
     Apt().remove(job(debian), ["tool", "other"])
     assert debian.changed[-1] == [INSTALL[0], "remove", *INSTALL[2:], "--", "tool", "other"]
     assert debian.packages["tool"].status == "config-files"
@@ -57,7 +57,7 @@ def test_a_package_is_removed_and_its_configuration_stays(debian: Debian, job: N
 
 @pytest.mark.attack("apt.conffile")
 def test_nothing_is_ever_asked(debian: Debian, job: NewJob) -> None:
-    Apt().install(job(debian), [Wanted("tool")], downgrades=False)
+    Apt().install(job(debian), [RequestedPackage("tool")], downgrades=False)
     (environment,) = debian.environments
     assert environment == {
         "DEBIAN_FRONTEND": "noninteractive",
@@ -73,7 +73,7 @@ def test_the_wait_for_the_lock_is_bounded(debian: Debian, job: NewJob, seconds: 
     """The reference ignored other package managers."""
     debian.is_locked = True
     with pytest.raises(ResourceError, match="Unable to acquire the dpkg frontend lock"):
-        Apt().install(job(debian, lock_timeout=seconds), [Wanted("tool")], downgrades=False)
+        Apt().install(job(debian, lock_timeout=seconds), [RequestedPackage("tool")], downgrades=False)
     assert f"DPkg::Lock::Timeout={option}" in debian.changed[0]
 
 
@@ -81,7 +81,7 @@ def test_a_failure_shows_the_end_of_stderr(debian: Debian, job: NewJob) -> None:
     """The reference dropped it."""
     debian.fails = {"tool"}
     with pytest.raises(ResourceError) as failure:
-        Apt().install(job(debian), [Wanted("tool")], downgrades=False)
+        Apt().install(job(debian), [RequestedPackage("tool")], downgrades=False)
     assert str(failure.value) == (
         "apt-get install tool: exit code 100; it printed:\n"
         "dpkg: error processing package tool (--configure):\n"
@@ -98,7 +98,7 @@ def test_an_interrupted_dpkg_is_repaired_once_and_reported(
 ) -> None:
     debian.is_interrupted = True
     debian.packages["other"] = type(debian.packages["dpkg"])("3.0", "unpacked")
-    Apt().install(job(debian), [Wanted("tool")], downgrades=False)
+    Apt().install(job(debian), [RequestedPackage("tool")], downgrades=False)
     assert [command[0] for command in debian.changed] == ["apt-get", "dpkg", "apt-get"]
     assert debian.changed[1] == ["dpkg", "--force-confold", "--configure", "-a"]
     assert debian.environments[1]["DEBIAN_FRONTEND"] == "noninteractive"
@@ -109,10 +109,10 @@ def test_an_interrupted_dpkg_is_repaired_once_and_reported(
 def test_a_dpkg_that_is_interrupted_again_is_not_repaired_again(debian: Debian, job: NewJob) -> None:
     apt = Apt()
     debian.is_interrupted = True
-    apt.install(job(debian), [Wanted("tool")], downgrades=False)
+    apt.install(job(debian), [RequestedPackage("tool")], downgrades=False)
     debian.is_interrupted = True
     with pytest.raises(ResourceError, match="dpkg was interrupted"):
-        apt.install(job(debian), [Wanted("other")], downgrades=False)
+        apt.install(job(debian), [RequestedPackage("other")], downgrades=False)
 
 
 def test_a_repair_that_fails_is_the_failure(
@@ -124,7 +124,7 @@ def test_a_repair_that_fails_is_the_failure(
     )
     monkeypatch.setattr(debian, "dpkg", lambda arguments: broken)
     with pytest.raises(ResourceError) as failure:
-        Apt().install(job(debian), [Wanted("tool")], downgrades=False)
+        Apt().install(job(debian), [RequestedPackage("tool")], downgrades=False)
     assert str(failure.value) == (
         "dpkg was interrupted; dpkg --configure -a: exit code 1; it printed:\n"
         "dpkg: error: requested operation requires superuser privilege"
@@ -136,7 +136,7 @@ def test_package_lists_are_fetched_when_a_package_is_not_in_them(
 ) -> None:
     """A fresh machine has no package lists."""
     debian.repository, debian.published = {}, debian.repository
-    Apt().install(job(debian), [Wanted("tool")], downgrades=False)
+    Apt().install(job(debian), [RequestedPackage("tool")], downgrades=False)
     assert [command[1] for command in debian.changed] == ["update", "install"]
     assert debian.versions("tool") == ["2.0-1"]
     assert log == ["apt: fetching the package lists anew"]
@@ -144,7 +144,7 @@ def test_package_lists_are_fetched_when_a_package_is_not_in_them(
 
 def test_package_lists_are_fetched_when_the_server_has_moved_on(debian: Debian, job: NewJob) -> None:
     debian.unfetchable = {"tool=2.0-1"}
-    Apt().install(job(debian), [Wanted("tool")], downgrades=False)
+    Apt().install(job(debian), [RequestedPackage("tool")], downgrades=False)
     assert [command[1] for command in debian.changed] == ["install", "update", "install"]
 
 
@@ -153,7 +153,7 @@ def test_package_lists_are_fetched_once_a_run(debian: Debian, job: NewJob) -> No
     apt = Apt()
     for _ in range(2):
         with pytest.raises(ResourceError, match="Unable to locate package missing"):
-            apt.install(job(debian), [Wanted("missing")], downgrades=False)
+            apt.install(job(debian), [RequestedPackage("missing")], downgrades=False)
     assert [command[1] for command in debian.changed] == ["update"]
 
 
@@ -185,7 +185,7 @@ def test_a_command_that_was_killed_has_no_remedy(
         debian, "apt_get", lambda arguments: simulated if "--simulate" in arguments else killed
     )
     with pytest.raises(ResourceError, match=r"apt-get install tool: killed after 60\.0 s, its time limit"):
-        Apt().install(job(debian), [Wanted("tool")], downgrades=False)
+        Apt().install(job(debian), [RequestedPackage("tool")], downgrades=False)
     assert len(debian.changed) == 1
 
 
@@ -206,7 +206,7 @@ def test_names_never_reach_apt_as_options_or_patterns(debian: Debian, job: NewJo
     """Without ``Pattern-Only``, ``apt-get install python3.`` installs every package that matches the expression."""
     apt = Apt()
     apt.candidate(job(debian, "tool", "other"), "tool")
-    apt.install(job(debian), [Wanted("tool")], downgrades=True)
+    apt.install(job(debian), [RequestedPackage("tool")], downgrades=True)
     apt.remove(job(debian), ["tool"])
     requested = [command for command in debian.looked if command[0] != "dpkg-query"]
     for command in [*requested, *debian.changed]:

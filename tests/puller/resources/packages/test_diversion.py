@@ -107,7 +107,7 @@ def apply(
     text = yaml.safe_dump({"resources": list(resources)}, sort_keys=False).replace("BIN", str(root / "bin"))
     (root / "manifest.yaml").write_text(text)
     manifest = load_manifest(root / "manifest.yaml", "manifest.yaml", Inputs({}, {}))
-    settings = Settings(noop=noop, state_directory=root / "state", is_made_at=lambda path: made)
+    settings = Settings(noop=noop, state_directory=root / "state", is_created_at=lambda path: made)
     return Engine(manifest, machine, lambda url: b"", PendingRefreshes(None, "test"), settings).apply()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from puller.errors import ResourceError
 from puller.resources.packages.dnf import Dnf, parse_locks, parse_records, parse_updates
-from puller.resources.packages.manager import Installed, Job, Record, Wanted
+from puller.resources.packages.manager import Installed, Job, Record, RequestedPackage
 from puller.system.commands import Completed
 from tests.simulators import packages as simulator
 
@@ -28,7 +28,7 @@ def fedora() -> Fedora:
 
 
 def test_a_package_is_installed_by_its_name(fedora: Fedora, job: NewJob) -> None:
-    Dnf().install(job(fedora), [Wanted("tool")], downgrades=False)
+    Dnf().install(job(fedora), [RequestedPackage("tool")], downgrades=False)
     assert fedora.changed == [["dnf", "install", "-y", "--", "tool"]]
     assert fedora.versions("tool") == ["1:1.5-1.el9"]
 
@@ -38,7 +38,7 @@ def test_a_version_is_named_with_its_epoch(fedora: Fedora, job: NewJob) -> None:
     dnf = Dnf()
     for requested, specification in [("2.0", "tool-0:2.0-1.el9"), ("1.5-1.el9", "tool-1:1.5-1.el9")]:
         version = dnf.find_version(job(fedora, "tool"), "tool", requested)
-        dnf.install(job(fedora, "tool"), [Wanted("tool", version)], downgrades=True)
+        dnf.install(job(fedora, "tool"), [RequestedPackage("tool", version)], downgrades=True)
         assert fedora.changed[-1] == ["dnf", "install", "-y", "--", specification]
         assert fedora.versions("tool") == [version]
 
@@ -57,14 +57,14 @@ def test_old_dnf_is_called_without_end_of_options(fedora: Fedora, job: NewJob) -
     dnf = Dnf()
     assert dnf.candidate(job(fedora, "tool"), "tool") == "1:1.5-1.el9"
     assert set(dnf.available(job(fedora, "tool"), "tool")) == {"1.0-1.el9", "2.0-1.el9", "1:1.5-1.el9"}
-    dnf.install(job(fedora), [Wanted("tool")], downgrades=False)
+    dnf.install(job(fedora), [RequestedPackage("tool")], downgrades=False)
     assert [command for command in [*fedora.looked, *fedora.changed] if "--" in command] == [fedora.looked[0]]
     assert fedora.changed == [["dnf", "install", "-y", "tool"]]
 
 
 def test_metadata_is_fetched_when_a_package_is_not_in_it(fedora: Fedora, job: NewJob, log: list[str]) -> None:
     fedora.repository, fedora.published = [], fedora.repository
-    Dnf().install(job(fedora), [Wanted("tool")], downgrades=False)
+    Dnf().install(job(fedora), [RequestedPackage("tool")], downgrades=False)
     assert [command[-1] for command in fedora.changed] == ["--refresh", "tool"]
     assert log == ["dnf: fetching the metadata of the repositories anew"]
 
@@ -80,7 +80,7 @@ def test_unavailable_version_is_refused_with_alternatives(fedora: Fedora, job: N
 def test_a_failure_shows_the_end_of_stderr(fedora: Fedora, job: NewJob) -> None:
     fedora.fails = {"tool"}
     with pytest.raises(ResourceError) as failure:
-        Dnf().install(job(fedora), [Wanted("tool")], downgrades=False)
+        Dnf().install(job(fedora), [RequestedPackage("tool")], downgrades=False)
     assert str(failure.value) == "dnf install tool: exit code 1; it printed:\nError: Transaction failed: tool"
 
 

@@ -13,7 +13,7 @@ from puller.errors import ResourceError
 from puller.resources.packages import simulations
 from puller.resources.packages.apt import Apt
 from puller.resources.packages.dnf import Dnf
-from puller.resources.packages.manager import Manager, Plan, Record, Wanted
+from puller.resources.packages.manager import Manager, Plan, Record, RequestedPackage
 from tests.simulators import packages as simulator
 
 FILE = Path(__file__).parents[3] / "cases/packages/simulations.yaml"
@@ -167,5 +167,5 @@ def test_a_change_without_a_plan_is_not_made(
     machines: list[tuple[Any, Manager]] = [(debian, Apt()), (fedora, Dnf())]
     for machine, manager in machines:
         with pytest.raises(ResourceError, match=r"is not understood|dnf install tool: exit code 1"):
-            manager.install(job(machine), [Wanted("tool")], downgrades=False)
+            manager.install(job(machine), [RequestedPackage("tool")], downgrades=False)
         assert machine.changed == []

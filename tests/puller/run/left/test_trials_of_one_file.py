@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from puller.run.leftovers.reversal_rules import hunks_between, with_hunks, without_change
 from puller.run.leftovers.trial_copies import Began, Edited, TrialCopies
-from puller.run.leftovers.trial_edits import Texts, remove_from_others, texts_of
+from puller.run.leftovers.trial_edits import Texts, remove_from_other_records, texts_of
 
 if TYPE_CHECKING:
     from tests.support.stories import Host, Publisher
@@ -330,7 +330,7 @@ def test_an_edit_leaves_the_records_of_later_edits(tmp_path: Path) -> None:
         hunks = tuple(hunks_between(before, after))
         journal.append(Edited(reference, "/f", "b", hunks, journal.copy([before]), len(before)))
     unchanged = journal.objects["line#l in /f by b"]
-    remove_from_others({"/f": [Texts(first, second)]}, [journal])
+    remove_from_other_records({"/f": [Texts(first, second)]}, [journal])
     journal.close()
     changed, other = TrialCopies(tmp_path / "b", print).objects.values()
     assert isinstance(changed, Edited)
