@@ -223,7 +223,7 @@ def evaluate(expression: str, scope: Scope) -> Any:
         return _expression(text).value(scope)
     pieces = parse(text)
     if len(pieces) != 1 or isinstance(pieces[0], str):
-        raise ExpressionError("", f"{expression!r} is text, where one expression is wanted")
+        raise ExpressionError("", f"{expression!r} is text, where one expression is expected")
     return pieces[0].value(scope)
 
 

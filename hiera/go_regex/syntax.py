@@ -138,7 +138,7 @@ class CharacterClass:
         index = bisect_right(self._firsts, code) - 1
         inside = index >= 0 and code <= self.ranges[index][1]
         if not inside and self.properties:
-            inside = any(_has_property(character, name) is wanted for name, wanted in self.properties)
+            inside = any(_has_property(character, name) is desired for name, desired in self.properties)
         return inside is not self.negated
 
     def plain(self) -> Ranges | None:

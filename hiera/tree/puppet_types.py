@@ -188,7 +188,7 @@ _KNOWN: dict[str, Question] = {
     "Float": lambda bounds, value: isinstance(value, float) and _between(bounds, value),
     "Numeric": lambda _, value: isinstance(value, (int, float)) and not isinstance(value, bool),
     "String": _string,
-    "Boolean": lambda wanted, value: isinstance(value, bool) and (not wanted or value is wanted[0]),
+    "Boolean": lambda desired, value: isinstance(value, bool) and (not desired or value is desired[0]),
     "Enum": _enum,
     "Pattern": _patterns,
     "Array": _list,

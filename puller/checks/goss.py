@@ -342,15 +342,15 @@ _STARTS_PROGRAMS = frozenset({"command", "interface", "package", "service"})
 _Answer = TypeVar("_Answer")
 
 
-def ask(wanted: str | GossRules, deadline: Deadline, system: System) -> Answer:
+def ask(desired: str | GossRules, deadline: Deadline, system: System) -> Answer:
     """Run all tests of the gossfile at an absolute path, or the tests of a manifest.
 
     Raises ``NotCarriedOut`` for an unreadable or unsupported file, and if some tests have no result while no other test
     fails. Raises ``DeadlineError``.
     """
-    is_inline = isinstance(wanted, GossRules)
-    name = "goss_rules" if is_inline else os.path.basename(wanted)
-    tests, problems = read(wanted if is_inline else _text(wanted), name)
+    is_inline = isinstance(desired, GossRules)
+    name = "goss_rules" if is_inline else os.path.basename(desired)
+    tests, problems = read(desired if is_inline else _text(desired), name)
     if problems:
         suffix = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise NotCarriedOut(f"{name}: {problems[0]}{suffix}")
@@ -362,11 +362,11 @@ def ask(wanted: str | GossRules, deadline: Deadline, system: System) -> Answer:
         where = f"{test.kind} {test.name}"
         try:
             values = _bounded(test.kind, deadline, partial(machine.values, test))
-            for attribute, matcher in test.wanted.items():
+            for attribute, matcher in test.desired.items():
                 deadline.verify()
                 requested += 1
                 if attribute not in values:
-                    if not _requires_absence(test.wanted, values):
+                    if not _requires_absence(test.desired, values):
                         wrong.append(f"{where}: {attribute} is missing, expected {_shown(matcher)}")
                 elif not matches(result := _bounded(test.kind, deadline, values[attribute]), matcher):
                     wrong.append(f"{where}: {attribute} is {_shown(result)}, expected {_shown(matcher)}")

@@ -376,7 +376,7 @@ class Test(msgspec.Struct, frozen=True):
     kind: str
     name: str
     """Its key in the file."""
-    wanted: Mapping[str, Any]
+    desired: Mapping[str, Any]
     """The matchers, by attribute."""
     options: Mapping[str, Any]
     """Options of the query."""

@@ -288,7 +288,7 @@ class HealthCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
-    def wanted(self) -> Any:
+    def desired(self) -> Any:
         """The value of its kind, or the command."""
         return getattr(self, self.kind)
 

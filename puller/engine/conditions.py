@@ -85,7 +85,7 @@ def _try_once(name: str, tries: int, check: HealthCheck, system: System) -> Heal
 
 
 def _answer(check: HealthCheck, system: System) -> Answer:
-    kind, desired = check.kind, check.wanted
+    kind, desired = check.kind, check.desired
     module = import_module(f"puller.checks.{_MODULES.get(kind, kind)}")
     deadline = Deadline(check.timeout, processes.check_command)
     if kind in _STARTS_PROGRAMS:

@@ -168,7 +168,7 @@ def _hidden_texts(declaration: Declaration) -> Iterator[str]:
 def _question(check: HealthCheck) -> Any:
     if check.goss_rules is not None:
         return json.loads(check.goss_rules)
-    return msgspec.to_builtins(check.wanted, enc_hook=str)
+    return msgspec.to_builtins(check.desired, enc_hook=str)
 
 
 def _secret_texts(value: Any) -> Iterator[str]:

@@ -52,7 +52,7 @@ def key_of(reference: object, check: HealthCheck) -> str:
         with contextlib.suppress(OSError):
             content = f"goss\0{sha256(Path(check.goss).read_bytes()).hexdigest()}"
     if content is None:
-        content = f"{check.kind}\0{msgspec.json.encode(check.wanted, enc_hook=str).decode()}"
+        content = f"{check.kind}\0{msgspec.json.encode(check.desired, enc_hook=str).decode()}"
     return sha256(f"{reference}\0{content}".encode()).hexdigest()
 
 

@@ -180,12 +180,12 @@ def _sentence(error: str, value: object, place: str) -> tuple[str, str]:
         return (f"has an entry at {place.lstrip('.')} that {text}" if place else text), ""
     expected, got = match.groups()
     kinds = [part.strip() for part in expected.split("|")]
-    wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds if kind != "null")
+    desired = " or ".join(_WORDS.get(kind, kind) for kind in kinds if kind != "null")
     if place:
-        return f"has {_WORDS.get(got, got)} at {place.lstrip('.')}", wanted
+        return f"has {_WORDS.get(got, got)} at {place.lstrip('.')}", desired
     # A text in place of a mapping may be a password at the wrong level.
     shown = _WORDS.get(got, got) if kinds == ["object"] else _shown(value)
-    return f"is {shown}", wanted
+    return f"is {shown}", desired
 
 
 def _shown(value: object) -> str:

@@ -248,7 +248,7 @@ def compares_hidden(expected: Any, found: Any) -> bool:
 
 
 def read_as(expected: Any, read: Read) -> Any:
-    """Return a wanted value, with its plain parts read like the property. Raises ``ValueError``."""
+    """Return an expected value, with its plain parts read like the property. Raises ``ValueError``."""
     if isinstance(expected, Matcher):
         return expected.read(read)
     return expected if has_matcher(expected) else read(expected)

@@ -308,7 +308,7 @@ def of_settings(settings: Sequence[Any], spellings: Spellings) -> Found:
                 continue  # absent, or without a value, which another check reports
             if first.ensure != properties.ensure:
                 yield first, properties, f"sets the same setting {properties.ensure}"
-            elif properties.ensure == "present" and not identical(first.wanted, properties.wanted):
+            elif properties.ensure == "present" and not identical(first.desired, properties.desired):
                 yield first, properties, "sets another value of the same setting"
 
 

@@ -45,7 +45,7 @@ class SettingProperties(EditProperties, frozen=True):
         return self.format in _TREES
 
     @property
-    def wanted(self) -> Any:
+    def desired(self) -> Any:
         """The desired value. In text formats, a number from an expression becomes decimal text."""
         value = self.value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -54,7 +54,7 @@ class SettingProperties(EditProperties, frozen=True):
     @property
     def setting(self) -> RequestedPackage:
         """The setting for the functions of its format."""
-        value = self.wanted if self.ensure == "present" else msgspec.UNSET
+        value = self.desired if self.ensure == "present" else msgspec.UNSET
         return RequestedPackage(
             key=self.key,
             section=self.section,
@@ -195,6 +195,6 @@ def _difference(result: Found, properties: SettingProperties) -> Difference:
     is_present = properties.ensure == "present"
     if not is_present or not result.is_there:
         return presence(ABSENT if is_present else "present", properties.ensure)
-    desired, current = in_short(properties.wanted), in_short(result.value)
+    desired, current = in_short(properties.desired), in_short(result.value)
     is_repeated = current == desired
     return changed("value", f"{current} and another value before it" if is_repeated else current, desired)

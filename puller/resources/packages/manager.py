@@ -337,9 +337,9 @@ class Manager(ABC):
         if not job.noop:
             return self._run_simulation(job, request)
 
-        with named_files([wanted.file for wanted in request.install], self.suffix) as files:
+        with named_files([desired.file for desired in request.install], self.suffix) as files:
             pairs = zip(request.install, files, strict=True)
-            install = tuple(msgspec.structs.replace(wanted, file=file) for wanted, file in pairs)
+            install = tuple(msgspec.structs.replace(desired, file=file) for desired, file in pairs)
             return self._run_simulation(job, msgspec.structs.replace(request, install=install))
 
     @abstractmethod
@@ -349,14 +349,14 @@ class Manager(ABC):
     def install(
         self,
         job: Job,
-        wanted: Sequence[RequestedPackage],
+        desired: Sequence[RequestedPackage],
         *,
         downgrades: bool,
         options: Options = DEFAULTS,
         approve: Approve = approve_all,
     ) -> None:
         """Install, upgrade or, if allowed, downgrade packages in one transaction."""
-        self.fulfil(job, Request(tuple(wanted), downgrades=downgrades, options=options), approve)
+        self.fulfil(job, Request(tuple(desired), downgrades=downgrades, options=options), approve)
 
     def remove(
         self, job: Job, names: Sequence[str], *, purge: bool = False, approve: Approve = approve_all

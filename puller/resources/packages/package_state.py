@@ -80,13 +80,13 @@ class Claims:
     def require(self, plan: Plan, request: Request) -> None:
         """Raise ``ResourceError`` for a plan that breaks another declared package or misses a requested one."""
         manager, job = self._manager, self._job
-        for wanted in request.install:
-            if not wanted.file and not manager.delivers(job, plan, wanted.name):
+        for desired in request.install:
+            if not desired.file and not manager.delivers(job, plan, desired.name):
                 chosen = (
                     ", ".join(f"{item.name} ({item.architecture})" for item in plan.installs) or "nothing"
                 )
                 raise ResourceError(
-                    f"no package has the name {wanted.name}. The package manager offers {chosen}"
+                    f"no package has the name {desired.name}. The package manager offers {chosen}"
                 )
         own = {
             manager.canonical(job, name)
@@ -108,7 +108,7 @@ class Claims:
     def find_harmless(self) -> frozenset[str]:
         """Return the declared packages whose changes together affect no other package, by one simulation."""
         request = self._whole_request()
-        names = frozenset((*(wanted.name for wanted in request.install), *request.remove))
+        names = frozenset((*(desired.name for desired in request.install), *request.remove))
         if len(names) < 2:
             return frozenset()
         try:

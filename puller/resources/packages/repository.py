@@ -377,12 +377,12 @@ class Repository(Resource[RepositoryProperties, RepositoryState]):
         own = self._layout.paths(self.properties.name)[-1]
         return self._sources.declaring(self.properties, apart_from=own)
 
-    def _require_readable(self, wanted: Files) -> None:
+    def _require_readable(self, desired: Files) -> None:
         """Raise ``ResourceError`` if the package manager rejects its sources with these files among them."""
         if not self._is_desired or self._key() is _PENDING:
             return
         path = self._layout.paths(self.properties.name)[-1]
-        content = wanted.get(path)
+        content = desired.get(path)
         changed = {} if content is None else {path: content}
         if problem := self._sources.problem(self._job, self.properties.name, changed):
             detail = "cannot read its sources" + (" with this one, so nothing was changed" if changed else "")

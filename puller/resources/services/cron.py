@@ -47,7 +47,7 @@ class _Field(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
 
     @property
-    def wanted(self) -> str:
+    def desired(self) -> str:
         """The valid numbers and names, for messages."""
         names = f", or {self.names[0]} to {self.names[-1]}" if self.names else ""
         return f"expected {self.lowest} to {self.highest}{names}"
@@ -124,7 +124,7 @@ def _number(field: _Field, text: str) -> int:
     else:
         number = field.highest + 1
     if not field.lowest <= number <= field.highest:
-        raise ValueError(f"has {text!r} as its {field.name}, {field.wanted}")
+        raise ValueError(f"has {text!r} as its {field.name}, {field.desired}")
     return number
 
 

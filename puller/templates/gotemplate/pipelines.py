@@ -167,9 +167,9 @@ class Expressions:
 
         return variable
 
-    def _constant(self, node: Constant, wanted: Type) -> Evaluate:
+    def _constant(self, node: Constant, desired: Type) -> Evaluate:
         try:
-            value = wanted.fit_constant(node, _shown(node))
+            value = desired.fit_constant(node, _shown(node))
         except FunctionError as error:
             return self._failing(node.position, str(error))
         return lambda _frame, _dot: value
@@ -261,10 +261,10 @@ class Expressions:
             signature.check(name, len(provided))
             types = map(signature.type_of, range(len(provided)))
             values = [
-                wanted.fit_constant(value, _shown(value))
+                desired.fit_constant(value, _shown(value))
                 if isinstance(value, _CONSTANTS)
-                else wanted.fit(value)
-                for wanted, value in zip(types, provided, strict=True)
+                else desired.fit(value)
+                for desired, value in zip(types, provided, strict=True)
             ]
         except FunctionError as error:
             raise self._source.error(position, str(error)) from None
@@ -287,12 +287,12 @@ class Expressions:
         compiled = compile_call_with_rendering if signature.takes_rendering else compile_call
         return compiled(function.call, failure_of(self._source, node.name, node.position), evaluators, final)
 
-    def _argument(self, node: Operand, wanted: Type) -> Evaluate:
+    def _argument(self, node: Operand, desired: Type) -> Evaluate:
         if isinstance(node, _CONSTANTS):
-            return self._constant(node, wanted)
-        if wanted is ANY and isinstance(node, _Fielded) and node.path:
+            return self._constant(node, desired)
+        if desired is ANY and isinstance(node, _Fielded) and node.path:
             return self._path(node, node.path, missing=None)
-        return self._fitted(self._operand(node), wanted, node.position)
+        return self._fitted(self._operand(node), desired, node.position)
 
     def _fitted(self, evaluate: Evaluate, desired: Type, position: int) -> Evaluate:
         if desired is ANY:

@@ -82,7 +82,7 @@ def test_equal_rules_are_one_check() -> None:
     raw: dict[str, Any] = {"goss_rules": {"file": {"/a": {"exists": True}}}}
     first, second = (msgspec.convert(raw, HealthCheck, dec_hook=parse_value) for _ in range(2))
     assert {first, second} == {first}
-    assert isinstance(first.wanted, GossRules)
+    assert isinstance(first.desired, GossRules)
 
 
 def test_key_that_is_no_text_fails_the_resource(load: Load) -> None:

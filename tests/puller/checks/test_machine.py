@@ -187,7 +187,7 @@ def test_numbers_and_expressions_are_values_of_a_check() -> None:
 
     raw = {"process": {"name": "x", "count": 2}, "timeout": "5s"}
     check = msgspec.convert(raw, HealthCheck, dec_hook=parse_value)
-    assert (check.kind, check.wanted.count, check.timeout) == ("process", 2, 5.0)
+    assert (check.kind, check.desired.count, check.timeout) == ("process", 2, 5.0)
 
 
 @pytest.mark.parametrize(("scope", "runtime"), [("system", None), ("user", f"/run/user/{os.geteuid()}")])

@@ -252,7 +252,7 @@ def without_pairs(text: str, lines: Lines, pairs: Sequence[Pair]) -> str:
 def proven(new: str, setting: Setting, find: Callable[[str, Setting], Found]) -> str:
     """Return the new text if it has the desired value. Raises :class:`FormatError` otherwise."""
     if find(new, setting).value != setting.value:
-        raise FormatError(f"{setting.key} cannot be written so that it is read back as it is wanted")
+        raise FormatError(f"{setting.key} cannot be written so that it is read back with the same value")
     return new
 
 
