@@ -102,8 +102,9 @@ class Place:
                 dirs_exist_ok=True,
                 ignore=shutil.ignore_patterns("__pycache__"),
             )
-        record = max((ROOT / "tests/cases/formats").iterdir())
-        shutil.copy(record, self.source / f"tests/cases/formats/{VERSION}.tar.xz")
+        for directory in ("tests/cases/formats", "tests/cases/formats/root"):
+            record = max((ROOT / directory).glob("*.tar.xz"))
+            shutil.copy(record, self.source / directory / f"{VERSION}.tar.xz")
         (self.source / "changes/a-change.added.md").write_text("Add a change.\n")
         git(self.source, "add", "--all")
         git(self.source, "commit", "--quiet", "--message", "Prepare a release")
@@ -309,10 +310,11 @@ def test_unready_clone_is_refused_unchanged(place: Place) -> None:
     assert done.returncode == 0, done.stderr
     assert "would commit" in done.stdout
     assert "* Add a change." in done.stdout
-    git(clone, "rm", "--quiet", f"tests/cases/formats/{VERSION}.tar.xz")
-    git(clone, "commit", "--quiet", "--message", "Remove")
-    assert "record_formats" in place.release(clone, "--skip-checks").stderr
-    git(clone, "reset", "--quiet", "--hard", before)
+    for directory, program in (("formats", "record_formats"), ("formats/root", "record_root_formats")):
+        git(clone, "rm", "--quiet", f"tests/cases/{directory}/{VERSION}.tar.xz")
+        git(clone, "commit", "--quiet", "--message", "Remove")
+        assert f".{program} " in place.release(clone, "--skip-checks").stderr
+        git(clone, "reset", "--quiet", "--hard", before)
     fragments = [
         f"changes/{path.name}" for path in (clone / "changes").iterdir() if path.name != "template.md"
     ]

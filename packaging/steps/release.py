@@ -141,11 +141,11 @@ def _verify_version(version: str, current: str) -> None:
         raise BuildFailed(f"version {version} must be higher than {max((*versions, current), key=_numbers)}")
     if not [path for path in (ROOT / "changes").iterdir() if path.name != "template.md"]:
         raise BuildFailed("changes/ has no fragment, so the changelog of the release would be empty")
-    if not (ROOT / f"tests/cases/formats/{version}.tar.xz").exists():
-        command = f"python -m tests.puller.formats.record_formats --version {version}"
-        raise BuildFailed(
-            f"tests/cases/formats/{version}.tar.xz is missing. Run `{command}`, and commit the file"
-        )
+    for directory, program in (("formats", "record_formats"), ("formats/root", "record_root_formats")):
+        record = f"tests/cases/{directory}/{version}.tar.xz"
+        if not (ROOT / record).exists():
+            command = f"python -m tests.puller.formats.{program} --version {version}"
+            raise BuildFailed(f"{record} is missing. Run `{command}`, and commit the file")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
