@@ -357,7 +357,7 @@ class _Importer:
         self._add(Resource("timezone", str(value), {}), path)
 
     def _locale(self, value: Any, path: tuple[str | int, ...]) -> None:
-        if value is not False:  # false keeps the locale of the image
+        if value:  # false keeps the locale of the image
             self._add(Resource("locale", str(value), {"variables": ["LANG"]}), path)
 
     def _swap(self, value: Any, path: tuple[str | int, ...]) -> None:

@@ -147,7 +147,7 @@ def test_each_step_is_on_the_disk_before_the_next(
         sync(path)
 
     monkeypatch.setattr(os, "rename", watch_rename)
-    monkeypatch.setattr("bundles.filesystem.trees.remove_tree", watch_remove)
+    monkeypatch.setattr("bundles.filesystem.atomic.remove_tree", watch_remove)
     for module in ("store.contents", "store.store", "archive.unpack"):
         monkeypatch.setattr(f"bundles.{module}.sync_directory", watch_sync)
 

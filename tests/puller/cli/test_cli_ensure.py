@@ -145,7 +145,11 @@ def machine_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("timezone", "Europe/Berlin"), "etc/localtime"),
         (("locale", "C.UTF-8", "--variables", "LANG", "--variables", "LC_TIME"), "etc/default/locale"),
         (("swap", "DIR/file", "--size", "1M", "--no-active"), "file"),
-        (("unit", "app.service", "--content", "[Service]\nExecStart=/bin/true\n"), "units/app.service"),
+        pytest.param(
+            ("unit", "app.service", "--content", "[Service]\nExecStart=/bin/true\n"),
+            "units/app.service",
+            marks=pytest.mark.root,
+        ),
     ],
 )
 def test_types_of_the_machine_are_ensured(

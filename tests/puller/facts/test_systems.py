@@ -21,7 +21,7 @@ from puller.version import __version__
 
 CASE = Path(__file__).parents[2] / "cases" / "facts" / "known.yaml"
 KNOWN = yaml.load(CASE.read_text(), yaml.CSafeLoader)
-DIRECTORY = Path(given_facts.__file__).parent
+DIRECTORY = Path(given_facts.__file__).parent / "systems"
 
 Record = Callable[..., Machine]
 

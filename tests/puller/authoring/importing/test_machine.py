@@ -185,9 +185,10 @@ def resources_of(draft: Draft) -> dict[str, Any]:
             {"path": "/etc/fstab", "line": "/dev/sdb1 none swap sw 0 0", "create": True},
         ),
         ("exec#locale-gen", {"refreshonly": True, "subscribe": ["file#/etc/locale.gen"]}),
-        (
+        pytest.param(
             "unit#nginx.service.d/limits.conf",
             {"source": "files/etc/systemd/system/nginx.service.d/limits.conf"},
+            marks=pytest.mark.root,
         ),
         ("service#apt-daily.timer", {"ensure": "stopped", "enable": "masked"}),
         ("service#fstrim.timer", {"enable": False}),
@@ -226,7 +227,9 @@ def resources_of(draft: Draft) -> dict[str, Any]:
         ),
         ("service#rpcbind", {"ensure": "stopped", "enable": "masked"}),
         ("service#nginx", {"ensure": "stopped", "enable": False}),
-        ("service#app", {"enable": True, "subscribe": ["unit#app.service"]}),
+        pytest.param(
+            "service#app", {"enable": True, "subscribe": ["unit#app.service"]}, marks=pytest.mark.root
+        ),
     ],
 )
 def test_changes_of_a_machine_become_resources(

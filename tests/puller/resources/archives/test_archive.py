@@ -637,7 +637,7 @@ def test_a_secret_that_is_no_text_is_refused_without_being_shown(make: Make, pla
         ({"username": "deploy"}, "username and password require each other"),
         ({"headers": {"X Y": "z"}}, "headers has 'X Y', whose name or value is not valid in a header"),
         ({"headers": {"X": "a\nEvil: b"}}, "headers has 'X', whose name or value"),
-        ({"timeout": 0}, "timeout is 0, expected a time"),
+        ({"timeout": 0}, "timeout is 0, expected a positive duration"),
     ],
 )  # fmt: skip
 def test_properties_that_make_no_sense_are_refused_at_load(

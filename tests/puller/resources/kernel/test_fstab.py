@@ -21,7 +21,7 @@ def test_any_line_format_is_read() -> None:
     assert entries == {
         "/": [(2, Fields("UUID=11-22", "/", "ext4", ("errors=remount-ro",), 0, 1))],
         "/proc": [(3, Fields("proc", "/proc", "proc"))],
-        "none": [(5, Fields("/swapfile", "none", "swap", ("sw",)))],
+        "/swapfile": [(5, Fields("/swapfile", "none", "swap", ("sw",)))],
         "/mnt/two words": [(6, Fields("tmpfs", "/mnt/two words", "tmpfs", ("size=1m",)))],
         "/data": [(7, Fields("/dev/sdb1", "/data", "xfs"))],
     }
