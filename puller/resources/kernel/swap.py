@@ -145,8 +145,11 @@ class Swap(Resource[SwapProperties, SwapState]):
             differences.append(presence("another file", "present"))
         elif actual.size != properties.bytes:
             differences.append(changed("size", bytes_text(actual.size), bytes_text(properties.bytes)))
-        elif actual.status.st_mode & 0o7777 != 0o600:
-            differences.append(changed("mode", f"{actual.status.st_mode & 0o7777:04o}", "0600"))
+        else:
+            if (owner := actual.status.st_uid) != os.geteuid():
+                differences.append(changed("owner", str(owner), str(os.geteuid())))
+            if (mode := actual.status.st_mode & 0o7777) != 0o600:
+                differences.append(changed("mode", f"{mode:04o}", "0600"))
         if properties.active and not actual.is_active:
             differences.append(added("active", "true"))
         elif properties.active and properties.priority not in (None, actual.priority):
@@ -185,8 +188,8 @@ class Swap(Resource[SwapProperties, SwapState]):
             system.remove(properties.name, actual.status)
         elif is_written:
             self._write_file(actual, was_active=is_stopped)
-        elif "mode" in names and actual.status is not None:
-            attributes = Attributes(actual.status.st_uid, actual.status.st_gid, 0o600)
+        elif names & {"owner", "mode"} and actual.status is not None:
+            attributes = Attributes(os.geteuid(), os.getegid(), 0o600)
             system.set_attributes(properties.name, attributes, actual.status)
         # 4. Entry
         if fstab_file(self.context).write(system, partial(fstab.edited, edits=self._edits)):

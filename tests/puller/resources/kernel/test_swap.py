@@ -251,6 +251,16 @@ def test_directory_of_another_user_is_refused(machine: Machine) -> None:
     assert not machine.file.exists()
 
 
+@pytest.mark.root
+def test_owner_who_could_read_the_memory_is_replaced(machine: Machine) -> None:
+    machine.converge(PRESENT)
+    os.chown(machine.file, 65534, 65534)
+    done = machine.converge(PRESENT)
+    assert [str(difference) for difference in done.differences] == ["owner 65534 → 0"]
+    status = machine.file.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (0, 0, 0o600)
+
+
 def test_mode_that_others_can_read_is_corrected(machine: Machine) -> None:
     machine.converge(PRESENT)
     machine.file.chmod(0o644)
