@@ -102,9 +102,9 @@ class Place:
                 dirs_exist_ok=True,
                 ignore=shutil.ignore_patterns("__pycache__"),
             )
-        for directory in ("tests/cases/formats", "tests/cases/formats/root"):
-            record = max((ROOT / directory).glob("*.tar.xz"))
-            shutil.copy(record, self.source / directory / f"{VERSION}.tar.xz")
+        for name in ("tests/cases/formats", "tests/cases/formats/root"):
+            record = max((ROOT / name).glob("*.tar.xz"))
+            shutil.copy(record, self.source / name / f"{VERSION}.tar.xz")
         (self.source / "changes/a-change.added.md").write_text("Add a change.\n")
         git(self.source, "add", "--all")
         git(self.source, "commit", "--quiet", "--message", "Prepare a release")

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -305,7 +306,41 @@ def is_up(machine: Machine) -> bool:
 @contextlib.contextmanager
 def boot(root: Path, log: Path, *options: str) -> Iterator[int]:
     """Boot a tree and yield the process ID of its init. Then power it off, by force if necessary."""
+    with own_groups("puller-machine") as groups, _booted(root, log, groups, *options) as init:
+        yield init
+
+
+@contextlib.contextmanager
+def own_groups(name: str) -> Iterator[list[Path]]:
+    """Yield new control groups for a container, one in each hierarchy that systemd uses.
+
+    In one group, the systemds of several containers would remove the groups of each other's services.
+    """
+    hierarchies = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified")
+    groups = [
+        Path(tempfile.mkdtemp(prefix=f"{name}-", dir=hierarchy))
+        for hierarchy in hierarchies
+        if Path(hierarchy, "cgroup.procs").exists()
+    ]
+    try:
+        yield groups
+    finally:
+        wait_until(lambda: all(map(is_group_removed, groups)), "the processes of the container end", 60)
+
+
+def is_group_removed(group: Path) -> bool:
+    """Remove a control group with its subgroups. Return ``False`` while one of its processes is still ending."""
+    for directory, _, _ in os.walk(group, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+    return not group.exists()
+
+
+@contextlib.contextmanager
+def _booted(root: Path, log: Path, groups: list[Path], *options: str) -> Iterator[int]:
+    enter = "".join(f"echo $$ > {shlex.quote(str(group / 'cgroup.procs'))} && " for group in groups)
     command = [
+        "sh", "-c", f'{enter} exec "$@"', "-",
         # If pytest is killed, the container ends, too.
         "setpriv", "--pdeathsig", "KILL",
         "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot", "--console=pipe",
