@@ -12,7 +12,7 @@ from typing import Self
 
 import msgspec
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 _CLAUSE = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9}){0,9})\s*", re.ASCII)
