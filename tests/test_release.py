@@ -323,7 +323,7 @@ def test_unready_clone_is_refused_unchanged(place: Place) -> None:
     assert "changes/ has no fragment" in place.release(clone, "--skip-checks").stderr
     git(clone, "reset", "--quiet", "--hard", before)
     assert git(clone, "status", "--porcelain") == ""
-    assert git(clone, "tag") == ""
+    assert f"v{VERSION}" not in git(clone, "tag").split()
     assert not os.path.lexists(clone / "dist")
 
 
@@ -339,7 +339,7 @@ def test_release_killed_before_its_tag_is_completed(place: Place, released: Path
     clone = place.clone("killed")
     git(clone, "fetch", "--quiet", "--no-tags", released, "main")
     git(clone, "merge", "--quiet", "--ff-only", "FETCH_HEAD")
-    assert git(clone, "tag") == ""
+    assert f"v{VERSION}" not in git(clone, "tag").split()
     done = place.release(clone, "--skip-checks")
     assert done.returncode == 0, done.stderr
     assert files_in(clone) == files_in(released)
