@@ -6,7 +6,6 @@ from typing import Any, Final
 import msgspec
 
 from puller.authoring.importing.draft import ManifestDraft, Origin, Outcome, Remark, Resource
-from puller.authoring.importing.puppet.expression_texts import any_of, grouped, negated
 from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.programs import Unit
 from puller.authoring.importing.puppet.scopes import UNKNOWN, Kind
@@ -24,7 +23,14 @@ from puller.authoring.importing.puppet.syntax import (
     Unary,
     Variable,
 )
-from puller.authoring.importing.written_expressions import Untranslatable, all_of, verify_expression
+from puller.authoring.importing.written_expressions import (
+    Untranslatable,
+    all_of,
+    any_of,
+    grouped,
+    negated,
+    verify_expression,
+)
 
 _RESERVED: Final = frozenset(
     {"facts", "data", "hiera", "template", "file", "environ", "lookup", "read_file", "loop", "range", "dict"}

@@ -9,7 +9,6 @@ from puller.authoring.importing.draft import (
     slug,
 )
 from puller.authoring.importing.puppet.blocks import Definition, chosen
-from puller.authoring.importing.puppet.expression_texts import grouped
 from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.lexer import SyntaxProblem
 from puller.authoring.importing.puppet.programs import Module, Program, assigned
@@ -22,7 +21,7 @@ from puller.authoring.importing.puppet.syntax import (
     Variable,
 )
 from puller.authoring.importing.puppet.templates import Converted, convert_template, template_name
-from puller.authoring.importing.written_expressions import Untranslatable, literal
+from puller.authoring.importing.written_expressions import Untranslatable, grouped, literal
 from puller.errors import SourceError
 
 

@@ -33,7 +33,6 @@ from puller.authoring.importing.puppet.declared_resource import (
     expression_of,
     has_expression,
 )
-from puller.authoring.importing.puppet.expression_texts import grouped
 from puller.authoring.importing.puppet.programs import Program
 from puller.authoring.importing.puppet.relationships import Endpoint, Relationships
 from puller.authoring.importing.puppet.scopes import table
@@ -49,7 +48,7 @@ from puller.authoring.importing.puppet.syntax import (
     ResourceBody,
     ResourceDeclaration,
 )
-from puller.authoring.importing.written_expressions import Untranslatable
+from puller.authoring.importing.written_expressions import Untranslatable, grouped
 
 _METAPARAMETERS: Final = frozenset({"audit", "loglevel", "tag"})
 """Metaparameters that change nothing on a host."""

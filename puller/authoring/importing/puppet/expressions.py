@@ -8,14 +8,6 @@
 import re
 from typing import Any, Final
 
-from puller.authoring.importing.puppet.expression_texts import (
-    any_of,
-    grouped,
-    is_literal,
-    is_one_group,
-    negated,
-    python_regex,
-)
 from puller.authoring.importing.puppet.functions import FUNCTIONS
 from puller.authoring.importing.puppet.scopes import NameScope, function_row
 from puller.authoring.importing.puppet.syntax import (
@@ -37,7 +29,18 @@ from puller.authoring.importing.puppet.syntax import (
     Unary,
     Variable,
 )
-from puller.authoring.importing.written_expressions import Untranslatable, escaped, literal, verify_expression
+from puller.authoring.importing.written_expressions import (
+    Untranslatable,
+    any_of,
+    escaped,
+    grouped,
+    is_literal,
+    is_one_group,
+    literal,
+    negated,
+    python_regex,
+    verify_expression,
+)
 
 _CASE: Final = "Puppet compares texts without regard to case. The draft compares them exactly"
 _DIVISION: Final = "A division has a whole number as its result, as Puppet has for whole numbers only"

@@ -14,9 +14,8 @@ from puller.authoring.importing.puppet.declared_resource import (
     has_expression,
     needs_shell,
 )
-from puller.authoring.importing.puppet.expression_texts import grouped
 from puller.authoring.importing.puppet.syntax import Literal, Node, Text
-from puller.authoring.importing.written_expressions import Untranslatable
+from puller.authoring.importing.written_expressions import Untranslatable, grouped
 
 _DIFFERENT: Final = {
     "ignore": "ignore is not mapped: Puller copies all files of the source",

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from puller.authoring.importing.draft import Draft
-from puller.authoring.importing.puppet.expression_texts import grouped, is_literal
 from puller.authoring.importing.puppet.scopes import Kind
 from puller.authoring.importing.puppet.syntax import Access, HashLiteral, Literal, Node, Regex, TypeName
-from puller.authoring.importing.written_expressions import Untranslatable, literal
+from puller.authoring.importing.written_expressions import Untranslatable, grouped, is_literal, literal
 
 _SPLIT: Final = (
     "`split` of Puppet drops empty texts at the end, and the only part of an empty text. Puller keeps them"

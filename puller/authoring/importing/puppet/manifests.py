@@ -23,7 +23,6 @@ from puller.authoring.importing.puppet.blocks import (
 from puller.authoring.importing.puppet.classes import Classes
 from puller.authoring.importing.puppet.contents import Contents, is_template
 from puller.authoring.importing.puppet.declarations import EXISTING, Declarations
-from puller.authoring.importing.puppet.expression_texts import any_of, grouped, negated
 from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.programs import Program, Unit, assigned
 from puller.authoring.importing.puppet.relationships import Endpoint, Relationships
@@ -52,7 +51,15 @@ from puller.authoring.importing.puppet.syntax import (
     Text,
     Variable,
 )
-from puller.authoring.importing.written_expressions import Untranslatable, all_of, literal, verify_expression
+from puller.authoring.importing.written_expressions import (
+    Untranslatable,
+    all_of,
+    any_of,
+    grouped,
+    literal,
+    negated,
+    verify_expression,
+)
 
 _DEFAULTS: Final = (
     "Defaults of resources in a class apply to its own declarations. "

@@ -17,10 +17,9 @@ from puller.authoring.importing.puppet.declared_resource import (
     has_expression,
     needs_shell,
 )
-from puller.authoring.importing.puppet.expression_texts import grouped
 from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.syntax import HashLiteral, ListLiteral, Literal, Node
-from puller.authoring.importing.written_expressions import Untranslatable
+from puller.authoring.importing.written_expressions import Untranslatable, grouped
 
 # Software.
 

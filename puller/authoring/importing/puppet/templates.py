@@ -12,13 +12,17 @@ from typing import Final
 
 import msgspec
 
-from puller.authoring.importing.puppet.expression_texts import grouped
 from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.lexer import SyntaxProblem
 from puller.authoring.importing.puppet.parser import Parser
 from puller.authoring.importing.puppet.scopes import UNKNOWN, Kind, parameters_kinds
 from puller.authoring.importing.puppet.syntax import Call, Node, Parameter
-from puller.authoring.importing.written_expressions import Untranslatable, data_name, verify_expression
+from puller.authoring.importing.written_expressions import (
+    Untranslatable,
+    data_name,
+    grouped,
+    verify_expression,
+)
 
 _TAG: Final = re.compile(r"<%(%)|%%>|<%(-|=|#)?(.*?)(-)?%>", re.S)
 _BLOCKS_LIMIT: Final = 60
