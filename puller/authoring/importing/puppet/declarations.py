@@ -1,7 +1,7 @@
 """Declarations as resources of Puller: titles, defaults, metaparameters, and functions that declare resources.
 
 * The table ``types.yaml`` maps each attribute, and can name a function that completes the resource.
-* Relationships are recorded here, and resolved by ``relationships.py``.
+* Relationships are recorded here, and resolved by ``classes.py``.
 """
 
 import re
@@ -24,7 +24,7 @@ from puller.authoring.importing.puppet.blocks import (
     shown_title,
     titles_of,
 )
-from puller.authoring.importing.puppet.classes import Classes
+from puller.authoring.importing.puppet.classes import RELATIONS, Classes, Endpoint, Relationships
 from puller.authoring.importing.puppet.contents import Contents
 from puller.authoring.importing.puppet.declared_resource import (
     Unfinished,
@@ -34,7 +34,6 @@ from puller.authoring.importing.puppet.declared_resource import (
     has_expression,
 )
 from puller.authoring.importing.puppet.programs import Program
-from puller.authoring.importing.puppet.relationships import Endpoint, Relationships
 from puller.authoring.importing.puppet.scopes import table
 from puller.authoring.importing.puppet.syntax import (
     Access,
@@ -57,8 +56,30 @@ _REMARKS: Final = {
     "schedule": "schedule is not mapped: Puller applies the resource in each run",
     "stage": "stage is not mapped. Use `require` between children",
 }
-_RELATIONS: Final = ("require", "before", "notify", "subscribe")
 EXISTING: Final = "A condition on `defined` is left out: Puller accepts equal declarations of a resource"
+PASSED: Final = "The value of a variable for `ensure` or `enable` passes unchanged"
+FUNCTIONS: Final[Mapping[str, Callable[[Work, list[Resource]], list[Resource]]]] = {
+    "apt_source": system_types.apt_source,
+    "archive": file_types.archive,
+    "authorized_key": system_types.authorized_key,
+    "concat": file_types.concat,
+    "concat_fragment": file_types.concat_fragment,
+    "cron": system_types.cron,
+    "exec_command": system_types.exec_command,
+    "file": file_types.file,
+    "file_line": file_types.file_line,
+    "host": system_types.host,
+    "ini_setting": file_types.ini_setting,
+    "mailalias": system_types.mailalias,
+    "package": system_types.package,
+    "service": system_types.service,
+    "alternative": system_types.alternative,
+    "dropin_file": file_types.dropin_file,
+    "unit_file": file_types.unit_file,
+    "user": system_types.user,
+    "vcsrepo": file_types.vcsrepo,
+    "yumrepo": system_types.yumrepo,
+}
 
 
 class Declarations:
@@ -183,7 +204,7 @@ class Declarations:
             scope = scope.with_local({"title": (name, kind_of), "name": (name, kind_of)})
         noop = attributes.pop("noop", None)
         own = Endpoint(kind, title.value, block.manifest.path)
-        related: dict[str, Node] = {name: attributes.pop(name) for name in _RELATIONS if name in attributes}
+        related: dict[str, Node] = {name: attributes.pop(name) for name in RELATIONS if name in attributes}
         unit = self.program.units.get(kind)
         if unit is not None and unit.kind == "define":
             resources = [self.classes.apply_define(unit, title.value, attributes, scope, reasons)]
@@ -275,33 +296,6 @@ class Declarations:
         self.draft.assume(EXISTING)
         body = ResourceBody(title, pairs, line=node.line)
         return self.declare(ResourceDeclaration(kind, (body,), line=node.line), block)
-
-
-PASSED: Final = "The value of a variable for `ensure` or `enable` passes unchanged"
-
-
-FUNCTIONS: Final[Mapping[str, Callable[[Work, list[Resource]], list[Resource]]]] = {
-    "apt_source": system_types.apt_source,
-    "archive": file_types.archive,
-    "authorized_key": system_types.authorized_key,
-    "concat": file_types.concat,
-    "concat_fragment": file_types.concat_fragment,
-    "cron": system_types.cron,
-    "exec_command": system_types.exec_command,
-    "file": file_types.file,
-    "file_line": file_types.file_line,
-    "host": system_types.host,
-    "ini_setting": file_types.ini_setting,
-    "mailalias": system_types.mailalias,
-    "package": system_types.package,
-    "service": system_types.service,
-    "alternative": system_types.alternative,
-    "dropin_file": file_types.dropin_file,
-    "unit_file": file_types.unit_file,
-    "user": system_types.user,
-    "vcsrepo": file_types.vcsrepo,
-    "yumrepo": system_types.yumrepo,
-}
 
 
 def map_resource(work: Work) -> list[Resource]:

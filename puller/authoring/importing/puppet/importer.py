@@ -2,7 +2,7 @@
 
 1. Read all manifests, and the names of their variables (``programs.py``).
 2. Map each class and each define to a manifest (``manifests.py``).
-3. Resolve relationships (``relationships.py``).
+3. Resolve relationships (``classes.py``).
 4. Divide the variables: a variable that only one manifest uses stays there. The top manifest has all others, because
    a child has no access to the data of another child.
 5. Copy files and Hiera trees unchanged, and add test cases.

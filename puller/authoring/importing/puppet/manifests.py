@@ -3,7 +3,7 @@
 * Each class and each define becomes a manifest. ``include`` becomes an ``apply`` of the class, and a resource of a
   define becomes an ``apply`` with data.
 * Conditions become ``control``, loops become ``for``, and a statement without a counterpart becomes a comment.
-* Relationships are collected, and resolved after all units are mapped (``relationships.py``).
+* Relationships are collected, and resolved after all units are mapped (``classes.py``).
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,11 @@ from puller.authoring.importing.puppet.blocks import (
     is_existence_test,
     loop_over,
 )
-from puller.authoring.importing.puppet.classes import Classes
+from puller.authoring.importing.puppet.classes import Classes, Endpoint, Relationships
 from puller.authoring.importing.puppet.contents import Contents, is_template
 from puller.authoring.importing.puppet.declarations import EXISTING, Declarations
 from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.programs import Program, Unit, assigned
-from puller.authoring.importing.puppet.relationships import Endpoint, Relationships
 from puller.authoring.importing.puppet.scopes import table
 from puller.authoring.importing.puppet.syntax import (
     Access,
