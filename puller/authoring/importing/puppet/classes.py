@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from puller.authoring.importing.draft import Draft, ManifestDraft, Origin, Outcome, Resource
+from puller.authoring.importing.puppet.attributes import has_expression
 from puller.authoring.importing.puppet.blocks import Block, Title, titles_of
-from puller.authoring.importing.puppet.declared_resource import has_expression
 from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.programs import Program, Unit
 from puller.authoring.importing.puppet.syntax import (

@@ -17,6 +17,14 @@ from puller.authoring.importing.draft import (
     Resource,
 )
 from puller.authoring.importing.puppet import file_types, system_types
+from puller.authoring.importing.puppet.attributes import (
+    Contents,
+    Unfinished,
+    Work,
+    as_text,
+    expression_of,
+    has_expression,
+)
 from puller.authoring.importing.puppet.blocks import (
     Block,
     Title,
@@ -25,14 +33,6 @@ from puller.authoring.importing.puppet.blocks import (
     titles_of,
 )
 from puller.authoring.importing.puppet.classes import RELATIONS, Classes, Endpoint, Relationships
-from puller.authoring.importing.puppet.contents import Contents
-from puller.authoring.importing.puppet.declared_resource import (
-    Unfinished,
-    Work,
-    as_text,
-    expression_of,
-    has_expression,
-)
 from puller.authoring.importing.puppet.programs import Program
 from puller.authoring.importing.puppet.scopes import table
 from puller.authoring.importing.puppet.syntax import (

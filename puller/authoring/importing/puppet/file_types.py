@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from puller.authoring.importing.draft import Resource
-from puller.authoring.importing.puppet.declared_resource import (
+from puller.authoring.importing.puppet.attributes import (
     Work,
     expression_of,
     has_expression,

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from puller.authoring.importing.draft import ManifestDraft, Origin, Outcome, Resource, slug, unique_name
+from puller.authoring.importing.puppet.attributes import Contents, is_template
 from puller.authoring.importing.puppet.blocks import (
     Block,
     Definition,
@@ -21,7 +22,6 @@ from puller.authoring.importing.puppet.blocks import (
     loop_over,
 )
 from puller.authoring.importing.puppet.classes import Classes, Endpoint, Relationships
-from puller.authoring.importing.puppet.contents import Contents, is_template
 from puller.authoring.importing.puppet.declarations import EXISTING, Declarations
 from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.programs import Program, Unit, assigned

@@ -9,7 +9,7 @@ import shlex
 from typing import Any, Final
 
 from puller.authoring.importing.draft import Resource
-from puller.authoring.importing.puppet.declared_resource import (
+from puller.authoring.importing.puppet.attributes import (
     Unfinished,
     Work,
     as_text,
