@@ -16,9 +16,8 @@ from puller.authoring.importing.draft import (
 )
 from puller.authoring.importing.puppet.blocks import Definition, chosen
 from puller.authoring.importing.puppet.expressions import Scope
-from puller.authoring.importing.puppet.lexer import SyntaxProblem
-from puller.authoring.importing.puppet.programs import Module, Program, assigned
-from puller.authoring.importing.puppet.syntax import (
+from puller.authoring.importing.puppet.language.lexer import SyntaxProblem
+from puller.authoring.importing.puppet.language.syntax import (
     Call,
     HashLiteral,
     Literal,
@@ -26,6 +25,7 @@ from puller.authoring.importing.puppet.syntax import (
     Text,
     Variable,
 )
+from puller.authoring.importing.puppet.programs import Module, Program, assigned
 from puller.authoring.importing.puppet.templates import Converted, convert_template, template_name
 from puller.authoring.importing.written_expressions import Untranslatable, grouped, literal
 from puller.errors import SourceError

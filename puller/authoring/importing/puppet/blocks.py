@@ -7,9 +7,7 @@ import msgspec
 
 from puller.authoring.importing.draft import ManifestDraft, Origin, Outcome, Remark, Resource
 from puller.authoring.importing.puppet.expressions import Scope
-from puller.authoring.importing.puppet.programs import Unit
-from puller.authoring.importing.puppet.scopes import UNKNOWN, Kind
-from puller.authoring.importing.puppet.syntax import (
+from puller.authoring.importing.puppet.language.syntax import (
     Access,
     Assignment,
     Attribute,
@@ -23,6 +21,8 @@ from puller.authoring.importing.puppet.syntax import (
     Unary,
     Variable,
 )
+from puller.authoring.importing.puppet.programs import Unit
+from puller.authoring.importing.puppet.scopes import UNKNOWN, Kind
 from puller.authoring.importing.written_expressions import (
     Untranslatable,
     all_of,

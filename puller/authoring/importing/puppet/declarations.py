@@ -33,9 +33,7 @@ from puller.authoring.importing.puppet.blocks import (
     titles_of,
 )
 from puller.authoring.importing.puppet.classes import RELATIONS, Classes, Endpoint, Relationships
-from puller.authoring.importing.puppet.programs import Program
-from puller.authoring.importing.puppet.scopes import table
-from puller.authoring.importing.puppet.syntax import (
+from puller.authoring.importing.puppet.language.syntax import (
     Access,
     Attribute,
     Call,
@@ -47,6 +45,8 @@ from puller.authoring.importing.puppet.syntax import (
     ResourceBody,
     ResourceDeclaration,
 )
+from puller.authoring.importing.puppet.programs import Program
+from puller.authoring.importing.puppet.scopes import table
 from puller.authoring.importing.written_expressions import Untranslatable, grouped
 
 _METAPARAMETERS: Final = frozenset({"audit", "loglevel", "tag"})

@@ -9,8 +9,7 @@ import re
 from typing import Any, Final
 
 from puller.authoring.importing.puppet.functions import FUNCTIONS
-from puller.authoring.importing.puppet.scopes import NameScope, function_row
-from puller.authoring.importing.puppet.syntax import (
+from puller.authoring.importing.puppet.language.syntax import (
     Access,
     Assignment,
     Binary,
@@ -29,6 +28,7 @@ from puller.authoring.importing.puppet.syntax import (
     Unary,
     Variable,
 )
+from puller.authoring.importing.puppet.scopes import NameScope, function_row
 from puller.authoring.importing.written_expressions import (
     Untranslatable,
     any_of,

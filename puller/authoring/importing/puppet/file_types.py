@@ -14,7 +14,7 @@ from puller.authoring.importing.puppet.attributes import (
     has_expression,
     needs_shell,
 )
-from puller.authoring.importing.puppet.syntax import Literal, Node, Text
+from puller.authoring.importing.puppet.language.syntax import Literal, Node, Text
 from puller.authoring.importing.written_expressions import Untranslatable, grouped
 
 _DIFFERENT: Final = {

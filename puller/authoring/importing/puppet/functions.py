@@ -9,8 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from puller.authoring.importing.draft import Draft
+from puller.authoring.importing.puppet.language.syntax import (
+    Access,
+    HashLiteral,
+    Literal,
+    Node,
+    Regex,
+    TypeName,
+)
 from puller.authoring.importing.puppet.scopes import Kind
-from puller.authoring.importing.puppet.syntax import Access, HashLiteral, Literal, Node, Regex, TypeName
 from puller.authoring.importing.written_expressions import Untranslatable, grouped, is_literal, literal
 
 _SPLIT: Final = (

@@ -16,9 +16,9 @@ from typing import Any, Final
 from puller.authoring.importing.ansible.role_importer import PLATFORMS
 from puller.authoring.importing.conflicts import resolve_conflicts
 from puller.authoring.importing.draft import Draft, ManifestDraft, Resource, document_text
+from puller.authoring.importing.puppet.language.syntax import ClassDefinition
 from puller.authoring.importing.puppet.manifests import UnitMapper
 from puller.authoring.importing.puppet.programs import Program, load_program
-from puller.authoring.importing.puppet.syntax import ClassDefinition
 from puller.authoring.importing.reading import SourceTree, as_list, as_mapping
 from puller.errors import SourceError
 

@@ -13,10 +13,9 @@ import msgspec
 
 from puller.authoring.importing.draft import Draft
 from puller.authoring.importing.puppet.expressions import Scope
-from puller.authoring.importing.puppet.lexer import SyntaxProblem
-from puller.authoring.importing.puppet.parser import parse
-from puller.authoring.importing.puppet.scopes import Kind, Names, parameters_kinds
-from puller.authoring.importing.puppet.syntax import (
+from puller.authoring.importing.puppet.language.lexer import SyntaxProblem
+from puller.authoring.importing.puppet.language.parser import parse
+from puller.authoring.importing.puppet.language.syntax import (
     Assignment,
     Case,
     ClassDefinition,
@@ -27,6 +26,7 @@ from puller.authoring.importing.puppet.syntax import (
     Opaque,
     Variable,
 )
+from puller.authoring.importing.puppet.scopes import Kind, Names, parameters_kinds
 from puller.authoring.importing.reading import SourceTree
 from puller.errors import SourceError
 

@@ -14,7 +14,7 @@ import msgspec
 
 from hiera import parsing
 from puller.authoring.importing.draft import Draft
-from puller.authoring.importing.puppet.syntax import (
+from puller.authoring.importing.puppet.language.syntax import (
     Access,
     Binary,
     Call,

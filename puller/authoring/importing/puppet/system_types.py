@@ -18,7 +18,7 @@ from puller.authoring.importing.puppet.attributes import (
     needs_shell,
 )
 from puller.authoring.importing.puppet.expressions import Scope
-from puller.authoring.importing.puppet.syntax import HashLiteral, ListLiteral, Literal, Node
+from puller.authoring.importing.puppet.language.syntax import HashLiteral, ListLiteral, Literal, Node
 from puller.authoring.importing.written_expressions import Untranslatable, grouped
 
 # Software.

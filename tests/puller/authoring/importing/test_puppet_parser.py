@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puller.authoring.importing.puppet.lexer import SyntaxProblem
-from puller.authoring.importing.puppet.parser import Parser, parse
-from puller.authoring.importing.puppet.syntax import (
+from puller.authoring.importing.puppet.language.lexer import SyntaxProblem
+from puller.authoring.importing.puppet.language.parser import Parser, parse
+from puller.authoring.importing.puppet.language.syntax import (
     Access,
     Assignment,
     Binary,

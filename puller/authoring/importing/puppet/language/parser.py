@@ -9,8 +9,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from puller.authoring.importing.puppet.lexer import Lexer, Source, SyntaxProblem, Token
-from puller.authoring.importing.puppet.syntax import (
+from puller.authoring.importing.puppet.language.lexer import Lexer, Source, SyntaxProblem, Token
+from puller.authoring.importing.puppet.language.syntax import (
     Access,
     Assignment,
     Attribute,

@@ -1,0 +1,1 @@
+"""The Puppet language: its tokens, its grammar and its syntax tree."""
