@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Final
 
 from puller.authoring.importing.draft import Draft, Resource, document_text
-from puller.authoring.importing.machine.accounts import add_accounts, add_jobs
-from puller.authoring.importing.machine.machine_draft import SYSTEM_UNITS, MachineDraft
-from puller.authoring.importing.machine.root_files import RootFiles, stanzas
+from puller.authoring.importing.machine.machine_draft import SYSTEM_UNITS, MachineDraft, RootFiles, stanzas
 from puller.authoring.importing.machine.settings import (
+    add_accounts,
     add_alternatives,
     add_diversions,
+    add_jobs,
     add_mounts,
     add_names,
     add_overrides,
     add_parameters,
+    add_units,
     add_zone,
     diverted_paths,
 )
-from puller.authoring.importing.machine.units import add_units
 from puller.errors import SourceError
 
 _STATUS: Final = "var/lib/dpkg/status"
