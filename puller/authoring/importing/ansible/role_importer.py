@@ -19,11 +19,10 @@ from puller.authoring.importing.ansible.expressions import (
     translate_condition,
     translate_value,
 )
-from puller.authoring.importing.ansible.handlers import add_handlers
 from puller.authoring.importing.ansible.manifest_data import SetFacts
 from puller.authoring.importing.ansible.mapping import TaskMapper
 from puller.authoring.importing.ansible.system_variables import SystemVariables
-from puller.authoring.importing.ansible.task_lists import tasks_of
+from puller.authoring.importing.ansible.task_lists import add_handlers, tasks_of
 from puller.authoring.importing.ansible.tasks import RoleContext, Task, Work
 from puller.authoring.importing.ansible.variables import Variables
 from puller.authoring.importing.draft import Draft, ManifestDraft, Origin, Outcome, Remark, Resource
