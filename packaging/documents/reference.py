@@ -29,8 +29,7 @@ from manual.commands import commands, summary_of  # noqa: E402  # needs the path
 
 from foundation.times import Duration  # noqa: E402
 from hiera.values import Secret  # noqa: E402
-from puller.cli.command_table import cli  # noqa: E402
-from puller.cli.lazy_group import LazyGroup  # noqa: E402
+from puller.cli.command_table import LazyGroup, cli  # noqa: E402
 from puller.config.configuration import (  # noqa: E402
     BundleChoice,
     Configuration,

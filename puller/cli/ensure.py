@@ -30,8 +30,8 @@ from hiera import parsing
 from hiera.errors import HieraError
 from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
+from puller.cli.command_table import CommandGroup
 from puller.cli.completing import files, resource_types
-from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import (
     Decorator,
     any_format_option,

@@ -27,7 +27,7 @@ from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
 from hiera.sops.identities import OPAQUE
 from puller.authoring.lint.check import Linted, lint_bundle
-from puller.cli.lazy_group import CommandGroup
+from puller.cli.command_table import CommandGroup
 from puller.cli.options import output_option, text_format_option
 from puller.cli.output import say, warn
 from puller.engine.manifest_schema import manifest_schema

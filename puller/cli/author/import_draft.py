@@ -15,8 +15,8 @@ from puller.authoring.cases.contexts import open_contexts
 from puller.authoring.importing.draft import Draft, refuse_used_directory, write_draft
 from puller.authoring.lint.check import lint_on_each
 from puller.authoring.lint.finding_formats import text_lines
+from puller.cli.command_table import CommandGroup
 from puller.cli.completing import files
-from puller.cli.lazy_group import CommandGroup
 from puller.cli.output import say
 from puller.errors import UsageError
 from puller.manifest.manifest import open_source

@@ -3,7 +3,7 @@
 import click
 
 from puller.authoring.cases.contexts import repository_schema
-from puller.cli.lazy_group import CommandGroup
+from puller.cli.command_table import CommandGroup
 from puller.cli.output import show
 from puller.engine.manifest_schema import manifest_schema, request_schema
 from puller.reporting.report import report_schema

@@ -16,9 +16,9 @@ from puller.authoring.secrets.creation_rules import find_readers
 from puller.authoring.secrets.editing import Edit, Edited, read_encrypted, write_text
 from puller.authoring.secrets.recipients import Host, Recipients, find_recipients, load_recipients
 from puller.authoring.secrets.rekeying import Rekeyed, Sealed, desired_readers, find_sealed, rekey, removable
+from puller.cli.command_table import CommandGroup
 from puller.cli.completing import files
 from puller.cli.fleet.fleet import STORE_VARIABLE, open_reader, opened_store
-from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import noop_option, text_format_option, together
 from puller.cli.output import say, show, warn
 from puller.errors import UsageError

@@ -9,8 +9,8 @@ import click
 
 from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
+from puller.cli.command_table import LazyGroup
 from puller.cli.completing import fact_assignments, files
-from puller.cli.lazy_group import LazyGroup
 from puller.cli.options import DURATION
 from puller.errors import UsageError
 

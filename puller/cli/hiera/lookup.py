@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hiera.errors import HieraError
+from puller.cli.command_table import CommandGroup
 from puller.cli.completing import files
 from puller.cli.hiera.encryption import create_keys, decrypt, encrypt
 from puller.cli.hiera.lookup_sources import (
@@ -24,7 +25,6 @@ from puller.cli.hiera.lookup_sources import (
     show_values,
     source_of,
 )
-from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import fact_options, format_option, identity_option, no_system_facts_option, together
 from puller.cli.output import show, warn
 from puller.data.queries import Answer, Question

@@ -9,7 +9,7 @@ from foundation.formatting import text_of
 from foundation.masking import mask_location
 from foundation.problems import Location, Problem
 from hiera import parsing
-from puller.cli.lazy_group import CommandGroup
+from puller.cli.command_table import CommandGroup
 from puller.cli.options import as_user_option, configuration_option, text_format_option
 from puller.cli.output import print_result_of, say, warn
 from puller.config.configuration import Configuration, load_configuration, sample

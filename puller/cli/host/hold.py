@@ -16,6 +16,7 @@ from bundles.store.store import Store
 from foundation.problems import ProblemCode
 from foundation.quantities import size_text
 from foundation.times import minute_text, parse_until
+from puller.cli.command_table import CommandGroup
 from puller.cli.completing import (
     bundles_of_host,
     bundles_with_state,
@@ -25,7 +26,6 @@ from puller.cli.completing import (
     versions_on_host,
 )
 from puller.cli.host.common import chosen, config_option, load_host, one_line, state_in_use, user
-from puller.cli.lazy_group import CommandGroup
 from puller.cli.options import text_format_option
 from puller.cli.output import print_result_of, say, show, warn
 from puller.config.configuration import BundleChoice

@@ -17,7 +17,7 @@ from foundation.formatting import text_of
 from foundation.problems import ProblemCode
 from hiera.errors import EnvelopeError
 from hiera.sops.identities import PublishedKey, find_published, new_identity, recipients_of
-from puller.cli.lazy_group import CommandGroup
+from puller.cli.command_table import CommandGroup
 from puller.cli.options import configuration_option, text_format_option
 from puller.cli.output import say, show, warn
 from puller.config.configuration import load_configuration, require_own, require_user

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from puller.cli.lazy_group import CommandGroup, LazyGroup
+from puller.cli.command_table import CommandGroup, LazyGroup
 
 SITE_VARIABLE = "PULLER_SITE"
 _METAVARS = ("[DIR]", "[DIR|FILE]")

@@ -9,8 +9,7 @@ import pytest
 
 from foundation.problem_pages import load_entries
 from puller.cli import _status
-from puller.cli.command_table import cli
-from puller.cli.lazy_group import LazyGroup
+from puller.cli.command_table import LazyGroup, cli
 
 HEADINGS = ["Options", "Host", "Hold", "Author", "Publisher", "Fleet", "Shell", "Setup"]
 
