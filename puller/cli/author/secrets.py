@@ -12,10 +12,17 @@ from foundation.quantities import counted
 from hiera.errors import HieraError
 from hiera.sops.identities import Identities
 from hiera.sops.writing import Readers, decrypt, encrypt, find_metadata
-from puller.authoring.secrets.creation_rules import find_readers
 from puller.authoring.secrets.editing import Edit, Edited, read_encrypted, write_text
+from puller.authoring.secrets.readers import (
+    Rekeyed,
+    Sealed,
+    desired_readers,
+    find_readers,
+    find_sealed,
+    rekey,
+    removable,
+)
 from puller.authoring.secrets.recipients import Host, Recipients, find_recipients, load_recipients
-from puller.authoring.secrets.rekeying import Rekeyed, Sealed, desired_readers, find_sealed, rekey, removable
 from puller.cli.command_table import CommandGroup
 from puller.cli.completing import files
 from puller.cli.fleet.fleet import STORE_VARIABLE, open_reader, opened_store

@@ -22,7 +22,7 @@ from hiera.sops.identities import Identities, new_identity
 from hiera.sops.reading import opened
 from hiera.sops.writing import Readers, decrypt, encrypt, find_metadata, with_recipients
 from hiera.values import revealed
-from puller.authoring.secrets.creation_rules import find_readers
+from puller.authoring.secrets.readers import find_readers
 from puller.authoring.secrets.recipients import Recipients
 from puller.errors import PullerError
 from tests.hiera.sops.test_sops import VALUES

@@ -42,8 +42,8 @@ from hiera.tree.schema import LevelConfig
 from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.expression_names import levels_of
 from puller.authoring.lint.findings import Finding, Severity, Subject, finding, read_text
+from puller.authoring.secrets.readers import Sealed, find_sealed
 from puller.authoring.secrets.recipients import Recipients, find_recipients
-from puller.authoring.secrets.rekeying import Sealed, find_sealed
 from puller.errors import PullerError
 from puller.manifest.problems import Problems
 
