@@ -30,9 +30,8 @@ from msgspec.structs import replace
 from bundles.errors import FormatError
 from bundles.format import fields
 from bundles.format.fields import MemberPath, parse_name, parse_version, shown
-from bundles.format.release import Release, Rollout, parse_time
+from bundles.format.release import Release, Rollout, TrialRule, parse_time
 from bundles.format.site_targets import SiteDocument
-from bundles.format.trial_rule import TrialRule
 from foundation.problems import ProblemCode
 from foundation.strict_json import excerpt
 from foundation.times import zulu_text

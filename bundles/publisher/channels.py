@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from bundles.errors import FormatError, PublishError
 from bundles.format.fields import parse_name, parse_version
 from bundles.format.index import ChannelEntry, History, parse_channel
-from bundles.format.release import STEPS, Release, Rollout, shown_percent
-from bundles.format.trial_rule import TrialRule
+from bundles.format.release import STEPS, Release, Rollout, TrialRule, shown_percent
 from bundles.publisher.edition import Edition
 from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning import announce

@@ -28,10 +28,9 @@ from bundles.filesystem.trees import measure, remove_tree
 from bundles.format.description import BundleDescription
 from bundles.format.fields import parse_name
 from bundles.format.index import Archive, Artifact, Digest, parse_channel
-from bundles.format.release import Release
+from bundles.format.release import Release, TrialRule
 from bundles.format.site_targets import DIRECTORY, SiteDocument, custom_fields, data_path, parse_data_name
 from bundles.format.size_limits import LARGEST_SITE_DATA
-from bundles.format.trial_rule import TrialRule
 from bundles.format.tuf import TargetFile
 from bundles.publisher import channels
 from bundles.publisher.channels import AT_ONCE, RolloutRequest, Statement

@@ -20,8 +20,8 @@ import msgspec
 from bundles.errors import FormatError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.fields import parse_name, parse_version
+from bundles.format.release import TrialRule
 from bundles.format.site_targets import SIGNED, parse_data_name
-from bundles.format.trial_rule import TrialRule
 from foundation.masking import mask_location, mask_urls
 from foundation.problems import KeyPath, Location, ProblemCode, replaced
 from foundation.times import Duration

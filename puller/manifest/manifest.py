@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from bundles.errors import FormatError
-from bundles.format.trial_rule import TrialRule
+from bundles.format.release import TrialRule
 from foundation.masking import mask_location
 from foundation.problems import KeyPath, Problem
 from hiera.expressions.expressions import Scope

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bundles.filesystem.atomic import read_limited
-from bundles.format.trial_rule import TrialRule
+from bundles.format.release import TrialRule
 from foundation.formatting import prefixed
 from foundation.problems import KeyPath, Location, Problem, ProblemCode, problems_of, replaced
 from foundation.suggestions import meant

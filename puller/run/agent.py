@@ -38,9 +38,8 @@ from puller.run.catalog import apply_versions, begin_attempts, choose_versions, 
 from puller.run.host import Host
 from puller.run.host_state import ExportedValues
 from puller.run.leftovers.leftovers import Leftovers
-from puller.run.policy.decision import Step
+from puller.run.policy.decision import ReleaseSelector, Step
 from puller.run.policy.holds import Holds
-from puller.run.policy.selection import ReleaseSelector
 from puller.run.reboots import restart_machine
 from puller.run.report_keeping import ReportKeeper
 from puller.run.site import BundleSource, SiteView, copy_trust, refresh
@@ -92,7 +91,7 @@ class Agent(msgspec.Struct, frozen=True):
         2. Holds: the operator's pause, maintenance windows, pins and quarantine (``puller.run.policy``).
         3. Refresh: the verified metadata of the site (``puller.run.site``).
         4. Inputs: facts and data, gathered on demand (``puller.run.host``).
-        5. Choose: the release that this host should run, for each bundle (``puller.run.policy.selection``).
+        5. Choose: the release that this host should run, for each bundle (``puller.run.policy.decision``).
         6. Unpack: download, verify and install it, unless the store has it (``puller.run.site``).
         7. Prepare: choose the version to apply, join the manifests, put attempts on record, make the versions current
            (``puller.run.policy.decision``, ``puller.run.catalog``, ``puller.run.trials``).

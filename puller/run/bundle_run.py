@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from bundles.errors import BundleError, StoreError
-from bundles.format.trial_rule import TrialRule, requirement_of
+from bundles.format.release import TrialRule, requirement_of
 from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.problems import Problem, ProblemCode, problems_of
@@ -51,10 +51,9 @@ from puller.run.judging import (
 )
 from puller.run.leftovers.declared_resources import whole_paths
 from puller.run.leftovers.leftovers import InForce, Leftovers
-from puller.run.policy.decision import Decision, Result, Situation, Step, Usability, Version, decide
+from puller.run.policy.decision import Decision, Offer, Result, Situation, Step, Usability, Version, decide
 from puller.run.policy.holds import Quarantine
 from puller.run.policy.operator_requests import find_fallback_bundle
-from puller.run.policy.selection import Offer
 from puller.run.trials import Trial, Trials, restarted
 from puller.state import Directories
 from puller.system.local import LocalSystem

@@ -29,8 +29,16 @@ from puller.config.transport import transport_settings
 from puller.errors import ConfigurationError
 from puller.reporting.run_problems import RunProblems
 from puller.reporting.sinks import MessageId
-from puller.run.policy.decision import Decision, Situation, Step, Usability, Version, decide
-from puller.run.policy.selection import Offer, ReleaseSelector
+from puller.run.policy.decision import (
+    Decision,
+    Offer,
+    ReleaseSelector,
+    Situation,
+    Step,
+    Usability,
+    Version,
+    decide,
+)
 from puller.state import Directories
 from puller.system.trusted_files import find_trusted
 

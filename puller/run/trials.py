@@ -7,7 +7,7 @@
 * The record counts the attempts in a row with failed resources. An attempt that was cut short or stopped does not
   change the count.
 * The record counts the attempts in a row that were in order, and has the time of the first one. A failure begins again.
-  The rule of the bundle decides how many are enough, and for how long (``bundles.format.trial_rule``).
+  The rule of the bundle decides how many are enough, and for how long (``bundles.format.release``).
 * The time in order is measured by the clock of the boot, because the clock of the day may jump. After a restart of the
   machine, only the clock of the day is left.
 * A trial ends when another version of the bundle is applied, or when the bundle leaves the configuration. Otherwise a
@@ -25,7 +25,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from bundles.format.trial_rule import Requirement, Runs, TrialRule
+from bundles.format.release import Requirement, Runs, TrialRule
 from bundles.store.contents import Installed
 from foundation.times import Duration, iso_text
 from puller.reporting.report import Health, TrialReport

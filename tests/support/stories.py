@@ -24,7 +24,7 @@ import msgspec
 import pytest
 import yaml
 
-from bundles.format.trial_rule import TrialRule
+from bundles.format.release import TrialRule
 from bundles.publisher.channels import AT_ONCE, Channels, RolloutRequest
 from bundles.publisher.keys import make_key
 from bundles.publisher.lifecycle import make_site, refresh_site

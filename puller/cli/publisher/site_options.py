@@ -22,8 +22,7 @@ import click
 from bundles.errors import KeyFileError, PublishError
 from bundles.filesystem.atomic import read_limited
 from bundles.format.index import parse_wave
-from bundles.format.release import Release, shown_percent
-from bundles.format.trial_rule import LONGEST_TRIAL, MOST_RUNS, Runs, TrialRule
+from bundles.format.release import LONGEST_TRIAL, MOST_RUNS, Release, Runs, TrialRule, shown_percent
 from bundles.publisher.channels import RolloutRequest, Statement, is_under_way
 from bundles.publisher.keys import (
     NewKey,

@@ -13,8 +13,17 @@ from msgspec.structs import replace
 
 from bundles.errors import FormatError
 from bundles.format.index import Archive, Artifact, Digest, Index, Indexes
-from bundles.format.release import LONGEST_ROLLOUT, Release, Rollout, Selection, place
-from bundles.format.trial_rule import LONGEST_TRIAL, MOST_RUNS, Runs, TrialRule
+from bundles.format.release import (
+    LONGEST_ROLLOUT,
+    LONGEST_TRIAL,
+    MOST_RUNS,
+    Release,
+    Rollout,
+    Runs,
+    Selection,
+    TrialRule,
+    place,
+)
 from foundation.times import Duration
 
 names = some.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from bundles.errors import PublishError
 from bundles.format.index import ChannelEntry, History
-from bundles.format.release import Release, Rollout
-from bundles.format.trial_rule import Runs, TrialRule
+from bundles.format.release import Release, Rollout, Runs, TrialRule
 from bundles.publisher.channels import (
     AT_ONCE,
     RolloutRequest,

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from bundles.format.trial_rule import DEFAULT_DURATION, Requirement, Runs, TrialRule, requirement_of
+from bundles.format.release import DEFAULT_DURATION, Requirement, Runs, TrialRule, requirement_of
 from bundles.store.store import Store
 from foundation.problems import ProblemCode
 from foundation.times import Duration
