@@ -19,7 +19,7 @@ from bundles.progress import watched_by
 from puller.config.configuration import require_user
 from puller.engine.catalog_run import Applied, apply_catalog
 from puller.engine.engine import Settings
-from puller.engine.pending_refreshes import PendingRefreshes
+from puller.engine.transactions import PendingRefreshes
 from puller.errors import UNIT_PROFILE
 from puller.exit_status import ExitStatus, worst
 from puller.manifest.graph.catalog import Catalog
