@@ -24,7 +24,7 @@ from puller.authoring.importing.reading import Secrets, SourceTree, VaultError, 
 from puller.cli.command_table import cli
 from puller.errors import SourceError
 from puller.resources.edits.file_text import Text
-from puller.resources.edits.line import Line, LineProperties
+from puller.resources.edits.lines import Line, LineProperties
 
 Write = Callable[..., Path]
 
