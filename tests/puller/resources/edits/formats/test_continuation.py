@@ -6,8 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from puller.resources.edits.formats import ini, keyvalue
-from puller.resources.edits.formats.format import FormatError, Setting, format_named
+from puller.resources.edits.formats import FormatError, Setting, format_named, ini, keyvalue
 
 MAIN_CF = """\
 relay_domains = example.com

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from puller.resources.edits.formats.format import FORMATS, FormatError, Setting, format_named
+from puller.resources.edits.formats import FORMATS, FormatError, Setting, format_named
 
 ROOT = Path(__file__).parents[5]
 CASES = [

@@ -11,8 +11,17 @@ import yaml
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from puller.resources.edits.formats import ini, json_tree, keyvalue, shell, toml_tree, yaml_tree
-from puller.resources.edits.formats.format import Format, FormatError, Setting
+from puller.resources.edits.formats import (
+    Format,
+    FormatError,
+    Setting,
+    ini,
+    json_tree,
+    keyvalue,
+    shell,
+    toml_tree,
+    yaml_tree,
+)
 from puller.resources.edits.formats.trees import MISSING, changed, look_up
 from puller.resources.edits.formats.yaml_nodes import document_of
 from puller.values.plain_values import identical

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from puller.resources.edits.formats.format import FormatError, Setting, format_named
+from puller.resources.edits.formats import FormatError, Setting, format_named
 
 
 def problems(format_: str, **setting: Any) -> list[str]:

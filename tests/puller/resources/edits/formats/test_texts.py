@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from puller.resources.edits.formats.format import FormatError, Found, Setting, format_named
+from puller.resources.edits.formats import FormatError, Found, Setting, format_named
 from puller.resources.edits.formats.trees import MISSING
 
 YAML = "a:\n  b: old  # why\n  c:\n    - x\n    - y\n  # end of a\n\nz: 1\n"
