@@ -21,9 +21,8 @@ from puller.resources.diff import LIMIT, unified
 from puller.resources.files.content import resolved
 from puller.resources.files.one_file import FileState, OneFile
 from puller.resources.files.tree_plan import DesiredAttributes, Plan, Walk, is_text
-from puller.resources.owned_paths import OwnedPaths, owned_below
+from puller.resources.owned_paths import TREES, OwnedPaths, Receipts, is_own_directory, own_file, owned_below
 from puller.resources.paths import printable
-from puller.resources.receipts import TREES, Receipts, is_own_directory, own_file
 from puller.system.local_paths import refuse_mount_points, refuse_mounted
 from puller.system.protocol import require_one_name, requires_new_file
 from puller.values.common_properties import ABSENT

@@ -23,8 +23,8 @@ from puller.errors import ResourceError
 from puller.resources.base import Properties, Resource
 from puller.resources.files.link import Link, LinkState
 from puller.resources.files.one_file import FileState, OneFile
+from puller.resources.owned_paths import TREES, LeftoverFiles, LeftoverTreeState
 from puller.resources.paths import PathState, attribute_differences, group_name, require_parent, user_name
-from puller.resources.receipts import TREES, LeftoverFiles, LeftoverTreeState
 from puller.system.protocol import Attributes
 from puller.system.trusted_files import is_parameter
 

@@ -17,9 +17,15 @@ from puller.errors import ResourceError
 from puller.resources.base import Properties, PropertyError, Resource
 from puller.resources.claims import Claim, Use, agree
 from puller.resources.content_sources import plain_files, sha256
-from puller.resources.owned_paths import OwnedPaths, owned_below
+from puller.resources.owned_paths import (
+    SCAFFOLDS,
+    LeftoverFiles,
+    OwnedPaths,
+    Receipts,
+    is_own_directory,
+    owned_below,
+)
 from puller.resources.paths import check_managed, kind
-from puller.resources.receipts import SCAFFOLDS, LeftoverFiles, Receipts, is_own_directory
 from puller.resources.scaffolds.changes import Draft, PostCommand, PostCommands, clear, place
 from puller.resources.scaffolds.scaffold_state import (
     Ownership,

@@ -20,7 +20,7 @@ from puller.errors import ResourceError
 from puller.resources.base import Context
 from puller.resources.content_sources import sha256, short
 from puller.resources.diff import LIMIT, unified
-from puller.resources.owned_paths import OwnedPaths
+from puller.resources.owned_paths import OwnedPaths, Receipt, own_file
 from puller.resources.paths import (
     attribute_differences,
     directories_of,
@@ -31,7 +31,6 @@ from puller.resources.paths import (
     require_makeable,
     user_id,
 )
-from puller.resources.receipts import Receipt, own_file
 from puller.resources.scaffolds.scaffold_tree import Tree
 from puller.system.protocol import Attributes, System
 from puller.values.file_mode import FileMode
