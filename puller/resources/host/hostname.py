@@ -17,8 +17,8 @@ from puller.errors import ResourceError, reason
 from puller.resources.base import Properties, PropertyError
 from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.diff import unified
-from puller.resources.host import hosts_file
-from puller.resources.host.hosts_file import HostsLine, is_host_name, parse, same_names
+from puller.resources.host import host_entry
+from puller.resources.host.host_entry import HostsLine, is_host_name, parse, same_names
 from puller.resources.host.single import SingleValue
 from puller.resources.read_once import EditedFile
 from puller.system import trusted_files
@@ -80,7 +80,7 @@ class Hostname(SingleValue[HostnameProperties, HostnameState]):
             differences.append(changed("name", actual.kept, name, HOSTNAME))
         if self.properties.hosts and not same_names(actual.hosts or (), self.properties.names):
             current, desired = " ".join(actual.hosts or ()), " ".join(self.properties.names)
-            differences.append(changed("hosts", current or ABSENT, desired, hosts_file.HOSTS))
+            differences.append(changed("hosts", current or ABSENT, desired, host_entry.HOSTS))
         return differences
 
     def change(self, differences: Sequence[Difference], actual: HostnameState) -> None:
@@ -114,7 +114,7 @@ class Hostname(SingleValue[HostnameProperties, HostnameState]):
         if actual.kept != name:
             words.append(f"set {name} in {HOSTNAME}")
         if self.properties.hosts and not same_names(actual.hosts or (), self.properties.names):
-            words.append(f"set {' '.join(self.properties.names)} in {hosts_file.HOSTS}")
+            words.append(f"set {' '.join(self.properties.names)} in {host_entry.HOSTS}")
         return f"Would have {', would have '.join(words)}"
 
     def describe(self, actual: HostnameState) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Hostname(SingleValue[HostnameProperties, HostnameState]):
 
     @property
     def _hosts(self) -> EditedFile[tuple[HostsLine, ...]]:
-        return EditedFile.of(self.context, hosts_file.HOSTS, parse)
+        return EditedFile.of(self.context, host_entry.HOSTS, parse)
 
     @property
     def _files(self) -> Sequence[EditedFile[Any]]:
@@ -140,7 +140,7 @@ class Hostname(SingleValue[HostnameProperties, HostnameState]):
 
     @classmethod
     def edited_file(cls, properties: HostnameProperties) -> str:
-        return hosts_file.HOSTS if properties.hosts else ""
+        return host_entry.HOSTS if properties.hosts else ""
 
     def edited_place(self, actual: HostnameState) -> EditedPlace | None:
         del actual
@@ -174,7 +174,7 @@ class Hostname(SingleValue[HostnameProperties, HostnameState]):
 
     @classmethod
     def places(cls, properties: HostnameProperties) -> Iterable[str]:
-        return (HOSTNAME, *([hosts_file.HOSTS] if properties.hosts else []))
+        return (HOSTNAME, *([host_entry.HOSTS] if properties.hosts else []))
 
     @classmethod
     def subjects(cls, properties: HostnameProperties) -> Iterable[str]:
@@ -186,7 +186,7 @@ class Hostname(SingleValue[HostnameProperties, HostnameState]):
         yield Claim(HOSTNAME, Use.PART, editor=cls.type_name, lines=lambda: (name,))
         if properties.hosts:
             line = f"{OWN_ADDRESS}\t{' '.join(names)}"
-            yield Claim(hosts_file.HOSTS, Use.PART, editor=cls.type_name, lines=lambda: (line,))
+            yield Claim(host_entry.HOSTS, Use.PART, editor=cls.type_name, lines=lambda: (line,))
 
     @classmethod
     def is_whole(cls, properties: HostnameProperties) -> bool:

@@ -15,7 +15,7 @@ import yaml
 from foundation.problems import ProblemCode
 from puller.cli import main
 from puller.resources import unit
-from puller.resources.host import hostname, hosts_file, timezone
+from puller.resources.host import host_entry, hostname, timezone
 from puller.resources.registry import type_names
 from puller.system import commands, trusted_files
 from tests.simulators.locales import make_locales, redirect_locales
@@ -129,7 +129,7 @@ def machine_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "programs/locale").chmod(0o755)
     monkeypatch.setattr(commands, "SEARCH_PATH", f"{tmp_path}/programs:{commands.SEARCH_PATH}")
     monkeypatch.setattr(trusted_files, "PROC_SYS", str(tmp_path / "proc"))
-    monkeypatch.setattr(hosts_file, "HOSTS", str(tmp_path / "etc/hosts"))
+    monkeypatch.setattr(host_entry, "HOSTS", str(tmp_path / "etc/hosts"))
     monkeypatch.setattr(hostname, "HOSTNAME", str(tmp_path / "etc/hostname"))
     monkeypatch.setattr(timezone, "ETC", str(tmp_path / "etc"))
     monkeypatch.setattr(timezone, "ZONES", str(tmp_path / "zoneinfo"))

@@ -27,7 +27,7 @@ from puller.resources import unit
 from puller.resources.accounts import account_databases, user_state
 from puller.resources.archives import archive_receipts
 from puller.resources.base import Properties
-from puller.resources.host import hostname, hosts_file, timezone
+from puller.resources.host import host_entry, hostname, timezone
 from puller.resources.kernel import fstab, module_files, mount_changes, mount_table, sysctl_files
 from puller.resources.packages.layouts import AptLayout
 from puller.resources.registry import find_type, is_ours, type_names
@@ -193,7 +193,7 @@ def with_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     zone.write_bytes(b"TZif2")
     kernel.write_text("old\n")
     monkeypatch.setattr(trusted_files, "PROC_SYS", str(tmp_path / "proc"))
-    monkeypatch.setattr(hosts_file, "HOSTS", str(tmp_path / "etc/hosts"))
+    monkeypatch.setattr(host_entry, "HOSTS", str(tmp_path / "etc/hosts"))
     monkeypatch.setattr(hostname, "HOSTNAME", str(tmp_path / "etc/hostname"))
     monkeypatch.setattr(timezone, "ETC", str(tmp_path / "etc"))
     monkeypatch.setattr(timezone, "ZONES", str(tmp_path / "zoneinfo"))

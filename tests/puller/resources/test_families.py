@@ -23,7 +23,7 @@ from puller.manifest.manifest import Inputs, Manifest
 from puller.resources import locale, unit
 from puller.resources.base import Context, Part, Resource
 from puller.resources.files.file import File
-from puller.resources.host import hostname, hosts_file, timezone
+from puller.resources.host import host_entry, hostname, timezone
 from puller.resources.kernel import fstab, module_files
 from puller.resources.owned_paths import owned_below
 from puller.resources.packages import alternative
@@ -49,7 +49,7 @@ def system_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unit, "DIRECTORY", directory)
     monkeypatch.setattr(alternative, "DIRECTORY", directory)
     monkeypatch.setattr(module_files, "ROOT", directory)
-    monkeypatch.setattr(hosts_file, "HOSTS", f"{directory}/hosts")
+    monkeypatch.setattr(host_entry, "HOSTS", f"{directory}/hosts")
     monkeypatch.setattr(hostname, "HOSTNAME", f"{directory}/hostname")
     monkeypatch.setattr(locale, "ETC", directory)
     monkeypatch.setattr(timezone, "ETC", directory)

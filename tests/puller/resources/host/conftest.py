@@ -11,7 +11,7 @@ import pytest
 from puller.engine.engine import Engine, Settings
 from puller.engine.transactions import PendingRefreshes
 from puller.reporting.report import Event
-from puller.resources.host import hostname, hosts_file, timezone
+from puller.resources.host import host_entry, hostname, timezone
 from puller.system import trusted_files
 from puller.system.commands import Command, Completed
 from puller.system.protocol import System
@@ -98,7 +98,7 @@ class HostMachine:
 def machine(load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostMachine:
     """Return a machine without ``/etc/hosts``, ``/etc/hostname`` and ``/etc/localtime``."""
     machine = HostMachine(load, tmp_path)
-    monkeypatch.setattr(hosts_file, "HOSTS", str(machine.hosts))
+    monkeypatch.setattr(host_entry, "HOSTS", str(machine.hosts))
     monkeypatch.setattr(hostname, "HOSTNAME", str(machine.hostname))
     monkeypatch.setattr(trusted_files, "PROC_SYS", str(tmp_path / "proc"))
     redirect_locales(tmp_path, monkeypatch)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.errors import ManifestError
-from puller.resources.host.hosts_file import Edit, edited, parse
+from puller.resources.host.host_entry import Edit, edited, parse
 from tests.puller.resources.host.conftest import HostMachine
 from tests.support.sweeps import Sweep
 

@@ -332,7 +332,7 @@ def etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.write_text("web01\n")
     monkeypatch.setattr(trusted_files, "PROC_SYS", str(tmp_path / "proc"))
     for name, value in {
-        "hosts_file.HOSTS": etc / "hosts",
+        "host_entry.HOSTS": etc / "hosts",
         "hostname.HOSTNAME": etc / "hostname",
         "timezone.ETC": etc,
         "timezone.ZONES": tmp_path / "zoneinfo",
