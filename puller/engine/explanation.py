@@ -28,7 +28,7 @@ from hiera.tree.ruby_values import printable
 from hiera.values import MISSING, hidden_at, path_text
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
-from puller.data.hiera_function import look_up
+from puller.data.lookups import look_up
 from puller.data.sources import TREE, DataSource
 from puller.errors import ResourceError
 from puller.manifest.children import applied_as

@@ -27,7 +27,7 @@ from puller.cli.hiera.lookup_sources import (
 )
 from puller.cli.options import fact_options, format_option, identity_option, no_system_facts_option, together
 from puller.cli.output import show, warn
-from puller.data.queries import Answer, Question
+from puller.data.lookups import Answer, Question
 from puller.errors import UsageError
 from puller.exit_status import ExitStatus
 

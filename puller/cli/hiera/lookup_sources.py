@@ -24,7 +24,7 @@ from hiera.tree.interpolation import verify_complete
 from hiera.tree.lookup import Tree
 from hiera.tree.ruby_values import printable, revealed, with_decrypted
 from puller.cli.output import show, warn
-from puller.data.queries import Answer, Answers, BundleAnswers, BundleTogether, DocumentAnswers, TreeAnswers
+from puller.data.lookups import Answer, Answers, BundleAnswers, BundleTogether, DocumentAnswers, TreeAnswers
 from puller.data.sources import Surroundings
 from puller.errors import UsageError
 from puller.facts.given_facts import chosen_facts

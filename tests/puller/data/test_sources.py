@@ -25,7 +25,7 @@ from hiera.tree.lookup import Tree
 from hiera.values import Secret, merge_sources
 from puller.bundle_paths import BundleFiles
 from puller.data.bundle_data import BundleData
-from puller.data.hiera_function import look_up
+from puller.data.lookups import look_up
 from puller.data.sources import DataSource, Origin, Surroundings, assigned, merged
 from puller.engine.explanation import Uses, explain_key
 from puller.errors import ConfigurationError, ManifestError, UsageError
