@@ -27,8 +27,7 @@ from puller.resources.services.unit_files import (
     UnitFiles,
     parse_last_read,
 )
-from puller.resources.services.unit_links import AtBoot, InstallSections
-from puller.resources.services.unit_records import Installs, Masks, Restarts
+from puller.resources.services.unit_links import AtBoot, Installs, InstallSections, Masks, Restarts
 from puller.system import systemd_units
 from puller.system.commands import Command, Completed
 from puller.system.identity import Identity
