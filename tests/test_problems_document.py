@@ -105,7 +105,7 @@ def test_the_last_command_fails_with_the_problem(
             reported.extend(event.problems)
 
     monkeypatch.setattr("puller.cli._report", report)
-    monkeypatch.setattr("puller.reporting.log.Log.event", note)
+    monkeypatch.setattr("puller.reporting.run_log.Log.event", note)
     *before, last = COMMANDS[code]
     for command in before:
         assert execute(*words(command))[0] == 0

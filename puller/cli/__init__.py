@@ -114,7 +114,7 @@ def _apply(source: str, state_directory: str | None = None) -> Callable[[], int]
 def _report(error: Exception) -> int:
     """Print the error and return its exit status. Print the traceback of a bug."""
     # 5.
-    from puller.reporting.run_problems import status_of
+    from puller.reporting.run_log import status_of
 
     if (status := status_of(error)) is not None:
         from foundation.masking import mask_urls

@@ -50,8 +50,8 @@ from puller.facts.given_facts import facts_from
 from puller.manifest.manifest import working_directory
 from puller.manifest.problems import decode, find_problems
 from puller.reporting.fetching import Fetching
-from puller.reporting.log import Log, sentence
 from puller.reporting.report import BundleReport, Event, Summary
+from puller.reporting.run_log import Log, sentence
 from puller.reporting.terminal_rows import Rows
 from puller.resources.base import Context, Resource, ResourceType
 from puller.resources.content_sources import fetch_url

@@ -15,7 +15,7 @@ import yaml
 from foundation.problems import Problem, ProblemCode
 from puller.reporting.report import Report
 from puller.reporting.results import DescribedProblem, Result, described_problems
-from puller.reporting.run_problems import described, status_of
+from puller.reporting.run_log import described, status_of
 from puller.values import colour
 from puller.values.foreign_text import has_invisible, visible, visible_json
 

@@ -24,7 +24,7 @@ from foundation.problems import ProblemCode
 from hiera.errors import DocumentError
 from puller.data.sources import SIZE_LIMIT, DataSource, Origin, Surroundings, read_trusted
 from puller.errors import ConfigurationError, file_problem
-from puller.reporting.run_problems import sentence_of
+from puller.reporting.run_log import sentence_of
 from puller.state import decode, write_state
 
 Warn = Callable[[str, Exception], None]

@@ -39,7 +39,7 @@ from puller.delivery.destination import Destination, DoubtedError, RefusedError,
 from puller.delivery.report_document import LARGEST, host_of, pack
 from puller.exit_status import ExitStatus
 from puller.reporting.report import SentReport
-from puller.reporting.run_problems import sentence_of
+from puller.reporting.run_log import sentence_of
 from puller.state import read_state, set_aside, write_state
 from puller.values.foreign_text import EXPECTED_NAME, is_host_name
 

@@ -17,7 +17,7 @@ import msgspec
 
 from bundles.progress import Transfer
 from foundation.quantities import size_text
-from puller.reporting.log import Log
+from puller.reporting.run_log import Log
 from puller.state import Directories, decode, read_state, write_state
 from puller.values.colour import can_redraw
 from puller.values.foreign_text import visible

@@ -5,7 +5,7 @@
     web 1.5.0: 1 changed, 119 unchanged · 0.4 s                              exit 0
 
 * The layout of rows is in ``puller.reporting.terminal_rows``. Pipes, files and the journal get one line for each event
-  instead (``puller.reporting.log``).
+  instead (``puller.reporting.run_log``).
 * A heading appears with the first row of its bundle, so a run without changes prints only its summary.
 * The status line shows the current resource. It is erased before other output.
 * Only commands with a terminal import this module.

@@ -31,7 +31,7 @@ from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.manifest import Inputs
 from puller.reporting.history import find_unfinished, identity, is_good, load_last_good, save_status
 from puller.reporting.report import BundleReport, Phase, Phases, Report
-from puller.reporting.run_problems import RunProblems, described, problem_of, sentence_of, status_of
+from puller.reporting.run_log import RunProblems, described, problem_of, sentence_of, status_of
 from puller.reporting.sinks import MessageId
 from puller.run.bundle_run import BundleRun, RunContext
 from puller.run.catalog import apply_versions, begin_attempts, choose_versions, chosen_bundles

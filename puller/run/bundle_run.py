@@ -37,7 +37,7 @@ from puller.reporting.report import (
     Summary,
     failure_texts,
 )
-from puller.reporting.run_problems import RunProblems
+from puller.reporting.run_log import RunProblems
 from puller.reporting.sinks import MessageId
 from puller.run.judging import (
     Outcome,

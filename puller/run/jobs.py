@@ -27,9 +27,8 @@ from puller.manifest.graph.host_catalog import load_together
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import BUNDLE_ENDINGS, Manifest, ManifestSource, open_source
 from puller.reporting.fetching import Fetching
-from puller.reporting.log import Log, verbosity
 from puller.reporting.report import BundleReport, Report, Summary, partial_sentence
-from puller.reporting.run_problems import RunProblems
+from puller.reporting.run_log import Log, RunProblems, verbosity
 from puller.reporting.sinks import Level
 from puller.resources.content_sources import fetch_url
 from puller.run.host import CommandInputs, Host, load_inputs_of_host

@@ -12,7 +12,7 @@ from foundation.times import minute_text
 from puller.config.configuration import Configuration
 from puller.errors import BusyError, ResourceError
 from puller.exit_status import ExitStatus
-from puller.reporting.run_problems import RunProblems, problem_of, sentence_of
+from puller.reporting.run_log import RunProblems, problem_of, sentence_of
 from puller.reporting.sinks import MessageId
 from puller.resources.reboots.machine import Machine
 from puller.resources.reboots.plan import RebootPlan, Records

@@ -23,7 +23,7 @@ from puller.reporting import monitoring
 from puller.reporting.history import Retention, forget_end, keep_end, save_report, save_status
 from puller.reporting.report import Report, RestlessResource, SentFacts, SentReport
 from puller.reporting.restless import MOST_SAID, sentence, update_restless
-from puller.reporting.run_problems import RunProblems, problem_of, sentence_of
+from puller.reporting.run_log import RunProblems, problem_of, sentence_of
 from puller.reporting.sinks import MessageId
 from puller.run.host import Host
 from puller.run.host_state import HostState, sent_report

@@ -27,7 +27,7 @@ from bundles.transport.mirror import open_mirrors
 from puller.config.configuration import BundleChoice, Configuration
 from puller.config.transport import transport_settings
 from puller.errors import ConfigurationError
-from puller.reporting.run_problems import RunProblems
+from puller.reporting.run_log import RunProblems
 from puller.reporting.sinks import MessageId
 from puller.run.policy.decision import (
     Decision,

@@ -14,8 +14,8 @@ from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.transactions import PendingRefreshes
 from puller.manifest.manifest import Manifest
-from puller.reporting.log import sentence
 from puller.reporting.report import Event, State, Summary
+from puller.reporting.run_log import sentence
 from puller.resources.files.file import File
 from puller.system.processes import StopRequests
 

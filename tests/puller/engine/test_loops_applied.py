@@ -16,8 +16,8 @@ from puller.engine.transactions import PendingRefreshes
 from puller.errors import UsageError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
-from puller.reporting.log import sentence
 from puller.reporting.report import Event, State, failure_texts
+from puller.reporting.run_log import sentence
 from puller.system.processes import StopRequests
 
 IDS = f"owner: '{os.geteuid()}', group: '{os.getegid()}', mode: '0644'"

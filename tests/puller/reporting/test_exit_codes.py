@@ -6,7 +6,7 @@ from bundles import errors as bundle_errors
 from hiera import errors as hiera_errors
 from puller import errors as puller_errors
 from puller.exit_status import ExitStatus, worst
-from puller.reporting.run_problems import status_of
+from puller.reporting.run_log import status_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from bundles.progress import Transfer
 from puller.reporting.fetching import Fetching, load_fetching
-from puller.reporting.log import Log
+from puller.reporting.run_log import Log
 from puller.reporting.sinks import Level
 from puller.state import Directories
 

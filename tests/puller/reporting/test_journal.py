@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from foundation.differences import Difference, DifferenceKind
 from foundation.problems import ProblemCode
 from puller.exit_status import ExitStatus
-from puller.reporting.log import Log
 from puller.reporting.report import Event, State
-from puller.reporting.run_problems import RunProblems
+from puller.reporting.run_log import Log, RunProblems
 from puller.reporting.sinks import NAMES, Level, MessageId, framed
 from tests.puller.problems import failure
 

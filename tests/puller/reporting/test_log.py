@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from foundation.differences import changed, presence, with_diff
-from puller.reporting.log import Log, sentence
 from puller.reporting.report import Event, State
+from puller.reporting.run_log import Log, sentence
 from puller.reporting.sinks import Level
 from tests.puller.problems import failure
 

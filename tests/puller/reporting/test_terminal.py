@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from foundation.differences import Action, Difference, acting, added, changed, presence, secret, with_diff
 from foundation.problems import Location, Problem, ProblemCode
-from puller.reporting.log import Log
 from puller.reporting.report import BundleReport, Event, Report, State, Summary
+from puller.reporting.run_log import Log
 from puller.reporting.sinks import Level
 from puller.reporting.terminal import Terminal, duration_text, report_lines
 from puller.reporting.terminal_rows import Outcome, Rows, cells, outcome_of

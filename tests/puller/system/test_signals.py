@@ -11,7 +11,7 @@ import pytest
 
 from puller.errors import StoppedCommand, StoppedDownload
 from puller.exit_status import ExitStatus
-from puller.reporting.log import Log
+from puller.reporting.run_log import Log
 from puller.system import processes
 from puller.system.commands import Command, run
 from puller.system.processes import Stopped, StopRequests

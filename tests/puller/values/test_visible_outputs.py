@@ -36,7 +36,6 @@ from puller.fleet.pages.environment import as_script_data, make_environment, sha
 from puller.fleet.watching import notify_by_command, notify_by_url
 from puller.reporting import monitoring
 from puller.reporting.history import Retention, save_report
-from puller.reporting.log import Log
 from puller.reporting.report import (
     BundleReport,
     Event,
@@ -47,6 +46,7 @@ from puller.reporting.report import (
     State,
     Summary,
 )
+from puller.reporting.run_log import Log
 from puller.reporting.sinks import NAMES, entry
 from puller.state import Directories
 from puller.values.foreign_text import visible, visible_json

@@ -26,8 +26,8 @@ from puller.engine.transactions import PendingRefreshes
 from puller.errors import MutationInNoop, ResourceError
 from puller.manifest.manifest import Manifest
 from puller.manifest.problems import find_problems
-from puller.reporting.log import Log
 from puller.reporting.report import State
+from puller.reporting.run_log import Log
 from puller.resources.archives import archive_receipts
 from puller.resources.archives.archive import Archive
 from puller.resources.base import PropertyError, Resource
