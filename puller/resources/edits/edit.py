@@ -21,9 +21,8 @@ from puller.errors import ChangedMeanwhile, ResourceError
 from puller.resources.base import Context, Properties, PropertyError, Resource
 from puller.resources.claims import Claim, EditedPlace, Use
 from puller.resources.diff import unified
-from puller.resources.edits.edit_receipts import Made, Receipts
 from puller.resources.edits.file_text import Edited, Text, printable
-from puller.resources.edits.plan import Place, Plan, Texts
+from puller.resources.edits.planned_edits import Made, Place, Plan, Receipts, Texts
 from puller.resources.paths import check_path, group_id, require_parent, user_id
 from puller.resources.validation import Validation, check_validate
 from puller.system.local_paths import refuse_mounted

@@ -15,10 +15,9 @@ from foundation.differences import Difference
 from puller.errors import ResourceError
 from puller.resources.base import Part
 from puller.resources.edits.edit import Edit, EditState
-from puller.resources.edits.edit_receipts import Made, Receipts, checksum_of
 from puller.resources.edits.file_text import Text
 from puller.resources.edits.lines import Block, BlockProperties, Line, LineProperties
-from puller.resources.edits.plan import Place, Texts, ask
+from puller.resources.edits.planned_edits import Made, Place, Receipts, Texts, ask, checksum_of
 from puller.resources.edits.setting import Setting, SettingProperties
 from puller.system.local_paths import RealPaths
 

@@ -20,7 +20,6 @@ from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.content_sources import sha256, short
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
-from puller.resources.edits.edit_receipts import Made, checksum_of
 from puller.resources.edits.file_text import (
     Edited,
     Text,
@@ -37,6 +36,7 @@ from puller.resources.edits.file_text import (
     place_for,
     printable,
 )
+from puller.resources.edits.planned_edits import Made, checksum_of
 
 _MORE_LINES = re.compile(r"(?<!\\)(?:\\\\)*\\[nr0]")
 """An escape that Python replaces with a line end or NUL."""

@@ -13,11 +13,11 @@ from hiera.values import described
 from puller.errors import ResourceError
 from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
-from puller.resources.edits.edit_receipts import Made
 from puller.resources.edits.file_text import Edited, Text, in_short, of_settings, printable
 from puller.resources.edits.formats import FORMATS, Found, format_named
 from puller.resources.edits.formats import Setting as RequestedPackage
 from puller.resources.edits.formats.text_lines import CONTINUATIONS
+from puller.resources.edits.planned_edits import Made
 from puller.values.plain_values import QUOTE
 
 _TREES = ("yaml", "toml", "json")

@@ -27,7 +27,7 @@ from puller.engine.transactions import is_managed
 from puller.manifest.declaration import Declaration
 from puller.resources.base import Part, Resource
 from puller.resources.edits.edit import EditProperties
-from puller.resources.edits.edit_receipts import Made, Receipt, Receipts
+from puller.resources.edits.planned_edits import Made, Receipt, Receipts
 from puller.run.leftovers.declared_resources import can_be_left
 from puller.values.common_properties import ABSENT
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from puller.errors import file_problem
 from puller.reporting.report import Event
-from puller.resources.edits.edit_receipts import Made, Receipts
+from puller.resources.edits.planned_edits import Made, Receipts
 from puller.run.leftovers.declared_resources import Declared
 from puller.run.leftovers.reversal_rules import Ending, merged_record
 from puller.run.leftovers.trial_copies import Changed

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from bundles.filesystem.atomic import open_directory, replace_file, sync_directory
-from puller.resources.edits.edit_receipts import Made as Receipt
+from puller.resources.edits.planned_edits import Made as Receipt
 from puller.resources.files.leftover_files import Original
 from puller.run.leftovers.reversal_rules import Hunk
 from puller.state import read_state, set_aside, write_state

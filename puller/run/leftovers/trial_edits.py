@@ -22,9 +22,9 @@ from puller.errors import ResourceError
 from puller.resources.base import Part, Resource
 from puller.resources.claims import EditedPlace
 from puller.resources.edits.edit import Edit
-from puller.resources.edits.edit_receipts import Made, Receipts
 from puller.resources.edits.file_text import Text
 from puller.resources.edits.leftover_edits import EDITS, without_part
+from puller.resources.edits.planned_edits import Made, Receipts
 from puller.resources.registry import find_remover
 from puller.run.leftovers.reversal_rules import Hunk, Now, hunks_between, with_hunks, without_change
 from puller.run.leftovers.trial_copies import Edited, TrialCopies, key_of

@@ -19,7 +19,7 @@ from puller.manifest.problems import decode
 from puller.reporting.report import Event, State
 from puller.resources.base import Part
 from puller.resources.content_sources import sha256
-from puller.resources.edits.edit_receipts import Made as Receipt
+from puller.resources.edits.planned_edits import Made as Receipt
 from puller.resources.files.file_properties import FileProperties
 from puller.resources.files.leftover_files import LeftoverFile, Original, Restored, RestoredProperties
 from puller.resources.registry import find_type

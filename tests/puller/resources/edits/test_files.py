@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from puller.resources.edits import plan
+from puller.resources.edits import planned_edits
 from puller.system.local import LocalSystem
 from puller.system.trusted_files import require_same
 
@@ -181,7 +181,7 @@ def test_a_file_that_is_too_large_is_refused(
 ) -> None:
     path = place / "file"
     path.write_text("12345\n")
-    monkeypatch.setattr(plan, "LARGEST", 5)
+    monkeypatch.setattr(planned_edits, "LARGEST", 5)
     assert said(apply(line(path))) == f"{path} has 6 bytes, and files of more than 5 are not edited"
 
 
