@@ -24,7 +24,7 @@ from puller.resources.diff import unified
 from puller.resources.edits.file_text import Edited, Text, printable
 from puller.resources.edits.planned_edits import Made, Place, Plan, Receipts, Texts
 from puller.resources.paths import check_path, group_id, require_parent, user_id
-from puller.resources.validation import Validation, check_validate
+from puller.resources.tool import Validation, check_validate
 from puller.system.local_paths import refuse_mounted
 from puller.system.protocol import Attributes
 from puller.values.file_mode import FileMode

@@ -1,17 +1,13 @@
 """Properties of a file, and their validation (``docs/resources/file.md``)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from puller.resources.base import Properties, PropertyError, missing_property
 from puller.resources.content_sources import check_sha256, is_url
 from puller.resources.paths import MISSING
-from puller.resources.validation import Validation, check_validate
+from puller.resources.tool import Validation, check_validate
 from puller.values.file_mode import FileMode
-
-if TYPE_CHECKING:
-    from puller.resources.validation import Validation
-
 
 _ATTRIBUTES = ("owner", "group", "mode")
 CONTENT_SOURCES = ("content", "source", "template", "fragments")
@@ -69,7 +65,7 @@ class FileProperties(Properties, frozen=True):
     """For TinyCM: replace ``{name}`` in ``content``, or render the downloaded text. Templates can use data by name."""
 
     @property
-    def validation(self) -> "Validation | None":
+    def validation(self) -> Validation | None:
         """Validation of new content. ``None``: the content is not validated."""
         if self.validate is None:
             return None

@@ -11,7 +11,7 @@ import pytest
 
 from bundles.filesystem.atomic import remove_leftovers
 from puller.errors import ChangedMeanwhile, ResourceError
-from puller.resources import validation
+from puller.resources import tool
 from puller.resources.base import PropertyError, Resource
 from puller.resources.files.file import File
 from puller.system.commands import Command, Completed
@@ -111,8 +111,8 @@ def test_a_copy_that_the_command_has_changed_is_a_failure(
 def test_a_command_that_takes_too_long_is_ended_and_is_a_failure(
     wanted: Make, converge: Converge, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert validation.TIME_LIMIT == 60
-    monkeypatch.setattr(validation, "TIME_LIMIT", 0.2)
+    assert tool.TIME_LIMIT == 60
+    monkeypatch.setattr(tool, "TIME_LIMIT", 0.2)
     with pytest.raises(
         ResourceError, match=r"validate 'sleep 60; true \{\}': killed after .* its time limit"
     ):
