@@ -8,20 +8,22 @@
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from foundation.differences import Difference
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.reporting.report import Event
+from puller.resources.base import Resource
 from puller.run.leftovers.declared_resources import Declared
 from puller.run.leftovers.managed import SEEN, Left, Managed
-from puller.run.leftovers.observers import Changes
 from puller.state import Directories
 
 if TYPE_CHECKING:
+    from puller.run.leftovers.created_resources import Makings
     from puller.run.leftovers.observers import TrialObserver
     from puller.run.leftovers.removals import Step
     from puller.run.leftovers.trial_copies import TrialCopies
@@ -62,6 +64,75 @@ class _Applied(msgspec.Struct, frozen=True):
             for declaration in manifest.declarations
             if declaration.reference in seen
         ]
+
+
+class Changes:
+    """Passes the changes of one run from the engine to the trials and the record of created resources."""
+
+    def __init__(
+        self,
+        managed: Managed,
+        trials: "Mapping[str, TrialObserver]",
+        bundles_of: Callable[[Declaration], Iterable[str]],
+        steps: "Mapping[int, Step]",
+    ) -> None:
+        """``bundles_of`` returns all bundles that declare a resource, its owner first.
+
+        ``steps`` are the reversals of the run, by the identity of their declarations.
+        """
+        self._managed, self._trials = managed, trials
+        self._bundles_of, self._steps = bundles_of, steps
+        self._makings: Makings | None = None
+
+    def before_change(
+        self,
+        declaration: Declaration,
+        resource: Resource[Any, Any],
+        actual: Any,
+        differences: Sequence[Difference],
+    ) -> None:
+        """See ``puller.engine.engine.Observer``."""
+        step = self._steps.get(id(declaration))
+        if step is None:
+            self._note_making(declaration, resource, actual)
+            bundles = self._bundles_of(declaration)
+        else:  # reverting a trial leads to a recorded state
+            bundles = (step.bundle,) if step.is_leftover else ()
+        # Any bundle that declares a shared resource may be the reason for its change.
+        for bundle in bundles:
+            if (trial := self._trials.get(bundle)) is not None:
+                trial.before_change(declaration, resource, actual, differences, left=step is not None)
+
+    def _note_making(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
+        if self._makings is None:
+            from puller.run.leftovers.created_resources import Makings  # for the first changed resource
+
+            managed = self._managed
+            self._makings = Makings(
+                managed.journal(), self._bundle_of, managed.is_known, managed.is_created_at
+            )
+        self._makings.before_change(declaration, resource, actual)
+
+    def _bundle_of(self, declaration: Declaration) -> str:
+        return next(iter(self._bundles_of(declaration)))
+
+    def begin_changes(self) -> None:
+        """See ``puller.engine.engine.Observer``."""
+        for trial in self._trials.values():
+            trial.begin_changes()
+
+    def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
+        """See ``puller.engine.engine.Observer``."""
+        if self._makings is not None:
+            self._makings.after_change(declaration, resource, actual)
+        for trial in self._trials.values():
+            trial.after_change(declaration, resource, actual)
+
+    def finish(self) -> Collection[str]:
+        """Close all journals. Return the references of created resources."""
+        for trial in self._trials.values():
+            trial.close()
+        return self._makings.made() if self._makings is not None else ()
 
 
 class Leftovers:

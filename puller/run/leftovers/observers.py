@@ -1,16 +1,15 @@
-"""Observers of changes: of a bundle on trial, and of all changes in a run.
+"""Observer of the changes of a bundle on trial.
 
-* The observer of a trial records the states before and after each change in the journal.
+* It records the states before and after each change in the journal.
 * Objects that the last good bundle repairs by itself are not copied.
 * An object larger than ``LARGEST`` is reported before the change, and cannot be restored.
-* ``Changes`` also records created resources.
 """
 
 import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -22,7 +21,6 @@ from puller.resources.content_sources import sha256
 from puller.resources.files.leftover_files import Original
 from puller.resources.paths import PathState
 from puller.resources.registry import find_remover
-from puller.run.leftovers.managed import Managed
 from puller.run.leftovers.reversal_rules import merged_text
 from puller.run.leftovers.trial_copies import (
     Began,
@@ -40,8 +38,7 @@ from puller.system.protocol import System
 from puller.system.trusted_files import is_parameter
 
 if TYPE_CHECKING:
-    from puller.run.leftovers.created_resources import Makings
-    from puller.run.leftovers.removals import Step
+    pass
 
 LARGEST = 256 * 1024 * 1024
 """Bytes of all copies of a bundle's trial together."""
@@ -318,72 +315,3 @@ def _was(owner: _Owner, before: Properties | None, *, foreign: bool) -> Line:
         return Done(owner.reference)
     properties: dict[str, Any] = msgspec.to_builtins(before, enc_hook=str)
     return Was(owner.reference, properties, owner.subscribers, time.time_ns(), foreign)
-
-
-class Changes:
-    """Passes the changes of one run from the engine to the trials and the record of created resources."""
-
-    def __init__(
-        self,
-        managed: Managed,
-        trials: "Mapping[str, TrialObserver]",
-        bundles_of: Callable[[Declaration], Iterable[str]],
-        steps: "Mapping[int, Step]",
-    ) -> None:
-        """``bundles_of`` returns all bundles that declare a resource, its owner first.
-
-        ``steps`` are the reversals of the run, by the identity of their declarations.
-        """
-        self._managed, self._trials = managed, trials
-        self._bundles_of, self._steps = bundles_of, steps
-        self._makings: Makings | None = None
-
-    def before_change(
-        self,
-        declaration: Declaration,
-        resource: Resource[Any, Any],
-        actual: Any,
-        differences: Sequence[Difference],
-    ) -> None:
-        """See ``puller.engine.engine.Observer``."""
-        step = self._steps.get(id(declaration))
-        if step is None:
-            self._note_making(declaration, resource, actual)
-            bundles = self._bundles_of(declaration)
-        else:  # reverting a trial leads to a recorded state
-            bundles = (step.bundle,) if step.is_leftover else ()
-        # Any bundle that declares a shared resource may be the reason for its change.
-        for bundle in bundles:
-            if (trial := self._trials.get(bundle)) is not None:
-                trial.before_change(declaration, resource, actual, differences, left=step is not None)
-
-    def _note_making(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
-        if self._makings is None:
-            from puller.run.leftovers.created_resources import Makings  # for the first changed resource
-
-            managed = self._managed
-            self._makings = Makings(
-                managed.journal(), self._bundle_of, managed.is_known, managed.is_created_at
-            )
-        self._makings.before_change(declaration, resource, actual)
-
-    def _bundle_of(self, declaration: Declaration) -> str:
-        return next(iter(self._bundles_of(declaration)))
-
-    def begin_changes(self) -> None:
-        """See ``puller.engine.engine.Observer``."""
-        for trial in self._trials.values():
-            trial.begin_changes()
-
-    def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
-        """See ``puller.engine.engine.Observer``."""
-        if self._makings is not None:
-            self._makings.after_change(declaration, resource, actual)
-        for trial in self._trials.values():
-            trial.after_change(declaration, resource, actual)
-
-    def finish(self) -> Collection[str]:
-        """Close all journals. Return the references of created resources."""
-        for trial in self._trials.values():
-            trial.close()
-        return self._makings.made() if self._makings is not None else ()
