@@ -25,7 +25,6 @@ Record of mirrors that failed while another mirror helped.
 * A short failure is a notice. A continuous failure for a week is a warning, because the mirror is probably gone.
 """
 
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -146,6 +145,8 @@ class MirrorMemory:
 
 
 def _backoff_after(times: int) -> timedelta:
+    import random  # 0.5 % of an idle run, which meets no failed mirror
+
     doublings = min(times - 1, 20)  # more than the longest backoff needs, without overflow
     longest: timedelta = min(FIRST_BACKOFF * 2**doublings, LONGEST_BACKOFF)
     return longest * (1 - random.uniform(0, _LARGEST_JITTER))  # noqa: S311  nobody gains by guessing it
