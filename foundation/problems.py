@@ -40,7 +40,7 @@ class DependsOn(StrEnum):
         return cls.NOTHING
 
 
-_NAME_OF_CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+){0,9}")
+_NAME_OF_CODE = r"[a-z][a-z0-9]*(-[a-z0-9]+){0,9}"  # compiled on first use
 
 
 class ProblemCode(StrEnum):
@@ -160,7 +160,7 @@ class ProblemCode(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> ProblemCode | None:
         """Accept the code of a newer version of Puller, so that its reports can be read."""
-        if not isinstance(value, str) or not _NAME_OF_CODE.fullmatch(value):
+        if not isinstance(value, str) or not re.fullmatch(_NAME_OF_CODE, value):
             return None
         code = str.__new__(cls, value)
         code._name_, code._value_ = value, value

@@ -15,7 +15,7 @@ import msgspec
 __version__ = "1.0.0"
 
 
-_CLAUSE = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9}){0,9})\s*", re.ASCII)
+_CLAUSE = r"(?a)\s*(>=|<=|==|!=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9}){0,9})\s*"  # compiled on first use
 _Numbers = tuple[int, ...]
 _OPERATORS: dict[str, Callable[[_Numbers, _Numbers], bool]] = {
     ">=": operator.ge,
@@ -38,7 +38,7 @@ class VersionRange(msgspec.Struct, frozen=True):
         """Parse the notation. Raise ``ValueError``, whose message continues the name of the key."""
         if not isinstance(text, str):
             raise ValueError(f'is {text!r}, expected quoted text such as ">=1.2" or ">=1.2, <2"')
-        match = [_CLAUSE.fullmatch(part) for part in text.split(",")]
+        match = [re.fullmatch(_CLAUSE, part) for part in text.split(",")]
         clauses = [(item[1], _numbers(item[2])) for item in match if item is not None]
         if len(clauses) < len(match):
             raise ValueError(f'is {text!r}, expected a range such as ">=1.2" or ">=1.2, <2"')

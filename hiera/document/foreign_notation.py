@@ -16,21 +16,22 @@ from hiera.errors import HieraError
 
 Path = tuple[str | int, ...]
 
-_ANY: Final = re.compile(r"\$\{[^{}][^}]*\}")
+# Patterns are compiled on first use: an idle run needs none of them.
+_ANY: Final = r"\$\{[^{}][^}]*\}"
 _NAME: Final = r"(?!(?:Facts|Data|Environ)\b)[A-Za-z_]\w*|\d+|[@*#?$!-]"
-_OF_SHELL: Final = re.compile(rf"\$\{{[#!]?(?:{_NAME})(?:\[[^]]*\])?(?:\}}|:?[-=+?:#%/^,@])", re.ASCII)
-_OF_TEXT: Final = re.compile(r"\$\{\s*(?:(?:[Dd]ata|[Ff]acts|[Ee]nviron)\.|lookup\s*\()[^{}\n]*\}")
+_OF_SHELL: Final = rf"(?a)\$\{{[#!]?(?:{_NAME})(?:\[[^]]*\])?(?:\}}|:?[-=+?:#%/^,@])"
+_OF_TEXT: Final = r"\$\{\s*(?:(?:[Dd]ata|[Ff]acts|[Ee]nviron)\.|lookup\s*\()[^{}\n]*\}"
 """Names of shell parameters never contain a dot."""
 _LONGEST: Final = 60  # characters of an excerpt
-_PIECE: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\?\?|\?:|\?\.|[][(){}?:,])""")
+_PIECE: Final = r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\?\?|\?:|\?\.|[][(){}?:,])"""
 _CLOSING: Final = ("", ")", "]", "}")
 _NESTING: Final = ("(", "[", "{", "?", "?:")
 _MOST_NESTED: Final = 60
 _MOST_PIECES: Final = 2000
 """Limits of a translated expression. A longer one keeps its text, because the translation is recursive."""
-_OPTIONAL: Final = re.compile(r"\b([Dd]ata|[Ff]acts|[Ee]nviron)((?:\.\w+)*\?\.\w+(?:\??\.\w+)*)")
-_LOOKUP: Final = re.compile(r"""lookup\(\s*("[^"]*"|'[^']*')\s*\)""")
-_OPERAND: Final = re.compile(r"[\w.]+(?:\([^()]*\)|\[[^][]*\])?")
+_OPTIONAL: Final = r"\b([Dd]ata|[Ff]acts|[Ee]nviron)((?:\.\w+)*\?\.\w+(?:\??\.\w+)*)"
+_LOOKUP: Final = r"""lookup\(\s*("[^"]*"|'[^']*')\s*\)"""
+_OPERAND: Final = r"[\w.]+(?:\([^()]*\)|\[[^][]*\])?"
 """An operand that needs no parentheses."""
 
 
@@ -86,8 +87,8 @@ def converted(value: Any, path: Path = ()) -> Any:
 
 def _converted_text(text: str, path: Path) -> str:
     in_order = _is_in_order(path)
-    return _ANY.sub(
-        lambda match: _replacement(match[0]) if in_order or _is_foreign(match[0]) else match[0], text
+    return re.sub(
+        _ANY, lambda match: _replacement(match[0]) if in_order or _is_foreign(match[0]) else match[0], text
     )
 
 
@@ -116,7 +117,7 @@ class _Conditions:
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
-        self.pieces = [piece for piece in _PIECE.split(expression) if piece]
+        self.pieces = [piece for piece in re.split(_PIECE, expression) if piece]
 
     def translated(self) -> str:
         nested = sum(piece in _NESTING for piece in self.pieces)
@@ -151,8 +152,8 @@ class _Conditions:
         text = operands.pop()
         is_simple = not operands
         for operand in reversed(operands):
-            value = _LOOKUP.sub(r"lookup(\1, none)", operand)
-            value = value if _OPERAND.fullmatch(value) else f"({value})"
+            value = re.sub(_LOOKUP, r"lookup(\1, none)", operand)
+            value = value if re.fullmatch(_OPERAND, value) else f"({value})"
             test = f"{value} is not none"
             test = test if value.startswith("lookup(") else f"{value} is defined and {test}"
             text = f"{value} if {test} else {text}"
@@ -170,7 +171,7 @@ class _Conditions:
                     if self._next() in (",", ":"):
                         text += f"{self.pieces.pop(0)} "
                 text += self.pieces.pop(0) if self.pieces else ""
-        return _OPTIONAL.sub(_optional, text.strip())
+        return re.sub(_OPTIONAL, _optional, text.strip())
 
 
 def _optional(match: re.Match[str]) -> str:
@@ -184,7 +185,7 @@ def _shown(expression: str) -> str:
 
 def find_foreign_in_template(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield the line, column and text of each expression of CCM in a template. Its own notations are skipped."""
-    for match in _OF_TEXT.finditer(text):
+    for match in re.finditer(_OF_TEXT, text):
         before = text.rfind("\n", 0, match.start())
         yield text.count("\n", 0, match.start()) + 1, match.start() - before, match[0][:_LONGEST]
 
@@ -203,7 +204,7 @@ def _walk(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 def _expressions(text: str, path: Path) -> Iterator[str]:
     in_order = _is_in_order(path)
-    for match in _ANY.finditer(text):
+    for match in re.finditer(_ANY, text):
         if in_order or _is_foreign(match[0]):
             yield match[0]
 
@@ -213,4 +214,4 @@ def _is_in_order(path: Path) -> bool:
 
 
 def _is_foreign(expression: str) -> bool:
-    return not _OF_SHELL.match(expression)
+    return not re.match(_OF_SHELL, expression)

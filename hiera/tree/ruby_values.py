@@ -114,11 +114,11 @@ _ESCAPES = {
     "\v": r"\v",
     "\f": r"\f",
 }
-_PLAIN = re.compile(r"[ !$-\[\]-~]*")  # printable ASCII without " # \
+_PLAIN = r"[ !$-\[\]-~]*"  # printable ASCII without " # \
 
 
 def _quote(text: str) -> str:
-    if _PLAIN.fullmatch(text):
+    if re.fullmatch(_PLAIN, text):
         return f'"{text}"'
     escaped = "".join(_ESCAPES.get(char) or (char if _is_printable(char) else _code(char)) for char in text)
     return '"' + re.sub(r"#(?=[{$@])", r"\\#", escaped) + '"'
@@ -267,9 +267,8 @@ _PATTERN_ESCAPES = {
     r"\H": "[^0-9A-Fa-f]",
     r"\e": r"\x1b",
 }
-_TOKEN = re.compile(
-    r"\\.|\[:(?P<posix>\w+):\]|\(\?<(?P<name>[A-Za-z_]\w*)>|\(\?(?P<flags>[mix]*(?:-[mix]+)?)(?P<end>[:)])|.",
-    re.DOTALL,
+_LEXEME = (  # compiled on first use
+    r"(?s)\\.|\[:(?P<posix>\w+):\]|\(\?<(?P<name>[A-Za-z_]\w*)>|\(\?(?P<flags>[mix]*(?:-[mix]+)?)(?P<end>[:)])|."
 )
 
 
@@ -279,7 +278,7 @@ def compiled(text: str) -> re.Pattern[str]:
     flags = ""
     out: list[str] = []
     try:
-        for match in _TOKEN.finditer(text):
+        for match in re.finditer(_LEXEME, text):
             if match["end"] == ")":  # Python requires global flags at the very front
                 flags += match["flags"]
             else:

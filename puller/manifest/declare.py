@@ -387,7 +387,7 @@ _ALWAYS_SHOWN = frozenset({"name", "alias", "ensure", "provider", "require", "af
 _HINTS = {
     "ensure": "test the secret in the expression of ensure: {{ 'present' if data.secret else 'absent' }}"
 }
-_TEXT = re.compile(r"""'([^'\\]*)'|"([^"\\]*)\"""")
+_TEXT = r"""'([^'\\]*)'|"([^"\\]*)\""""  # compiled on first use
 
 
 def _is_literal(value: Any, expression: Any) -> bool:
@@ -398,7 +398,7 @@ def _is_literal(value: Any, expression: Any) -> bool:
     return (
         isinstance(value, str)
         and isinstance(expression, str)
-        and value in map("".join, _TEXT.findall(expression))
+        and value in map("".join, re.findall(_TEXT, expression))
     )
 
 

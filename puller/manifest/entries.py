@@ -27,7 +27,7 @@ DEFAULTS = "defaults"
 FOR = "for"
 _NO_NAMES = (DEFAULTS, FOR)
 """Keywords that are not names of resources when they stand alone."""
-_CLAUSE = re.compile(r"\w+(?: *, *\w+)? in ")
+_CLAUSE = r"\w+(?: *, *\w+)? in "  # compiled on first use
 """A second clause of ``for`` that YAML reads as a key, because it follows a comma."""
 _BRACKETS = "write several clauses in brackets, such as for: [a in data.a, b in data.b]"
 
@@ -127,7 +127,7 @@ def _read_list(type_name: str, body: list[Any], path: KeyPath, problems: Problem
         named = {key: value for key, value in item.items() if key not in beside} if beside else item
         if not isinstance(named, dict) or len(named) != 1 or (has_loop and DEFAULTS in named):
             detail = f"{_described_item(item)}, expected one name with its properties"
-            is_cut = has_loop and any(_CLAUSE.match(str(key)) for key in item)
+            is_cut = has_loop and any(re.match(_CLAUSE, str(key)) for key in item)
             problems.add(place, detail, type_name, _SHAPE, hint=_BRACKETS if is_cut else "")
             continue
         ((name, provided),) = named.items()

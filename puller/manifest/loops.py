@@ -39,7 +39,9 @@ from puller.templates.functions import bundle_functions
 from puller.values.common_properties import Reference
 
 FOR = "for"
-_CLAUSE = re.compile(r"\s*(?P<names>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+in\s+(?P<expression>\S.*?)\s*", re.DOTALL)
+_CLAUSE = (
+    r"(?s)\s*(?P<names>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+in\s+(?P<expression>\S.*?)\s*"  # compiled on first use
+)
 _EXPECTED = "expected NAME in EXPRESSION, or KEY, VALUE in EXPRESSION"
 _WORDS = frozenset(
     ("and", "else", "false", "if", "in", "is", "loop", "none", "not", "or", "self", "super", "true")
@@ -300,7 +302,7 @@ def parse_clauses(value: object) -> tuple[Clause, ...]:
 
 
 def _parse_clause(value: object) -> Clause:
-    match = _CLAUSE.fullmatch(value) if isinstance(value, str) else None
+    match = re.fullmatch(_CLAUSE, value) if isinstance(value, str) else None
     if match is None:
         # YAML reads [a, b in data.c] as a list of two texts.
         quoted = f" ({_QUOTE})" if _is_name(value) or not _is_whole(value) else ""
@@ -334,7 +336,7 @@ def _is_whole(text: object) -> bool:
     return not isinstance(text, str) or not any(word[0] in _OPEN for word in _words(text))
 
 
-_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\w+|\S""", re.DOTALL)
+_LEXEME = r"""(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\w+|\S"""
 _OPEN = "'\"([{)]}"
 
 
@@ -342,7 +344,7 @@ def _words(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield the words outside of brackets and quotes, with their places, and each unmatched bracket or quote."""
     brackets: list[tuple[str, int, int]] = []
     outside: list[tuple[str, int, int]] = []
-    for match in _TOKEN.finditer(text):
+    for match in re.finditer(_LEXEME, text):
         word = (match[0], match.start(), match.end())
         if match[0] in ("(", "[", "{"):
             brackets.append(word)
