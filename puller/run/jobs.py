@@ -16,7 +16,6 @@ import msgspec
 
 from bundles.confined.current import confined, confined_when_needed, missing_protections
 from bundles.progress import watched_by
-from puller.config.configuration import require_user
 from puller.engine.catalog_run import Applied, apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.transactions import PendingRefreshes
@@ -229,6 +228,8 @@ def _run(options: RunOptions, configuration: "Configuration") -> int:
 def apply(options: ApplyOptions) -> int:
     """Apply a manifest, a directory or a bundle file. Return the exit status."""
     if options.as_user:
+        from puller.config.configuration import require_user  # see puller.run.host
+
         require_user()
         if options.private_key == PRIVATE_KEY:
             options.private_key = users_private_key()

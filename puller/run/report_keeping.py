@@ -19,7 +19,6 @@ from hiera.sops.identities import find_published
 from puller.config.configuration import Configuration
 from puller.errors import ResourceError
 from puller.exit_status import ExitStatus
-from puller.reporting import monitoring
 from puller.reporting.history import Retention, forget_end, keep_end, save_report, save_status
 from puller.reporting.report import Report, RestlessResource, SentFacts, SentReport
 from puller.reporting.restless import MOST_SAID, sentence, update_restless
@@ -94,6 +93,8 @@ class ReportKeeper(msgspec.Struct, frozen=True):
 
     def _write_metrics(self, report: Report, restless: Sequence[RestlessResource]) -> None:
         if textfile := self.configuration.reports.textfile:
+            from puller.reporting import monitoring  # most hosts have no collector of metrics
+
             try:
                 monitoring.write_metrics(self._sent_report(report, restless), Path(textfile))
             except (OSError, ResourceError) as error:

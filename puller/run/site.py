@@ -23,7 +23,6 @@ from bundles.format.release import Release
 from bundles.progress import RoutineNote
 from bundles.store.contents import Installed
 from bundles.store.store import Store
-from bundles.transport.mirror import open_mirrors
 from puller.config.configuration import BundleChoice, Configuration
 from puller.config.transport import transport_settings
 from puller.errors import ConfigurationError
@@ -73,6 +72,7 @@ class RefreshedSite(msgspec.Struct, frozen=True):
     ) -> "RefreshedSite":
         """Fetch and verify the metadata: steps 3 and 4 of ``refresh``. Raise what ``refresh`` raises."""
         from bundles.client.client import TrustClient  # as much as the rest of an idle run
+        from bundles.transport.mirror import open_mirrors
 
         try:
             mirrors = open_mirrors(configuration.mirrors, transport_settings(configuration.http), deadline)
