@@ -19,7 +19,6 @@ One evaluation:
 from __future__ import annotations
 
 import functools
-import json
 import re
 import time
 from _thread import _local
@@ -127,6 +126,8 @@ def verify_yaml(value: Any, indent: int) -> None:
             if items > YAML_LIMIT:
                 raise LimitError("", f"would write {items} items as YAML, at most {YAML_LIMIT} are written")
             waiting += item.values() if isinstance(item, dict) else item
+
+    import json  # 1 % of an idle apply, which writes no YAML
 
     verify_printed(value, json.dumps, indent)
 

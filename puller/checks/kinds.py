@@ -6,7 +6,6 @@
 * All types are hashable. Two declarations of one resource may have the same check, which runs once.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -225,6 +224,8 @@ class GossRules(str):
     @classmethod
     def parse(cls, value: object) -> "GossRules":
         """Read the mapping of a manifest. Raise ``ValueError`` for tests that are not supported."""
+        import json  # see hiera.limits
+
         from puller.checks.gossfile_parser import read  # rarely needed
 
         if not isinstance(value, dict) or not value:

@@ -10,7 +10,6 @@ Known systems are for checking bundles without such a machine:
 * They are the files in ``systems``, made from the recorded machines of ``tests/cases/facts/known.yaml``.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,8 @@ def facts_of(name: str) -> dict[str, Any]:
     """Return all facts of a system, as a new mapping. Raises ``UsageError`` for an unknown name."""
     if name not in known_systems():
         raise UsageError(f"unknown system {name!r}", **meant(name, known_systems()))
+
+    import json  # see hiera.limits
 
     facts: dict[str, Any] = json.loads((_DIRECTORY / f"{name}.json").read_text())
     return facts | {"puller": {"version": __version__}}

@@ -6,7 +6,6 @@
   base64) are not recognised. The output of commands of a sensitive resource is therefore never shown.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -167,6 +166,8 @@ def _hidden_texts(declaration: Declaration) -> Iterator[str]:
 
 def _question(check: HealthCheck) -> Any:
     if check.goss_rules is not None:
+        import json  # see hiera.limits
+
         return json.loads(check.goss_rules)
     return msgspec.to_builtins(check.desired, enc_hook=str)
 
