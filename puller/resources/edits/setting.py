@@ -15,7 +15,7 @@ from puller.resources.base import Declared, PropertyError, missing_property
 from puller.resources.edits.edit import Edit, EditProperties, unsaid
 from puller.resources.edits.file_text import Edited, Text, in_short, of_settings, printable
 from puller.resources.edits.formats import FORMATS, Found, format_named
-from puller.resources.edits.formats import Setting as RequestedPackage
+from puller.resources.edits.formats import Setting as DesiredSetting
 from puller.resources.edits.formats.text_lines import CONTINUATIONS
 from puller.resources.edits.planned_edits import Made
 from puller.values.plain_values import QUOTE
@@ -52,10 +52,10 @@ class SettingProperties(EditProperties, frozen=True):
         return str(value) if is_number and not self.is_tree else value
 
     @property
-    def setting(self) -> RequestedPackage:
+    def setting(self) -> DesiredSetting:
         """The setting for the functions of its format."""
         value = self.desired if self.ensure == "present" else msgspec.UNSET
-        return RequestedPackage(
+        return DesiredSetting(
             key=self.key,
             section=self.section,
             value=value,
