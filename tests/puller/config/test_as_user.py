@@ -29,8 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = home / ".config/puller"
     directory.mkdir(parents=True, mode=0o755)
     monkeypatch.setenv("HOME", str(home))
-    for module in ("puller.config.configuration", "puller.run.jobs"):
-        monkeypatch.setattr(f"{module}.require_user", lambda: None)
+    monkeypatch.setattr("puller.config.configuration.require_user", lambda: None)
     (directory / "config.yaml").write_text("site: https://www.example.org/p\nbundles: [{name: web}]\n")
     return home
 
