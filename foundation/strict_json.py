@@ -69,7 +69,7 @@ def load_exact(data: bytes) -> Any:
 
 def excerpt(value: Any) -> str:
     """Return the beginning of a value, for messages."""
-    import json  # see above
+    import json  # see load
 
     text = json.dumps(value)
     return text if len(text) <= 100 else text[:100] + "…"

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.graph.catalog import Catalog
 from puller.reporting.report import Event
 from puller.system.local import LocalSystem

@@ -20,8 +20,9 @@ from foundation.formatting import people
 from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from puller.engine.conditions import JoinedParts, check_health, health_checks_of, is_left_out, why_unmanaged
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import FinalLook, Progress, failures_of
-from puller.engine.transactions import Begun, Member, Parts, PendingRefreshes, Transactions
+from puller.engine.transactions import Begun, Member, Parts, Transactions
 from puller.errors import MutationInNoop, NeededByAnother, PullerError, ResourceError, StoppedDownload
 from puller.manifest.children import applied_as
 from puller.manifest.declaration import Declaration, Home

@@ -26,7 +26,7 @@ from foundation.times import iso_text
 from hiera import parsing
 from hiera.errors import HieraError
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, UsageError, file_problem
 from puller.manifest.entries import read_entries
 from puller.manifest.loader import load_value

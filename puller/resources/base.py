@@ -29,9 +29,10 @@ from hiera.expressions.expressions import Scope
 from puller.bundle_paths import BundleFiles
 from puller.checks.kinds import HealthCheck
 from puller.resources.claims import Claim, EditedPlace, Use, agree
+from puller.resources.states_of_other_tools import state_meant_by
 from puller.system.local_paths import Spellings
 from puller.system.protocol import System
-from puller.values.common_properties import Reference, Removed, state_meant_by
+from puller.values.common_properties import Reference, Removed
 
 if TYPE_CHECKING:  # few bundles reboot machines
     from puller.resources.reboots.plan import RebootPlan

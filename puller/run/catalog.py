@@ -13,7 +13,7 @@ from bundles.errors import BundleError
 from foundation.problems import Problem, problems_of
 from puller.engine.catalog_run import Applied, apply_catalog
 from puller.engine.engine import Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, PullerError, UsageError
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.host_catalog import HostCatalog

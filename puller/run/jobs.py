@@ -18,7 +18,7 @@ from bundles.confined.current import confined, confined_when_needed, missing_pro
 from bundles.progress import watched_by
 from puller.engine.catalog_run import Applied, apply_catalog
 from puller.engine.engine import Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import UNIT_PROFILE
 from puller.exit_status import ExitStatus, worst
 from puller.manifest.graph.catalog import Catalog
@@ -165,7 +165,8 @@ def run(options: RunOptions, network: "Network | None" = None) -> int:
 
     ``network`` has a worker process, if one was started before this module was imported.
     """
-    from puller.config.configuration import load_configuration  # see puller.run.host
+    # 5 % of an apply, which needs no configuration
+    from puller.config.configuration import load_configuration
 
     # Before the configuration and data are read. The processes for the network must not know the passwords in them.
     with confined(network, at_once=not options.offline) as network:
@@ -228,7 +229,7 @@ def _run(options: RunOptions, configuration: "Configuration") -> int:
 def apply(options: ApplyOptions) -> int:
     """Apply a manifest, a directory or a bundle file. Return the exit status."""
     if options.as_user:
-        from puller.config.configuration import require_user  # see puller.run.host
+        from puller.config.configuration import require_user  # 5 % of an apply, which needs no configuration
 
         require_user()
         if options.private_key == PRIVATE_KEY:

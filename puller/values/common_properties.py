@@ -1,14 +1,13 @@
-"""Common properties of resources: references to resources, the refresh of subscribers, the removal policy, and states.
+"""Common properties of resources: references to resources, the refresh of subscribers, and the removal policy.
 
 * A reference is ``type#name``, ``type#pattern*`` or ``label#name``.
 * A refresh is either complete or a reload of the configuration. In lists and records, ``reload type#name`` requests
   a reload.
 * The removal policy keeps or removes the objects of a resource that is no longer declared.
-* Values of ``ensure`` in Ansible, Puppet, Salt and Chef have a table of the states of Puller that they mean.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import IntEnum
 
 LABEL = "label"
@@ -87,43 +86,3 @@ KEEP = Removed("keep")
 """It stays, and ``puller status`` lists it."""
 ABSENT = Removed("absent")
 """It is removed if Puller has created it."""
-
-# States of other tools, by their words for ``ensure``.
-
-_STATES: Mapping[str, tuple[str, ...]] = {
-    "add": ("present",),
-    "added": ("present",),
-    "created": ("present",),
-    "deleted": ("absent",),
-    "dir": ("directory",),
-    "disabled": ("stopped", "absent"),
-    "down": ("stopped",),
-    "enabled": ("running", "present"),
-    "exist": ("exists", "present"),
-    "exists": ("present",),
-    "file": ("present",),
-    "folder": ("directory",),
-    "gone": ("absent",),
-    "installed": ("present",),
-    "link": ("present",),
-    "missing": ("absent",),
-    "newest": ("latest",),
-    "reloaded": ("running",),
-    "remove": ("absent", "unmounted"),
-    "removed": ("absent", "unmounted"),
-    "restarted": ("running",),
-    "start": ("running",),
-    "started": ("running",),
-    "stop": ("stopped",),
-    "symlink": ("present",),
-    "touch": ("present",),
-    "uninstalled": ("absent",),
-    "up": ("running",),
-    "updated": ("latest", "present"),
-    "upgraded": ("latest", "present"),
-}
-
-
-def state_meant_by(word: str, is_valid: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the valid state that a word of another tool means, as a tuple. Empty if the word is unknown."""
-    return next(((state,) for state in _STATES.get(word, ()) if is_valid(state)), ())

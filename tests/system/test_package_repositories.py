@@ -12,16 +12,12 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from moto.server import ThreadedMotoServer
 
 from tests.support.machines import copied, run_checked, run_in
 from tests.system.test_agent_packages import NEXT, ROOT, Releases, packed_again, releases, version
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = [pytest.mark.packages, pytest.mark.root]
 __all__ = ["releases"]  # a fixture

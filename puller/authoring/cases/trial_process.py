@@ -31,7 +31,7 @@ from puller.authoring.cases.trial import Trial, TrialOutcome
 from puller.data.sources import DataSource, Origin
 from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import PullerError, ResourceError, SourceError
 from puller.facts.fact_tree import described
 from puller.manifest.graph.host_catalog import HostCatalog, load_together

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,9 +36,6 @@ from puller.run.leftovers.trial_copies import (
 from puller.run.leftovers.trial_edits import EditRecorder
 from puller.system.protocol import System
 from puller.system.trusted_files import is_parameter
-
-if TYPE_CHECKING:
-    pass
 
 LARGEST = 256 * 1024 * 1024
 """Bytes of all copies of a bundle's trial together."""

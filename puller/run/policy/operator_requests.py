@@ -21,7 +21,7 @@ from bundles.errors import StoreError
 from bundles.store.contents import Installed
 from bundles.store.store import Store
 from foundation.problems import ProblemCode
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import UsageError
 from puller.run.host_state import Unconfigured, is_bundle_name
 from puller.run.leftovers.managed import Left, Managed

@@ -12,8 +12,8 @@ import pytest
 
 from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import Touches
-from puller.engine.transactions import PendingRefreshes
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.manifest import Manifest

@@ -15,7 +15,7 @@ import pytest
 
 from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event
 from puller.system import commands

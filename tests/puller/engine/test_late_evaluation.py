@@ -9,7 +9,7 @@ import pytest
 
 from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event, State

@@ -12,7 +12,7 @@ import pytest
 from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.ensure import REQUEST, parse_request
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import UsageError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from foundation.differences import Difference, presence
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, ResourceError
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.reporting.report import Event

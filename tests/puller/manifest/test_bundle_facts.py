@@ -12,7 +12,7 @@ from puller.bundle_paths import BundleFiles
 from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.explanation import Recorder, explain_resource
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.facts.fact_tree import Facts, gather
 from puller.manifest.loader import load_manifest

@@ -16,7 +16,7 @@ from puller.data.sources import DataSource, Origin
 from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.explanation import explain_key
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, SourceError
 from puller.manifest.libraries import bundle_files, files_in, unused_libraries, used_libraries
 from puller.manifest.loader import load_manifest

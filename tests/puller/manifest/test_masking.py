@@ -10,7 +10,7 @@ import pytest
 from foundation.masking import VALUE_MASK
 from hiera.values import Secret
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.masking import Mask, Masks
 from puller.reporting.report import Event
 from puller.system.local import LocalSystem

@@ -10,7 +10,7 @@ import pytest
 
 from puller.engine.catalog_run import apply_catalog
 from puller.engine.engine import Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest

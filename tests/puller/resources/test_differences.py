@@ -21,7 +21,7 @@ import yaml
 from foundation.differences import Difference
 from foundation.formatting import lines
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event, State
 from puller.resources import unit
 from puller.resources.accounts import account_databases, user_state

@@ -26,7 +26,7 @@ import pytest
 
 from bundles.filesystem.trees import remove_tree
 from bundles.store.contents import Installed
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.exit_status import ExitStatus
 from puller.run.policy.holds import Pins, Quarantine
 from puller.run.trials import Trials

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import Event, State

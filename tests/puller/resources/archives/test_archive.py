@@ -22,7 +22,7 @@ import pytest
 
 from foundation.problems import ProblemCode
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import MutationInNoop, ResourceError
 from puller.manifest.manifest import Manifest
 from puller.manifest.problems import find_problems

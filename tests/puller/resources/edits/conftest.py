@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event
 from puller.system.local import LocalSystem
 from puller.system.noop import NoopSystem

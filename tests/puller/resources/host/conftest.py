@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event
 from puller.resources.host import host_entry, hostname, timezone
 from puller.system import trusted_files

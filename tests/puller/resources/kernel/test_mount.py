@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.reporting.report import Event, State
 from puller.resources.kernel import fstab, mount_changes, mount_plan, mount_table

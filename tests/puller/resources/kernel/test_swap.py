@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError
 from puller.reporting.report import Event
 from puller.resources.kernel import swap

@@ -14,7 +14,7 @@ import pytest
 
 from foundation.problems import ProblemCode
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.reporting.report import Event
 from tests.simulators import packages as simulator
 

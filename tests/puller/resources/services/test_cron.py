@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, MutationInNoop, ResourceError
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from puller.engine.engine import Engine, Settings
-from puller.engine.transactions import PendingRefreshes
+from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ResourceError
 from puller.manifest.manifest import Manifest
 from puller.reporting.report import State
