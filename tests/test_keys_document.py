@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bundles.client.client import TrustClient
-from bundles.publisher.keys import load_public_key
 from bundles.publisher.roles import RoleKeys
+from bundles.publisher.signing_keys import load_public_key
 from bundles.publisher.site import Site
 from bundles.transport.mirror import DirectoryMirror
 

@@ -2,7 +2,7 @@
 
 * The signers of securesystemslib import the library of every installed service, even if it is unused. boto3 alone takes
   longer than a publication. This module hides the libraries, so that the signers consider them *not installed*.
-  ``bundles/publisher/keys.py`` reloads a signer with its library when a key needs it.
+  ``bundles/publisher/signing_keys.py`` reloads a signer with its library when a key needs it.
 * This requires that these modules are first imported here, so other modules must not import them directly
   (``tests/puller/test_imports.py``). An earlier import by another program only costs time.
 

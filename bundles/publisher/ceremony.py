@@ -27,8 +27,8 @@ from tuf.api.exceptions import RepositoryError
 from bundles.errors import BundleError, FormatError, PublishError, SignatureError
 from bundles.filesystem.atomic import read_limited, write_file
 from bundles.format.tuf import Key, Metadata, Root, VerificationResult, check_metadata
-from bundles.publisher.keys import Signer, shown_id, sign_with
 from bundles.publisher.published import ROLES
+from bundles.publisher.signing_keys import Signer, shown_id, sign_with
 from foundation import strict_json
 from foundation.problems import ProblemCode
 from foundation.quantities import counted

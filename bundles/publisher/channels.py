@@ -20,9 +20,9 @@ from bundles.format.fields import parse_name, parse_version
 from bundles.format.index import ChannelEntry, History, parse_channel
 from bundles.format.release import STEPS, Release, Rollout, TrialRule, shown_percent
 from bundles.publisher.edition import Edition
-from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning import announce
 from bundles.publisher.published import Record
+from bundles.publisher.signing_keys import Passphrase
 from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 

@@ -32,9 +32,9 @@ from bundles.format.tuf import (
     TargetFile,
     Targets,
 )
-from bundles.publisher.keys import Keyring, Signer, is_verified
 from bundles.publisher.published import ROLES, Published
 from bundles.publisher.settings import Lifetimes
+from bundles.publisher.signing_keys import Keyring, Signer, is_verified
 
 _HASH = "sha256"
 _VERSIONED = re.compile(r"([0-9]+)\.([A-Za-z0-9_-]+)\.json")

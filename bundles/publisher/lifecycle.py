@@ -39,10 +39,10 @@ from bundles.format.tuf import Root, TargetFile, Targets
 from bundles.publisher.ceremony import Proposal
 from bundles.publisher.edition import Edition, first_root
 from bundles.publisher.files import make_directory
-from bundles.publisher.keys import Passphrase, generate_key
 from bundles.publisher.pruning import tidy
 from bundles.publisher.published import ROLES, Published, Record
 from bundles.publisher.settings import DEFAULT_LIFETIMES, Lifetimes, PruningRule
+from bundles.publisher.signing_keys import Passphrase, generate_key
 from bundles.publisher.site import SETTINGS, RoleStatus, Site, explained, statuses, utc_now
 from bundles.transport.mirror import DirectoryMirror
 from foundation.problems import ProblemCode

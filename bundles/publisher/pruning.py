@@ -39,10 +39,10 @@ from bundles.format.site_targets import DIRECTORY, bin_of, data_path
 from bundles.format.size_limits import file_path
 from bundles.publisher.edition import Edition
 from bundles.publisher.files import make_directory
-from bundles.publisher.keys import Passphrase
 from bundles.publisher.published import Published, Record
 from bundles.publisher.push.plan import Kind, kind_of_file
 from bundles.publisher.settings import PruningRule
+from bundles.publisher.signing_keys import Passphrase
 from bundles.publisher.site import NewArchive, Site, explained, find_target
 
 # Notes of unreferenced files, ``pruning.json`` in the directory of a site.

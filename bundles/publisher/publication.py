@@ -35,9 +35,9 @@ from bundles.format.tuf import TargetFile
 from bundles.publisher import channels
 from bundles.publisher.channels import AT_ONCE, RolloutRequest, Statement
 from bundles.publisher.edition import check_readable
-from bundles.publisher.keys import Passphrase
 from bundles.publisher.pruning import announce, outdated_by_rule, tidy
 from bundles.publisher.published import AUTO, Changes, Published, Record, next_version
+from bundles.publisher.signing_keys import Passphrase
 from bundles.publisher.site import NewArchive, Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, first_few

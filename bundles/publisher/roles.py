@@ -20,7 +20,8 @@ from bundles.format.size_limits import LARGEST_METADATA
 from bundles.format.tuf import Metadata, Root
 from bundles.publisher.ceremony import Proposal, check_thresholds, needed
 from bundles.publisher.edition import Edition
-from bundles.publisher.keys import (
+from bundles.publisher.published import ROLES
+from bundles.publisher.signing_keys import (
     PEM,
     URI,
     NewKey,
@@ -32,7 +33,6 @@ from bundles.publisher.keys import (
     make_key,
     shown_id,
 )
-from bundles.publisher.published import ROLES
 from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 

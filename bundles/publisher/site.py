@@ -58,9 +58,9 @@ from bundles.format.size_limits import LARGEST_HISTORY, LARGEST_INDEX
 from bundles.format.tuf import Root, TargetFile, Targets, target_path
 from bundles.publisher.edition import Edition, check_readable
 from bundles.publisher.files import Files, make_directory
-from bundles.publisher.keys import Keyring, Passphrase
 from bundles.publisher.published import ROLES, Published, Record, read_stored
 from bundles.publisher.settings import SiteSettings
+from bundles.publisher.signing_keys import Keyring, Passphrase
 from foundation.problems import ProblemCode
 
 # Transactions: changes of several files that a crash cannot separate.

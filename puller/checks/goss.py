@@ -27,7 +27,7 @@ from puller.checks import http, service
 from puller.checks.gossfile_parser import LARGEST, Lines, Test, matches, read
 from puller.checks.kinds import Answer, GossRules, Http, NotCarriedOut, Service, parse_address
 from puller.checks.local_checks import group_name, kind_of, owner_name, running
-from puller.checks.network import NoConnectionError, closing, connect
+from puller.checks.network_checks import NoConnectionError, closing, connect
 from puller.errors import PullerError, StoppedCommand, reason
 from puller.system.commands import Command, Completed
 from puller.system.protocol import System

@@ -21,7 +21,7 @@ import msgspec
 from bundles.deadline import Deadline
 from bundles.transport.plain import accept_alike
 from puller.checks.kinds import Answer, Http, JsonValue, NotCarriedOut, parse_address
-from puller.checks.network import NoConnectionError, closing, connect
+from puller.checks.network_checks import NoConnectionError, closing, connect
 from puller.errors import reason
 from puller.version import __version__
 

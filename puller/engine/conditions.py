@@ -33,12 +33,12 @@ _LAST_OF_NAGIOS = 3
 _ROOM = 60.0  # seconds: a pause ends before its deadline
 _MODULES = {
     "disk": "local_checks",
-    "dns": "network",
+    "dns": "network_checks",
     "file": "local_checks",
     "goss_rules": "goss",
     "process": "local_checks",
-    "tcp": "network",
-    "unix": "network",
+    "tcp": "network_checks",
+    "unix": "network_checks",
 }
 """Modules of ``puller.checks`` by kind. The module of any other kind has its name."""
 _STARTS_PROGRAMS = frozenset({"goss", "goss_rules", "service"})

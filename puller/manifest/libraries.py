@@ -29,8 +29,8 @@ from puller.bundle_paths import BUNDLE, LIBRARY_NAME, BundleFiles, FileTree
 from puller.data.sources import DATA
 from puller.errors import ManifestError, SourceError, file_problem
 from puller.manifest.manifest import MANIFEST
+from puller.manifest.manifest_reader import ManifestText
 from puller.manifest.problems import Problems
-from puller.manifest.reading import ManifestText
 
 _CODE = ProblemCode.INVALID_LIBRARY
 KEY = "libraries"

@@ -38,9 +38,9 @@ from puller.manifest.graph.links import link, order
 from puller.manifest.libraries import bundle_facts, bundle_files
 from puller.manifest.loops import Item, Loop, LoopScopes, Repeated
 from puller.manifest.manifest import Inputs, Manifest
+from puller.manifest.manifest_reader import ManifestText, home_of
 from puller.manifest.masking import Mask, Masks
 from puller.manifest.problems import Problems
-from puller.manifest.reading import ManifestText, home_of
 from puller.system import processes
 from puller.system.local_paths import Spellings
 from puller.values.common_properties import LABEL, Reference

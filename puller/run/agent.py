@@ -42,7 +42,7 @@ from puller.run.policy.decision import ReleaseSelector, Step
 from puller.run.policy.holds import Holds
 from puller.run.reboots import restart_machine
 from puller.run.report_keeping import ReportKeeper
-from puller.run.site import BundleSource, SiteView, copy_trust, refresh
+from puller.run.site_refresh import BundleSource, SiteView, copy_trust, refresh
 from puller.run.template_cache import cached_templates
 from puller.run.trials import Trials
 from puller.state import Directories, only_run
@@ -89,10 +89,10 @@ class Agent(msgspec.Struct, frozen=True):
 
         1. Lock: one run at a time, with directories to work in (``puller.state``).
         2. Holds: the operator's pause, maintenance windows, pins and quarantine (``puller.run.policy``).
-        3. Refresh: the verified metadata of the site (``puller.run.site``).
+        3. Refresh: the verified metadata of the site (``puller.run.site_refresh``).
         4. Inputs: facts and data, gathered on demand (``puller.run.host``).
         5. Choose: the release that this host should run, for each bundle (``puller.run.policy.decision``).
-        6. Unpack: download, verify and install it, unless the store has it (``puller.run.site``).
+        6. Unpack: download, verify and install it, unless the store has it (``puller.run.site_refresh``).
         7. Prepare: choose the version to apply, join the manifests, put attempts on record, make the versions current
            (``puller.run.policy.decision``, ``puller.run.catalog``, ``puller.run.trials``).
         8. Apply: the catalog and the reversals of leftovers (``puller.engine``, ``puller.run.leftovers``).

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from puller.authoring.importing.ansible.importer import import_ansible
+from puller.authoring.importing.ansible.ansible_importer import import_ansible
 from puller.authoring.importing.draft import Remark
 from tests.benchmarks.import_measurements import (
     add_options,

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from puller.authoring.importing.draft import Draft, Remark, Resource
-from puller.authoring.importing.puppet.importer import import_puppet
+from puller.authoring.importing.puppet.puppet_importer import import_puppet
 from tests.benchmarks.import_measurements import (
     add_options,
     exit_status,

@@ -24,7 +24,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from puller.authoring.importing.ansible.importer import import_ansible
+from puller.authoring.importing.ansible.ansible_importer import import_ansible
 from puller.authoring.importing.ansible.manifest_data import MANAGED
 from puller.authoring.importing.draft import Draft, Outcome, write_draft
 from tests.support.machines import REPOSITORY

@@ -210,12 +210,12 @@ def test_a_key_that_wants_a_library_gets_it(scheme: str, library: str, error: st
     pytest.importorskip(library)
     probe = f"""\
 import sys
-from bundles.publisher import keys
+from bundles.publisher import signing_keys
 from bundles.format.tuf import SIGNER_FOR_URI_SCHEME
 assert {library!r} not in sys.modules
 before = SIGNER_FOR_URI_SCHEME[{scheme!r}]
 assert getattr(sys.modules[before.__module__], {error!r})
-signer = keys.signer_of({scheme!r})
+signer = signing_keys.signer_of({scheme!r})
 assert {library!r} in sys.modules
 assert getattr(sys.modules[signer.__module__], {error!r}) is None
 assert SIGNER_FOR_URI_SCHEME[{scheme!r}] is signer

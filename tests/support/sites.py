@@ -27,9 +27,9 @@ from tuf.api.metadata import (
 from bundles.client.client import TrustClient
 from bundles.format.index import Indexes, index_path
 from bundles.format.site_targets import bin_of
-from bundles.publisher.keys import Signer, load_signer
 from bundles.publisher.lifecycle import make_site, refresh_site
 from bundles.publisher.publication import Publication, publish_bundle
+from bundles.publisher.signing_keys import Signer, load_signer
 from bundles.publisher.site import Site
 from bundles.transport.mirror import Mirror
 

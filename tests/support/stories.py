@@ -26,10 +26,10 @@ import yaml
 
 from bundles.format.release import TrialRule
 from bundles.publisher.channels import AT_ONCE, Channels, RolloutRequest
-from bundles.publisher.keys import make_key
 from bundles.publisher.lifecycle import make_site, refresh_site
 from bundles.publisher.publication import publish_bundle
 from bundles.publisher.roles import RoleKeys
+from bundles.publisher.signing_keys import make_key
 from bundles.publisher.site import Site
 from bundles.publisher.web_server import SiteHandler, SiteServer
 from puller.cli import main

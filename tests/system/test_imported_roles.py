@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from puller.authoring.importing.ansible.importer import import_ansible
+from puller.authoring.importing.ansible.ansible_importer import import_ansible
 from puller.authoring.importing.draft import Outcome, write_draft
 from tests.support.system_states import KINDS, apply_twice, differences
 

@@ -71,7 +71,7 @@ def ansible(
 
     Exit status: 0 if the draft is written, even with errors of lint. 13 if SOURCE cannot be read.
     """
-    from puller.authoring.importing.ansible.importer import import_ansible
+    from puller.authoring.importing.ansible.ansible_importer import import_ansible
 
     secrets = _secrets(vault_password_file, certificates)
     return _write(directory, lambda: import_ansible(source, source.resolve().name, secrets))
@@ -107,7 +107,7 @@ def puppet(source: Path, directory: Path) -> int:
 
     Exit status: 0 if the draft is written, even with errors of lint. 13 if SOURCE cannot be read.
     """
-    from puller.authoring.importing.puppet.importer import import_puppet
+    from puller.authoring.importing.puppet.puppet_importer import import_puppet
 
     return _write(directory, lambda: import_puppet(source, source.resolve().name))
 
@@ -159,7 +159,7 @@ def machine(directory: Path, root: Path) -> int:
 
     Exit status: 0 if the draft is written, even with errors of lint. 13 if the machine cannot be read.
     """
-    from puller.authoring.importing.machine.importer import import_machine
+    from puller.authoring.importing.machine.machine_importer import import_machine
 
     return _write(directory, lambda: import_machine(root))
 

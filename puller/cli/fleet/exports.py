@@ -37,7 +37,7 @@ from puller.data.sources import SIZE_LIMIT
 from puller.errors import PullerError, SourceError, UsageError, file_problem
 from puller.exit_status import ExitStatus
 from puller.fleet.host_document import Collected, Targets, as_data, as_targets, collect, is_suspicious
-from puller.manifest.reading import ManifestText
+from puller.manifest.manifest_reader import ManifestText
 from puller.values.foreign_text import visible_json
 
 if TYPE_CHECKING:

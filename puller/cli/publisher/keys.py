@@ -11,8 +11,8 @@ import click
 from bundles.errors import KeyFileError, PublishError
 from bundles.filesystem.safe_paths import write_output
 from bundles.publisher.ceremony import Proposal
-from bundles.publisher.keys import make_key, public_pem, shown_id
 from bundles.publisher.roles import RotationPlan
+from bundles.publisher.signing_keys import make_key, public_pem, shown_id
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
 from puller.cli.options import Decorator, noop_option, text_format_option, together

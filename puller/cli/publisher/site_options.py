@@ -24,7 +24,8 @@ from bundles.filesystem.atomic import read_limited
 from bundles.format.index import parse_wave
 from bundles.format.release import LONGEST_TRIAL, MOST_RUNS, Release, Runs, TrialRule, shown_percent
 from bundles.publisher.channels import RolloutRequest, Statement, is_under_way
-from bundles.publisher.keys import (
+from bundles.publisher.roles import RoleKeys
+from bundles.publisher.signing_keys import (
     NewKey,
     Passphrase,
     Signer,
@@ -36,7 +37,6 @@ from bundles.publisher.keys import (
     open_token,
     token_key,
 )
-from bundles.publisher.roles import RoleKeys
 from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, first_few

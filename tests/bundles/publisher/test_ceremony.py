@@ -14,9 +14,9 @@ from tuf.api.metadata import Metadata, Root
 
 from bundles.errors import BundleError, FormatError, KeyFileError, PublishError, SignatureError
 from bundles.publisher.ceremony import Proposal
-from bundles.publisher.keys import NewKey, make_key
 from bundles.publisher.lifecycle import refresh_site
 from bundles.publisher.roles import RoleKeys
+from bundles.publisher.signing_keys import NewKey, make_key
 
 if TYPE_CHECKING:
     from tests.support.sites import Clock, Host, Publisher

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from bundles.errors import KeyFileError, PublishError
-from bundles.publisher.keys import generate_key, key_file, load_signer
+from bundles.publisher.signing_keys import generate_key, key_file, load_signer
 
 
 def never(path: Path) -> bytes:

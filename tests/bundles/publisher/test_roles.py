@@ -23,8 +23,10 @@ from securesystemslib.signer import (
 )
 
 from bundles.errors import KeyFileError, PublishError, RollbackError, SignatureError, TokenError
-from bundles.publisher import keys
-from bundles.publisher.keys import (
+from bundles.publisher import signing_keys
+from bundles.publisher.lifecycle import make_site, refresh_site, verify_site
+from bundles.publisher.roles import Outcome, RoleKeys
+from bundles.publisher.signing_keys import (
     NewKey,
     change_passphrase,
     is_encrypted,
@@ -34,8 +36,6 @@ from bundles.publisher.keys import (
     signer_of,
     token_key,
 )
-from bundles.publisher.lifecycle import make_site, refresh_site, verify_site
-from bundles.publisher.roles import Outcome, RoleKeys
 from bundles.publisher.site import Site
 from foundation.extras import how_to_install
 from foundation.problems import ProblemCode
@@ -575,16 +575,16 @@ def test_missing_extra_is_named(
     how = re.escape(how_to_install(extra))
     message = rf"requires a library that is not installed \(a library is required\)\. {how}"
     with pytest.raises(TokenError, match=message) as raised:
-        keys.import_key(uri, pin)
+        signing_keys.import_key(uri, pin)
     assert raised.value.code is ProblemCode.MISSING_DEPENDENCY
     with pytest.raises(TokenError, match=message):
-        keys.open_token(uri, CryptoSigner.generate_ecdsa().public_key, pin)
+        signing_keys.open_token(uri, CryptoSigner.generate_ecdsa().public_key, pin)
 
 
 @pytest.mark.parametrize("uri", ["", "alice.pem", "file2:alice.pem", "sigstore:", "gnupg:0123"])
 def test_invalid_key_uri_names_the_expected_form(uri: str) -> None:
     with pytest.raises(TokenError, match="is not the URI of a signing key, expected one of hsm:2"):
-        keys.import_key(uri, pin)
+        signing_keys.import_key(uri, pin)
 
 
 def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -610,12 +610,12 @@ def test_each_service_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -
         (newest, newest),
         ("hv:web", "hv:web/3"),
     ):
-        assert keys.import_key(given, pin) == (found, key)
+        assert signing_keys.import_key(given, pin) == (found, key)
     assert requested == [
         ("aws", "alias/x"), ("gcp", "projects/p"), ("azure", "v", "k"), ("azure", "v", "k"), ("vault", "web"),
     ]  # fmt: skip
     with pytest.raises(TokenError, match="hv:web/2: has a newer version, 3"):
-        keys.import_key("hv:web/2", pin)
+        signing_keys.import_key("hv:web/2", pin)
 
 
 # --- crashes and concurrent readers -------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bundles.errors import KeyFileError, PublishError, TokenError
-from bundles.publisher.keys import load_public_key, load_signer
 from bundles.publisher.lifecycle import make_site
+from bundles.publisher.signing_keys import load_public_key, load_signer
 from puller.cli.publisher.site import site
 
 PLAIN = "--no-passphrase"

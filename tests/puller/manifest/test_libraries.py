@@ -21,7 +21,7 @@ from puller.errors import ManifestError, SourceError
 from puller.manifest.libraries import bundle_files, files_in, unused_libraries, used_libraries
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
-from puller.manifest.reading import ManifestText
+from puller.manifest.manifest_reader import ManifestText
 from puller.system.processes import StopRequests
 from puller.templates.rendering import render_file
 

@@ -15,7 +15,7 @@ from bundles.client.client import TrustClient
 from bundles.format.release import Release
 from bundles.store.store import Store
 from bundles.transport.mirror import DirectoryMirror
-from puller.run.site import Arrival
+from puller.run.site_refresh import Arrival
 from tests.support.sweeps import killed_before
 
 if TYPE_CHECKING:

@@ -99,7 +99,7 @@ def test_memory_depends_on_actual_file_sizes(settled: Host, publisher: Publisher
 
 
 PLACES = {
-    "the revalidation": "puller.run.site.revalidate",
+    "the revalidation": "puller.run.site_refresh.revalidate",
     "the refresh": "bundles.client.client.TrustClient.refresh",
     "the choice": "puller.run.policy.decision.ReleaseSelector.select",
     "the download": "bundles.client.client.TrustClient.fetch",

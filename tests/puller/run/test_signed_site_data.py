@@ -12,8 +12,8 @@ from tuf.api.metadata import Metadata, Targets
 from bundles.client.revalidation import first_expiry
 from bundles.format.site_targets import bin_of, custom_fields, data_path
 from bundles.format.tuf import target_path
-from bundles.publisher.keys import make_key
 from bundles.publisher.publication import publish_data, withdraw_data
+from bundles.publisher.signing_keys import make_key
 from bundles.publisher.site import find_target
 
 if TYPE_CHECKING:

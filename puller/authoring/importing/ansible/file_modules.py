@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any, Final
 
-from puller.authoring.importing.ansible.expressions import as_expression, has_expression
+from puller.authoring.importing.ansible.jinja_expressions import as_expression, has_expression
 from puller.authoring.importing.ansible.tasks import (
     Work,
     as_text,

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from jinja2 import Environment, TemplateError, meta
 
-from puller.authoring.importing.ansible.expressions import (
+from puller.authoring.importing.ansible.jinja_expressions import (
     Names,
     as_expression,
     translate_condition,

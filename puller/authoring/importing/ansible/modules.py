@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from puller.authoring.importing.ansible.expressions import as_expression, has_expression
 from puller.authoring.importing.ansible.file_modules import (
     blockinfile,
     copy,
@@ -25,6 +24,7 @@ from puller.authoring.importing.ansible.file_modules import (
     template,
     unarchive,
 )
+from puller.authoring.importing.ansible.jinja_expressions import as_expression, has_expression
 from puller.authoring.importing.ansible.package_modules import (
     apt_repository,
     deb822_repository,

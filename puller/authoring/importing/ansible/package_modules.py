@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any, Final
 
-from puller.authoring.importing.ansible.expressions import has_expression
+from puller.authoring.importing.ansible.jinja_expressions import has_expression
 from puller.authoring.importing.ansible.tasks import Unfinished, Work, with_scheme
 from puller.authoring.importing.draft import Resource, slug
 from puller.authoring.importing.written_expressions import Untranslatable

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from puller.authoring.importing.ansible.expressions import (
+from puller.authoring.importing.ansible.jinja_expressions import (
     Names,
     as_expression,
     has_expression,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from puller.authoring.importing.ansible.expressions import conditions_of, has_expression, translate_text
+from puller.authoring.importing.ansible.jinja_expressions import conditions_of, has_expression, translate_text
 from puller.authoring.importing.ansible.mapping import KEYWORDS, TaskMapper, with_variables
 from puller.authoring.importing.ansible.tasks import RoleContext, Task, Work, boolean_of, known_value, table
 from puller.authoring.importing.draft import ManifestDraft, Origin, Outcome, Remark

@@ -15,7 +15,6 @@ from puller.authoring.importing.draft import (
     slug,
 )
 from puller.authoring.importing.puppet.blocks import Definition, chosen
-from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.language.lexer import SyntaxProblem
 from puller.authoring.importing.puppet.language.syntax import (
     Call,
@@ -26,6 +25,7 @@ from puller.authoring.importing.puppet.language.syntax import (
     Variable,
 )
 from puller.authoring.importing.puppet.programs import Module, Program, assigned
+from puller.authoring.importing.puppet.puppet_expressions import Scope
 from puller.authoring.importing.puppet.templates import Converted, convert_template, template_name
 from puller.authoring.importing.written_expressions import Untranslatable, grouped, literal
 from puller.errors import SourceError

@@ -6,7 +6,6 @@ from typing import Any, Final
 import msgspec
 
 from puller.authoring.importing.draft import ManifestDraft, Origin, Outcome, Remark, Resource
-from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.language.syntax import (
     Access,
     Assignment,
@@ -22,6 +21,7 @@ from puller.authoring.importing.puppet.language.syntax import (
     Variable,
 )
 from puller.authoring.importing.puppet.programs import Unit
+from puller.authoring.importing.puppet.puppet_expressions import Scope
 from puller.authoring.importing.puppet.scopes import UNKNOWN, Kind
 from puller.authoring.importing.written_expressions import (
     Untranslatable,

@@ -14,7 +14,6 @@ import msgspec
 from puller.authoring.importing.draft import Draft, ManifestDraft, Origin, Outcome, Resource
 from puller.authoring.importing.puppet.attributes import has_expression
 from puller.authoring.importing.puppet.blocks import Block, Title, titles_of
-from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.language.syntax import (
     Access,
     Call,
@@ -25,6 +24,7 @@ from puller.authoring.importing.puppet.language.syntax import (
     TypeName,
 )
 from puller.authoring.importing.puppet.programs import Program, Unit
+from puller.authoring.importing.puppet.puppet_expressions import Scope
 from puller.authoring.importing.written_expressions import Untranslatable, verify_expression
 
 _REFRESHED: Final = frozenset({"service", "exec"})

@@ -23,7 +23,6 @@ from puller.authoring.importing.puppet.blocks import (
 )
 from puller.authoring.importing.puppet.classes import Classes, Endpoint, Relationships
 from puller.authoring.importing.puppet.declarations import EXISTING, Declarations
-from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.language.syntax import (
     Access,
     Assignment,
@@ -49,6 +48,7 @@ from puller.authoring.importing.puppet.language.syntax import (
     Variable,
 )
 from puller.authoring.importing.puppet.programs import Program, Unit, assigned
+from puller.authoring.importing.puppet.puppet_expressions import Scope
 from puller.authoring.importing.puppet.scopes import table
 from puller.authoring.importing.written_expressions import (
     Untranslatable,

@@ -12,9 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from puller.authoring.importing.draft import Draft
-from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.language.lexer import SyntaxProblem
-from puller.authoring.importing.puppet.language.parser import parse
+from puller.authoring.importing.puppet.language.puppet_parser import parse
 from puller.authoring.importing.puppet.language.syntax import (
     Assignment,
     Case,
@@ -26,6 +25,7 @@ from puller.authoring.importing.puppet.language.syntax import (
     Opaque,
     Variable,
 )
+from puller.authoring.importing.puppet.puppet_expressions import Scope
 from puller.authoring.importing.puppet.scopes import Kind, Names, parameters_kinds
 from puller.authoring.importing.reading import SourceTree
 from puller.errors import SourceError

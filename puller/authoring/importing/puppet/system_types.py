@@ -17,8 +17,8 @@ from puller.authoring.importing.puppet.attributes import (
     has_expression,
     needs_shell,
 )
-from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.language.syntax import HashLiteral, ListLiteral, Literal, Node
+from puller.authoring.importing.puppet.puppet_expressions import Scope
 from puller.authoring.importing.written_expressions import Untranslatable, grouped
 
 # Software.

@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from puller.authoring.importing.puppet.expressions import Scope
 from puller.authoring.importing.puppet.language.lexer import SyntaxProblem
-from puller.authoring.importing.puppet.language.parser import Parser
+from puller.authoring.importing.puppet.language.puppet_parser import Parser
 from puller.authoring.importing.puppet.language.syntax import Call, Node, Parameter
+from puller.authoring.importing.puppet.puppet_expressions import Scope
 from puller.authoring.importing.puppet.scopes import UNKNOWN, Kind, parameters_kinds
 from puller.authoring.importing.written_expressions import (
     Untranslatable,

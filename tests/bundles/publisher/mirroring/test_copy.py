@@ -17,11 +17,11 @@ import pytest
 from bundles.errors import BundleError, FormatError, RollbackError, SettingsError, SignatureError, StoreError
 from bundles.format.site_targets import bin_of
 from bundles.progress import Transfer, watched_by
-from bundles.publisher.keys import make_key
 from bundles.publisher.mirroring.copy import Copied, SiteCopy
 from bundles.publisher.mirroring.mirror_state import Selection, State
 from bundles.publisher.push.plan import files_of
 from bundles.publisher.roles import RoleKeys
+from bundles.publisher.signing_keys import make_key
 from bundles.transport.mirror import open_mirrors
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bundles.errors import BundleError, PublishError
-from bundles.publisher.keys import make_key
 from bundles.publisher.lifecycle import refresh_site
 from bundles.publisher.push.destination import Destination, Sending
 from bundles.publisher.push.plan import Plan, Source, files_of
 from bundles.publisher.push.push import Push, open_destination
 from bundles.publisher.roles import RoleKeys
+from bundles.publisher.signing_keys import make_key
 from bundles.publisher.site import Site
 from tests.bundles.publisher.push.conftest import Silent
 

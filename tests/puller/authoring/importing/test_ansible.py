@@ -18,7 +18,7 @@ from hiera.envelopes import create_key_pair
 from hiera.eyaml import Decryptor
 from hiera.parsing import load_yaml
 from hiera.tree import psych
-from puller.authoring.importing.ansible.importer import import_ansible
+from puller.authoring.importing.ansible.ansible_importer import import_ansible
 from puller.authoring.importing.draft import Draft, Outcome, document_text, scalar, write_draft
 from puller.authoring.importing.reading import Secrets, SourceTree, VaultError, decrypt_vault
 from puller.cli.command_table import cli

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import yaml
 
-from puller.authoring.importing.ansible.importer import import_ansible
+from puller.authoring.importing.ansible.ansible_importer import import_ansible
 from puller.authoring.importing.ansible.tasks import table
 from puller.authoring.importing.draft import Resource
 from puller.resources.registry import find_type

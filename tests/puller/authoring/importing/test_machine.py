@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from hiera.parsing import load_yaml
 from puller.authoring.importing.draft import Draft, Outcome
-from puller.authoring.importing.machine.importer import import_machine
+from puller.authoring.importing.machine.machine_importer import import_machine
 from puller.cli.command_table import cli
 from puller.errors import SourceError
 

@@ -13,7 +13,7 @@ from hiera.expressions.expressions import Scope as Names
 from hiera.expressions.expressions import resolve
 from hiera.parsing import load_yaml
 from puller.authoring.importing.draft import Draft, Outcome
-from puller.authoring.importing.puppet.importer import import_puppet
+from puller.authoring.importing.puppet.puppet_importer import import_puppet
 from puller.authoring.importing.puppet.scopes import table
 from puller.bundle_paths import BundleFiles
 from puller.cli.command_table import cli

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from puller.authoring.importing.draft import Draft
-from puller.authoring.importing.puppet.importer import import_puppet
+from puller.authoring.importing.puppet.puppet_importer import import_puppet
 from puller.authoring.importing.puppet.scopes import table
 
 ROOT = Path(__file__).parents[4]

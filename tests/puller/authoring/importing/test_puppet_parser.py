@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puller.authoring.importing.puppet.language.lexer import SyntaxProblem
-from puller.authoring.importing.puppet.language.parser import Parser, parse
+from puller.authoring.importing.puppet.language.puppet_parser import Parser, parse
 from puller.authoring.importing.puppet.language.syntax import (
     Access,
     Assignment,

@@ -15,7 +15,7 @@ from typing import Final
 
 from puller.authoring.importing.draft import Draft, Resource, document_text
 from puller.authoring.importing.machine.machine_draft import SYSTEM_UNITS, MachineDraft, RootFiles, stanzas
-from puller.authoring.importing.machine.settings import (
+from puller.authoring.importing.machine.machine_settings import (
     add_accounts,
     add_alternatives,
     add_diversions,

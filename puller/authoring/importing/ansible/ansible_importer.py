@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from puller.authoring.importing.ansible.expressions import (
+from puller.authoring.importing.ansible.jinja_expressions import (
     Names,
     conditions_of,
     has_expression,
