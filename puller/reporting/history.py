@@ -34,7 +34,8 @@ from puller.state import LARGEST, Directories, decode, read_state, write_state
 from puller.values.foreign_text import visible_json_bytes
 
 _RUN = "%Y%m%dT%H%M%S.%fZ"
-_NAME = r"([0-9]{8}T[0-9]{6}\.[0-9]{6}Z)-(quiet|eventful)\.json"
+_IDENTITY = r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z"
+_NAME = rf"({_IDENTITY})-(quiet|eventful)\.json"
 _QUIET = (ExitStatus.OK, ExitStatus.HELD)
 
 
@@ -65,15 +66,14 @@ class Kept(msgspec.Struct, frozen=True, order=True):
 
     @property
     def began(self) -> datetime:
-        return began(self.run)
+        return parse_moment(self.run)
 
 
 def began(run: str) -> datetime:
     """Return when the run of this identity began. Raises ``ValueError`` for an invalid identity."""
-    moment = parse_moment(run)  # in any form of the standard
-    if identity(moment) != run:
+    if not re.fullmatch(_IDENTITY, run):
         raise ValueError(f"{run!r} is not the identity of a run")
-    return moment
+    return parse_moment(run)
 
 
 def identity(started: datetime) -> str:
