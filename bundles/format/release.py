@@ -24,7 +24,7 @@ from bundles.errors import FormatError
 from bundles.format import fields
 from bundles.format.fields import parse_name, parse_version
 from foundation.strict_json import excerpt
-from foundation.times import Duration, minute_text, zulu_text
+from foundation.times import Duration, zulu_text
 
 DEFAULT_DURATION = Duration(300.0)
 """The time for a bundle with health checks, in seconds. A service may start, and end a moment later."""
@@ -183,28 +183,12 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether a host whose `place` is ``at`` should switch to the release."""
         return not self.halted and at < self.reached(now)
 
-    def held(self, at: float, now: datetime) -> str:
-        """Return why a host whose `place` is ``at`` does not get the release. Messages put its name before the text."""
-        reached = shown_percent(self.reached(now))
-        if not self.halted:
-            return f"reaches this host at {shown_percent(at + 0.01)}, now {reached}{self._expected(at)}"
-        if at < self.reached(now):
-            return f"was halted by the publisher at {reached}, before this host installed it"
-        return f"was halted by the publisher at {reached}, and this host's place is {shown_percent(at)}"
-
     def reaches(self, at: float) -> datetime | None:
-        """Return when a growing rollout reaches a `place`. ``None`` if it does not grow."""
+        """Return when the rollout reaches a `place`. ``None`` if it does not grow."""
         if self.start is None or self.duration is None:
             return None
         needed = round(at * 100) + 1
         return self.start + (self.duration * needed + timedelta.resolution * (STEPS - 1)) // STEPS
-
-    def _expected(self, at: float) -> str:
-        if (moment := self.reaches(at)) is None:
-            return ""
-        minute = moment.replace(second=0, microsecond=0)
-        minute += timedelta(minutes=minute < moment)
-        return f", at about {minute_text(minute)}"
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -232,8 +216,7 @@ class Release(msgspec.Struct, frozen=True):
         at = self.place(host)
         if self.rollout.takes(at, now):
             return Selection(self)
-        waits_until = None if self.rollout.halted else self.rollout.reaches(at)
-        return Selection(self.rollout.before, f"{self} {self.rollout.held(at, now)}", waits_until)
+        return Selection(self.rollout.before, self.rollout.reaches(at))
 
     def place(self, host: str) -> float:
         """Return the place of ``host`` in the rollout order of this release."""
@@ -252,15 +235,11 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The release that one host should run. ``None``: the installed release.
-
-    ``held`` explains why the selection differs from the release that the channel names. Usually empty.
-    """
+    """The release that one host should run. ``None``: the installed release."""
 
     release: Release | None
-    held: str = ""
     waits_until: datetime | None = None
-    """When the rollout reaches the host, if known."""
+    """When the rollout of the release that the channel names reaches the host, if known."""
 
 
 def place(host: str, bundle: str, version: str) -> float:

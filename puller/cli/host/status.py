@@ -1,8 +1,8 @@
 """``puller status``: the enforced bundles of this host, and the result of the last run.
 
-* The text behind ``held:`` is that of the last report. The run writes it: ``puller/run/bundle_run.py`` for rejected
-  versions, ``puller/run/policy/holds.py`` for the quarantine, ``bundles/format/release.py`` for rollouts.
-* The lines about pauses, windows, pins and the quarantine are those of ``puller/run/policy/holds.py``.
+* The text behind ``held:`` is that of the last report, and a newer quarantine replaces it.
+* ``puller/run/policy/holds.py`` has the texts of all holds, except those of rejected versions
+  (``puller/run/bundle_run.py``).
 """
 
 import sys

@@ -21,13 +21,13 @@ import msgspec
 
 from bundles.errors import FormatError
 from bundles.format.index import Indexes
-from bundles.format.release import Release, Selection
+from bundles.format.release import Release
 from bundles.store.contents import Installed
 from foundation.problems import ProblemCode
 from puller.config.configuration import BundleChoice
 from puller.errors import ConfigurationError
 from puller.reporting.report import HoldReason
-from puller.run.policy.holds import Pins, Quarantine
+from puller.run.policy.holds import Pins, Quarantine, held_by_rollout
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -68,24 +68,20 @@ class ReleaseSelector(msgspec.Struct, frozen=True):
         """
         version = self.pins.version_for(choice.name, choice.version)
         if version is not None:
-            selection = Selection(_pinned(choice.name, version, digest, current))
+            offer = Offer(_pinned(choice.name, version, digest, current), is_pinned=True)
         else:
-            selection = self._published(indexes, choice, digest, current)
-        release, held = selection.release, selection.held
-        because = HoldReason.ROLLOUT if held else None
-        sha256 = digest(release) if release is not None else ""
-        entry = self.quarantine.find(sha256) if release is not None else None
-        if entry is not None:
-            held = f"{held}; {entry}" if held else str(entry)
-            because = HoldReason.QUARANTINE
-        return Offer(
-            release,
-            sha256,
-            is_pinned=version is not None,
-            is_quarantined=entry is not None,
-            held=held,
-            held_because=because,
-            waits_until=selection.waits_until,
+            offer = self._published(indexes, choice, digest, current)
+        if offer.release is None:
+            return offer
+        sha256 = digest(offer.release)
+        if (entry := self.quarantine.find(sha256)) is None:
+            return msgspec.structs.replace(offer, sha256=sha256)
+        return msgspec.structs.replace(
+            offer,
+            sha256=sha256,
+            is_quarantined=True,
+            held=f"{offer.held}; {entry}" if offer.held else str(entry),
+            held_because=HoldReason.QUARANTINE,
         )
 
     def _published(
@@ -94,8 +90,8 @@ class ReleaseSelector(msgspec.Struct, frozen=True):
         choice: BundleChoice,
         digest: Callable[[Release], str],
         current: Installed | None,
-    ) -> Selection:
-        """Return the release of the channel, or the release of its rollout for this host (docs/rollouts.md)."""
+    ) -> Offer:
+        """Offer the release of the channel, or the release before it until its rollout reaches this host."""
         release = indexes.find(choice.name, choice.channel)
         if release is None:
             raise ConfigurationError(
@@ -103,9 +99,18 @@ class ReleaseSelector(msgspec.Struct, frozen=True):
                 code=ProblemCode.NOT_PUBLISHED,
             )
         if release.rollout is None:
-            return Selection(release)
+            return Offer(release)
         is_here = current is not None and current.sha256 == digest(release)
-        return release.chosen_for(self.host(), self.now, is_here)
+        host = self.host()
+        selection = release.chosen_for(host, self.now, is_here)
+        if selection.release == release:
+            return Offer(release)
+        return Offer(
+            selection.release,
+            held=held_by_rollout(release, release.place(host), self.now),
+            held_because=HoldReason.ROLLOUT,
+            waits_until=selection.waits_until,
+        )
 
 
 def _pinned(

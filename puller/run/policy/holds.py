@@ -1,5 +1,6 @@
-"""Holds by the operator of a host: ``puller disable``, pins of bundles, windows and the quarantine.
+"""Holds of a host and of its bundles: rollouts, the quarantine, ``puller disable``, pins and windows.
 
+* The texts of all holds are here, except those of rejected versions (``puller/run/bundle_run.py``).
 * The hold of ``puller disable`` is in force until ``puller enable`` or until its end. Runs never remove its file, since
   an operator may be replacing it, and a wrong clock must not end it permanently.
 * A hold that cannot be read is in force. Damage must not restart updates that an operator has stopped.
@@ -15,18 +16,44 @@ Quarantine: versions that this host does not try again, because they failed here
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 import msgspec
 
 from bundles.format.fields import SHA256
+from bundles.format.release import Release, Rollout, shown_percent
 from foundation.times import iso_text, minute_text, parse_moment
 from puller.config.configuration import Configuration
 from puller.errors import ConfigurationError
 from puller.errors import reason as reason_of
 from puller.state import Directories, StateFile, set_aside
 from puller.values.maintenance import Window, next_opening, why_closed
+
+# Rollouts that have not reached this host.
+
+
+def held_by_rollout(release: Release, at: float, now: datetime) -> str:
+    """Return why a host whose place is ``at`` does not get a release. Empty without a rollout."""
+    if (rollout := release.rollout) is None:
+        return ""
+    reached = shown_percent(rollout.reached(now))
+    if not rollout.halted:
+        return f"{release} reaches this host at {shown_percent(at + 0.01)}, now {reached}{_expected(rollout, at)}"
+    if at < rollout.reached(now):
+        return f"{release} was halted by the publisher at {reached}, before this host installed it"
+    return f"{release} was halted by the publisher at {reached}, and this host's place is {shown_percent(at)}"
+
+
+def _expected(rollout: Rollout, at: float) -> str:
+    if (moment := rollout.reaches(at)) is None:
+        return ""
+    minute = moment.replace(second=0, microsecond=0)
+    minute += timedelta(minutes=minute < moment)
+    return f", at about {minute_text(minute)}"
+
+
+# The quarantine.
 
 _QUARANTINE_LOSS = "quarantined versions may be tried again"
 

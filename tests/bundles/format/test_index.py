@@ -143,19 +143,6 @@ def test_the_example_of_the_documents_is_an_index() -> None:
     assert release == replace(Release.of("web", "1.5.0"), rollout=rollout, trial=rule)
 
 
-def test_the_sentences_of_the_documents_are_those_that_hosts_say() -> None:
-    page = (Path(__file__).parents[3] / "docs/rollouts.md").read_text()
-    documented = re.findall(r"^    held: (.*)$", page, re.MULTILINE)
-    output = [held for _, held in STORIES if held is not None]
-    assert len(documented) == 4
-    for sentence in documented:
-        assert any(without_numbers(sentence) == without_numbers(held) for held in output), sentence
-
-
-def without_numbers(sentence: str) -> str:
-    return re.sub(r"[0-9.:-]+(?= (%|UTC|[0-9]))", "N", sentence)
-
-
 def test_remarks_are_passed_over() -> None:
     document = json.loads(document_with({"rollout": {"percent": 5, "x-why": "careful"}, "x-ticket": "OPS-1"}))
     document["x-by"] = {"name": "someone"}
@@ -354,46 +341,31 @@ def test_a_release_without_a_rollout_is_for_every_host() -> None:
 
 
 DAY = timedelta(days=1)
-STORIES: list[tuple[dict[str, Any], str | None]] = [
-    ({"percent": 10}, "web 1.5.0 reaches this host at 25 %, now 10 %"),
-    ({"percent": PLACE}, "web 1.5.0 reaches this host at 25 %, now 24.99 %"),
-    ({"percent": 25}, None),
-    ({"percent": 100}, None),
-    (
-        {"start": NOW, "duration": DAY},
-        "web 1.5.0 reaches this host at 25 %, now 0 %, at about 2026-11-20 18:00 UTC",
-    ),
-    (
-        {"start": NOW + DAY, "duration": DAY},
-        "web 1.5.0 reaches this host at 25 %, now 0 %, at about 2026-11-21 18:00 UTC",
-    ),
-    (
-        {"start": NOW - DAY / 10, "duration": DAY},
-        "web 1.5.0 reaches this host at 25 %, now 10 %, at about 2026-11-20 15:36 UTC",
-    ),
-    ({"start": NOW - DAY, "duration": DAY}, None),
-    (
-        {"percent": 10, "halted": True},
-        "web 1.5.0 was halted by the publisher at 10 %, and this host's place is 24.99 %",
-    ),
-    (
-        {"percent": 80, "halted": True},
-        "web 1.5.0 was halted by the publisher at 80 %, before this host installed it",
-    ),
+STORIES: list[tuple[dict[str, Any], bool, str]] = [
+    ({"percent": 10}, False, ""),
+    ({"percent": PLACE}, False, ""),
+    ({"percent": 25}, True, ""),
+    ({"percent": 100}, True, ""),
+    ({"start": NOW, "duration": DAY}, False, "2026-11-20 18:00"),
+    ({"start": NOW + DAY, "duration": DAY}, False, "2026-11-21 18:00"),
+    ({"start": NOW - DAY / 10, "duration": DAY}, False, "2026-11-20 15:36"),
+    ({"start": NOW - DAY, "duration": DAY}, True, ""),
+    ({"percent": 10, "halted": True}, False, ""),
+    ({"percent": 80, "halted": True}, False, ""),
 ]
 
 
-@pytest.mark.parametrize(("fields", "held"), STORIES)
-def test_a_host_is_taken_or_told_why_not(fields: dict[str, Any], held: str | None) -> None:
+@pytest.mark.parametrize(("fields", "is_taken", "waits_until"), STORIES)
+def test_rollout_takes_a_host_or_keeps_the_old_release(
+    fields: dict[str, Any], is_taken: bool, waits_until: str
+) -> None:
     release = rolling_out(**fields)
     selection = release.chosen_for(HOST, NOW, current=False)
-    assert (selection.release, selection.held) == ((release, "") if held is None else (OLD, held))
-    # The time in the message, for programs. Only present if it can be predicted.
-    waits = [f"{moment:%Y-%m-%d %H:%M}" for moment in (selection.waits_until,) if moment]
-    assert waits == (re.findall(r"at about ([-\d]+ [\d:]+) UTC", held or ""))
+    assert selection.release == (release if is_taken else OLD)
+    assert (f"{selection.waits_until:%Y-%m-%d %H:%M}" if selection.waits_until else "") == waits_until
 
 
-@pytest.mark.parametrize("fields", [fields for fields, _ in STORIES])
+@pytest.mark.parametrize("fields", [fields for fields, *_ in STORIES])
 def test_a_host_that_runs_the_release_stays_on_it(fields: dict[str, Any]) -> None:
     release = rolling_out(**fields)
     assert release.chosen_for(HOST, NOW, current=True) == Selection(release)
@@ -402,4 +374,3 @@ def test_a_host_that_runs_the_release_stays_on_it(fields: dict[str, Any]) -> Non
 def test_host_outside_a_first_release_keeps_its_version() -> None:
     selection = rolling_out(percent=10, before=None).chosen_for(HOST, NOW, current=False)
     assert selection.release is None
-    assert selection.held

@@ -1,13 +1,15 @@
 """Reasons that hold a host, in the same words in runs and ``puller status``."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bundles.format.release import Release, Rollout
 from puller.config.configuration import BundleChoice, Configuration
-from puller.run.policy.holds import Holds, Pins, Quarantine, disable
+from puller.run.policy.holds import Holds, Pins, Quarantine, disable, held_by_rollout
 from puller.state import Directories
 from puller.values.maintenance import ClockTime, Window
 
@@ -24,6 +26,52 @@ def directories(tmp_path: Path) -> Directories:
 def load(directories: Directories, now: datetime = NOON, **settings: Any) -> Holds:
     configuration = Configuration(site="https://a/", bundles=(BundleChoice(name="web"),), **settings)
     return Holds.load(configuration, directories, now, pytest.fail)
+
+
+PLACE = 24.99
+DAY = timedelta(days=1)
+HELD_BY_ROLLOUTS: list[tuple[dict[str, Any], str]] = [
+    ({"percent": 10}, "reaches this host at 25 %, now 10 %"),
+    ({"percent": PLACE}, "reaches this host at 25 %, now 24.99 %"),
+    (
+        {"start": NOON, "duration": DAY},
+        "reaches this host at 25 %, now 0 %, at about 2026-11-20 18:00 UTC",
+    ),
+    (
+        {"start": NOON - DAY / 10, "duration": DAY},
+        "reaches this host at 25 %, now 10 %, at about 2026-11-20 15:36 UTC",
+    ),
+    (
+        {"start": NOON, "duration": timedelta(seconds=61)},  # rounded up, so that the host has it by then
+        "reaches this host at 25 %, now 0 %, at about 2026-11-20 12:01 UTC",
+    ),
+    (
+        {"percent": 10, "halted": True},
+        "was halted by the publisher at 10 %, and this host's place is 24.99 %",
+    ),
+    (
+        {"percent": 80, "halted": True},
+        "was halted by the publisher at 80 %, before this host installed it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "text"), HELD_BY_ROLLOUTS)
+def test_text_of_a_release_that_a_rollout_holds(fields: dict[str, Any], text: str) -> None:
+    release = Release("web", "1.5.0", Rollout(**fields))
+    assert held_by_rollout(release, PLACE, NOON) == f"web 1.5.0 {text}"
+
+
+def test_documented_texts_of_rollouts_are_current() -> None:
+    page = (Path(__file__).parents[4] / "docs/rollouts.md").read_text()
+    documented = re.findall(r"^    held: (.*)$", page, re.MULTILINE)
+    assert {*map(without_numbers, documented)} == {
+        without_numbers(f"web 1.5.0 {text}") for _, text in HELD_BY_ROLLOUTS
+    }
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r"[0-9.:-]+(?= (%|UTC|[0-9]))", "N", text)
 
 
 def test_a_host_that_nothing_holds_says_nothing(directories: Directories) -> None:
