@@ -20,8 +20,9 @@ from puller.errors import ResourceError
 from puller.resources.base import Context, Declared, Properties, PropertyError, Resource, missing_property
 from puller.resources.claims import Claim, Use, agree
 from puller.resources.services.systemd import SYSTEM, Manager, Systemd, manager_of
-from puller.resources.services.unit_files import UNIT_DIRECTORIES, Unit
+from puller.resources.services.unit_files import UNIT_DIRECTORIES
 from puller.resources.services.unit_links import aliased_unit, contradictory_links, links_of, unit_of
+from puller.resources.services.unit_state import Unit
 from puller.system import systemd_units
 from puller.system.identity import Identity
 from puller.system.local_paths import Spellings

@@ -1,4 +1,4 @@
-"""Units of systemd: their managers, their state, and commands that change it.
+"""Managers of systemd: queries of their units, and commands that change them.
 
 * A unit belongs to the system's manager, or to the manager of a user who is logged in or lingers. Commands to a user's
   manager run as that user, so that root never acts in directories that the user owns.
@@ -20,14 +20,9 @@ import msgspec
 
 from puller.errors import ResourceError, reason
 from puller.resources.base import Context
-from puller.resources.services.unit_files import (
-    INIT_SCRIPTS,
-    UNIT_DIRECTORIES,
-    Unit,
-    UnitFiles,
-    parse_last_read,
-)
+from puller.resources.services.unit_files import UNIT_DIRECTORIES, UnitFiles, parse_last_read
 from puller.resources.services.unit_links import AtBoot, Installs, InstallSections, Masks, Restarts
+from puller.resources.services.unit_state import INIT_SCRIPTS, PROPERTIES, Unit
 from puller.system import systemd_units
 from puller.system.commands import Command, Completed
 from puller.system.identity import Identity
@@ -120,20 +115,6 @@ _LONG = 32 * 1024  # bytes; more than systemctl prints about a unit with hundred
 _LONGEST_LINE = 500  # characters of a line of the journal
 _TOGETHER = 1e-5  # maximum seconds between simultaneous readings of two clocks
 _JOURNAL_LINES = 10
-
-_FIELDS = {
-    "Id": "id",
-    "LoadState": "load",
-    "LoadError": "load_error",
-    "ActiveState": "active",
-    "SubState": "sub",
-    "UnitFileState": "file_state",
-    "FragmentPath": "fragment",
-    "SourcePath": "source",
-}
-_PROPERTIES = ",".join(
-    dict.fromkeys((*_FIELDS, "NeedDaemonReload", "CanReload", *DEPENDENTS, *systemd_units.PROPERTIES))
-)
 
 
 class Systemd:
@@ -292,7 +273,7 @@ class Systemd:
     def _show(self, names: Sequence[str]) -> dict[str, Unit]:
         """Query units. Raises ``ResourceError`` if a result is missing, because systemctl stops at an invalid name."""
         requested = names if self._default else [DEFAULT, *names]
-        arguments = ("show", f"--property={_PROPERTIES}", "--", *requested)
+        arguments = ("show", f"--property={PROPERTIES}", "--", *requested)
         completed = self._query("systemctl", *arguments, output_limit=_LONG * len(requested))
         blocks = _blocks(completed.stdout)
         if completed.exit_code != 0 or len(blocks) != len(requested):
@@ -303,22 +284,16 @@ class Systemd:
         self._known.update({name: (self._system.executed, unit) for name, unit in units.items()})
         return units
 
-    def _read(self, given: Mapping[str, str]) -> Unit:
-        fields = {field: given.get(name, "") for name, field in _FIELDS.items()}
-        needs_reload = given.get("NeedDaemonReload") == "yes" or self._is_behind
-        is_init_script = fields["source"].startswith(INIT_SCRIPTS)
-        if needs_reload and fields["load"] == "loaded" and not is_init_script:
+    def _read(self, shown: Mapping[str, str]) -> Unit:
+        unit = Unit.parse(shown)
+        if self._is_behind:
+            unit = msgspec.structs.replace(unit, needs_reload=True)
+        if unit.needs_reload and unit.load == "loaded" and not unit.source.startswith(INIT_SCRIPTS):
             # systemd does not see an [Install] section that changed since it read its files. For an init script,
             # `is-enabled` prints whether it is enabled instead of "generated".
-            fields["file_state"] = self._query("systemctl", "is-enabled", "--", fields["id"]).stdout.strip()
-        return Unit(
-            **fields,
-            needs_reload=needs_reload,
-            can_reload=given.get("CanReload") == "yes",
-            dependents=Node.parse(given).dependents,
-            restarts=systemd_units.number(given, "NRestarts"),
-            fields={name: given[name] for name in systemd_units.PROPERTIES if name in given},
-        )
+            file_state = self._query("systemctl", "is-enabled", "--", unit.id).stdout.strip()
+            unit = msgspec.structs.replace(unit, file_state=file_state)
+        return unit
 
     # Changes
 

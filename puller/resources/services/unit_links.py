@@ -28,7 +28,8 @@ import msgspec
 
 from puller.errors import ResourceError
 from puller.resources.base import Declared
-from puller.resources.services.unit_files import UNIT_DIRECTORIES, Unit
+from puller.resources.services.unit_files import UNIT_DIRECTORIES
+from puller.resources.services.unit_state import Unit
 from puller.state import StateFile
 from puller.system.local_paths import RealPaths
 from puller.system.protocol import System
