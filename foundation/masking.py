@@ -4,10 +4,9 @@
 * ``VALUE_MASK`` replaces a secret of the data, also within other text. It is Puppet's text, which Hiera prints. It also
   takes part in comparisons of values, so it must not occur in ordinary files, as ``***`` does.
 * ``HIDDEN`` replaces a whole sensitive property.
-* The type of secrets is ``hiera/values.py``. Credentials are objects that print as a mask and return their text
-  only from ``reveal``, such as Puller's type for secrets.
-* External text (a URL, a library's error) goes through `mask_urls` before it is displayed. Errors of this package do
-  that themselves.
+* ``Secret`` in ``hiera/values.py`` is a value that prints as a mask. ``puller/manifest/masking.py`` masks secrets in
+  messages of a run.
+* External text (a URL, a library's error) goes through `mask_urls` before it is displayed.
 """
 
 import re

@@ -86,6 +86,7 @@ def open_destination(configuration: Configuration, options: DestinationOptions) 
     return destination
 
 
+_CONTENT_TYPE = "application/gzip"
 _MODE, _MODE_OF_DIRECTORY = 0o644, 0o755
 
 
@@ -125,8 +126,6 @@ class DirectoryDestination:
         """Do nothing, because no connection stays open."""
 
 
-KIND = "application/gzip"
-
 _REFUSED_STATUSES = (
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -159,7 +158,7 @@ class WebDestination:
     def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
         """See ``Destination`` for the errors that it raises."""
         url = self._template.replace(HOST, quote(host, safe="")).replace(RUN, quote(run, safe=""))
-        status = self._uploads.send(self._method, url, data, KIND, deadline)
+        status = self._uploads.send(self._method, url, data, _CONTENT_TYPE, deadline)
         if 200 <= status < 300:
             return
         raise _refusal(url, self._method, status)
@@ -203,12 +202,11 @@ class ObjectStoreDestination:
     def send(self, host: str, run: str, data: bytes, deadline: Deadline) -> None:
         """See ``Destination`` for the errors that it raises."""
         try:
-            if (
-                self._store is None
-            ):  # here, within the deadline: opening reads files and may request the machine's role
+            if self._store is None:
+                # Within the deadline, because opening reads files and may request the machine's role.
                 self._store = _open(self._location, self._settings, deadline)
             deadline.verify()
-            self._store.write(f"{host}/{run}.json.gz", data, content_type="application/gzip")
+            self._store.write(f"{host}/{run}.json.gz", data, content_type=_CONTENT_TYPE)
         except ObjectStoreError as error:
             failure = RefusedError if error.code in _REFUSED_CODES else TransportError
             raise failure(error.where, error.message) from None
