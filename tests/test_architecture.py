@@ -32,6 +32,14 @@ def test_all_that_the_page_names_is_there() -> None:
     assert [name for name in named if not ((ROOT / name).exists() or (ROOT / f"{name}.py").exists())] == []
 
 
+def test_changes_of_the_page_open_at_most_three_files() -> None:
+    section = PAGE.read_text().partition("\n## To change X, open Y\n")[2].partition("\n## ")[0]
+    _, _, *rows = re.findall(r"^\|.*$", section, re.MULTILINE)
+    assert len(rows) >= 8
+    files = {row: [path for path in PATH.findall(row) if path.endswith(".py")] for row in rows}
+    assert [row for row, paths in files.items() if not 1 <= len({*paths}) <= 3] == []
+
+
 def test_a_run_goes_through_the_folders_in_the_order_of_the_page(
     host: "Host", publisher: "Publisher"
 ) -> None:
