@@ -4,13 +4,18 @@
 * ``VALUE_MASK`` replaces a secret of the data, also within other text. It is Puppet's text, which Hiera prints. It also
   takes part in comparisons of values, so it must not occur in ordinary files, as ``***`` does.
 * ``HIDDEN`` replaces a whole sensitive property.
-* ``Secret`` in ``hiera/values.py`` is a value that prints as a mask. ``puller/manifest/masking.py`` masks secrets in
-  messages of a run.
+* ``Mask`` masks secrets in messages. ``puller/manifest/masking.py`` applies it to the messages of a run.
+* ``Secret`` in ``hiera/values.py`` is a value that prints as a mask.
 * External text (a URL, a library's error) goes through `mask_urls` before it is displayed.
 """
 
 import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Protocol
+from urllib.parse import quote
+
+import msgspec
 
 MASK = "***"
 VALUE_MASK = "Sensitive [value redacted]"
@@ -50,3 +55,53 @@ def mask_urls(text: str) -> str:
     if "://" not in text:
         return text
     return re.sub(_QUERY, rf"\1?{MASK}", mask_userinfo(text))
+
+
+SHORTEST = 4
+"""Characters. Shorter texts occur in too many other words."""
+
+
+class Mask:
+    """Replaces each of ``texts`` by ``VALUE_MASK``.
+
+    Finds a text as it is, by each of its lines, in upper and lower case, and as Python, JSON and URLs write it. It does
+    not find other encodings, such as base64.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        forms = {form for text in texts for form in _forms(text) if len(form) >= SHORTEST}
+        longest_first = sorted(forms, key=len, reverse=True)  # one may contain another
+        self._forms = [(form.casefold(), form) for form in longest_first]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no secrets."""
+        return not self._forms
+
+    def __call__(self, text: str) -> str:
+        """Return ``text`` with masked secrets."""
+        # Ignores case, because some names are secrets in capitals. The expression contains only forms that occur: for
+        # all lines of a large secret it would take seconds to compile.
+        folded = text.casefold()
+        results = [re.escape(form) for form_folded, form in self._forms if form_folded in folded]
+        return re.sub("|".join(results), VALUE_MASK, text, flags=re.IGNORECASE) if results else text
+
+
+def _forms(text: str) -> Iterator[str]:
+    """Yield the forms of a secret text in messages."""
+    yield from (text, *(line.strip() for line in text.splitlines()))
+    for write in _WRITERS:
+        # Undecodable bytes of the environment cannot occur in JSON or URLs.
+        with suppress(UnicodeEncodeError):
+            yield from (write(text), write(text.strip()))
+
+
+def _as_in_url(text: str) -> str:
+    return quote(text, safe="")
+
+
+_WRITERS: tuple[Callable[[str], str], ...] = (
+    lambda text: msgspec.json.encode(text).decode()[1:-1],
+    lambda text: repr(text)[1:-1],
+    _as_in_url,
+)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from foundation.formatting import prefixed
+from foundation.masking import Mask
 from foundation.problems import DependsOn, Problem, ProblemCode, replaced
 from hiera.errors import HieraError
 from hiera.expressions.expressions import (
@@ -40,7 +41,6 @@ from puller.values.plain_values import QUOTE
 
 if TYPE_CHECKING:
     from puller.manifest.loops import Repeated
-    from puller.manifest.masking import Mask
 
 
 _NO_TEXTS: "Mapping[str, Repeated]" = MappingProxyType({})
@@ -51,7 +51,7 @@ def declare(
     problems: Problems,
     home: Home,
     inputs: Inputs,
-    mask: "Mask | None",
+    mask: Mask | None,
     scope: Scope | None = None,
     repeated: "Mapping[str, Repeated]" = _NO_TEXTS,
 ) -> Declaration | None:
@@ -229,7 +229,7 @@ class Draft(msgspec.Struct):
         self.given["name"] = self.raw.get("name")
         self.unknown |= set(self.given)
 
-    def mark_secrets(self, mask: "Mask") -> None:
+    def mark_secrets(self, mask: Mask) -> None:
         """Mark a resource as sensitive if a template rendered it with secrets.
 
         The use of the secrets in the template is unknown. All properties that the type hides are treated as secret, and

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from foundation.formatting import prefixed
+from foundation.masking import Mask
 from foundation.problems import KeyPath, Problem, ProblemCode, replaced
 from hiera import parsing
 from hiera.errors import HieraError
@@ -39,7 +40,7 @@ from puller.manifest.libraries import bundle_facts, bundle_files
 from puller.manifest.loops import Item, Loop, LoopScopes, Repeated
 from puller.manifest.manifest import Inputs, Manifest
 from puller.manifest.manifest_reader import ManifestText, home_of
-from puller.manifest.masking import Mask, Masks
+from puller.manifest.masking import Masks
 from puller.manifest.problems import Problems
 from puller.system import processes
 from puller.system.local_paths import Spellings

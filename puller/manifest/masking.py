@@ -2,54 +2,26 @@
 
 * Types and templates hide secrets themselves. This module masks other messages: of a server that quotes a URL, of the
   system about a path, of a command that prints its arguments.
-* A secret is recognised as it is, by each of its lines, and as Python, JSON and URLs write it. Other encodings (such as
-  base64) are not recognised. The output of commands of a sensitive resource is therefore never shown.
+* ``Mask`` does not find all encodings of a secret. The output of commands of a sensitive resource is therefore never
+  shown.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import reduce
 from itertools import islice
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from foundation.differences import Difference
 from foundation.formatting import prefixed
-from foundation.masking import VALUE_MASK, mask_urls
+from foundation.masking import VALUE_MASK, Mask, mask_urls
 from foundation.problems import Problem
 from hiera.values import Secret, has_secret
 from puller.checks.kinds import HealthCheck
 from puller.data.bundle_data import known
 from puller.manifest.declaration import Declaration
 from puller.reporting.report import Event, HealthResult
-
-SHORTEST = 4
-"""Characters. Shorter texts occur in too many other words."""
-
-
-class Mask:
-    """Replaces each of ``texts`` by the mask."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        forms = {form for text in texts for form in _forms(text) if len(form) >= SHORTEST}
-        longest_first = sorted(forms, key=len, reverse=True)  # one may contain another
-        self._forms = [(form.casefold(), form) for form in longest_first]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has no secrets."""
-        return not self._forms
-
-    def __call__(self, text: str) -> str:
-        """Return ``text`` with masked secrets."""
-        # Ignores case, because some names are secrets in capitals. The expression contains only forms that occur: for
-        # all lines of a large secret it would take seconds to compile.
-        folded = text.casefold()
-        results = [re.escape(form) for form_folded, form in self._forms if form_folded in folded]
-        return re.sub("|".join(results), VALUE_MASK, text, flags=re.IGNORECASE) if results else text
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -198,23 +170,3 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _texts(item)
-
-
-def _forms(text: str) -> Iterator[str]:
-    """Yield the forms of a secret text in messages."""
-    yield from (text, *(line.strip() for line in text.splitlines()))
-    for write in _WRITERS:
-        # Undecodable bytes of the environment cannot occur in JSON or URLs.
-        with suppress(UnicodeEncodeError):
-            yield from (write(text), write(text.strip()))
-
-
-def _as_in_url(text: str) -> str:
-    return quote(text, safe="")
-
-
-_WRITERS: tuple[Callable[[str], str], ...] = (
-    lambda text: msgspec.json.encode(text).decode()[1:-1],
-    lambda text: repr(text)[1:-1],
-    _as_in_url,
-)

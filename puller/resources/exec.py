@@ -12,14 +12,13 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from foundation.differences import Action, Difference, acting
-from foundation.masking import VALUE_MASK
+from foundation.masking import Mask
 from foundation.problems import ProblemCode
 from foundation.times import Duration
 from hiera.values import Secret
@@ -36,7 +35,6 @@ from puller.values.common_properties import Reference
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
-_SHORTEST = 4  # characters; shorter secret lines would mask parts of unrelated words
 _USERS, _GROUPS = "/etc/passwd", "/etc/group"
 _WHO = re.compile(r"[^-:\s\0][^:\s\0]*")
 """Any user or group name that a database may have, except one that looks like an option."""
@@ -177,11 +175,9 @@ class Exec(Resource[ExecProperties, ExecState]):
 
     def _log(self, completed: Completed) -> None:
         properties = self.properties
-        provided = properties.stdin.reveal() if properties.stdin else ""
-        secrets = [line for line in provided.splitlines() if len(line) >= _SHORTEST]
+        mask = Mask([properties.stdin.reveal()] if properties.stdin else ())
         for line in (completed.stdout + completed.stderr).splitlines():
-            shown = reduce(lambda text, secret: text.replace(secret, VALUE_MASK), secrets, line)
-            self.context.log(f"{properties.alias or properties.name}: {shown}")
+            self.context.log(f"{properties.alias or properties.name}: {mask(line)}")
 
     def noop_message(self, differences: Sequence[Difference], actual: ExecState) -> str:
         del actual

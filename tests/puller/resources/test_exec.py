@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -450,6 +451,14 @@ def test_the_input_is_not_shown(make: Make, converge: Converge) -> None:
     echo = {**shell("cat; echo end"), "stdin": "pass hunter2\nno\n", "logoutput": True}
     converge(make(Exec, echo, log=lines.append))
     assert lines == ["a command: Sensitive [value redacted]", "a command: no", "a command: end"]
+
+
+@pytest.mark.parametrize("output", ['PASS "HUNTER2', r"pass \"hunter2", "pass%20%22hunter2"])
+def test_input_is_masked_in_other_notations(make: Make, converge: Converge, output: str) -> None:
+    lines: list[str] = []
+    echo = {**shell(f"printf %s {shlex.quote(output)}"), "stdin": 'pass "hunter2\n', "logoutput": True}
+    converge(make(Exec, echo, log=lines.append))
+    assert lines == ["a command: Sensitive [value redacted]"]
 
 
 @pytest.fixture
