@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from puller.config.configuration import ReportOptions, load_configuration
-from puller.config.destinations import DestinationOptions
+from puller.config.report_destinations import DestinationOptions
 from puller.delivery.report_document import LARGEST, LARGEST_JSON, unpack
 from puller.fleet.receiving import LONGEST, MOST_CONNECTIONS
 from puller.reporting.report import SentReport

@@ -37,7 +37,7 @@ from puller.config.configuration import (  # noqa: E402
     ReportOptions,
     SpoolOptions,
 )
-from puller.config.destinations import DestinationOptions  # noqa: E402
+from puller.config.report_destinations import DestinationOptions  # noqa: E402
 from puller.resources.registry import type_names  # noqa: E402
 from puller.values.maintenance import Window  # noqa: E402
 

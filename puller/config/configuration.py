@@ -28,7 +28,7 @@ from foundation.times import Duration
 from hiera import parsing
 from hiera.errors import HieraError
 from hiera.values import Secret
-from puller.config.destinations import DestinationOptions, find_destination_problem
+from puller.config.report_destinations import DestinationOptions, find_destination_problem
 from puller.errors import ConfigurationError, UsageError, file_problem
 from puller.state import (
     DEFAULT_CONFIGURATION,

@@ -11,7 +11,7 @@ import msgspec
 from bundles.transport.settings import TransportSettings, origin_of, require_files
 from hiera.values import Secret
 from puller.config.configuration import Configuration, HttpOptions
-from puller.config.destinations import DestinationOptions
+from puller.config.report_destinations import DestinationOptions
 from puller.errors import ConfigurationError, file_problem
 from puller.system.trusted_files import find_trusted
 from puller.version import __version__

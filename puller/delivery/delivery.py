@@ -34,7 +34,7 @@ from bundles.filesystem.atomic import open_directory, remove_any
 from foundation.masking import mask_location, mask_urls
 from foundation.quantities import counted
 from puller.config.configuration import Configuration
-from puller.config.destinations import DestinationOptions
+from puller.config.report_destinations import DestinationOptions
 from puller.delivery.destination import Destination, DoubtedError, RefusedError, open_destination
 from puller.delivery.report_document import LARGEST, host_of, pack
 from puller.exit_status import ExitStatus

@@ -1,7 +1,7 @@
 """Destinations of reports: their common interface, a directory, a web server, and an object store (the extra ``s3``).
 
-``puller/config/destinations.py`` lists the kinds and describes how to add one. After a kill, a document may arrive
-twice, with the same content and name.
+``puller/config/report_destinations.py`` lists the kinds. After a kill, a document may arrive twice, with the same
+content and name.
 
 A directory of a web server on this machine, or mounted:
 
@@ -37,7 +37,7 @@ from bundles.transport.uploads import open_uploads
 from foundation.object_store import Location as StoreLocation
 from foundation.object_store import ObjectStore, ObjectStoreError, require_library
 from puller.config.configuration import Configuration
-from puller.config.destinations import HOST, NAMED, RUN, DestinationOptions
+from puller.config.report_destinations import HOST, NAMED, RUN, DestinationOptions
 from puller.config.transport import settings_for_destination, verify_files
 from puller.errors import ResourceError
 from puller.system.local_paths import REAL_DIRECTORY, open_safely, require_writable

@@ -18,7 +18,7 @@ from bundles.errors import BundleError
 from hiera.errors import HieraError
 from hiera.sops.identities import recipients_of
 from puller.config.configuration import Configuration
-from puller.config.destinations import DestinationOptions
+from puller.config.report_destinations import DestinationOptions
 from puller.config.transport import transport_settings, verify_files
 from puller.delivery.destination import open_destination
 from puller.errors import PullerError, file_problem

@@ -8,7 +8,7 @@ import pytest
 
 from bundles.deadline import Deadline, DeadlineError
 from bundles.errors import TransportError
-from puller.config.destinations import DestinationOptions
+from puller.config.report_destinations import DestinationOptions
 from puller.delivery.destination import DirectoryDestination
 
 NOBODY = 65534

@@ -8,7 +8,7 @@
 ``/srv/reports``                     the file ``/srv/reports/HOST/RUN.json.gz``
 ===================================  ===========================================================================
 
-To add a kind, write a ``Destination`` in ``puller/delivery``, and add its row to ``KINDS``.
+To add a kind, write a ``Destination`` (``puller/delivery/destination.py``), and add its row to ``KINDS``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -189,4 +189,3 @@ KINDS = (
         destination="puller.delivery.destination:ObjectStoreDestination",
     ),
 )
-"""To add a destination, write a ``Destination`` in ``puller/delivery``, and add its row here."""
