@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from puller.engine.transactions import is_managed
 from puller.errors import ConfigurationError
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.contradictions import Key, identity_of, key_of, objects_of, spellings_of
@@ -105,6 +106,7 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     def part_in(self, path: str) -> "Part":
         """Return the role of declared resources at a path."""
+        # 3 % of an idle run, which has no trial
         from puller.run.leftovers.reversal_rules import Declared as Part
 
         path = self._real.of(path)
@@ -168,8 +170,6 @@ class Declared(msgspec.Struct, frozen=True, dict=True):
 
     def edits_of(self, path: str) -> list[tuple[str, Declaration]]:
         """Return the managed edits of a file in order, each with its bundle."""
-        from puller.engine.transactions import is_managed
-
         file = self.canonical(path)
         edits = ((bundle, item) for bundle, each in self.declarations.items() for item in each)
         return [

@@ -18,16 +18,25 @@ from puller.manifest.declaration import Declaration
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.reporting.report import Event
 from puller.resources.base import Resource
+from puller.run.leftovers.created_resources import Makings
 from puller.run.leftovers.declared_resources import Declared
 from puller.run.leftovers.managed import SEEN, Left, Managed
+from puller.run.leftovers.removals import (
+    Step,
+    gone,
+    in_order,
+    reasons,
+    removal,
+    removals,
+    why_unplanned,
+    with_reversals,
+)
 from puller.state import Directories
 
 if TYPE_CHECKING:
-    from puller.run.leftovers.created_resources import Makings
     from puller.run.leftovers.observers import TrialObserver
-    from puller.run.leftovers.removals import Step
-    from puller.run.leftovers.trial_copies import TrialCopies
-    from puller.run.leftovers.undo import Planner, Undo
+    from puller.run.leftovers.trial_reversals import TrialReversals
+    from puller.run.leftovers.undo import Undo
 
 
 class InForce(msgspec.Struct, frozen=True):
@@ -74,7 +83,7 @@ class Changes:
         managed: Managed,
         trials: "Mapping[str, TrialObserver]",
         bundles_of: Callable[[Declaration], Iterable[str]],
-        steps: "Mapping[int, Step]",
+        steps: Mapping[int, Step],
     ) -> None:
         """``bundles_of`` returns all bundles that declare a resource, its owner first.
 
@@ -105,8 +114,6 @@ class Changes:
 
     def _note_making(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
         if self._makings is None:
-            from puller.run.leftovers.created_resources import Makings  # for the first changed resource
-
             managed = self._managed
             self._makings = Makings(
                 managed.journal(), self._bundle_of, managed.is_known, managed.is_created_at
@@ -155,9 +162,7 @@ class Leftovers:
         self._references: list[str] | None = None
         """All leftovers, for the purges of this run."""
         self._undos: dict[str, Undo] = {}
-        self._planner: Planner | None = None
-        self._journals: dict[str, TrialCopies] = {}
-        """By bundle."""
+        self._reversals: TrialReversals | None = None
         self._owed: dict[str, set[str]] = {}
         """The objects of an ended trial that a later run has to revert, by bundle."""
         self._in_force: Mapping[str, InForce] = {}
@@ -185,7 +190,7 @@ class Leftovers:
 
         self._in_force, self._steps, self._is_partial = in_force, [], catalog.is_partial
         self._references = None
-        self._undos, self._leaving, self._owed, self._planner, self._journals = {}, {}, {}, None, {}
+        self._undos, self._leaving, self._owed, self._reversals = {}, {}, {}, None
         self._declared, self._applied = Declared.by(catalog, names), _Applied(catalog, names)
         by_declaration: dict[int, Step] = {}
         if not self._is_partial:
@@ -204,32 +209,15 @@ class Leftovers:
         for name, bundle in self._in_force.items():
             if not self._has_copies(name):
                 continue
-            from puller.run.leftovers.reversal_rules import Ending
-            from puller.run.leftovers.undo import Undo
-
-            copies = self._copies(name)
-            if (began := copies.began) is None or not (objects := copies.of_others(bundle.sha256)):
-                continue
-            is_back = bundle.is_back or bundle.sha256 == began.back
-            ending = Ending.GIVEN_UP if is_back else Ending.REPLACED
-            undos[name] = Undo(name, copies, ending, objects)
+            undo = self._of_trials().find_undo(name, bundle.sha256, is_back=bundle.is_back)
+            if undo is not None:
+                undos[name] = undo
         return undos
 
     def _with_reversals(self, catalog: HostCatalog, numbers: Mapping[str, int]) -> HostCatalog:
-        from puller.run.leftovers.removals import in_order, removals, with_reversals
-
         steps: list[Step] = []
         if self._undos:
-            from puller.run.leftovers.records import restore_edit_receipts, restore_records
-            from puller.run.leftovers.undo import Planner, ordered_steps
-
-            state, undos = self._directories.state, [*self._undos.values()]
-            self._planner = planner = Planner(self._declared, state, packages=self._packages)
-            planner.plan(undos)
-            if not self._noop:
-                restore_records(undos, self._declared, f"{state}/", self._warn)
-                restore_edit_receipts(planner.receipts, self._declared.names, state, self._warn)
-            steps = ordered_steps(planner.steps)
+            steps = self._of_trials().plan([*self._undos.values()], self._declared)
         returned = self._references_of({key for undo in self._undos.values() for key in undo.returned})
         removed = [
             step for step in removals(self._leaving, self._declared) if str(step.reference) not in returned
@@ -245,27 +233,28 @@ class Leftovers:
     def _has_copies(self, name: str) -> bool:
         return os.path.lexists(self._directories.trials / name)
 
-    def _copies(self, name: str) -> "TrialCopies":
-        if name not in self._journals:
-            from puller.run.leftovers.trial_copies import TrialCopies
+    def _of_trials(self) -> "TrialReversals":
+        if self._reversals is None:
+            # 9 % of an idle run, which has no trial
+            from puller.run.leftovers.trial_reversals import TrialReversals
 
-            self._journals[name] = TrialCopies(self._directories.trials / name, self._warn, noop=self._noop)
-        return self._journals[name]
+            self._reversals = TrialReversals(
+                self._directories, self._warn, noop=self._noop, packages=self._packages
+            )
+        return self._reversals
 
     def _find_trials(self) -> "dict[str, TrialObserver]":
         """Return the observers of bundles on trial, by bundle."""
         trial_observers = {}
         for name, bundle in self._in_force.items():
             if not bundle.has_passed:
-                from puller.run.leftovers.observers import TrialObserver
-                from puller.run.leftovers.trial_copies import Began
-
-                copies = self._copies(name)
-                began = Began(bundle.version, bundle.sha256, bundle.back)
-                if self._is_partial and copies.began is not None:
-                    began = copies.began  # a partial run reverts nothing, so the earlier trial continues
-                trial_observers[name] = TrialObserver(
-                    copies, began, self._subscribers, bundle.whole, self._is_made, self._warn
+                trial_observers[name] = self._of_trials().observer(
+                    name,
+                    (bundle.version, bundle.sha256, bundle.back),
+                    self._subscribers,
+                    bundle.whole,
+                    self._is_made,
+                    continues=self._is_partial,  # a partial run reverts nothing
                 )
         return trial_observers
 
@@ -298,14 +287,13 @@ class Leftovers:
         if self._is_partial:
             return
         self._keep_restored()
-        self._remove_from_other_records(events)
+        if self._reversals is not None:
+            self._reversals.remove_from_other_records(events)
         self._explain(events)
         done = self._done(events)
         on_trial = self._on_trial
-        if self._undos and not self._noop:
-            from puller.run.leftovers.records import restore_waiting_records
-
-            restore_waiting_records(self._undos.values(), self._declared, events, self._warn)
+        if self._undos:
+            self._of_trials().restore_waiting(self._undos.values(), self._declared, events)
         for name, undo in self._undos.items():
             # Objects that another bundle on trial declares are unmanaged if that bundle is given up.
             touched = self._trials[name].touched if name in self._trials else ()
@@ -334,31 +322,12 @@ class Leftovers:
         journals = [name for name in self._in_force if self._has_copies(name)]
         if not journals or not passed:
             return
-        from puller.run.leftovers.undo import is_decided
-
-        declared = Declared({"": self._applied.achieved(passed)})
-        for copies in map(self._copies, journals):
-            decided = {key for key, line in copies.objects.items() if is_decided(line, copies, declared)}
-            if decided:
-                copies.keep(copies.objects.keys() - decided)
-
-    def _remove_from_other_records(self, events: Sequence[Event]) -> None:
-        """Remove reverted edits from the records of all other edits."""
-        if self._planner is None or self._noop or not (taken_out := self._planner.taken_out(events)):
-            return
-        from puller.run.leftovers.trial_edits import remove_from_other_records
-
-        journals = [self._copies(path.name) for path in sorted(self._directories.trials.iterdir())]
-        remove_from_other_records(taken_out, journals)
-        for journal in journals:
-            journal.close()
+        self._of_trials().forget_decided(journals, Declared({"": self._applied.achieved(passed)}))
 
     def _done(self, events: Sequence[Event]) -> set[str]:
         """Return the references of leftovers that are removed or restored."""
         if not self._steps:
             return set()
-        from puller.run.leftovers.removals import gone
-
         undone = {reference for undo in self._undos.values() for reference in undo.done(events)}
         return gone(self._steps, events) | (undone - self._restored)
 
@@ -377,8 +346,6 @@ class Leftovers:
         """Return the references of the record whose objects are at these paths, or have these references."""
         if not returned:
             return set()
-        from puller.run.leftovers.removals import removal
-
         keys = {self._declared.real(key) if key.startswith("/") else key for key in returned}
 
         def objects_of(reference: str) -> Iterator[str]:
@@ -394,8 +361,6 @@ class Leftovers:
         is_to_go = any(leftover.is_to_go for each in self._leaving.values() for leftover in each)
         if not is_to_go and not self._steps:
             return
-        from puller.run.leftovers.removals import reasons, why_unplanned
-
         result = reasons(self._steps, events)
         for step in self._steps:
             if not step.is_leftover and (reason := result.get(str(step.reference))):
@@ -422,7 +387,7 @@ class Leftovers:
         if self._is_partial:  # nothing was reverted
             return
         if self._has_copies(name):
-            self._copies(name).keep(self._owed.get(name, set()))
+            self._of_trials().copies(name).keep(self._owed.get(name, set()))
         self.managed.passed(name)
         bundle = self._in_force.get(name)
         if bundle is not None and not bundle.has_passed:
