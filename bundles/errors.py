@@ -83,6 +83,10 @@ class TransportError(BundleError):
     code = ProblemCode.NETWORK_FAILURE
 
 
+END_UNKNOWN = "the server sent no length, so the file may be incomplete: specify its checksum"
+"""Why a file is rejected if only the end of the connection marks its end."""
+
+
 class NotFoundError(TransportError):
     """The server does not have the file."""
 

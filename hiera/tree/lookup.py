@@ -186,7 +186,7 @@ class Tree:
         override: Mapping[str, Any] | None = None,
         default_values: Mapping[str, Any] | None = None,
         value_type: str | None = None,
-        step: Step = SILENT,
+        step: Step | None = None,
         outer: Outer | None = None,
     ) -> Any:
         """Return the value of the first existing key of ``names``. Null is a value.
@@ -194,9 +194,11 @@ class Tree:
         ``merge`` is a strategy or a mapping with ``strategy`` and its options. It overrides the strategy in the data.
         ``override`` has priority over the data. ``default_values``, then ``default``, come after the data.
         ``value_type`` is a Puppet type expression that the value must match. ``outer`` answers ``%{lookup('key')}``
-        before the tree does, for whole keys. Raises ``KeyNotFound``, or another ``HieraError``.
+        before the tree does, for whole keys. ``step`` records the lookup. Raises ``KeyNotFound``, or another
+        ``HieraError``.
         """
         place = " or ".join(names)
+        step = SILENT if step is None else step
         try:
             with deep_recursion():
                 value = self._answer(

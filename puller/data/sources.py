@@ -125,7 +125,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     def _opened(self, value: Any, text: str, source: str) -> Any:
         if not is_sealed(text):
             return value
-        from hiera.sops.reading import opened_document  # a tenth of an idle run, and most documents are plain
+        from hiera.sops.reading import opened_document  # 7 % of an idle apply, and most documents are plain
 
         return opened_document(value, text, source, self.identities)
 
@@ -368,7 +368,7 @@ def open_tree(
     """Return the Hiera tree beside a manifest, or ``None``. Raise ``HieraError`` if it is unusable."""
     if not (directory / TREE).exists():
         return None
-    from hiera.tree.lookup import Tree  # half of an idle run, and few manifests have a tree
+    from hiera.tree.lookup import Tree  # 12 % of an idle apply, and few manifests have a tree
 
     tree = Tree(facts, environment=str(directory), private_key=private_key, identities=identities, warn=warn)
     try:
@@ -390,10 +390,8 @@ def ask_tree(
     The value is plain: Ruby's symbols and odd keys become text. Secrets stay secrets. ``outer`` returns the value of a
     whole key outside of the tree for ``%{lookup('…')}``, or ``MISSING``.
     """
-    from hiera.tree.explain import SILENT  # only manifests with a tree need it
-
     try:
-        value = tree.lookup(name, merge=merge, step=SILENT if step is None else step, outer=outer)
+        value = tree.lookup(name, merge=merge, step=step, outer=outer)
         return printable(value, lambda secret: secret)
     except KeyNotFound:
         return MISSING

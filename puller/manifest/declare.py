@@ -30,6 +30,7 @@ from hiera.expressions.expressions import (
 )
 from hiera.values import has_secret, revealed
 from puller.bundle_paths import BundleFiles, BundlePathError
+from puller.manifest import as_user_rules
 from puller.manifest.declaration import Agent, Declaration, Home, Late
 from puller.manifest.entries import FOR, Entry
 from puller.manifest.manifest import Inputs
@@ -149,8 +150,6 @@ class Draft(msgspec.Struct):
 
     def _accept_of_user(self) -> bool:
         """Check the limits of a user's agent, and set its defaults. Return ``False`` if the type is rejected."""
-        from puller.manifest import as_user_rules  # only agents of users need it
-
         if sentence := as_user_rules.refusal(self.entry.type_name):
             self.problems.add(self.entry.path, sentence, self._subject("name"), ProblemCode.REQUIRES_ROOT)
             return False
@@ -275,8 +274,6 @@ class Draft(msgspec.Struct):
         return False
 
     def _refuse_root_features(self) -> None:
-        from puller.manifest import as_user_rules  # only agents of users need it
-
         is_here = self.agent is Agent.OF_THIS_USER
         for error in as_user_rules.problems(self.entry.type_name, self.raw, is_here=is_here):
             self._note(error)

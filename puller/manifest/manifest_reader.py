@@ -349,7 +349,7 @@ def _own_data(text: ManifestText, here: Surroundings) -> DataSource:
 
 def _scope(files: BundleFiles, inputs: Inputs, data: BundleData) -> Scope:
     def hiera(key: str, default: Any = MISSING, merge: Any = None) -> Any:
-        from puller.data.lookups import look_up  # rarely needed
+        from puller.data.lookups import look_up  # 2 % of an idle apply, and few manifests need it
 
         return look_up(data, key, default, merge)
 

@@ -11,19 +11,17 @@ import errno
 import fcntl
 import os
 import select
+import socket
 import struct
 import sys
 import time
 from array import array
 from collections.abc import Callable, Mapping
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Protocol, TextIO, TypedDict
+from typing import Protocol, TextIO, TypedDict
 
 from puller.values.colour import coloured, coloured_diff, is_wanted
 from puller.values.foreign_text import visible
-
-if TYPE_CHECKING:
-    import socket
 
 # Fields of an entry in the journal.
 
@@ -118,11 +116,6 @@ class Journal:
     """
 
     def __init__(self, path: str) -> None:
-        # 2 % of an idle apply, whose lines go to a stream. The handler of a signal may send an entry, and must not
-        # begin to import.
-        import socket
-
-        self._socket = socket
         self._path = path
         self._patience = _PATIENCE
 
@@ -140,11 +133,11 @@ class Journal:
                 self._patience -= time.monotonic() - began
 
     def _send(self, data: bytes, patience: float) -> None:
-        with self._socket.socket(self._socket.AF_UNIX, self._socket.SOCK_DGRAM) as sender:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(patience > 0)
             if patience > 0:  # Python's own timeout ignores the buffer at the other end
                 limit = struct.pack("@ll", 0, int(patience * 1_000_000) + 1)
-                sender.setsockopt(self._socket.SOL_SOCKET, self._socket.SO_SNDTIMEO, limit)
+                sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             try:
                 sender.sendto(data, self._path)
             except OSError as error:
@@ -159,7 +152,7 @@ class Journal:
                 file.write(data)
             # Journald reads only files that can no longer change.
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-            rights = (self._socket.SOL_SOCKET, self._socket.SCM_RIGHTS, array("i", [descriptor]))
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))
             sender.sendmsg([], [rights], 0, self._path)
         finally:
             os.close(descriptor)

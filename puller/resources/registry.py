@@ -4,7 +4,7 @@
 * ``puller.providers`` holds providers, each as ``type.provider``: a subclass of the type that uses another tool.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -91,26 +91,20 @@ def find_type(name: str) -> ResourceType | None:
     """
     if (own := _OWN.get(name)) is not None:
         return _imported(own)
-    from importlib.metadata import entry_points  # slow, and only needed for other distributions
-
-    point = next(iter(entry_points(group=TYPES, name=name)), None)
+    point = next((point for point in _entry_points(TYPES) if point.name == name), None)
     return None if point is None else _load(point, Resource, ConfigurationError)
 
 
 def type_names() -> list[str]:
     """Return all names that ``find_type`` accepts."""
-    from importlib.metadata import entry_points  # importing it takes 19 % of an idle run
-
-    return sorted({*_OWN, *(point.name for point in entry_points(group=TYPES))})
+    return sorted({*_OWN, *(point.name for point in _entry_points(TYPES))})
 
 
 @cache
 def find_providers(type_name: str) -> dict[str, ResourceType]:
     """Return the providers of other distributions for a type, by name. Raises ``ResourceError``."""
-    from importlib.metadata import entry_points  # importing it takes 19 % of an idle run
-
     of = find_type(type_name) or Resource
-    points = [(point.name.partition("."), point) for point in entry_points(group=PROVIDERS)]
+    points = [(point.name.partition("."), point) for point in _entry_points(PROVIDERS)]
     return {name: _load(point, of, ResourceError) for (own, _, name), point in points if own == type_name}
 
 
@@ -135,6 +129,12 @@ def choose_provider(
     if not others[forced].available(facts):
         raise ResourceError(f"provider {forced} cannot be used on this machine")
     return others[forced]
+
+
+def _entry_points(group: str) -> "Iterable[EntryPoint]":
+    from importlib.metadata import entry_points  # 19 % of an idle run, which uses no other distribution
+
+    return entry_points(group=group)
 
 
 def _imported(place: str) -> ResourceType:

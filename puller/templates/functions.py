@@ -51,7 +51,8 @@ def bundle_functions(files: BundleFiles, scope: Scope) -> Mapping[str, Callable[
 
 
 def _rendered(path: str, scope: Scope, files: BundleFiles) -> str | Secret:
-    from puller.templates.rendering import choose_engine, render_file  # 4 ms, and few values use it
+    # 3 % of an idle apply, and few values use it
+    from puller.templates.rendering import choose_engine, render_file
 
     try:
         rendered = render_file(files.find(path), choose_engine(path), scope, files)

@@ -90,15 +90,25 @@ def choose_engine(path: str, provided: str | None = None, otherwise: str = "jinj
     return provided
 
 
-def load_engine(name: str, *, left_delimiter: str = "", right_delimiter: str = "") -> Engine:
+def load_engine(
+    name: str,
+    *,
+    left_delimiter: str = "",
+    right_delimiter: str = "",
+    root: BundleFiles | None = None,
+    files: Mapping[str, str] | None = None,
+) -> Engine:
     """Return the engine with this name. An empty delimiter means the engine's default.
 
-    Raises ValueError for a name outside of ENGINES.
+    For ``root`` and ``files`` see ``load``. Raises ValueError for a name outside of ENGINES.
     """
     if name == "jet":
         from puller.templates.jet.jet_engine import JetEngine  # most runs render no template of it
 
-        return JetEngine(left_delimiter, right_delimiter)
+        if not files:
+            return JetEngine(left_delimiter, right_delimiter)
+        partials = {path: text for path, text in files.items() if PARTIALS in path.split("/")[:-1]}
+        return JetEngine(left_delimiter, right_delimiter, partials.get)
     if name == "go":
         from puller.templates.gotemplate.go_engine import GoEngine  # as above
 
@@ -106,7 +116,7 @@ def load_engine(name: str, *, left_delimiter: str = "", right_delimiter: str = "
     if name == "jinja":
         from puller.templates.jinja import JinjaEngine  # jinja2 takes 36 % of an idle run
 
-        return JinjaEngine(left_delimiter, right_delimiter)
+        return JinjaEngine(left_delimiter, right_delimiter, root=root, files=files)
     raise ValueError(f"engine is {name!r}, expected one of {', '.join(ENGINES)}")
 
 
@@ -228,16 +238,7 @@ def load(
     """
     left, right = delimiters
     try:
-        if engine == "jinja":
-            from puller.templates.jinja import JinjaEngine  # jinja2 takes 36 % of an idle run
-
-            return JinjaEngine(left, right, root=root, files=files)
-        if engine == "jet" and files:
-            from puller.templates.jet.jet_engine import JetEngine  # see load_engine
-
-            partials = {path: text for path, text in files.items() if PARTIALS in path.split("/")[:-1]}
-            return JetEngine(left, right, partials.get)
-        return load_engine(engine, left_delimiter=left, right_delimiter=right)
+        return load_engine(engine, left_delimiter=left, right_delimiter=right, root=root, files=files)
     except ValueError as error:
         raise ResourceError(str(error)) from error
 

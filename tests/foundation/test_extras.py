@@ -20,7 +20,7 @@ FLEET = "'matplotlib>=3.8' 'sqlalchemy>=2'"
 def metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """Install metadata as the build makes it from pyproject.toml, independent of installed packages."""
     lines = [f"{library}; extra == '{extra}'" for extra, libraries in EXTRAS.items() for library in libraries]
-    monkeypatch.setattr("importlib.metadata.requires", {DISTRIBUTION: lines}.__getitem__)
+    monkeypatch.setattr("foundation.extras.requires", {DISTRIBUTION: lines}.__getitem__)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def clone(monkeypatch: pytest.MonkeyPatch) -> None:
     def requires(name: str) -> list[str]:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("importlib.metadata.requires", requires)
+    monkeypatch.setattr("foundation.extras.requires", requires)
 
 
 @pytest.mark.usefixtures("clone", "modules")

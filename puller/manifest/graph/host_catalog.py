@@ -12,6 +12,7 @@ from functools import cached_property
 from foundation.problems import Problem
 from puller.errors import ManifestError
 from puller.manifest.declaration import Declaration
+from puller.manifest.graph.agreement import Disagreement, agreed
 from puller.manifest.graph.catalog import Catalog, CycleError, Links, ordered, with_last
 from puller.manifest.graph.contradictions import Key, find_contradictions, key_of, objects_of, spellings_of
 from puller.manifest.graph.links import APPLY, cycle_problem
@@ -196,9 +197,6 @@ class _Joining:
             return
         self.places.append(index)
         self.shared.setdefault(index, []).append(self.number)
-        # Bundles rarely share a resource.
-        from puller.manifest.graph.agreement import Disagreement, agreed
-
         try:
             self.declarations[index] = agreed(self.declarations[index], declaration)
         except Disagreement as disagreement:

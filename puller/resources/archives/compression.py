@@ -7,6 +7,8 @@
   module to each package of the agent. The program reads the open archive, and ends with the reader.
 """
 
+import bz2
+import lzma
 import os
 import shutil
 import zlib
@@ -70,14 +72,10 @@ class _Gzip:
 
 
 def _bzip2() -> _Stream:
-    import bz2  # used by few archives, and each run imports this module
-
     return bz2.BZ2Decompressor()
 
 
 def _xz() -> _Stream:
-    import lzma  # as above
-
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DICTIONARY)
 
 
@@ -133,8 +131,6 @@ def _find_program() -> str | None:
 
 
 def _streams(stream: BinaryIO, compression: _Compression) -> Iterator[bytes]:
-    import lzma  # as above
-
     damage = (zlib.error, lzma.LZMAError, OSError, EOFError)
     data = stream.read(_COMPRESSED)
     while True:
@@ -178,7 +174,8 @@ def _without_padding(data: bytes, stream: BinaryIO) -> bytes:
 
 def _through_program(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the output of the program. It reads the descriptor, so that another file at the path has no effect."""
-    import subprocess  # as above
+    # 4 % of an idle run, and few archives have this compression.
+    import subprocess
     import tempfile
 
     if (missing := missing_program(Kind.TAR_ZST)) is not None:

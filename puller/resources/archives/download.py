@@ -67,7 +67,7 @@ def fetch_archive(request: Request, partial: BinaryIO) -> bool:
     """
     deadline = Deadline(request.timeout, processes.check_download)
     if (network := current()) is None:
-        from puller.resources.archives.resuming import ResumingMirror  # takes 80 % of an idle run to import
+        from puller.resources.archives.resuming import ResumingMirror  # requests takes 80 % of an idle run
 
         mirror = ResumingMirror(
             request.url, request.kind, request.place, is_known=request.checksum is not None

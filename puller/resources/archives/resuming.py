@@ -6,10 +6,10 @@ from typing import Any, BinaryIO
 import requests
 
 from bundles.deadline import Deadline
-from bundles.errors import TransportError
+from bundles.errors import END_UNKNOWN, TransportError
 from bundles.format.fields import shown
 from bundles.transport.sessions import HttpSession
-from bundles.transport.settings import END_UNKNOWN, Location, TransportSettings, taken_over
+from bundles.transport.settings import Location, TransportSettings, taken_over
 from bundles.transport.web import WebMirror
 from puller.resources.archives.compression import STARTS
 from puller.resources.archives.members import Kind

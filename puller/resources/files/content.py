@@ -94,7 +94,8 @@ def find_content(properties: FileProperties, context: Context) -> Content | None
     if properties.content is not None:
         text = properties.content
         if properties.interpolate:
-            from puller.resources.files.tinycm import interpolate  # a rarely used migration aid
+            # 4 % of an idle apply, and a rare migration aid
+            from puller.resources.files.tinycm import interpolate
 
             return _of_rendered(interpolate(text, context.scope.data), properties, context)
         return Bytes(_encoded(text, properties.encoding), context.system)
@@ -121,10 +122,8 @@ def bundled_content(properties: FileProperties, context: Context) -> Content | N
 
 
 def _of_template(template: str, properties: FileProperties, context: Context) -> Content:
-    from puller.templates.rendering import (
-        choose_engine,  # engines import many modules
-        render_file,
-    )
+    # 3 % of an idle apply without templates
+    from puller.templates.rendering import choose_engine, render_file
 
     engine = choose_engine(template, properties.engine)
     path, sensitive = resolved(template, context), properties.sensitive

@@ -17,7 +17,7 @@ class File(OneFile):
         """Return a ``Tree`` for ``recurse`` or ``purge``, else a ``File``. The tree module is loaded only if needed."""
         if not properties.recurse and not properties.purge:
             return super().__new__(cls)
-        from puller.resources.files.file_tree import Tree  # 10 ms, and few files have it
+        from puller.resources.files.file_tree import Tree  # 0.5 % of an idle apply, and few files have it
 
         return cast(
             "Self", Tree(properties, context)

@@ -182,7 +182,7 @@ def _check_tree(properties: FileProperties) -> Iterator[PropertyError]:
 
 
 def _check_engine(template: str, engine: str) -> Iterator[PropertyError]:
-    from puller.templates.rendering import ENGINES, choose_engine  # 4 ms, and most files are no templates
+    from puller.templates.rendering import ENGINES, choose_engine  # 3 % of an idle apply without templates
 
     if engine not in ENGINES:
         yield PropertyError("engine", f"is {engine!r}", expected="jinja, jet or go")

@@ -415,7 +415,8 @@ class OneFile(Resource[FileProperties, FileState]):
         is_other = not _TINYCM_KEYS.isdisjoint(raw) or raw.get("ensure") in ("contents", "removed")
         if not is_other and not ("after" in raw and _is_other_reference(raw["after"])):
             return raw
-        from puller.resources.files.tinycm import from_tinycm  # only for manifests that use its names
+        # 4 % of an idle apply, and few manifests use its names
+        from puller.resources.files.tinycm import from_tinycm
 
         return from_tinycm(raw)
 
@@ -484,7 +485,8 @@ class OneFile(Resource[FileProperties, FileState]):
 
     @classmethod
     def agree(cls, first: FileProperties, second: FileProperties) -> FileProperties:
-        from puller.resources.files.tinycm import agree_on_file  # loaded only if a file is declared twice
+        # 4 % of an idle apply, and few files are declared twice
+        from puller.resources.files.tinycm import agree_on_file
 
         return agree_on_file(first, second)
 
