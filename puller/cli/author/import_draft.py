@@ -7,12 +7,17 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from hiera.eyaml import encrypt
 from puller.authoring.cases.contexts import open_contexts
+from puller.authoring.importing.ansible.ansible_importer import import_ansible
+from puller.authoring.importing.cloud_config import import_cloud_config
 from puller.authoring.importing.draft import Draft, refuse_used_directory, write_draft
+from puller.authoring.importing.machine.machine_importer import import_machine
+from puller.authoring.importing.puppet.puppet_importer import import_puppet
+from puller.authoring.importing.reading import Secrets
 from puller.authoring.lint.check import lint_on_each
 from puller.authoring.lint.finding_formats import text_lines
 from puller.cli.command_table import CommandGroup
@@ -21,9 +26,6 @@ from puller.cli.output import say
 from puller.errors import UsageError
 from puller.manifest.manifest import open_source
 from puller.state import PRIVATE_KEY
-
-if TYPE_CHECKING:
-    from puller.authoring.importing.reading import Secrets
 
 _DIRECTORY = click.argument("directory", type=click.Path(path_type=Path), shell_complete=files)
 
@@ -71,21 +73,15 @@ def ansible(
 
     Exit status: 0 if the draft is written, even with errors of lint. 13 if SOURCE cannot be read.
     """
-    from puller.authoring.importing.ansible.ansible_importer import import_ansible
-
     secrets = _secrets(vault_password_file, certificates)
     return _write(directory, lambda: import_ansible(source, source.resolve().name, secrets))
 
 
-def _secrets(password_file: Path | None, certificates: Sequence[Path]) -> "Secrets | None":
-    from puller.authoring.importing.reading import Secrets
-
+def _secrets(password_file: Path | None, certificates: Sequence[Path]) -> Secrets | None:
     if password_file is None and not certificates:
         return None
     if password_file is None or not certificates:
         raise UsageError("import ansible: --vault-password-file and --certificate require each other")
-    from hiera.eyaml import encrypt
-
     readers = [path.read_bytes() for path in certificates]
     return Secrets(password_file.read_bytes().strip(), lambda text: encrypt(text, readers))
 
@@ -107,8 +103,6 @@ def puppet(source: Path, directory: Path) -> int:
 
     Exit status: 0 if the draft is written, even with errors of lint. 13 if SOURCE cannot be read.
     """
-    from puller.authoring.importing.puppet.puppet_importer import import_puppet
-
     return _write(directory, lambda: import_puppet(source, source.resolve().name))
 
 
@@ -131,8 +125,6 @@ def cloud_config(source: Path, directory: Path) -> int:
 
     Exit status: 0 if the draft is written, even with errors of lint. 13 if FILE cannot be read.
     """
-    from puller.authoring.importing.cloud_config import import_cloud_config
-
     return _write(directory, lambda: import_cloud_config(source, source.name))
 
 
@@ -159,8 +151,6 @@ def machine(directory: Path, root: Path) -> int:
 
     Exit status: 0 if the draft is written, even with errors of lint. 13 if the machine cannot be read.
     """
-    from puller.authoring.importing.machine.machine_importer import import_machine
-
     return _write(directory, lambda: import_machine(root))
 
 

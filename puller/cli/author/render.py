@@ -7,7 +7,7 @@ nearest parent directory with a manifest or a ``library.yaml``.
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from foundation.masking import HIDDEN, mask_urls
 from foundation.quantities import first_few
 from foundation.suggestions import meant
 from hiera.expressions.expressions import Scope
-from puller.authoring.cases.contexts import BundleContext, bundles_before, open_contexts
+from puller.authoring.cases.contexts import BundleContext, bundles_before, machine_names, open_contexts
 from puller.bundle_paths import BundleFiles
-from puller.cli.completing import files, machines_of_bundle
+from puller.cli.completing import files, offer
 from puller.cli.options import (
     before_option,
     data_options,
@@ -226,6 +226,13 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+@offer
+def _machines(context: click.Context) -> Iterable[str]:
+    """Return the machines of the preceding bundle argument: its test cases, or those of ``puller.yaml``."""
+    source = context.params.get("source") or next(iter(context.args), None)
+    return machine_names(source) if source else []
+
+
 @click.command()
 @click.argument("source", shell_complete=files)
 @format_option
@@ -237,7 +244,7 @@ def _printable(text: str) -> str:
 @click.option(
     "--machine",
     metavar="NAME",
-    shell_complete=machines_of_bundle,
+    shell_complete=_machines,
     help="The test case, or the machine of puller.yaml.",
 )
 @click.option("--source", "as_text", is_flag=True, help="Print the text that `resources_template` renders.")

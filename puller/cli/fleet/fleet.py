@@ -86,7 +86,7 @@ where_option = click.option(
 def opened_store(location: str, *, make: bool = False) -> "Iterator[Store]":
     """Open the store while the block runs. Raises like ``Store.open``."""
     try:
-        from puller.fleet.store.database import Store
+        from puller.fleet.store.database import Store  # needs the extra fleet
     except ImportError:
         detail = "the fleet's store needs SQLAlchemy, which is not installed"
         raise UsageError(

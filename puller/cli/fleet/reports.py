@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,8 @@ from bundles.errors import SettingsError
 from bundles.filesystem.safe_paths import open_output_directory
 from foundation.problems import ProblemCode
 from foundation.quantities import counted
-from puller.cli.completing import files, hosts_of_store
-from puller.cli.fleet.fleet import opened_store, store_option
+from puller.cli.completing import files, offer
+from puller.cli.fleet.fleet import open_reader, opened_store, store_option
 from puller.cli.options import DURATION, text_format_option
 from puller.cli.output import say, show, warn
 from puller.exit_status import ExitStatus
@@ -235,8 +236,18 @@ def _log_requests() -> None:
     logger.setLevel(logging.INFO)
 
 
+@offer
+def _hosts(context: click.Context) -> Iterable[str]:
+    """Return the hosts of a store in a file. Hosts in a database server are left out."""
+    location = context.params.get("location") or ""
+    if "://" in location:
+        return []
+    with opened_store(location) as store:
+        return list(open_reader(store, None).hosts)
+
+
 @click.command("forget")
-@click.argument("hosts", nargs=-1, required=True, metavar="HOST...", shell_complete=hosts_of_store)
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST...", shell_complete=_hosts)
 @store_option
 def forget(hosts: tuple[str, ...], location: str) -> int:
     """Delete decommissioned hosts from the store.

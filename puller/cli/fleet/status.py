@@ -75,8 +75,6 @@ def status(
     """
     desired = parse_conditions(conditions)
     with opened_store(location) as store:
-        from puller.fleet.store.importer import refused_files  # needs the extra fleet
-
         reader = open_reader(store, silent_after)
         if failed or silent or conditions:
             rows = list(reader.hosts.values())
@@ -94,11 +92,11 @@ def status(
             _print_hosts(rows, output_format)
             return
         if output_format == "json":
-            show(_plain(reader, bundle, refused_files(store, 0)[0]), "json")
+            show(_plain(reader, bundle, reader.refused_files(0)[0]), "json")
         elif bundle:
             _print_bundle(reader, bundle)
         else:
-            _print_fleet(reader, *refused_files(store, 5))
+            _print_fleet(reader, *reader.refused_files(5))
 
 
 _FAILED = ("failed", "gave-up", "held")
@@ -326,18 +324,15 @@ def page(location: str, output: Path, name: str, silent_after: timedelta | None)
     """
     with opened_store(location) as store:
         try:
-            import matplotlib  # noqa: F401  asked for before the pages are begun
+            from puller.fleet.pages.pages import make_pages  # needs matplotlib of the extra fleet
         except ImportError:
             detail = "the pages' pictures need matplotlib, which is not installed"
             raise UsageError(
                 f"{detail}. {how_to_install('fleet')}", code=ProblemCode.MISSING_DEPENDENCY
             ) from None
-        from puller.fleet.pages.pages import make_pages  # needs the extra fleet
-        from puller.fleet.store.importer import refused_files  # needs the extra fleet
-
-        refused, _ = refused_files(store)
         began = time.monotonic()
         reader = open_reader(store, silent_after)
+        refused, _ = reader.refused_files()
         made = make_pages(reader, output, name=name, refused=refused, progress=_Progress().show)
     seconds = time.monotonic() - began
     gone = f", {made.removed} removed" if made.removed else ""

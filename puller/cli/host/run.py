@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from puller.cli.options import configuration_option, job_options, only_option, text_format_option
-from puller.cli.output import print_result_of
-from puller.reporting.results import DiffResult, described_problems
+from puller.cli.output import print_result_of, report_of
+from puller.reporting.results import DiffResult, RunResult, described_problems
 from puller.run import jobs
 
 
@@ -42,8 +42,6 @@ def run(path: str, output_format: str, **options: Any) -> int:
 
 def run_as_json(options: jobs.RunOptions) -> int:
     """Run, and print the result as a JSON document."""
-    from puller.cli.output import print_result_of, report_of
-    from puller.reporting.results import RunResult
 
     def result() -> RunResult:
         options.reports = []

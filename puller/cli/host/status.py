@@ -15,6 +15,7 @@ from msgspec import to_builtins
 
 from bundles.errors import BundleError
 from foundation.formatting import plain
+from foundation.problem_pages import EXPLANATIONS
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, size_text
 from foundation.times import iso_text, minute_text, parse_moment
@@ -356,8 +357,6 @@ def _print(result: dict[str, Any]) -> None:
         texts = list(map(_with_code, failure["problems"])) or failure["unmet_requirements"]
         _say(f"  failed: {failure['resource']}: {', '.join(texts)}", "red")
     if _unsaid_problems(result) or any(failure["problems"] for failure in last["failed"]):
-        from foundation.problem_pages import EXPLANATIONS  # most runs have no problem
-
         _say(f"  {EXPLANATIONS}")
 
 

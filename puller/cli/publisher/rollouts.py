@@ -13,11 +13,12 @@ from bundles.format.release import Release
 from bundles.publisher.channels import Channels, Statement
 from bundles.publisher.site import Site
 from foundation.quantities import counted, first_few
-from puller.cli.completing import bundles_of_site, channels_of_site, files, versions_of_site
+from puller.cli.completing import files
 from puller.cli.fleet.fleet import STORE_VARIABLE, open_reader, opened_store
 from puller.cli.options import Decorator, noop_option, together
 from puller.cli.output import say, warn
 from puller.cli.publisher.push import finish_change, no_push_option
+from puller.cli.publisher.site_completing import bundles_of_site, channels_of_site, versions_of_site
 from puller.cli.publisher.site_options import (
     channel_option,
     over_option,
@@ -31,6 +32,7 @@ from puller.cli.publisher.site_options import (
     trial_options,
     trial_rule,
 )
+from puller.fleet.watching import reach_of
 
 _MOST_NAMED = 10
 
@@ -57,8 +59,6 @@ def print_reach(location: str | None, statements: Sequence[Statement]) -> None:
     rollouts = [one for one in statements if one.after is not None and one.after.rollout is not None]
     if location is None or not rollouts:
         return
-    from puller.fleet.watching import reach_of  # the store needs the extra fleet
-
     with opened_store(location) as store:
         reader = open_reader(store, None)
         for statement in rollouts:

@@ -41,9 +41,9 @@ from bundles.publisher.site import Site
 from foundation.problems import ProblemCode
 from foundation.quantities import counted, first_few
 from foundation.times import Duration, is_moment, minute_text, parse_moment, parse_until
-from puller.cli.completing import channels_of_site
 from puller.cli.options import Decorator, DurationType, EndType, together
 from puller.cli.output import say
+from puller.cli.publisher.site_completing import channels_of_site
 
 if TYPE_CHECKING:
     from bundles.publisher.publication import Publication

@@ -1,7 +1,7 @@
 """``puller site watch``: rollouts continue only while hosts report no problems."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from bundles.format.release import Release, shown_percent
 from bundles.publisher.channels import Channels, reached_by
 from bundles.publisher.settings import AutomaticStatement, WatchRule
 from bundles.publisher.site import Site
-from puller.cli.fleet.fleet import opened_store, store_option
+from puller.cli.fleet.fleet import open_reader, opened_store, store_option
 from puller.cli.options import noop_option, text_format_option
 from puller.cli.output import say, show, warn
 from puller.cli.publisher.push import finish_change, push_site
@@ -66,9 +66,7 @@ def watch(
     site = Site(directory)
     rule = site.settings().watching
     with opened_store(location) as store:
-        from puller.fleet.store.queries import Reader
-
-        reader = Reader(store, datetime.now(UTC), rule.silent_after)
+        reader = open_reader(store, rule.silent_after)
         results = [
             _judged(reader, release, channel, rule)
             for channel, release in _rollouts(site)

@@ -21,6 +21,11 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from foundation.differences import Difference
 from foundation.formatting import ARROW, lines
@@ -61,12 +66,6 @@ def shares_over_time(
     """
     if len(times) < 2 or not series:
         return ""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
     drawn = few_series(series)
     places = [float(place) for place in date2num(list(times))]
     # A dollar sign in a version's name does not start a formula.

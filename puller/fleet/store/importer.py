@@ -81,7 +81,7 @@ _BATCH = 500
 _BATCH_BYTES = 16 * 1024 * 1024
 """Maximum bytes of JSON of one transaction. Decoded JSON needs many times this memory."""
 _AT_ONCE = 400
-_MOST_LISTED = 20
+MOST_LISTED = 20
 _LONGEST_PATH = 600
 
 
@@ -119,7 +119,7 @@ class Imported(msgspec.Struct):
 
     def refuse(self, refused: Refused) -> None:
         """Count an invalid file that was not reported before."""
-        if len(self.listed) < _MOST_LISTED:
+        if len(self.listed) < MOST_LISTED:
             self.listed.append(refused)
         else:
             self.unlisted += 1
@@ -279,7 +279,7 @@ class _Import:
                 _delete(connection, self._source.name, paths)
 
 
-def refused_files(store: Store, most: int = _MOST_LISTED) -> tuple[int, Mapping[str, str]]:
+def refused_files(store: Store, most: int = MOST_LISTED) -> tuple[int, Mapping[str, str]]:
     """Return the number of invalid files, and the newest of them with reasons."""
     table = database.documents.c
     with store.reading() as connection:

@@ -26,6 +26,7 @@ from puller.fleet.store.host_queries import (
     in_parts,
     moment_of,
 )
+from puller.fleet.store.importer import MOST_LISTED, refused_files
 from puller.fleet.store.writing import resource_key
 from puller.fleet.views import (
     Attention,
@@ -121,6 +122,10 @@ class Reader(HostReader):
                 documents = self._documents(connection, part)
             for name, packed in documents.items():
                 yield from ((name, one) for one in self._sent(name, packed).bundles if one.name == bundle)
+
+    def refused_files(self, most: int = MOST_LISTED) -> tuple[int, Mapping[str, str]]:
+        """Return the number of invalid files, and the newest of them with reasons."""
+        return refused_files(self._store, most)
 
     @cached_property
     def attention(self) -> list[Attention]:

@@ -25,8 +25,8 @@ from puller.authoring.preview import preview_formats as preview_text
 from puller.authoring.preview.differences import Change, Comparison, Kind
 from puller.authoring.preview.groups import Group, Preview
 from puller.authoring.preview.preview_formats import as_json, as_markdown
-from puller.cli import _report
 from puller.cli.author import explain
+from puller.cli.error_report import report_error
 from puller.cli.fleet import exports
 from puller.cli.hiera import lookup_sources
 from puller.cli.output import print_table, say, show, warn
@@ -180,7 +180,7 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "table": lambda: printed(lambda: print_table((HOSTILE,), [(HOSTILE,)])),
     "json": lambda: printed(lambda: show({HOSTILE: HOSTILE}, "json")),
     "yaml": lambda: printed(lambda: show({HOSTILE: HOSTILE}, "yaml")),
-    "error": lambda: printed(lambda: _report(PullerError(HOSTILE))),
+    "error": lambda: printed(lambda: report_error(PullerError(HOSTILE))),
     "log": logged,
     "journal": field_of_journal,
     "lint text": lambda: "\n".join(finding_formats.text_lines(hostile_lint())),
