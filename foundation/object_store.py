@@ -94,7 +94,7 @@ class Location(NamedTuple):
 def require_library() -> None:
     """Raise ``ValueError`` if boto3 is not installed."""
     try:
-        import boto3  # noqa: F401
+        import boto3  # noqa: F401  optional
     except ImportError:
         detail = "object stores need boto3, which is not installed"
         raise ValueError(f"{detail}. {how_to_install('s3')}") from None

@@ -81,7 +81,8 @@ class PlainUploads:
             self._connection.close()
 
     def _failure(self, error: Exception, url: str) -> TransportError:
-        from bundles.transport.web import without_secrets  # requests takes 80 % of an idle run
+        # requests takes 80 % of an idle run
+        from bundles.transport.web import without_secrets
         from bundles.transport.web_failures import explain
 
         _, detail = explain(error, self._settings)

@@ -226,7 +226,8 @@ class GossRules(str):
         """Read the mapping of a manifest. Raise ``ValueError`` for tests that are not supported."""
         import json  # 1 % of an idle apply, which needs no JSON
 
-        from puller.checks.gossfile_parser import read  # rarely needed
+        # 1 % of an idle apply, and few manifests have goss tests
+        from puller.checks.gossfile_parser import read
 
         if not isinstance(value, dict) or not value:
             raise ValueError("is not a mapping of goss tests")

@@ -95,13 +95,13 @@ class Zone(str):
         """Return the rules of the zone. Raise ``LookupError``, ``ValueError`` or ``OSError`` if they are unknown."""
         if self == "UTC":  # works also on machines without a zone database
             return UTC
-        from zoneinfo import ZoneInfo  # few configurations have a time zone
+        from zoneinfo import ZoneInfo  # 2 % of an idle apply, and few configurations have a time zone
 
         return ZoneInfo(self)
 
 
 def _meant(name: str) -> str:
-    from zoneinfo import available_timezones  # few configurations have a time zone
+    from zoneinfo import available_timezones  # as above
 
     return did_you_mean(name, available_timezones()) or " (an example is 'Europe/Berlin')"
 
