@@ -33,12 +33,13 @@ from puller.reporting.history import find_unfinished, identity, is_good, load_la
 from puller.reporting.report import BundleReport, Phase, Phases, Report
 from puller.reporting.run_log import RunProblems, described, problem_of, sentence_of, status_of
 from puller.reporting.sinks import MessageId
-from puller.run.bundle_run import BundleRun, RunContext
+from puller.run.bundle_run import BundleRun, Chosen, RunContext
 from puller.run.catalog import apply_versions, begin_attempts, choose_versions, chosen_bundles
 from puller.run.host import Host
 from puller.run.host_state import ExportedValues
+from puller.run.judging import conclude, judge, judge_between_runs
 from puller.run.leftovers.leftovers import Leftovers
-from puller.run.policy.decision import ReleaseSelector, Step
+from puller.run.policy.decision import ReleaseSelector
 from puller.run.policy.holds import Holds
 from puller.run.reboots import restart_machine
 from puller.run.report_keeping import ReportKeeper
@@ -97,7 +98,8 @@ class Agent(msgspec.Struct, frozen=True):
            (``puller.run.policy.decision``, ``puller.run.catalog``, ``puller.run.trials``).
         8. Apply: the catalog and the reversals of leftovers (``puller.engine``, ``puller.run.leftovers``).
         9. Judge: health checks and failed resources of the versions on trial (``puller.run.judging``).
-        10. Keep or roll back: quarantine a version that failed, and go back to step 7. Keep a version that passed.
+        10. Keep or roll back: quarantine a version that failed, and go back to step 7. Keep a version that passed
+           (``puller.run.bundle_run``, ``puller.run.judging``).
         11. Retire: update the exports, and remove versions that are not needed (``puller.run.host_state``,
            ``bundles.store``).
         12. Report: the report, metrics and the exit status (``puller.run.report_keeping``).
@@ -124,7 +126,11 @@ class Agent(msgspec.Struct, frozen=True):
             cached_templates(self.directories.template_cache, noop=noop),
         ):
             with self._reported():
-                self._report_fallback()
+                if self.fell_back:
+                    fallback = Problem(
+                        code=ProblemCode.AGENT_FALLBACK, message=f"the agent: {self.fell_back}"
+                    )
+                    self.problems.error(fallback, ExitStatus.FELL_BACK)
                 # 2. Holds
                 holds = self._load_holds(record)
                 selector = ReleaseSelector(
@@ -143,10 +149,14 @@ class Agent(msgspec.Struct, frozen=True):
                     for choice in self.configuration.bundles
                 ]
                 # 5. Choose and 6. Unpack
-                source = self._source(site, selector, downloads)
+                source = (
+                    BundleSource(site, selector, downloads, context.store, self.problems)
+                    if site is not None
+                    else None
+                )
                 with phases(Phase.FETCH):
                     for bundle in record.bundles:
-                        self._fetch(bundle, source)
+                        bundle.fetch(source)
                 if record.paused:
                     self._pause(record, is_refreshed=site is not None)
                 else:
@@ -176,31 +186,48 @@ class Agent(msgspec.Struct, frozen=True):
         self.stops.check()
         with self.stops.deferred():  # every attempt gets its end on record
             with phases(Phase.APPLY):
-                while True:
-                    catalog = begin_attempts(context, bundles, catalog)
-                    # 9. Judge trials of earlier runs and 10. Roll back, before this run repairs anything
-                    if self._roll_back_between_runs(bundles, catalog):
-                        catalog = choose_versions(context, bundles)
-                        continue
-                    # 8. Apply
-                    if self.settings.reboots is not None:
-                        self.settings.reboots.begin()
-                    apply_versions(context, bundles, catalog)
-                    # 9. Judge and 10. Roll back
-                    if self.settings.noop or not self._roll_back_failed(bundles):
-                        break
+                while failures := self._attempt(context, bundles, catalog):
+                    # 10. Roll back
+                    for bundle, chosen, why in failures:
+                        bundle.roll_back(chosen.installed, why)
                     # 7. Prepare, with the versions that the host returns to
                     catalog = choose_versions(context, bundles)
             # 10. Keep
             if not self.settings.noop:
                 self._withdraw_reboot(bundles)
-                for bundle, chosen in chosen_bundles(bundles):
-                    if bundle.attempt is not None:
-                        bundle.conclude(chosen)
+                for bundle, _ in chosen_bundles(bundles):
+                    conclude(bundle)
         # 11. Retire
         self._retire(context, bundles)
         if (reads := self.host.facts.reads) is not None:
             reads.is_complete = not self.settings.only and not self.stops.reason
+
+    def _attempt(
+        self, context: RunContext, bundles: Sequence[BundleRun], catalog: HostCatalog
+    ) -> list[tuple[BundleRun, Chosen, str]]:
+        """Apply the chosen versions. Return those that have failed their trials, with the reasons."""
+        # 7. Prepare
+        catalog = begin_attempts(context, bundles, catalog)
+        # 9. Judge trials of earlier runs, before this run repairs anything
+        failures = [
+            (bundle, chosen, why)
+            for bundle, chosen in chosen_bundles(bundles)
+            if (why := judge_between_runs(bundle, chosen, catalog))
+        ]
+        if failures:
+            return failures
+        # 8. Apply
+        if self.settings.reboots is not None:
+            self.settings.reboots.begin()
+        apply_versions(context, bundles, catalog)
+        # 9. Judge
+        if self.settings.noop:
+            return []
+        return [
+            (bundle, chosen, why)
+            for bundle, chosen in chosen_bundles(bundles)
+            if (why := judge(bundle, chosen))
+        ]
 
     # 1. Lock
 
@@ -250,11 +277,6 @@ class Agent(msgspec.Struct, frozen=True):
         except OSError as error:  # of the state directory
             self.problems.error(described(error)[0], ExitStatus.CONFIGURATION)
 
-    def _report_fallback(self) -> None:
-        if self.fell_back:
-            fallback = Problem(code=ProblemCode.AGENT_FALLBACK, message=f"the agent: {self.fell_back}")
-            self.problems.error(fallback, ExitStatus.FELL_BACK)
-
     # 2. Holds
 
     def _load_holds(self, record: RunRecord) -> Holds:
@@ -266,6 +288,13 @@ class Agent(msgspec.Struct, frozen=True):
             self.problems.log.notice(f"nothing is applied: {record.paused}", kind=MessageId.RUN_PAUSED)
             self.problems.count(ExitStatus.HELD)
         return holds
+
+    def _pause(self, record: RunRecord, *, is_refreshed: bool) -> None:
+        """Leave out the steps 7 to 10, because nothing is applied."""
+        for bundle in record.bundles:
+            bundle.report_unapplied(bundle.current, record.paused)
+            if is_refreshed:  # otherwise the offer, which has to stay, is unknown
+                bundle.prune()
 
     # 3. Refresh
 
@@ -320,62 +349,7 @@ class Agent(msgspec.Struct, frozen=True):
             is_verified=is_verified,
         )
 
-    # 5. Choose and 6. Unpack
-
-    def _source(
-        self, site: SiteView | None, selector: ReleaseSelector, downloads: Directories
-    ) -> BundleSource | None:
-        if site is None:
-            return None
-        return BundleSource(site, selector, downloads, Store(self.directories.bundles), self.problems)
-
-    def _fetch(self, bundle: BundleRun, source: BundleSource | None) -> None:
-        """Choose the release of a bundle and unpack it. After any error, the versions of the host are used."""
-        bundle.find_current()
-        if source is None:
-            return
-        try:
-            # 5. Choose
-            bundle.report.published = source.published(bundle.choice)
-            offer = source.choose(bundle.choice, bundle.current)
-            bundle.report_offer(offer)
-            # 6. Unpack
-            bundle.offer = source.unpack(bundle.choice, offer, bundle.current)
-        except Exception as error:  # noqa: BLE001  see above
-            bundle.report_unavailable(error)
-
-    def _pause(self, record: RunRecord, *, is_refreshed: bool) -> None:
-        """Leave out the steps 7 to 10, because nothing is applied."""
-        for bundle in record.bundles:
-            bundle.report_unapplied(bundle.current, record.paused)
-            if is_refreshed:  # otherwise the offer, which has to stay, is unknown
-                bundle.prune()
-
-    # 9. Judge and 10. Roll back
-
-    def _roll_back_failed(self, bundles: Sequence[BundleRun]) -> bool:
-        """Judge all versions on trial, and give up those that failed. Return whether any was given up."""
-        has_rolled_back = False
-        for bundle, chosen in chosen_bundles(bundles):
-            if bundle.judge(chosen).step is Step.ROLL_BACK:
-                bundle.roll_back(chosen)
-                has_rolled_back = True
-        return has_rolled_back
-
-    def _roll_back_between_runs(self, bundles: Sequence[BundleRun], catalog: HostCatalog) -> bool:
-        """Give up versions on trial that failed after their last run. Return whether any was given up.
-
-        A partial run only records the failures that it may repair.
-        """
-        has_rolled_back = False
-        for bundle, chosen in chosen_bundles(bundles):
-            concerns = [catalog.declarations[index] for index in catalog.concerns(chosen.number)]
-            if catalog.is_partial:
-                bundle.note_failure_between_runs(chosen, concerns)
-            elif bundle.judge_between_runs(chosen, concerns):
-                bundle.roll_back(chosen)
-                has_rolled_back = True
-        return has_rolled_back
+    # 10. Keep or roll back
 
     def _withdraw_reboot(self, bundles: Sequence[BundleRun]) -> None:
         """Give up the request of a reboot after a rollback or a signal. The next run decides again."""

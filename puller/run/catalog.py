@@ -5,11 +5,14 @@
   release of an earlier bundle, that release is rejected.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
 from bundles.errors import BundleError
+from bundles.store.contents import Installed
 from foundation.problems import Problem, problems_of
 from puller.engine.catalog_run import Applied, apply_catalog
 from puller.engine.engine import Settings
@@ -17,10 +20,14 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, PullerError, UsageError
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.host_catalog import HostCatalog
-from puller.reporting.report import Event, partial_sentence
+from puller.reporting.report import Event, Health, partial_sentence
 from puller.reporting.sinks import MessageId
 from puller.resources.content_sources import fetch_url
 from puller.run.bundle_run import BundleRun, Chosen, RunContext, read_manifest
+from puller.run.judging import have_health_checks, health_before
+from puller.run.leftovers.declared_resources import whole_paths
+from puller.run.leftovers.leftovers import InForce
+from puller.system.local import LocalSystem
 
 Bundles = Sequence[BundleRun]
 """All bundles of the host, in the order of its configuration."""
@@ -58,9 +65,9 @@ def _without_conflict(context: RunContext, bundles: Bundles, number: int) -> Hos
     left_out = bundles[number]
     reason = problems_of(left_out.rejected[-1][1])[0]
     for other in reversed(bundles[:number]):
-        if other.chosen is None or other.chosen.bundle == other.current:
+        if other.chosen is None or other.chosen.installed == other.current:
             continue
-        release = other.chosen.bundle
+        release = other.chosen.installed
         sentence = (
             f"{release} is rejected, because every version of {left_out.name} conflicts with it: {reason}"
         )
@@ -79,28 +86,23 @@ def begin_attempts(context: RunContext, bundles: Bundles, catalog: HostCatalog) 
 
     A version that cannot be begun is refused, and the choice is made again. Return the catalog that can be applied.
     """
-    while (failed := _begin_each(context, bundles, catalog)) is not None:
-        bundle, chosen, error = failed
-        bundle.refuse(chosen.bundle, error)
-        is_partial, catalog = catalog.is_partial, choose_versions(context, bundles)
-        if is_partial:
-            catalog = _limit(catalog, context.settings.only)
+    while not _begin_each(context, bundles, catalog):
+        again = choose_versions(context, bundles)
+        catalog = _limit(again, context.settings.only) if catalog.is_partial else again
     return catalog
 
 
-def _begin_each(
-    context: RunContext, bundles: Bundles, catalog: HostCatalog
-) -> tuple[BundleRun, Chosen, Exception] | None:
-    """Begin all attempts. Return the first one that failed."""
+def _begin_each(context: RunContext, bundles: Bundles, catalog: HostCatalog) -> bool:
+    """Begin all attempts. Refuse the first version that cannot be begun, and return ``False``."""
     for bundle, chosen in chosen_bundles(bundles):
         if _is_left_out(catalog, chosen):
             continue
-        concerns = [catalog.declarations[index] for index in catalog.concerns(chosen.number)]
         try:
-            bundle.begin(chosen.bundle, concerns, lambda: _enforced(context, bundles))
+            bundle.begin(chosen.installed, partial(_health_before, context, bundles, catalog, chosen))
         except (BundleError, OSError) as error:
-            return bundle, chosen, error
-    return None
+            bundle.refuse(chosen.installed, error)
+            return False
+    return True
 
 
 def _limit(catalog: HostCatalog, only: Sequence[str]) -> HostCatalog:
@@ -114,6 +116,17 @@ def _limit(catalog: HostCatalog, only: Sequence[str]) -> HostCatalog:
 def _is_left_out(catalog: HostCatalog, chosen: Chosen) -> bool:
     """Return whether a partial run leaves a bundle out. Its version does not become current then."""
     return catalog.is_partial and not catalog.concerns(chosen.number)
+
+
+def _health_before(
+    context: RunContext, bundles: Bundles, catalog: HostCatalog, chosen: Chosen
+) -> dict[str, Health]:
+    """Run the health checks of a chosen version that the versions before this run also have."""
+    concerns = [catalog.declarations[index] for index in catalog.concerns(chosen.number)]
+    if not have_health_checks(concerns) or not (before := _enforced(context, bundles)):
+        return {}
+    context.problems.log.notice(f"{chosen.installed}: running the health checks before the change")
+    return health_before(before, concerns, LocalSystem())
 
 
 def _enforced(context: RunContext, bundles: Bundles) -> list[Declaration]:
@@ -135,27 +148,25 @@ def _enforced(context: RunContext, bundles: Bundles) -> list[Declaration]:
 def apply_versions(context: RunContext, bundles: Bundles, catalog: HostCatalog) -> None:
     """Apply the catalog. Give each bundle the outcomes of its resources."""
     for bundle in bundles:
-        bundle.outcomes = None
         bundle.report_rejected()
     if not catalog.manifests:
         return
     done = _apply_with_reversals(context, bundles, catalog)
     if done is None:
         for bundle, chosen in chosen_bundles(bundles):
-            bundle.report_unapplied(chosen.bundle)
+            bundle.report_unapplied(chosen.installed)
         return
     whole, applied = done
     events = dict(zip(whole.order, applied.events, strict=True))
     for bundle, chosen in chosen_bundles(bundles):
         if _is_left_out(catalog, chosen):
-            bundle.is_left_out = True
-            bundle.report_unapplied(bundle.current, "--only selects none of its resources")
+            bundle.leave_out()
             continue
         own, part = whole.resources_of(chosen.number), catalog.concerns(chosen.number)
-        bundle.report_applied(chosen.bundle, [events[index] for index in own])
         # A bundle is also judged by the resources of other bundles that its own have undone.
         undone = [index for index, by in applied.undone.items() if by in part and index not in part]
-        bundle.outcomes = [(catalog.declarations[index], events[index]) for index in (*part, *undone)]
+        outcomes = [(catalog.declarations[index], events[index]) for index in (*part, *undone)]
+        bundle.report_applied(chosen.installed, [events[index] for index in own], outcomes)
 
 
 def _apply_with_reversals(
@@ -165,7 +176,7 @@ def _apply_with_reversals(
     leftovers, names = context.leftovers, [bundle.name for bundle, _ in chosen_bundles(bundles)]
     try:
         in_force = {
-            bundle.name: bundle.in_force(chosen.bundle, catalog.references)
+            bundle.name: _in_force(context, bundle, chosen.installed, catalog)
             for bundle, chosen in chosen_bundles(bundles)
         }
         whole = leftovers.before(catalog, names, in_force)
@@ -195,6 +206,22 @@ def _apply_with_reversals(
     return whole, applied
 
 
+def _in_force(context: RunContext, bundle: BundleRun, version: Installed, catalog: HostCatalog) -> InForce:
+    """Describe a chosen version for reversals.
+
+    For a version on trial, the description has the paths that the fallback restores by itself. The fallback must have
+    passed. Otherwise objects of a person, which were there before it, have to come back.
+    """
+    if not bundle.is_unproven(version):
+        return InForce(version.version, version.sha256, is_back=bundle.returned_to is not None)
+    paths: frozenset[str] = frozenset()
+    fallback = bundle.find_fallback(except_for=version.sha256)
+    if fallback is not None and fallback == bundle.good:
+        with contextlib.suppress(PullerError):
+            paths = whole_paths(read_manifest(fallback, context.inputs, catalog.references()).declarations)
+    return InForce(version.version, version.sha256, False, paths, fallback.sha256 if fallback else "")
+
+
 def _log_staying(context: RunContext) -> None:
     """Log each leftover that stays. It is logged again only if the reason changes."""
     leftovers = context.leftovers
@@ -217,7 +244,9 @@ def _engine_settings(context: RunContext, bundles: Bundles, catalog: HostCatalog
         listener=_event_logger(context, bundles, catalog),
     )
     on_trial = {
-        chosen.number: chosen.bundle for bundle, chosen in chosen_bundles(bundles) if bundle.trial is not None
+        chosen.number: chosen.installed
+        for bundle, chosen in chosen_bundles(bundles)
+        if bundle.trial is not None
     }
     if not on_trial:
         return settings

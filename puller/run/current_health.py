@@ -19,7 +19,7 @@ from bundles.store.store import Store
 from foundation.quantities import counted
 from hiera.errors import HieraError
 from puller.config.configuration import BundleChoice
-from puller.engine.conditions import check_health, health_checks_of, why_unmanaged
+from puller.engine.conditions import health_checks_of, why_unmanaged
 from puller.errors import BusyError, ConfigurationError, PullerError, ResourceError
 from puller.manifest.declaration import Declaration
 from puller.manifest.declare import evaluate_again
@@ -31,7 +31,7 @@ from puller.reporting.history import load_status
 from puller.reporting.monitoring import Finding
 from puller.reporting.report import Health, HealthResult
 from puller.run.bundle_run import read_manifest
-from puller.run.judging import key_of
+from puller.run.judging import key_of, run_check
 from puller.run.trials import Trials
 from puller.state import Directories, only_run
 from puller.system.protocol import System
@@ -168,11 +168,7 @@ def _check(bundle: str, declaration: Declaration, health: HostHealth, masks: Mas
         unknown(why)
         return
     for check in health_checks_of(declaration):
-        result = check_health(check, system)
-        masks.hide(result, declaration)
-        if check.command is not None:
-            masks.hide_older(result, declaration)
-        key = key_of(declaration.reference, check)
+        result, key = run_check(check, declaration, masks, system), key_of(declaration.reference, check)
         health.results.append(CheckResult(bundle, str(declaration.reference), result, key))
 
 

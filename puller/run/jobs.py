@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -254,7 +254,7 @@ def _apply(options: ApplyOptions, log: Log, stops: StopRequests) -> int:
     for directory in (directories.state, directories.run):
         require_trusted_directory(directory)
     with (
-        _lock(directories, noop=options.noop),
+        contextlib.nullcontext() if options.noop else only_run(directories.run),
         cached_templates(directories.template_cache, noop=options.noop),
         contextlib.ExitStack() as opened,
     ):
@@ -346,13 +346,3 @@ def _report(
         report = report_of_apply(bundle, warnings, status, noop=options.noop, only=options.only)
         options.receive(report)
     return status
-
-
-@contextlib.contextmanager
-def _lock(directories: Directories, *, noop: bool) -> Iterator[None]:
-    """Hold the lock. A dry run writes nothing, and may run beside another run."""
-    if noop:
-        yield
-        return
-    with only_run(directories.run):
-        yield

@@ -1,4 +1,4 @@
-"""Rules by which the health checks and resources of a version on trial decide whether it stays.
+"""Judge the versions on trial, and keep those that have passed: the steps 9 and 10 of a run.
 
 * A result other than OK and WARNING counts against a version. This includes UNKNOWN, which stands for any other exit
   status (`curl` without an answer ends with 7), for a check that cannot be started, and for a timeout.
@@ -6,6 +6,7 @@
   resource and its command or expected state are the same.
 * A trial may last for several runs. A check or a service can fail between two of them, and the next run repairs it.
   So the checks and the services of such a version are examined before the run changes anything.
+* A version that is given up by failed resources has a fallback that has passed on this host.
 * The engine does not run the checks of a resource that could not be applied. Those that were in order before the change
   are run here, because the new version may have broken them. Other checks are not run: the resource may have failed for
   a reason outside the bundle, such as a mirror without an answer.
@@ -13,19 +14,30 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from bundles.digests import sha256
+from bundles.format.release import requirement_of
+from bundles.store.contents import Installed
+from foundation.problems import Problem, ProblemCode
 from foundation.quantities import counted
+from foundation.times import parse_moment
 from hiera.errors import HieraError
 from puller.checks.kinds import HealthCheck, Service
 from puller.engine.conditions import check_health, health_checks_of, why_unmanaged
 from puller.errors import ResourceError
 from puller.manifest.declaration import Declaration
+from puller.manifest.graph.host_catalog import HostCatalog
 from puller.manifest.masking import Masks
-from puller.reporting.report import Event, Health, State
+from puller.reporting.report import Event, Health, HealthResult, State, failure_texts
+from puller.reporting.sinks import MessageId
+from puller.run.bundle_run import Attempt, BundleRun, Chosen, Outcome, Verdict
+from puller.run.policy.decision import Result, Step
+from puller.run.trials import Trial, restarted
+from puller.system.local import LocalSystem
 from puller.system.protocol import System
 from puller.system.systemd_units import is_restarting, number, show_units
 
@@ -34,15 +46,167 @@ _START_AT_BOOT = frozenset({"enabled", "generated"})
 _MAX_FAILURES = 3
 """Failures in a reason. The quarantine keeps the reason, and has to stay small."""
 
-Outcome = tuple[Declaration, Event]
-"""A resource, and its event in this run."""
+
+# Judge
 
 
-class _Checked(msgspec.Struct, frozen=True):
-    """A resource with health checks, each with its key."""
+def judge_between_runs(bundle: BundleRun, chosen: Chosen, catalog: HostCatalog) -> str:
+    """Examine a version on trial that was in order after its last run, before this run changes it.
 
-    declaration: Declaration
-    checks: list[tuple[str, HealthCheck]]
+    Return why to roll it back. Empty if it stays. Without a fallback, the time in order begins again. A partial run may
+    repair the failure, so it only records it, and the next complete run gives the version up.
+    """
+    trials, attempt = bundle.context.trials, bundle.attempt
+    if attempt is None or attempt.outcomes is not None or bundle.report.given_up is not None:
+        return ""
+    trial = attempt.trial
+    if trial is None or not trial.in_order or (catalog.is_partial and trial.failure):
+        return ""
+    failure = trial.failure or find_failure_between_runs(
+        [catalog.declarations[index] for index in catalog.concerns(chosen.number)],
+        trial.health,
+        trials.restarts(trial),
+        LocalSystem(),
+        is_new_boot=not trials.is_of_this_boot(trial),
+    )
+    if not failure:
+        return ""
+    if catalog.is_partial:
+        detail = f"has failed between two runs: {failure}. The next complete run gives it up"
+        bundle.context.problems.warn(f"{chosen.installed}: the trial {detail}")
+        with bundle.context.problems.remembering():
+            trials.note_failure(chosen.installed, failure)
+        return ""
+    verdict = _verdict(bundle, chosen, Result.BROKEN, f"the trial has failed between two runs: {failure}")
+    if verdict.step is Step.ROLL_BACK:
+        bundle.report_unapplied(chosen.installed, "given up before it was applied again")
+        return verdict.failure
+    attempt.trial = restarted(trial)
+    with bundle.context.problems.remembering():
+        trials.restart(chosen.installed)
+    return ""
+
+
+def judge(bundle: BundleRun, chosen: Chosen) -> str:
+    """Judge the applied version. Return why to roll it back. Empty if it stays."""
+    attempt = bundle.attempt
+    if attempt is None:  # a partial run has left it out
+        return ""
+    # A failure without a fallback stays.
+    if attempt.verdict is None or attempt.verdict.result is not Result.BROKEN:
+        attempt.verdict = _judge(bundle, chosen, attempt)
+    return attempt.verdict.failure if attempt.verdict.step is Step.ROLL_BACK else ""
+
+
+def _judge(bundle: BundleRun, chosen: Chosen, attempt: Attempt) -> Verdict:
+    outcomes = attempt.outcomes
+    if outcomes is None or bundle.context.stops.reason:
+        return _verdict(bundle, chosen, Result.UNDECIDED)
+    if failure := _why_broken(bundle, chosen, attempt.trial, outcomes):
+        return _verdict(bundle, chosen, Result.BROKEN, failure)
+    if bundle.is_partial:
+        return _verdict(bundle, chosen, Result.PARTIAL)
+    if has_failed(outcomes):
+        return _verdict(bundle, chosen, Result.FAILED)
+    trial = _continued(bundle, chosen, outcomes)
+    if trial is None or trial.is_over(datetime.now(UTC)):
+        return _verdict(bundle, chosen, Result.SUCCEEDED)
+    return _verdict(bundle, chosen, Result.IN_ORDER, trial=trial)
+
+
+def _verdict(
+    bundle: BundleRun, chosen: Chosen, result: Result, failure: str = "", trial: Trial | None = None
+) -> Verdict:
+    """Decide about the applied version. Report a failure without a fallback."""
+    step = bundle.decide_applied(chosen.installed, result)
+    if result is Result.BROKEN and step is not Step.ROLL_BACK:
+        detail = f"{chosen.installed}: {failure}. No other version is available for a rollback"
+        bundle.context.problems.warn(Problem(code=ProblemCode.ROLLBACK_FAILS, message=detail))
+    return Verdict(result, step, failure, trial)
+
+
+def _why_broken(bundle: BundleRun, chosen: Chosen, trial: Trial | None, outcomes: Sequence[Outcome]) -> str:
+    """Return why health checks or failed resources give up a version on trial. Empty if they do not."""
+    if trial is None or bundle.report.given_up is not None:
+        return ""
+    if failure := find_failure(outcomes, trial.health, LocalSystem()):
+        return failure
+    limit, good = bundle.choice.give_up_after, bundle.good
+    if limit is None:
+        limit = chosen.manifest.give_up_after
+    # The fallback must have passed on this host. Any other version may fail for the same reason.
+    if not limit or not has_failed(outcomes) or good is None or bundle.context.is_quarantined(good):
+        return ""
+    runs = trial.failed + 1
+    if runs < limit:
+        sentence = f"resources failed in {counted(runs, 'consecutive run')}, and the limit is {limit}"
+        bundle.context.problems.log.notice(f"{bundle.name} {chosen.installed.version}: {sentence}")
+        return ""
+    failures = "; ".join(failure_texts((event for _, event in outcomes), most=3))
+    times = f" in {runs} consecutive runs, most recently:" if runs > 1 else ":"
+    return f"resources failed{times} {failures}"
+
+
+def _continued(bundle: BundleRun, chosen: Chosen, outcomes: Sequence[Outcome]) -> Trial | None:
+    """Return the trial of the applied version after a run in order. ``None`` if the version has passed before."""
+    if not bundle.is_unproven(chosen.installed):
+        return None
+    declarations = [declaration for declaration, _ in outcomes]
+    rules = (bundle.choice.trial, bundle.rule_of_release(chosen.installed), chosen.manifest.trial)
+    required = requirement_of(*rules, has_health_checks=have_health_checks(declarations))
+    trial = bundle.context.trials.continued(chosen.installed, required)
+    reboots = bundle.context.settings.reboots
+    references = [str(declaration.reference) for declaration in declarations]
+    awaits_boot = reboots is not None and reboots.delays_trial(references, parse_moment(trial.since))
+    return msgspec.structs.replace(trial, awaits_boot=awaits_boot)
+
+
+# Keep
+
+
+def conclude(bundle: BundleRun) -> None:
+    """Keep the applied version, or end its attempt."""
+    attempt = bundle.attempt
+    if attempt is None or attempt.verdict is None:  # a partial run has left the bundle out
+        return
+    installed, outcomes, verdict = attempt.installed, attempt.outcomes, attempt.verdict
+    if bundle.report.given_up is not None and (outcomes is None or is_broken(outcomes)):
+        sentence = f"rolled back to {installed.version}, but resources or health checks still fail"
+        bundle.report_failed_rollback(sentence)
+    if verdict.step is Step.KEEP:
+        _keep(bundle, installed)
+        return
+    is_failed = verdict.result in (Result.FAILED, Result.BROKEN) and not bundle.is_partial
+    in_order = verdict.trial
+    if in_order is not None:
+        services = restarts_of([declaration for declaration, _ in outcomes or ()])
+        in_order = msgspec.structs.replace(in_order, restarts=services)
+    bundle.end_attempt(installed, failed=is_failed, in_order=in_order)
+    trial = bundle.context.trials.find(installed)
+    bundle.report.trial = trial.report() if trial is not None else None
+    if in_order is not None:
+        sentence = f"{installed} is {bundle.report.trial}"
+        bundle.context.problems.log.notice(sentence, kind=MessageId.BUNDLE_APPLIED, bundle=bundle.name)
+
+
+def _keep(bundle: BundleRun, installed: Installed) -> None:
+    """Make a version the last good one, then close its trial.
+
+    If a crash came between these steps in the other order, the next run would begin a new trial. It would take the
+    results of the health checks after the change for those before. After an error, such as a full disk, the trial goes
+    on, and its copies stay.
+    """
+    context, is_kept = bundle.context, False
+    with context.problems.remembering():
+        context.store.mark_good(bundle.name, installed.sha256)
+        context.trials.close(bundle.name)
+        context.leftovers.passed(bundle.name)
+        is_kept = True
+    if not is_kept:  # otherwise the next run would take the attempt for interrupted
+        bundle.end_attempt(installed)
+
+
+# Health checks and failed resources
 
 
 def key_of(reference: object, check: HealthCheck) -> str:
@@ -60,11 +224,11 @@ def health_before(
     enforced: Iterable[Declaration], new: Iterable[Declaration], system: System
 ) -> dict[str, Health]:
     """Run the checks of ``new`` that are also ``enforced``. Return the results by ``key_of``."""
-    known = {key for resource in _checked(enforced) for key, _ in resource.checks}
+    known = {key for declaration in enforced for key, _ in _checks_of(declaration)}
     return {
         key: check_health(check, system).status
-        for resource in _checked(new)
-        for key, check in resource.checks
+        for declaration in new
+        for key, check in _checks_of(declaration)
         if key in known
     }
 
@@ -78,13 +242,13 @@ def find_failure(outcomes: Sequence[Outcome], before: Mapping[str, Health], syst
     """
     failures = []
     for declaration, event in outcomes:
-        for resource in _checked([declaration]):
-            # 1.
-            _run_the_rest(resource, event, before, system)
-            # 2.
-            for (key, _), result in zip(resource.checks, event.health_checks, strict=False):
-                if not result.status.in_order and before.get(key, Health.OK).in_order:
-                    failures.append(f"{event.reference}: {result}")
+        checks = _checks_of(declaration)
+        # 1.
+        _run_the_rest(declaration, checks, event, before, system)
+        # 2.
+        for (key, _), result in zip(checks, event.health_checks, strict=False):
+            if not result.status.in_order and before.get(key, Health.OK).in_order:
+                failures.append(f"{event.reference}: {result}")
     # 3.
     return _reason(failures)
 
@@ -132,15 +296,11 @@ def find_failure_between_runs(
     for declaration in declarations:
         if not _is_applied(declaration):
             continue
-        for resource in () if starting else _checked([declaration]):
-            for key, check in resource.checks:
-                if before.get(key, Health.OK).in_order:
-                    result = check_health(check, system)
-                    masks.hide(result, declaration)
-                    if check.command is not None:
-                        masks.hide_older(result, declaration)
-                    if not result.status.in_order:
-                        failures.append(f"{declaration.reference}: {result}")
+        for key, check in () if starting else _checks_of(declaration):
+            if before.get(key, Health.OK).in_order:
+                result = run_check(check, declaration, masks, system)
+                if not result.status.in_order:
+                    failures.append(f"{declaration.reference}: {result}")
         service = _check_of_service(declaration)
         if service is not None and declaration.properties.name not in starting:
             result = check_health(service, system)
@@ -210,25 +370,33 @@ def have_health_checks(declarations: Iterable[Declaration]) -> bool:
     return any(declaration.properties.health_checks for declaration in declarations)
 
 
-def _run_the_rest(resource: _Checked, event: Event, before: Mapping[str, Health], system: System) -> None:
+def _run_the_rest(
+    declaration: Declaration,
+    checks: Sequence[tuple[str, HealthCheck]],
+    event: Event,
+    before: Mapping[str, Health],
+    system: System,
+) -> None:
     """Run the checks that the engine has not run, up to the first one that was not in order before the change."""
     if event.state is not State.FAILED and not event.unmet_requirements and event.reached:
         return
     masks = Masks()
-    for key, check in resource.checks[len(event.health_checks) :]:
+    for key, check in checks[len(event.health_checks) :]:
         if key not in before or not before[key].in_order:
             return
-        result = check_health(check, system)
-        # The report keeps the output of the check, which may contain a secret.
-        masks.hide(result, resource.declaration)
-        if check.command is not None:  # the machine may be in the state before the change
-            masks.hide_older(result, resource.declaration)
-        event.health_checks.append(result)
+        event.health_checks.append(run_check(check, declaration, masks, system))
 
 
-def _checked(declarations: Iterable[Declaration]) -> Iterator[_Checked]:
-    """Yield the resources that have health checks."""
-    for declaration in declarations:
-        checks = () if declaration.failure else health_checks_of(declaration)
-        if keys := [(key_of(declaration.reference, check), check) for check in checks]:
-            yield _Checked(declaration, keys)
+def run_check(check: HealthCheck, declaration: Declaration, masks: Masks, system: System) -> HealthResult:
+    """Run a check of a resource. Its output, which a report keeps, is masked."""
+    result = check_health(check, system)
+    masks.hide(result, declaration)
+    if check.command is not None:  # the machine may be in the state before the change
+        masks.hide_older(result, declaration)
+    return result
+
+
+def _checks_of(declaration: Declaration) -> list[tuple[str, HealthCheck]]:
+    """Return the health checks of a resource, each with its key."""
+    checks = () if declaration.failure else health_checks_of(declaration)
+    return [(key_of(declaration.reference, check), check) for check in checks]

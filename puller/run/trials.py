@@ -168,10 +168,6 @@ class Trials:
             self._boot = _BOOT_ID.read_text(encoding="ascii").strip()
         return self._boot
 
-    def moment(self) -> Moment:
-        """Return the current time."""
-        return Moment(datetime.now(UTC), self.boot, time.clock_gettime(time.CLOCK_BOOTTIME))
-
     def restarts(self, trial: Trial) -> Mapping[str, int]:
         """Return how often systemd had restarted each service after the last attempt in order. A boot counts anew."""
         return trial.restarts if self.is_of_this_boot(trial) else dict.fromkeys(trial.restarts, 0)
@@ -206,6 +202,12 @@ class Trials:
             release_runs=stated.get("runs"),
         )
         return self._put(bundle, begun)
+
+    def continued(self, bundle: Installed, required: Requirement) -> Trial:
+        """Return the trial of a version after one more attempt in order. Nothing is recorded."""
+        moment = Moment(datetime.now(UTC), self.boot, time.clock_gettime(time.CLOCK_BOOTTIME))
+        trial = self.find(bundle) or Trial(bundle.version, bundle.sha256, iso_text(moment.now), {})
+        return trial.continued(required, moment)
 
     def reach(self, bundle: Installed) -> None:
         """Record that the current attempt reaches its first resource."""

@@ -7,7 +7,8 @@ Selection of the release that the site offers to this host, by its pin, otherwis
 
 Decision whether the offer is fetched and applied:
 
-* ``decide`` is pure. ``puller/run/agent.py`` carries out the step, adds the result to the situation and asks again.
+* ``decide`` is pure. ``puller.run.bundle_run`` and ``puller.run.judging`` carry out the step, add the result to the
+  situation and ask again.
 * A quarantined version is never fetched, read or applied.
 * A version is given up only if the host has another version to return to.
 * One run gives up one version of a bundle by its trial. The version that replaces it is not judged again.

@@ -31,25 +31,27 @@ from puller.run.trials import Trials
 from puller.state import Directories
 
 
+def find_intact(find: Callable[[str], Installed | None], name: str) -> Installed | None:
+    """Return the version that ``find`` returns. ``None`` also if it is damaged."""
+    with suppress(StoreError):
+        return find(name)
+    return None
+
+
 def find_fallback_bundle(
     store: Store, quarantine: Quarantine, name: str, *, except_for: str = ""
 ) -> Installed | None:
     """Return the fallback of the version with the SHA-256 ``except_for``."""
-
-    def load(find: Callable[[str], Installed | None]) -> Installed | None:
-        with suppress(StoreError):  # a damaged version cannot be a fallback
-            return find(name)
-        return None
 
     def version(bundle: Installed | None) -> Version | None:
         if bundle is None:
             return None
         return Version(bundle.sha256, quarantined=quarantine.find(bundle.sha256) is not None)
 
-    good = load(store.good)
+    good = find_intact(store.good, name)
     if find_fallback(version(good), None, except_for) is not None:
         return good
-    previous = load(store.previous)
+    previous = find_intact(store.previous, name)
     return previous if find_fallback(None, version(previous), except_for) is not None else None
 
 
