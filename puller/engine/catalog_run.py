@@ -1,6 +1,6 @@
-"""The steps from a catalog to its events, which ``puller run`` and ``puller apply`` share."""
+"""The steps from a catalog to its events, which ``run``, ``apply`` and ``ensure`` share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,16 +33,16 @@ def apply_catalog(
     *,
     state_directory: Path,
     fetch: Callable[[str], bytes],
+    before: Sequence[Event] = (),
 ) -> Applied:
     """Apply every resource of a catalog. With noop, predict the changes.
 
-    ``state_directory`` contains the records of resources. A signal stops the run between two resources.
+    ``state_directory`` contains the records of resources, and ``before`` the events of other processes, as in
+    ``Engine``. A signal stops the run between two resources.
     """
-    system: System = LocalSystem()
-    if settings.noop:
-        system = NoopSystem()
+    system: System = NoopSystem() if settings.noop else LocalSystem()
     settings = msgspec.structs.replace(settings, state_directory=state_directory)
-    engine = Engine(catalog, system, fetch, pending, settings)
+    engine = Engine(catalog, system, fetch, pending, settings, before)
     with stops.deferred():
         events = engine.apply()
     return Applied(events, pending.notes, engine.undone)

@@ -6,23 +6,23 @@
 """
 
 import os
-import stat
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bundles.errors import BundleError
-from foundation.differences import Difference, unknown, with_causes, with_diff, with_short_diffs
+from foundation.differences import Difference, unknown, with_causes, with_diff
 from foundation.formatting import people
 from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from puller.engine.conditions import JoinedParts, check_health, health_checks_of, is_left_out, why_unmanaged
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.engine.progress import FinalLook, Progress, failures_of
-from puller.engine.transactions import Begun, Member, Parts, Transactions
+from puller.engine.transactions import Begun, Diffs, Member, Observer, Parts, Transactions
 from puller.errors import MutationInNoop, NeededByAnother, PullerError, ResourceError, StoppedDownload
 from puller.manifest.children import applied_as
 from puller.manifest.declaration import Declaration, Home
@@ -36,33 +36,9 @@ from puller.resources.registry import choose_provider
 from puller.system.noop import NoopSystem
 from puller.system.protocol import System
 from puller.values.common_properties import Refresh
-from puller.values.file_mode import FileMode
 
 if TYPE_CHECKING:  # few bundles reboot machines
     from puller.resources.reboots.plan import RebootPlan
-
-_READABLE_FILE = stat.S_IFREG | 0o644
-_LONGEST_KEPT_DIFF = 16 * 1024
-"""Maximum length of the diff of one resource with a limit, in characters."""
-
-
-class Observer(Protocol):
-    """Receives each resource that is changed. An error before the change is the failure of the resource."""
-
-    def before_change(
-        self,
-        declaration: Declaration,
-        resource: Resource[Any, Any],
-        actual: Any,
-        differences: Sequence[Difference],
-    ) -> None:
-        """Prepare for the change of a resource from ``actual``. Raise ``OSError``, ``ResourceError``."""
-
-    def begin_changes(self) -> None:
-        """Prepare for the changes of all reported resources, which follow now. Raise ``OSError``."""
-
-    def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
-        """Record that a resource was changed to ``actual``."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -85,7 +61,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Returns why the run should stop before the next resource. Empty: continue."""
     attending: Callable[[Declaration], None] = lambda declaration: None
     """Receives each resource before it is read."""
-    observer: Observer | None = None
+    observer: Observer = Observer()
     elsewhere: Callable[[], Sequence[str]] = tuple
     """Paths of this host that other owners manage, with everything below them. The catalog lacks them."""
     leftovers: Callable[[], Sequence[str]] = tuple
@@ -132,25 +108,17 @@ class Engine:
         self._observer = settings.observer
         self._parts = Parts(catalog, noop=settings.noop)
         self._transactions = Transactions(
-            catalog,
-            self._parts,
-            self._progress,
-            pending,
-            self._context_of,
-            self._note_change,
-            self._begin_changes,
+            catalog, self._parts, self._progress, pending, self._context_of, settings.observer
         )
         self._masks = Masks()
         self._changes = 0
-        self._diffs_kept = 0
-        """Length of all diffs of this run, in characters."""
+        self._diffs = Diffs(system, are_made=settings.diffs, limit=settings.diff_limit)
         self._planned: Sequence[Difference] = ()
         """The differences of the current resource, without secrets. A failure shows them."""
         self._final_look = FinalLook(catalog)
         self.undone: dict[int, int] = {}
         """The resources that a later change of this run has undone, by index, with the index of the later resource."""
         self._system = system
-        self._noop_system: System | None = None
         self._fetch = fetch
         self._shared: dict[type, Any] = {}
         self._contexts: dict[tuple[int, bool], Context] = {}
@@ -272,8 +240,7 @@ class Engine:
         event = _event(declaration, State.CHANGED, final_ensure=resource.final_ensure(actual))
         event.provider = resource.provider
         event.differences = self._masks.differences(begun.differences, declaration)
-        if self._observer is not None:
-            self._observer.after_change(declaration, resource, actual)
+        self._observer.after_change(declaration, resource, actual)
         return event
 
     def _attend(self, index: int, declaration: Declaration) -> Event:
@@ -286,12 +253,10 @@ class Engine:
             event = _event(declaration, State.SKIPPED, skip_reason=str(stop), reached=False)
         except NeededByAnother as error:
             # A leftover that a declared resource needs is in order. It is removed when no resource needs it.
-            is_leftover = index >= len(self._catalog.declarations)
-            event = (
-                _event(declaration, State.SKIPPED, skip_reason=str(error))
-                if is_leftover
-                else self._failed(declaration, error)
-            )
+            if index >= len(self._catalog.declarations):
+                event = _event(declaration, State.SKIPPED, skip_reason=str(error))
+            else:
+                event = self._failed(declaration, error)
         except ResourceError as error:
             event = self._failed(declaration, error)
         except PullerError:
@@ -369,15 +334,17 @@ class Engine:
         )
 
     def _new_context(self, home: Home, *, looks_only: bool) -> Context:
+        noop = looks_only or self._settings.noop
+        context_of = partial(self._context_of, noop=looks_only)
         return Context(
-            system=self._looking_only() if looks_only else self._system,
+            system=self._looking_only if looks_only else self._system,
             files=home.files,
             scope=home.scope,
             fetch=self._fetch,
             shared=self._shared,
             declared=self._catalog.names_of,
             parts=self._parts.of,
-            joined_parts=self._joined_of(noop=looks_only).of,
+            joined_parts=JoinedParts(self._catalog, context_of, noop=noop).of,
             resources=self._parts.all,
             elsewhere=self._settings.elsewhere,
             leftovers=self._settings.leftovers,
@@ -385,16 +352,10 @@ class Engine:
             state_directory=self._settings.state_directory,
             reboots=self._settings.reboots,
             log=lambda line: self._settings.log(self._masks.of(home.scope.data)(line)),
-            noop=looks_only or self._settings.noop,
+            noop=noop,
             changes=lambda: self._changes,
             uncertain=self._is_uncertain,
         )
-
-    def _joined_of(self, *, noop: bool) -> JoinedParts:
-        def context_of(part: Declaration) -> Context:
-            return self._context_of(part, noop=noop)
-
-        return JoinedParts(self._catalog, context_of, noop=noop or self._settings.noop)
 
     def _is_uncertain(self, path: str, apart_from: str = "") -> bool:
         """Return whether an unpredictable effect may reach a path, or the end of a link that this run would create."""
@@ -403,13 +364,10 @@ class Engine:
             for place in dict.fromkeys((path, self._system.through_links(path)))
         )
 
+    @cached_property
     def _looking_only(self) -> System:
-        """Return the system of resources with noop."""
-        if self._settings.noop:
-            return self._system
-        if self._noop_system is None:
-            self._noop_system = NoopSystem()
-        return self._noop_system
+        """The system of resources with noop."""
+        return self._system if self._settings.noop else NoopSystem()
 
     def _converge(
         self,
@@ -428,10 +386,9 @@ class Engine:
         if differences:
             event.recurring = resource.is_recurring
             members = self._members(index, resource, actual, alone=bool(begun), noop=noop)
-            diff = self._transactions.diff(members) if self._makes_diff(resource) else ""
             causes = self._progress.causes(index, refresh, noop=noop) if refresh else ()
-            shown = with_causes(with_diff(differences, diff), causes)
-            event.differences = self._with_limit(self._masks.differences(shown, declaration))
+            shown = with_causes(with_diff(differences, self._diffs.of(members)), causes)
+            event.differences = self._diffs.shortened(self._masks.differences(shown, declaration))
             self._planned = event.differences
             if noop:
                 self._predict(event, resource, differences, actual)
@@ -441,8 +398,7 @@ class Engine:
         elif begun:  # changed by the transaction of an earlier resource
             event.differences = self._masks.differences(begun.differences, declaration)
             event.state = State.CHANGED
-            if self._observer is not None:
-                self._observer.after_change(declaration, resource, actual)
+            self._observer.after_change(declaration, resource, actual)
         event.final_ensure = resource.final_ensure(actual)
         event.notes += resource.notes
         if children := self._catalog.children(index):
@@ -457,44 +413,12 @@ class Engine:
             self._check_health(declaration, event)
         return event
 
-    def _makes_diff(self, resource: Resource[Any, Any]) -> bool:
-        limit = self._settings.diff_limit
-        if not self._settings.diffs or limit is None:
-            return self._settings.diffs
-        return self._diffs_kept < limit and not self._is_private(resource)
-
-    def _is_private(self, resource: Resource[Any, Any]) -> bool:
-        """Return whether other users cannot read the present object, or the object that the resource would make.
-
-        Its text may contain a secret of the administrator, which no data name and no mask hides.
-        """
-        mode = getattr(resource.properties, "mode", None)
-        if isinstance(mode, FileMode) and not mode.over(_READABLE_FILE) & stat.S_IROTH:
-            return True
-        for path in resource.places(resource.properties):
-            status = self._system.lstat(path)
-            if status is not None:
-                needed = stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else stat.S_IROTH
-                if not status.st_mode & needed:
-                    return True
-        return False
-
-    def _with_limit(self, differences: list[Difference]) -> list[Difference]:
-        """Return masked differences with diffs within the limit. A part of a secret could not be masked."""
-        limit = self._settings.diff_limit
-        if limit is None or not any(item.diff for item in differences):
-            return differences
-        most = min(limit - self._diffs_kept, _LONGEST_KEPT_DIFF)
-        results = with_short_diffs(differences, most)
-        self._diffs_kept += sum(len(item.diff) for item in results)
-        return results
-
     def _members(
         self, index: int, resource: Resource[Any, Any], actual: Any, *, alone: bool, noop: bool
     ) -> list[Member]:
         """Return a resource that is out of sync with those that change with it. With noop, they share one diff."""
         if noop:  # no change: only the diff can cover all members
-            is_all = self._settings.diffs and self._settings.noop and not self._transactions.is_shown(index)
+            is_all = self._settings.noop and self._diffs.may_include(index)
             alone = not is_all or resource.whole(resource.properties) is None
         return [(index, resource, actual)] if alone else self._transactions.members(index, resource, actual)
 
@@ -509,7 +433,6 @@ class Engine:
             return
         if reach := resource.reach():
             self._progress.note_reach(reach, resource.type_name)
-
         system = resource.context.system
         for claim in resource.claims(resource.properties):
             is_made = claim.use in MADE_FILES and not system.exists(claim.path)
@@ -525,9 +448,10 @@ class Engine:
     ) -> Any:
         """Change the first member and read it again. Raise ``ResourceError`` if it is still out of sync."""
         index, resource, actual = members[0]
+        declaration = self._catalog.attended(index)
         # 6. Record the refreshes of its subscribers. A transaction that has not changed the resource leaves its
         # records. If the resource cannot be changed alone either, both are removed.
-        self._note_change(index, resource, actual, differences)
+        self._observer.before_change(declaration, resource, actual, differences)
         newly_pending = self._pending.record(self._catalog.subscribers_of(index))
         if begun:
             newly_pending |= begun.newly_pending
@@ -537,7 +461,7 @@ class Engine:
         # 7. Change.
         try:
             if not self._transactions.change(members):
-                self._begin_changes()
+                self._observer.begin_changes()
                 resource.change(differences, actual)
         except Exception:
             # A change that did not happen at all leaves no pending refreshes.
@@ -549,20 +473,8 @@ class Engine:
         if remaining := resource.differences(actual):
             detail = f"is still out of sync after the change: {people(remaining)}"
             raise ResourceError(detail, code=ProblemCode.STILL_DIFFERS)
-        if self._observer is not None:
-            self._observer.after_change(self._catalog.attended(index), resource, actual)
+        self._observer.after_change(declaration, resource, actual)
         return actual
-
-    def _note_change(
-        self, index: int, resource: Resource[Any, Any], actual: Any, differences: Sequence[Difference]
-    ) -> None:
-        if self._observer is not None:
-            declaration = self._catalog.attended(index)
-            self._observer.before_change(declaration, resource, actual, differences)
-
-    def _begin_changes(self) -> None:
-        if self._observer is not None:
-            self._observer.begin_changes()
 
     def _check_health(self, declaration: Declaration, event: Event) -> None:
         if not declaration.properties.health_checks:
@@ -584,7 +496,7 @@ def _event(declaration: Declaration, state: State, **fields: Any) -> Event:
         name=properties.name,
         state=state,
         alias=properties.alias or "",
-        applied=[] if declaration.child is None else _applied(declaration),
+        applied=applied_as(declaration),
         requested_ensure=properties.ensure,
         item=declaration.item,
         **fields,
@@ -600,10 +512,6 @@ def _look(resource: Resource[Any, Any], refresh: Refresh) -> tuple[Any, Sequence
         if error.code is ProblemCode.CHANGE_FAILED:
             error.code = ProblemCode.LOOK_FAILED
         raise
-
-
-def _applied(declaration: Declaration) -> list[str]:
-    return applied_as(declaration)
 
 
 def _differences(resource: Resource[Any, Any], actual: Any, refresh: Refresh) -> Sequence[Difference]:

@@ -25,7 +25,8 @@ from foundation.problems import Problem, ProblemCode
 from foundation.times import iso_text
 from hiera import parsing
 from hiera.errors import HieraError
-from puller.engine.engine import Engine, Settings
+from puller.engine.catalog_run import apply_catalog
+from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
 from puller.errors import ManifestError, UsageError, file_problem
 from puller.manifest.entries import read_entries
@@ -36,8 +37,6 @@ from puller.reporting.report import Event, Health, State
 from puller.resources.content_sources import fetch_url
 from puller.resources.registry import find_type
 from puller.state import Directories, decode
-from puller.system.local import LocalSystem
-from puller.system.noop import NoopSystem
 from puller.system.processes import StopRequests
 from puller.values.common_properties import Reference
 
@@ -193,17 +192,16 @@ def ensure(
     before = _link(manifest, references, session)
     # 4. Application. A session has all earlier events, so pending refreshes need no record.
     pending = PendingRefreshes(None, "ensure")
-    settings = msgspec.structs.replace(settings, state_directory=Directories.of_user().state)
-    system = NoopSystem() if settings.noop else LocalSystem()
-    engine = Engine(manifest, system, fetch_url, pending, settings, before)
+    state_directory = Directories.of_user().state
     stops.check()
-    with stops.deferred():
-        events = engine.apply()
+    applied = apply_catalog(
+        manifest, settings, stops, pending, state_directory=state_directory, fetch=fetch_url, before=before
+    )
     # 5. Record.
     if session is not None:
-        for event in events:
+        for event in applied.events:
             session.record(event)
-    return events
+    return applied.events
 
 
 def _load(value: dict[str, Any], inputs: Inputs) -> Manifest:

@@ -57,10 +57,7 @@ class PendingRefreshes:
 
     def record(self, subscribers: Iterable[str]) -> frozenset[str]:
         """Record pending refreshes. Return the new refreshes."""
-        new = frozenset(subscribers)
-        if not new:  # the usual case
-            return new
-        new -= self._names()
+        new = frozenset(subscribers) - self._names()
         for subscriber in new:
             scope = self._owners.get(subscriber_of(subscriber)[0], self._scope)
             self._pending.setdefault(scope, set()).add(subscriber)

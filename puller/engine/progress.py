@@ -111,9 +111,6 @@ class Progress:
 
         References ``apart_from`` count as succeeded.
         """
-        links = self._catalog.links
-        if not (index in links.requirements or index in links.subscriptions or index in links.reloads):
-            return []  # the usual case
         unmet = [
             str(reference)
             for reference, other in self._catalog.requirements(index)
@@ -148,12 +145,9 @@ class Progress:
         self, index: int, declaration: Declaration, pending: Collection[str], *, noop: bool
     ) -> Refresh:
         """Return the due refresh of a resource. ``pending`` are the refreshes that an earlier run has not done."""
-        links = self._catalog.links
-        if (
-            index not in links.subscriptions and index not in links.reloads
-        ):  # as most of ten thousand resources
-            return Refresh.NONE
         subscriptions, reloads = self._catalog.subscriptions(index), self._catalog.reloads(index)
+        if not subscriptions and not reloads:
+            return Refresh.NONE
         reference = declaration.reference
         if reference in pending or self._has_changed(subscriptions, noop=noop):
             return Refresh.WHOLE

@@ -11,13 +11,14 @@ Packages are changed in one transaction, and the edits of one file in one write.
 * Each member keeps its own turn and is read as usual. The change of the transaction counts as its change.
 """
 
+import stat
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from foundation.differences import Difference
+from foundation.differences import Difference, with_short_diffs
 from hiera.errors import HieraError
 from puller.engine.conditions import why_unmanaged
 from puller.engine.pending_refreshes import PendingRefreshes
@@ -26,6 +27,12 @@ from puller.errors import ResourceError
 from puller.manifest.declaration import Declaration, has_conditions
 from puller.manifest.graph.catalog import Catalog
 from puller.resources.base import Context, Part, Resource
+from puller.system.protocol import System
+from puller.values.file_mode import FileMode
+
+_READABLE_FILE = stat.S_IFREG | 0o644
+_LONGEST_KEPT_DIFF = 16 * 1024
+"""Maximum length of the diff of one resource with a limit, in characters."""
 
 
 class Parts:
@@ -108,6 +115,73 @@ Member = tuple[int, Resource[Any, Any], Any]
 """A resource of a transaction: its index, the resource, and its state before the change."""
 
 
+class Observer:
+    """Receives each resource that is changed. An error before the change is the failure of the resource."""
+
+    def before_change(
+        self,
+        declaration: Declaration,
+        resource: Resource[Any, Any],
+        actual: Any,
+        differences: Sequence[Difference],
+    ) -> None:
+        """Prepare for the change of a resource from ``actual``. Raise ``OSError``, ``ResourceError``."""
+
+    def begin_changes(self) -> None:
+        """Prepare for the changes of all reported resources, which follow now. Raise ``OSError``."""
+
+    def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
+        """Record that a resource was changed to ``actual``."""
+
+
+class Diffs:
+    """The diffs of one run. ``limit`` is the maximum length of all diffs together, in characters."""
+
+    def __init__(self, system: System, *, are_made: bool, limit: int | None) -> None:
+        self._system, self._are_made, self._limit = system, are_made, limit
+        self._kept = 0
+        """Length of all diffs so far."""
+        self._shown: set[int] = set()
+
+    def may_include(self, index: int) -> bool:
+        """Return whether the diff of an earlier resource can still include the change of this one."""
+        return self._are_made and index not in self._shown
+
+    def of(self, members: Sequence[Member]) -> str:
+        """Return the diff of all members for the first one. Empty if an earlier resource has shown it."""
+        index, resource, _ = members[0]
+        if not self.may_include(index) or any(member.properties.sensitive for _, member, _ in members):
+            return ""
+        if self._limit is not None and (self._kept >= self._limit or self._is_private(resource)):
+            return ""
+        self._shown.update(other for other, _, _ in members)
+        return type(resource).diff_together([(member, actual) for _, member, actual in members]) or ""
+
+    def _is_private(self, resource: Resource[Any, Any]) -> bool:
+        """Return whether other users cannot read the present object, or the object that the resource would make.
+
+        Its text may contain a secret of the administrator, which no data name and no mask hides.
+        """
+        mode = getattr(resource.properties, "mode", None)
+        if isinstance(mode, FileMode) and not mode.over(_READABLE_FILE) & stat.S_IROTH:
+            return True
+        for path in resource.places(resource.properties):
+            status = self._system.lstat(path)
+            if status is not None:
+                needed = stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else stat.S_IROTH
+                if not status.st_mode & needed:
+                    return True
+        return False
+
+    def shortened(self, differences: list[Difference]) -> list[Difference]:
+        """Return masked differences with diffs within the limit. A part of a secret could not be masked."""
+        if self._limit is None or not any(item.diff for item in differences):
+            return differences
+        results = with_short_diffs(differences, min(self._limit - self._kept, _LONGEST_KEPT_DIFF))
+        self._kept += sum(len(item.diff) for item in results)
+        return results
+
+
 class Begun(msgspec.Struct, frozen=True):
     """A resource that an earlier one has changed with it: its differences, and the refreshes that became pending."""
 
@@ -116,11 +190,7 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Transactions:
-    """The transactions of one run.
-
-    ``context_of`` returns the context in which a resource is changed. ``before_change`` is called for each follower,
-    and ``begin_changes`` before all of them change.
-    """
+    """The transactions of one run. ``context_of`` returns the context in which a resource is changed."""
 
     def __init__(
         self,
@@ -129,37 +199,23 @@ class Transactions:
         progress: Progress,
         pending: PendingRefreshes,
         context_of: Callable[[Declaration], Context],
-        before_change: Callable[[int, Resource[Any, Any], Any, Sequence[Difference]], None],
-        begin_changes: Callable[[], None],
+        observer: Observer,
     ) -> None:
         self._catalog = catalog
         self._parts = parts
         self._progress = progress
         self._pending = pending
         self._context_of = context_of
-        self._before_change, self._begin_changes = before_change, begin_changes
+        self._observer = observer
         self.begun: dict[int, Begun] = {}
         """Members of a transaction that have not had their turn, by index."""
         self._failures: dict[int, Exception] = {}
-        self._shown: set[int] = set()
 
     def members(self, index: int, resource: Resource[Any, Any], actual: Any) -> list[Member]:
         """Return all resources that change together with a resource, which comes first."""
         key = resource.transaction(actual)
         first = (index, resource, actual)
         return [first] if key is None else [first, *self._followers(first, key)]
-
-    def is_shown(self, index: int) -> bool:
-        """Return whether the diff of an earlier resource includes the change of this resource."""
-        return index in self._shown
-
-    def diff(self, members: Sequence[Member]) -> str:
-        """Return the diff of all members for the first one. Empty if an earlier resource has shown it."""
-        index, resource, _ = members[0]
-        if self.is_shown(index) or any(member.properties.sensitive for _, member, _ in members):
-            return ""
-        self._shown.update(other for other, _, _ in members)
-        return type(resource).diff_together([(member, found) for _, member, found in members]) or ""
 
     def change(self, members: Sequence[Member]) -> bool:
         """Change all members. Return ``False`` if the first one has to be changed alone.
@@ -174,11 +230,11 @@ class Transactions:
             return False
         for other, member, found in followers:
             differences = member.differences(found)
-            self._before_change(other, member, found, differences)
+            self._observer.before_change(self._catalog.attended(other), member, found, differences)
             newly_pending = self._pending.record(self._catalog.subscribers_of(other))
             self.begun[other] = Begun(differences, newly_pending)
         try:
-            self._begin_changes()
+            self._observer.begin_changes()
             failed = type(resource).change_together([(member, found) for _, member, found in members]) or {}
         except (OSError, ResourceError) as failure:
             if resource.whole(resource.properties) is None:

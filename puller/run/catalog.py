@@ -17,6 +17,7 @@ from foundation.problems import Problem, problems_of
 from puller.engine.catalog_run import Applied, apply_catalog
 from puller.engine.engine import Settings
 from puller.engine.pending_refreshes import PendingRefreshes
+from puller.engine.transactions import Observer
 from puller.errors import ManifestError, PullerError, UsageError
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.host_catalog import HostCatalog
@@ -237,7 +238,7 @@ def _engine_settings(context: RunContext, bundles: Bundles, catalog: HostCatalog
     leftovers = context.leftovers
     settings = msgspec.structs.replace(
         context.settings,
-        observer=leftovers.observer,
+        observer=leftovers.observer or Observer(),
         elsewhere=leftovers.elsewhere,
         leftovers=leftovers.references,
         is_created_at=leftovers.managed.is_created_at,

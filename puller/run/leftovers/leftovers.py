@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from foundation.differences import Difference
+from puller.engine.transactions import Observer
 from puller.manifest.declaration import Declaration
 from puller.manifest.graph.host_catalog import HostCatalog
 from puller.reporting.report import Event
@@ -75,7 +76,7 @@ class _Applied(msgspec.Struct, frozen=True):
         ]
 
 
-class Changes:
+class Changes(Observer):
     """Passes the changes of one run from the engine to the trials and the record of created resources."""
 
     def __init__(
@@ -100,7 +101,7 @@ class Changes:
         actual: Any,
         differences: Sequence[Difference],
     ) -> None:
-        """See ``puller.engine.engine.Observer``."""
+        """See ``puller.engine.transactions.Observer``."""
         step = self._steps.get(id(declaration))
         if step is None:
             self._note_making(declaration, resource, actual)
@@ -124,12 +125,12 @@ class Changes:
         return next(iter(self._bundles_of(declaration)))
 
     def begin_changes(self) -> None:
-        """See ``puller.engine.engine.Observer``."""
+        """See ``puller.engine.transactions.Observer``."""
         for trial in self._trials.values():
             trial.begin_changes()
 
     def after_change(self, declaration: Declaration, resource: Resource[Any, Any], actual: Any) -> None:
-        """See ``puller.engine.engine.Observer``."""
+        """See ``puller.engine.transactions.Observer``."""
         if self._makings is not None:
             self._makings.after_change(declaration, resource, actual)
         for trial in self._trials.values():
