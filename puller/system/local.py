@@ -24,14 +24,16 @@ from bundles.filesystem.atomic import (
     temporary_name,
 )
 from bundles.filesystem.trees import needing
-from puller.errors import ChangedMeanwhile, ResourceError
+from puller.errors import ChangedMeanwhile
 from puller.system.commands import run
 from puller.system.identity import act_as
 from puller.system.local_paths import (
     REAL_DIRECTORY,
     Descent,
     empty,
+    find_directory,
     open_long_path,
+    open_parent,
     open_safely,
     require_new,
     require_ours,
@@ -44,13 +46,14 @@ from puller.system.trusted_files import (
     READING,
     begins_with,
     copied,
-    identity,
-    judge,
     of_size,
     open_and_measure,
+    open_old_file,
     open_regular,
     read_all,
     require_same,
+    stat_at,
+    verifying,
 )
 
 if TYPE_CHECKING:  # imported only when a program is started
@@ -87,12 +90,11 @@ class LocalSystem:
             status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             # Remember the directory: a new file must be made in the same one.
-            self._above[path] = _find_directory(os.path.dirname(path))
+            self._above[path] = find_directory(os.path.dirname(path))
             return None
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
-
             status = stat_long_path(path)
         if stat.S_ISDIR(status.st_mode) and directory in self._judged:
             self._judged.add(path)
@@ -165,7 +167,6 @@ class LocalSystem:
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
-
             descriptor = open_long_path(path)
         try:
             with os.scandir(descriptor) as entries:
@@ -195,14 +196,10 @@ class LocalSystem:
             raise
 
     def user_id(self, name: str) -> int | None:
-        if (known := self._users.get(name)) is not None:
-            return known
-        return _find_id(name, self._users, lambda: pwd.getpwnam(name).pw_uid)
+        return _find_id(name, self._users, lambda name: pwd.getpwnam(name).pw_uid)
 
     def group_id(self, name: str) -> int | None:
-        if (known := self._groups.get(name)) is not None:
-            return known
-        return _find_id(name, self._groups, lambda: grp.getgrnam(name).gr_gid)
+        return _find_id(name, self._groups, lambda name: grp.getgrnam(name).gr_gid)
 
     def expect_account(self, kind: AccountKind, name: str, number: int | None) -> None:
         """Do nothing."""
@@ -264,13 +261,15 @@ class LocalSystem:
         """
         name = os.path.basename(path)
         # 1. Open, and 2. the file before
-        with _open_parent(path, within) as parent, _old_file(parent, name, path, looked_at) as old:
+        with open_parent(path, within) as parent, open_old_file(parent, name, path, looked_at) as old:
             # 3. A new file
             if looked_at is None:
                 self._require_same_directory(path, parent)
             # 4. Leftovers
             self._tidy(parent)
             # 5. Write
+            if verify is not None:
+                require_ours(path, parent)
             replace_file(
                 parent,
                 name,
@@ -280,7 +279,7 @@ class LocalSystem:
                 gid=attributes.gid,
                 labels_from=old,
                 times=times,
-                verify=None if verify is None else _verifying(path, parent, verify),
+                verify=None if verify is None else verifying(path, parent, verify),
             )
 
     def make_directory(self, path: str, attributes: Attributes, *, within: str = "") -> None:
@@ -288,7 +287,7 @@ class LocalSystem:
         if not self.is_directory(above):
             self.make_directory(above, Attributes(os.geteuid(), os.getegid(), 0o755))
         name = os.path.basename(path)
-        with _open_parent(path, within) as parent:
+        with open_parent(path, within) as parent:
             self._require_same_directory(path, parent)
             self._tidy(parent)
             # Use another name until it is complete, because a directory left by a crash would never be repaired.
@@ -311,15 +310,15 @@ class LocalSystem:
         owner: tuple[int, int] | None = None,
     ) -> None:
         name = os.path.basename(path)
-        with _open_parent(path, "") as parent:
+        with open_parent(path, "") as parent:
             if looked_at is None:
                 self._require_same_directory(path, parent)
             else:
-                require_same(path, looked_at, _stat_at(parent, name))
+                require_same(path, looked_at, stat_at(parent, name))
             # A link cannot be locked, so a leftover is not recognisable. One fixed name is reused instead.
             temporary = f"{temporary_name(name).rsplit('.', 2)[0]}.{'0' * 12}.new"
             with contextlib.suppress(FileNotFoundError):
-                if stat.S_ISLNK(_stat_at(parent, temporary).st_mode):
+                if stat.S_ISLNK(stat_at(parent, temporary).st_mode):
                     os.unlink(temporary, dir_fd=parent)
             os.symlink(target, temporary, dir_fd=parent)
             try:
@@ -334,13 +333,13 @@ class LocalSystem:
 
     def rename(self, path: str, to: str, looked_at: os.stat_result) -> None:
         name = os.path.basename(path)
-        with _open_parent(path, "") as parent:
-            require_same(path, looked_at, _stat_at(parent, name))
+        with open_parent(path, "") as parent:
+            require_same(path, looked_at, stat_at(parent, name))
             os.rename(name, os.path.basename(to), src_dir_fd=parent, dst_dir_fd=parent)
             os.fsync(parent)
 
     def set_labels(self, path: str, labels: Mapping[str, bytes], looked_at: os.stat_result) -> None:
-        with _open_parent(path, "") as parent, naming(path):
+        with open_parent(path, "") as parent, naming(path):
             descriptor = os.open(os.path.basename(path), _PINNED, dir_fd=parent)
             try:
                 require_same(path, looked_at, os.fstat(descriptor))
@@ -372,7 +371,7 @@ class LocalSystem:
                 self._replace(path, chunks, attributes, looked_at, within=within, times=looked_at)
             return
         # O_PATH pins the queried file without opening it, so that a FIFO, a device or a replacement is not touched.
-        with _open_parent(path, within) as parent:
+        with open_parent(path, within) as parent:
             descriptor = os.open(os.path.basename(path) or ".", _PINNED, dir_fd=parent)
         try:
             require_same(path, looked_at, os.fstat(descriptor))
@@ -382,23 +381,22 @@ class LocalSystem:
             os.close(descriptor)
 
     def set_note(self, path: str, key: str, text: str, *, within: str = "") -> None:
-        with _open_parent(path, within) as parent:
+        with open_parent(path, within) as parent:
             pinned = f"/proc/self/fd/{parent}/{os.path.basename(path)}"
             os.setxattr(pinned, _NOTE + key, text.encode("ascii"), follow_symlinks=False)
 
     def remove(self, path: str, looked_at: os.stat_result, *, within: str = "") -> None:
         name, descent = os.path.basename(path), self._descent
         is_on_the_way = descent is not None and within == descent.top
-        opened = descent.opened(path) if descent and is_on_the_way else _open_parent(path, within)
+        opened = descent.opened(path) if descent and is_on_the_way else open_parent(path, within)
         with opened as parent:
-            require_same(path, looked_at, _stat_at(parent, name))
+            require_same(path, looked_at, stat_at(parent, name))
             remove = os.rmdir if stat.S_ISDIR(looked_at.st_mode) else os.unlink
             remove(name, dir_fd=parent)
             os.fsync(parent)
 
     @contextlib.contextmanager
     def removing(self, within: str) -> Iterator[None]:
-
         with contextlib.closing(Descent(within)) as self._descent:
             try:
                 yield
@@ -408,12 +406,11 @@ class LocalSystem:
     def remove_tree(self, path: str, looked_at: os.stat_result) -> None:
         directory, name = os.path.split(path)
         with open_safely(directory) as parent:
-            require_same(path, looked_at, _stat_at(parent, name))
+            require_same(path, looked_at, stat_at(parent, name))
             descriptor = os.open(name, REAL_DIRECTORY, dir_fd=parent)
             try:
                 # Check the open directory again, because another one may have replaced it in between.
                 require_same(path, looked_at, os.fstat(descriptor))
-
                 empty(descriptor)
             finally:
                 os.close(descriptor)
@@ -426,6 +423,7 @@ class LocalSystem:
         except OSError as error:
             if error.errno == errno.EROFS and path == "/proc/sys/kernel/hostname":
                 # A container with its own host name may have read-only parameters.
+
                 socket.sethostname(data.decode().strip())
                 return
             raise
@@ -462,74 +460,12 @@ class LocalSystem:
             remove_leftovers(directory)
 
 
-def _verifying(path: str, parent: int, verify: Callable[[str], None]) -> Callable[[str, int], None]:
-    """Return a function that calls ``verify`` for a copy in ``parent``, and requires that the copy stays unchanged.
-
-    Raises ``ResourceError`` if other users could exchange the copy, or a directory in its path.
-    """
-    require_ours(path, parent)
-    if reason := judge(os.path.dirname(path), private_group=True).way:
-        raise ResourceError(
-            f"{path}: {reason}, because others could exchange the new file while it is verified"
-        )
-
-    def ask(name: str, descriptor: int) -> None:
-        before = _fingerprint(descriptor)
-        verify(os.path.join(os.path.dirname(path), name))
-        try:
-            is_same = identity(_stat_at(parent, name)) == identity(os.fstat(descriptor))
-        except FileNotFoundError:
-            is_same = False
-        if not is_same or _fingerprint(descriptor) != before:
-            raise ChangedMeanwhile(f"{path}: its private copy was changed while it was verified")
-
-    return ask
-
-
-def _fingerprint(descriptor: int) -> tuple[object, ...]:
-    """Return owner, mode and content of an open file."""
-    import hashlib  # 2 % of an idle run, which verifies no file
-
-    status = os.fstat(descriptor)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    with open(descriptor, "rb", closefd=False) as stream:
-        digest = hashlib.file_digest(stream, "sha256").digest()
-    return status.st_uid, status.st_gid, status.st_mode, digest
-
-
-def _find_id(name: str, known: dict[str, int], ask: Callable[[], int]) -> int | None:
-    try:
-        result = known[name] = ask()
-    except KeyError:
-        return None
-    return result
-
-
-def _find_directory(path: str) -> tuple[int, int] | None:
-    """Return the identity of the directory at a path, ``None`` if it is missing.
-
-    Files are ignored, because a directory that replaces a file may get its inode number.
-    """
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None
-
-
-@contextlib.contextmanager
-def _open_parent(path: str, within: str) -> Iterator[int]:
-    """Open the directory of ``path``. Below ``within``, if set, no links are followed."""
-    directory = os.path.dirname(path)
-    below = directory.removeprefix(within) if within else ""
-    with naming(path):
-        if not below.strip("/"):
-            with open_safely(within or directory) as descriptor:
-                yield descriptor
-            return
-
-        with contextlib.closing(Descent(within)) as descent:
-            yield descent.parent_of(path)
+def _find_id(name: str, known: dict[str, int], ask: Callable[[str], int]) -> int | None:
+    with contextlib.suppress(KeyError):
+        if name not in known:
+            known[name] = ask(name)
+        return known[name]
+    return None
 
 
 @contextlib.contextmanager
@@ -570,34 +506,3 @@ def _set_pinned(pinned: str, attributes: Attributes, looked_at: os.stat_result) 
         os.chmod(pinned, stat.S_IMODE(looked_at.st_mode) & attributes.mode)
         os.chown(pinned, attributes.uid, attributes.gid)
     os.chmod(pinned, attributes.mode)
-
-
-def _stat_at(parent: int, name: str) -> os.stat_result:
-    return os.stat(name, dir_fd=parent, follow_symlinks=False)
-
-
-@contextlib.contextmanager
-def _old_file(parent: int, name: str, path: str, looked_at: os.stat_result | None) -> Iterator[int | None]:
-    """Yield a descriptor of the regular file to be replaced, to copy its labels, ``None`` if there is none."""
-    try:
-        result = _stat_at(parent, name)
-    except FileNotFoundError:
-        if looked_at is not None:
-            raise ChangedMeanwhile(f"{path}: another process removed it while Puller inspected it") from None
-        yield None
-        return
-    if looked_at is None:
-        raise ChangedMeanwhile(f"{path}: another process created it while Puller inspected it")
-    require_same(path, looked_at, result)
-    if not stat.S_ISREG(result.st_mode):
-        yield None
-        return
-    try:
-        descriptor = os.open(name, READING, dir_fd=parent)
-    except PermissionError:  # replaceable but not readable, so its labels cannot be copied
-        yield None
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

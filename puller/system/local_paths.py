@@ -103,6 +103,18 @@ def require_writable(path: str) -> None:
             raise ValueError(f"{path}: cannot be written by this user")
 
 
+def find_directory(path: str) -> tuple[int, int] | None:
+    """Return the identity of the directory at a path, ``None`` if it is missing.
+
+    Files are ignored, because a directory that replaces a file may get its inode number.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None
+
+
 # Deep directory trees.
 
 _LONGEST = 4000
@@ -169,6 +181,20 @@ class Descent:
         if before is not None:
             with contextlib.suppress(OSError):  # opened for reading only
                 os.close(before)
+
+
+@contextlib.contextmanager
+def open_parent(path: str, within: str) -> Iterator[int]:
+    """Open the directory of ``path``. Below ``within``, if set, no links are followed."""
+    directory = os.path.dirname(path)
+    below = directory.removeprefix(within) if within else ""
+    with naming(path):
+        if not below.strip("/"):
+            with open_safely(within or directory) as descriptor:
+                yield descriptor
+            return
+        with contextlib.closing(Descent(within)) as descent:
+            yield descent.parent_of(path)
 
 
 def open_long_path(path: str) -> int:

@@ -4,6 +4,7 @@ The content of regular files, read from one open descriptor, and the kernel's pa
 
 * Reading never follows a link at the end of a path, and never blocks on a FIFO.
 * A file is unchanged if its identity is the same. Otherwise reading raises ``ChangedMeanwhile``.
+* A private copy that a program verifies must stay unchanged until it replaces the file.
 * Parameter files below ``/proc/sys`` are never replaced. Each holds one value, and a write changes the value.
 
 Trust in files that control root: the configuration, the trust anchor, data and facts of this host.
@@ -14,11 +15,12 @@ Trust in files that control root: the configuration, the trust anchor, data and 
   no other user can change its directories, so later reads use the checked file.
 """
 
+import contextlib
 import grp
 import os
 import pwd
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -26,7 +28,7 @@ import msgspec
 
 from bundles.filesystem.safe_paths import Walk
 from foundation.problems import ProblemCode
-from puller.errors import ChangedMeanwhile, ConfigurationError
+from puller.errors import ChangedMeanwhile, ConfigurationError, ResourceError
 
 if TYPE_CHECKING:
     from puller.system.identity import Identity
@@ -121,6 +123,43 @@ def require_same(path: str, looked_at: os.stat_result, found: os.stat_result) ->
     """Raise ``ChangedMeanwhile`` if two ``stat`` results differ in file or state."""
     if identity(looked_at) != identity(found):
         raise ChangedMeanwhile(f"{path}: another process replaced it while Puller inspected it")
+
+
+def stat_at(parent: int, name: str) -> os.stat_result:
+    """Return the status of a name in an open directory. Links are not followed."""
+    return os.stat(name, dir_fd=parent, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def open_old_file(
+    parent: int, name: str, path: str, looked_at: os.stat_result | None
+) -> Iterator[int | None]:
+    """Open the regular file ``name`` that is to be replaced, to copy its labels. Yield ``None`` for any other file.
+
+    Raises ``ChangedMeanwhile`` if it is not the file that was ``looked_at``.
+    """
+    try:
+        result = stat_at(parent, name)
+    except FileNotFoundError:
+        if looked_at is not None:
+            raise ChangedMeanwhile(f"{path}: another process removed it while Puller inspected it") from None
+        yield None
+        return
+    if looked_at is None:
+        raise ChangedMeanwhile(f"{path}: another process created it while Puller inspected it")
+    require_same(path, looked_at, result)
+    if not stat.S_ISREG(result.st_mode):
+        yield None
+        return
+    try:
+        descriptor = os.open(name, READING, dir_fd=parent)
+    except PermissionError:  # replaceable but not readable, so its labels cannot be copied
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 PROC_SYS = "/proc/sys"
@@ -227,6 +266,40 @@ def find_trusted(path: str) -> Path:
         return trusted(Path(path))
     except OSError:
         return Path(path)
+
+
+def verifying(path: str, parent: int, verify: Callable[[str], None]) -> Callable[[str, int], None]:
+    """Return a function that calls ``verify`` for a copy in ``parent``, and requires that the copy stays unchanged.
+
+    Raises ``ResourceError`` if other users could exchange a directory in its path. ``require_ours`` checks ``parent``.
+    """
+    if reason := judge(os.path.dirname(path), private_group=True).way:
+        raise ResourceError(
+            f"{path}: {reason}, because others could exchange the new file while it is verified"
+        )
+
+    def ask(name: str, descriptor: int) -> None:
+        before = _fingerprint(descriptor)
+        verify(os.path.join(os.path.dirname(path), name))
+        try:
+            is_same = identity(stat_at(parent, name)) == identity(os.fstat(descriptor))
+        except FileNotFoundError:
+            is_same = False
+        if not is_same or _fingerprint(descriptor) != before:
+            raise ChangedMeanwhile(f"{path}: its private copy was changed while it was verified")
+
+    return ask
+
+
+def _fingerprint(descriptor: int) -> tuple[object, ...]:
+    """Return owner, mode and content of an open file."""
+    import hashlib  # 2 % of an idle run, which verifies no file
+
+    status = os.fstat(descriptor)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with open(descriptor, "rb", closefd=False) as stream:
+        digest = hashlib.file_digest(stream, "sha256").digest()
+    return status.st_uid, status.st_gid, status.st_mode, digest
 
 
 class _Judging(Walk):
