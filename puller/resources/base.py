@@ -277,6 +277,62 @@ class Resource(ABC, Generic[P, S]):
         """The name of the provider, as reports show it."""
         return self.properties.provider or self.providers[0]
 
+    # The declaration
+
+    @classmethod
+    def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """Convert other accepted spellings into properties of the type. Raises ``PropertyError``."""
+        return raw
+
+    @classmethod
+    def check(cls, properties: Any) -> Iterable[PropertyError]:
+        """Return all errors in values and combinations of properties. Runs when the manifest is read.
+
+        The function may also raise an error, which is then the last one.
+        """
+        del properties
+        return ()
+
+    @classmethod
+    def problems(cls, properties: Any) -> Iterator[PropertyError]:
+        """Yield all errors that ``check`` returns or raises."""
+        for error in cls._errors(properties):
+            if error.property == "ensure" and not error.names:
+                error.names = cls._state_meant(properties)
+            yield error
+
+    @classmethod
+    def _errors(cls, properties: Any) -> Iterator[PropertyError]:
+        # A check of another distribution may be a plain function that raises and returns nothing.
+        try:
+            yield from cls.check(properties) or ()
+        except PropertyError as error:
+            yield error
+
+    @classmethod
+    def _state_meant(cls, properties: Any) -> Meant:
+        """Return the valid state for an ``ensure`` of another tool, such as ``installed``."""
+
+        def is_valid(state: str) -> bool:
+            changed = msgspec.structs.replace(properties, ensure=state)
+            return all(error.property != "ensure" for error in cls._errors(changed))
+
+        states = state_meant_by(properties.ensure, is_valid)
+        return {"suggestions": states} if states else {}
+
+    @classmethod
+    def available(cls, facts: Mapping[str, Any]) -> bool:
+        """Return whether this type can work on a machine with these facts. Reads only the facts."""
+        del facts
+        return True
+
+    @classmethod
+    def hidden_when_sensitive(cls) -> frozenset[str]:
+        """Return all properties that are hidden if the resource is sensitive."""
+        return cls.secret_properties | {"health_checks"}
+
+    # Look, differences, change
+
     @abstractmethod
     def look(self) -> S:
         """Return the current state, without changes. Raises ``OSError`` or ``ResourceError``."""
@@ -307,14 +363,6 @@ class Resource(ABC, Generic[P, S]):
         """Return the directory below which noop cannot predict a change's effects: ``/`` anywhere, empty nowhere."""
         return ""
 
-    def contents(self) -> Mapping[str, Content]:
-        """Return the content that comes from the bundle, by path or name on the machine.
-
-        Reads only the bundle, so it excludes content from this machine and from other hosts. Raises ``ResourceError``
-        and ``HieraError`` if a file of the bundle is missing or a template cannot be rendered.
-        """
-        return {}
-
     @property
     def notes(self) -> Sequence[str]:
         """Sentences about observations that are worth reporting but not failures."""
@@ -324,6 +372,16 @@ class Resource(ABC, Generic[P, S]):
     def is_recurring(self) -> bool:
         """Whether the resource does something in every run, regardless of the current state."""
         return False
+
+    @classmethod
+    def lasting(cls, properties: P) -> P | None:
+        """Return the properties that must still hold at the end of a run. ``None`` if a second look is impossible.
+
+        A second look must have no effect and must not contact another machine.
+        """
+        return properties
+
+    # Changes that several resources make together
 
     @classmethod
     def whole(cls, properties: Any) -> Hashable | None:
@@ -369,6 +427,13 @@ class Resource(ABC, Generic[P, S]):
             resource.change(resource.differences(actual), actual)
         return None
 
+    # Descriptions
+
+    def diff(self, actual: S) -> str | None:
+        """Return a unified diff of the effect of ``change``, if there is one to show."""
+        del actual
+        return None
+
     @classmethod
     def diff_together(cls, members: Sequence[tuple[Self, S]]) -> str | None:
         """Return a unified diff of the effect of ``change_together``, if there is one to show."""
@@ -384,11 +449,158 @@ class Resource(ABC, Generic[P, S]):
         """Return whether the object exists in any form. If not, a change creates it."""
         return self.final_ensure(actual) != "absent"
 
+    def describe(self, actual: S) -> dict[str, Any]:
+        """Return the state as plain values (``puller state``)."""
+        result: dict[str, Any] = msgspec.to_builtins(actual, enc_hook=str)
+        return {"ensure": self.final_ensure(actual), **result}
+
+    def contents(self) -> Mapping[str, Content]:
+        """Return the content that comes from the bundle, by path or name on the machine.
+
+        Reads only the bundle, so it excludes content from this machine and from other hosts. Raises ``ResourceError``
+        and ``HieraError`` if a file of the bundle is missing or a template cannot be rendered.
+        """
+        return {}
+
+    @classmethod
+    def on_record(cls, properties: Any, state_directory: Path | None) -> list[str]:
+        """Return sentences about the recorded state of the resource between runs (``puller explain``)."""
+        del properties, state_directory
+        return []
+
+    @classmethod
+    def unsaid(cls, properties: Any) -> str:
+        """Return why the current state cannot be determined. Usually empty."""
+        del properties
+        return ""
+
+    # Order and refreshes
+
+    @classmethod
+    def subscriptions(cls, properties: Properties) -> tuple[Reference, ...]:
+        """Return the resources whose changes refresh this one. Only types that can refresh have any."""
+        return getattr(properties, "subscribe", ())
+
+    @classmethod
+    def reloads(cls, properties: Properties) -> tuple[Reference, ...]:
+        """Return the resources whose changes require only a reload of the configuration, not a refresh."""
+        del properties
+        return ()
+
+    @classmethod
+    def follows(cls, properties: Any, declared: Declared) -> Iterable[Reference]:
+        """Return declared resources that come before this one by default.
+
+        Explicit order in the manifest takes precedence.
+        """
+        del properties, declared
+        return ()
+
+    @classmethod
+    def covers(cls, properties: Any) -> Iterable[str]:
+        """Return the directories whose files appear with the resource, such as a mount point.
+
+        Resources at or below them come after it, unless the manifest orders them otherwise.
+        """
+        del properties
+        return ()
+
+    @classmethod
+    def needs(cls, properties: Any) -> Iterable[str]:
+        """Return the paths that the resource uses: resources at or above them come before it, unless it covers them."""
+        del properties
+        return ()
+
+    # Objects and paths on the machine
+
+    @classmethod
+    def identity(cls, properties: Any, spellings: Spellings) -> Hashable:
+        """Return the managed object: equal for two names of one object.
+
+        Two declarations of one object must agree, as two declarations with one name do. By default the object is the
+        name, or the canonical path if the name is a path.
+        """
+        name: str = properties.name
+        return spellings.of(name) if name.startswith("/") else name
+
+    @classmethod
+    def agree(cls, first: Any, second: Any) -> Properties:
+        """Merge the properties of two declarations. Raises ``Contradiction`` if they conflict.
+
+        The result must not depend on the order or number of declarations, and must satisfy each of them. Paths of the
+        same file are already equal.
+        """
+        agreed: Properties = agree(first, second)
+        return agreed
+
+    @classmethod
+    def contradictions(cls, declared: Declared) -> Iterable[tuple[Any, Any, str]]:
+        """Return pairs of conflicting resources: the properties of both, and a sentence about the second.
+
+        Runs when the manifest is read, over the resources that are managed unconditionally.
+        """
+        del declared
+        return ()
+
+    @classmethod
+    def places(cls, properties: Any) -> Iterable[str]:
+        """Return the declared paths. Nothing at these paths or above them is removed as a leftover."""
+        return (properties.name,) if properties.name.startswith("/") else ()
+
+    @classmethod
+    def fills(cls, properties: Any) -> Iterable[str]:
+        """Return the directories whose contents only this resource can list."""
+        del properties
+        return ()
+
+    @classmethod
+    def claims(cls, properties: Any) -> "Iterable[Claim]":
+        """Return the paths that the resource writes or keeps, and the state that it requires there.
+
+        Claims of two resources that no state satisfies are an error of the manifest. A purge of a directory leaves all
+        claimed paths. By default a resource only keeps its ``places``.
+        """
+        return [Claim(path, Use.KEPT) for path in cls.places(properties)]
+
+    @classmethod
+    def purges(cls, properties: Any) -> Iterable[str]:
+        """Return the directories in which the resource removes everything that no resource declares."""
+        del properties
+        return ()
+
+    @classmethod
+    def tool_paths(cls, properties: Any) -> Iterable[str]:
+        """Return further paths that the tools of this machine keep for the resource, which a purge leaves.
+
+        Called only when a directory is purged or removed. Raises nothing.
+        """
+        del properties
+        return ()
+
+    @classmethod
+    def subjects(cls, properties: Any) -> Iterable[str]:
+        """Return the parts of the machine that the state depends on.
+
+        A subject is a path, a path with a trailing slash for everything at and below it, or a word that several types
+        share, such as ``packages``. At the end of a run, a resource that was in sync is checked again if a later change
+        touched one of its subjects.
+        """
+        yield from cls.places(properties)
+        for directories in (cls.fills(properties), cls.purges(properties)):
+            yield from (f"{directory.rstrip('/')}/" for directory in directories)
+
     def changed_paths(self, actual: S) -> Iterable[str] | None:
         """Return all paths that a change from ``actual`` affects. ``None`` if it also affects other things."""
         del actual
         name = self.properties.name
         return (name,) if self.has_state and name.startswith("/") else None
+
+    def touched(self, actual: S) -> Iterable[str]:
+        """Return the subjects that a change from ``actual`` may alter: its own, and its paths with all contents."""
+        subjects = {*self.subjects(self.properties), *(self.changed_paths(actual) or ())}
+        return [f"{subject.rstrip('/')}/" if subject.startswith("/") else subject for subject in subjects]
+
+    # Ends of trials
 
     @classmethod
     def edited_file(cls, properties: Any) -> str:
@@ -416,199 +628,24 @@ class Resource(ABC, Generic[P, S]):
         del properties, content
         return True
 
-    @classmethod
-    def subjects(cls, properties: Any) -> Iterable[str]:
-        """Return the parts of the machine that the state depends on.
-
-        A subject is a path, a path with a trailing slash for everything at and below it, or a word that several types
-        share, such as ``packages``. At the end of a run, a resource that was in sync is checked again if a later change
-        touched one of its subjects.
-        """
-        yield from cls.places(properties)
-        for directories in (cls.fills(properties), cls.purges(properties)):
-            yield from (f"{directory.rstrip('/')}/" for directory in directories)
-
-    def touched(self, actual: S) -> Iterable[str]:
-        """Return the subjects that a change from ``actual`` may alter: its own, and its paths with all contents."""
-        subjects = {*self.subjects(self.properties), *(self.changed_paths(actual) or ())}
-        return [f"{subject.rstrip('/')}/" if subject.startswith("/") else subject for subject in subjects]
-
-    @classmethod
-    def lasting(cls, properties: P) -> P | None:
-        """Return the properties that must still hold at the end of a run. ``None`` if a second look is impossible.
-
-        A second look must have no effect and must not contact another machine.
-        """
-        return properties
-
     def way_back(self, actual: S) -> Properties | None:
         """Return properties that restore ``actual`` if restoring paths is not enough. ``None`` if no properties can."""
         del actual
         return None
 
-    def describe(self, actual: S) -> dict[str, Any]:
-        """Return the state as plain values (``puller state``)."""
-        result: dict[str, Any] = msgspec.to_builtins(actual, enc_hook=str)
-        return {"ensure": self.final_ensure(actual), **result}
-
     @classmethod
-    def on_record(cls, properties: Any, state_directory: Path | None) -> list[str]:
-        """Return sentences about the recorded state of the resource between runs (``puller explain``)."""
-        del properties, state_directory
-        return []
-
-    @classmethod
-    def unsaid(cls, properties: Any) -> str:
-        """Return why the current state cannot be determined. Usually empty."""
+    def is_whole(cls, properties: Any) -> bool:
+        """Return whether applying it restores its place to the last applied state, despite later changes."""
         del properties
-        return ""
-
-    def diff(self, actual: S) -> str | None:
-        """Return a unified diff of the effect of ``change``, if there is one to show."""
-        del actual
-        return None
-
-    @classmethod
-    def hidden_when_sensitive(cls) -> frozenset[str]:
-        """Return all properties that are hidden if the resource is sensitive."""
-        return cls.secret_properties | {"health_checks"}
-
-    @classmethod
-    def available(cls, facts: Mapping[str, Any]) -> bool:
-        """Return whether this type can work on a machine with these facts. Reads only the facts."""
-        del facts
         return True
 
-    @classmethod
-    def subscriptions(cls, properties: Properties) -> tuple[Reference, ...]:
-        """Return the resources whose changes refresh this one. Only types that can refresh have any."""
-        return getattr(properties, "subscribe", ())
+    # Leftovers
 
     @classmethod
-    def reloads(cls, properties: Properties) -> tuple[Reference, ...]:
-        """Return the resources whose changes require only a reload of the configuration, not a refresh."""
-        del properties
-        return ()
-
-    @classmethod
-    def accept(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """Convert other accepted spellings into properties of the type. Raises ``PropertyError``."""
-        return raw
-
-    @classmethod
-    def check(cls, properties: Any) -> Iterable[PropertyError]:
-        """Return all errors in values and combinations of properties. Runs when the manifest is read.
-
-        The function may also raise an error, which is then the last one.
-        """
-        del properties
-        return ()
-
-    @classmethod
-    def problems(cls, properties: Any) -> Iterator[PropertyError]:
-        """Yield all errors that ``check`` returns or raises."""
-        for error in cls._errors(properties):
-            if error.property == "ensure" and not error.names:
-                error.names = cls._state_meant(properties)
-            yield error
-
-    @classmethod
-    def _errors(cls, properties: Any) -> Iterator[PropertyError]:
-        # A check of another distribution may be a plain function that raises and returns nothing.
-        try:
-            yield from cls.check(properties) or ()
-        except PropertyError as error:
-            yield error
-
-    @classmethod
-    def _state_meant(cls, properties: Any) -> Meant:
-        """Return the valid state for an ``ensure`` of another tool, such as ``installed``."""
-
-        def is_valid(state: str) -> bool:
-            changed = msgspec.structs.replace(properties, ensure=state)
-            return all(error.property != "ensure" for error in cls._errors(changed))
-
-        states = state_meant_by(properties.ensure, is_valid)
-        return {"suggestions": states} if states else {}
-
-    @classmethod
-    def follows(cls, properties: Any, declared: Declared) -> Iterable[Reference]:
-        """Return declared resources that come before this one by default.
-
-        Explicit order in the manifest takes precedence.
-        """
-        del properties, declared
-        return ()
-
-    @classmethod
-    def covers(cls, properties: Any) -> Iterable[str]:
-        """Return the directories whose files appear with the resource, such as a mount point.
-
-        Resources at or below them come after it, unless the manifest orders them otherwise.
-        """
-        del properties
-        return ()
-
-    @classmethod
-    def needs(cls, properties: Any) -> Iterable[str]:
-        """Return the paths that the resource uses: resources at or above them come before it, unless it covers them."""
-        del properties
-        return ()
-
-    @classmethod
-    def contradictions(cls, declared: Declared) -> Iterable[tuple[Any, Any, str]]:
-        """Return pairs of conflicting resources: the properties of both, and a sentence about the second.
-
-        Runs when the manifest is read, over the resources that are managed unconditionally.
-        """
-        del declared
-        return ()
-
-    @classmethod
-    def agree(cls, first: Any, second: Any) -> Properties:
-        """Merge the properties of two declarations. Raises ``Contradiction`` if they conflict.
-
-        The result must not depend on the order or number of declarations, and must satisfy each of them. Paths of the
-        same file are already equal.
-        """
-        agreed: Properties = agree(first, second)
-        return agreed
-
-    @classmethod
-    def identity(cls, properties: Any, spellings: Spellings) -> Hashable:
-        """Return the managed object: equal for two names of one object.
-
-        Two declarations of one object must agree, as two declarations with one name do. By default the object is the
-        name, or the canonical path if the name is a path.
-        """
-        name: str = properties.name
-        return spellings.of(name) if name.startswith("/") else name
-
-    @classmethod
-    def claims(cls, properties: Any) -> "Iterable[Claim]":
-        """Return the paths that the resource writes or keeps, and the state that it requires there.
-
-        Claims of two resources that no state satisfies are an error of the manifest. A purge of a directory leaves all
-        claimed paths. By default a resource only keeps its ``places``.
-        """
-        return [Claim(path, Use.KEPT) for path in cls.places(properties)]
-
-    @classmethod
-    def purges(cls, properties: Any) -> Iterable[str]:
-        """Return the directories in which the resource removes everything that no resource declares."""
-        del properties
-        return ()
-
-    @classmethod
-    def places(cls, properties: Any) -> Iterable[str]:
-        """Return the declared paths. Nothing at these paths or above them is removed as a leftover."""
-        return (properties.name,) if properties.name.startswith("/") else ()
-
-    @classmethod
-    def fills(cls, properties: Any) -> Iterable[str]:
-        """Return the directories whose contents only this resource can list."""
-        del properties
-        return ()
+    def occupies(cls, properties: Any, state_directory: Path) -> Iterable[str]:
+        """Return the paths and directories of a leftover. Resources that fill one of them come before its removal."""
+        del state_directory
+        return (*cls.places(properties), *cls.fills(properties))
 
     def work_left(self) -> Mapping[str, str]:
         """Return the paths of a leftover that contain a user's work, each with the reason. A purge leaves them."""
@@ -633,12 +670,6 @@ class Resource(ABC, Generic[P, S]):
         return True
 
     @classmethod
-    def occupies(cls, properties: Any, state_directory: Path) -> Iterable[str]:
-        """Return the paths and directories of a leftover. Resources that fill one of them come before its removal."""
-        del state_directory
-        return (*cls.places(properties), *cls.fills(properties))
-
-    @classmethod
     def hinders(cls, properties: Any, declared: Sequence[Any]) -> bool:
         """Return whether a leftover prevents one of the ``declared`` resources of its type.
 
@@ -646,21 +677,6 @@ class Resource(ABC, Generic[P, S]):
         """
         del properties, declared
         return False
-
-    @classmethod
-    def tool_paths(cls, properties: Any) -> Iterable[str]:
-        """Return further paths that the tools of this machine keep for the resource, which a purge leaves.
-
-        Called only when a directory is purged or removed. Raises nothing.
-        """
-        del properties
-        return ()
-
-    @classmethod
-    def is_whole(cls, properties: Any) -> bool:
-        """Return whether applying it restores its place to the last applied state, despite later changes."""
-        del properties
-        return True
 
 
 class Stateless(Resource[P, None]):
