@@ -9,7 +9,7 @@
 * A derived value is shown with its expression and the inputs of the expression.
 * All results are plain values. Secrets are masked, wherever their annotation is.
 * ``why`` prints the reasons of the last report. ``puller.engine.engine`` decides about skipped resources, and
-  ``differences`` of the resource (``puller/resources/files/one_file.py`` for a file) about changes.
+  ``differences`` of the resource (``puller/resources/files/file.py`` for a file) about changes.
 """
 
 from collections.abc import Container, Iterator, Mapping

@@ -27,7 +27,7 @@ _OWN = {
     "cron": "puller.resources.services.cron:Cron",
     "diversion": "puller.resources.packages.diversion:Diversion",
     "exec": "puller.resources.exec:Exec",
-    "file": "puller.resources.files.file:File",
+    "file": "puller.resources.files.file_or_tree:FileOrTree",
     "fragment": "puller.resources.files.fragment:Fragment",
     "group": "puller.resources.accounts.group:Group",
     "host_entry": "puller.resources.host.host_entry:HostEntry",

@@ -19,7 +19,7 @@ from puller.errors import ResourceError
 from puller.resources.content_sources import sha256
 from puller.resources.diff import LIMIT, unified
 from puller.resources.files.content import resolved
-from puller.resources.files.one_file import FileState, OneFile
+from puller.resources.files.file import File, FileState
 from puller.resources.files.tree_plan import DesiredAttributes, Plan, Walk, is_text
 from puller.resources.owned_paths import TREES, OwnedPaths, Receipts, is_own_directory, own_file, owned_below
 from puller.resources.paths import printable
@@ -38,7 +38,7 @@ class TreeState(FileState, frozen=True):
     below: Plan | None = Plan()
 
 
-class Tree(OneFile):
+class Tree(File):
     """A directory whose contents are managed."""
 
     def look(self) -> TreeState:

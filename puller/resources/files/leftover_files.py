@@ -21,8 +21,8 @@ from foundation.differences import Difference, changed, presence
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
 from puller.resources.base import Properties, Resource
+from puller.resources.files.file import File, FileState
 from puller.resources.files.link import Link, LinkState
-from puller.resources.files.one_file import FileState, OneFile
 from puller.resources.owned_paths import TREES, LeftoverFiles, LeftoverTreeState
 from puller.resources.paths import PathState, attribute_differences, group_name, require_parent, user_name
 from puller.system.protocol import Attributes
@@ -43,7 +43,7 @@ class LeftoverFileState(FileState, frozen=True):
     tree: LeftoverTreeState | None = None
 
 
-class LeftoverFile(OneFile):
+class LeftoverFile(File):
     """A file or directory that Puller created, to be ``absent``."""
 
     _is_kept = False

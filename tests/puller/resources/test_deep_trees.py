@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from puller.resources.files.file import File
+from puller.resources.files.file_or_tree import FileOrTree
 from puller.resources.scaffolds.scaffold import Scaffold
 from tests.puller.resources.conftest import GROUP, OWNER
 from tests.puller.system.test_descent import make_deep
@@ -31,7 +31,7 @@ def purging(make: Callable[..., Any], kind: str, top: Path, *, noop: bool = Fals
     """Return a resource that purges a directory."""
     if kind == "file":
         owners = {"owner": OWNER, "group": GROUP, "mode": "0755"}
-        return make(File, {"name": str(top), "ensure": "directory", "purge": True, **owners}, noop=noop)
+        return make(FileOrTree, {"name": str(top), "ensure": "directory", "purge": True, **owners}, noop=noop)
     source = top.parent / "templates"
     source.mkdir(exist_ok=True)
     (source / "x").write_text("x")

@@ -22,7 +22,7 @@ from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs, Manifest
 from puller.resources import locale, unit
 from puller.resources.base import Context, Part, Resource
-from puller.resources.files.file import File
+from puller.resources.files.file_or_tree import FileOrTree
 from puller.resources.host import host_entry, hostname, timezone
 from puller.resources.kernel import fstab, module_files
 from puller.resources.owned_paths import owned_below
@@ -129,7 +129,7 @@ OWN = {"owner": os.geteuid(), "group": os.getegid()}
 PURGES = [
     pytest.param("scaffold", "dir", Scaffold, {"source": "templates"}, id="scaffold-dir"),
     pytest.param("scaffold", "link", Scaffold, {"source": "templates"}, id="scaffold-link"),
-    pytest.param("file", "dir", File, {**OWN, "ensure": "directory", "mode": "0755"}, id="file-dir"),
+    pytest.param("file", "dir", FileOrTree, {**OWN, "ensure": "directory", "mode": "0755"}, id="file-dir"),
 ]
 
 
@@ -160,8 +160,8 @@ def test_purge_leaves_paths_of_the_type(
 def test_forced_removal_is_refused_for_owned_paths(tmp_path: Path, type_name: str) -> None:
     make_owned(ROWS[type_name], tmp_path)
     manifest = load(tmp_path, declared(type_name, tmp_path))
-    gone: Any = File.properties_type(name=str(tmp_path / "dir"), ensure="absent", force=True)
-    resource = File(gone, context_of(manifest, tmp_path))
+    gone: Any = FileOrTree.properties_type(name=str(tmp_path / "dir"), ensure="absent", force=True)
+    resource = FileOrTree(gone, context_of(manifest, tmp_path))
     actual = resource.look()
     differences = resource.differences(actual)
     with pytest.raises(Exception, match=f"cannot be removed: {type_name}#"):
@@ -171,7 +171,7 @@ def test_forced_removal_is_refused_for_owned_paths(tmp_path: Path, type_name: st
 
 
 def test_type_without_claims_keeps_its_name(tmp_path: Path) -> None:
-    class ThirdParty(File):
+    class ThirdParty(FileOrTree):
         type_name = "third_party"
 
         @classmethod

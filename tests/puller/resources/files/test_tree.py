@@ -16,7 +16,7 @@ from puller.errors import ChangedMeanwhile, ResourceError
 from puller.manifest.problems import decode
 from puller.resources.accounts.user import User
 from puller.resources.base import Context, Part, PropertyError, Resource
-from puller.resources.files.file import File
+from puller.resources.files.file_or_tree import FileOrTree
 from puller.resources.files.leftover_files import LeftoverFile
 from puller.resources.scaffolds.scaffold import Scaffold
 from puller.resources.services.service import Service
@@ -52,7 +52,10 @@ class Bench:
         self.declared: Callable[[], list[Part]] = self.declared_here
 
     def declared_here(self) -> list[Part]:
-        return [Part("file#tree", File, File.properties_type(name=str(self.target))), *self.others]
+        return [
+            Part("file#tree", FileOrTree, FileOrTree.properties_type(name=str(self.target))),
+            *self.others,
+        ]
 
     def wanted(self, **more: Any) -> dict[str, Any]:
         tree = {"ensure": "directory", "source": str(self.source), "recurse": True, **self.ours}
@@ -61,10 +64,12 @@ class Bench:
     def resource(
         self, given: dict[str, Any], *, noop: bool = False, uncertain: bool = False
     ) -> Resource[Any, Any]:
-        properties: Any = decode(File, {name: value for name, value in given.items() if value is not None})
-        for error in File.problems(properties):
+        properties: Any = decode(
+            FileOrTree, {name: value for name, value in given.items() if value is not None}
+        )
+        for error in FileOrTree.problems(properties):
             raise error
-        return File(properties, self.context(noop=noop, uncertain=uncertain))
+        return FileOrTree(properties, self.context(noop=noop, uncertain=uncertain))
 
     def context(self, *, noop: bool = False, uncertain: bool = False) -> Context:
         files = BundleFiles.anywhere(self.source.parent)
@@ -383,10 +388,10 @@ def test_resource_declared_below_is_kept(bench: Bench) -> None:
     put(bench.source, "a", "d/mine")
     bench.apply()
     put(bench.target, "d/local.conf", "d/extra", "held/deep/local.conf", "held/extra", "data/theirs", "s/x")
-    bench.declare(File, "a", content="theirs", **bench.ours)
-    bench.declare(File, "d/local.conf", **bench.ours)
-    bench.declare(File, "held/deep/local.conf", ensure="absent")
-    bench.declare(File, "data", ensure="directory", **bench.ours)
+    bench.declare(FileOrTree, "a", content="theirs", **bench.ours)
+    bench.declare(FileOrTree, "d/local.conf", **bench.ours)
+    bench.declare(FileOrTree, "held/deep/local.conf", ensure="absent")
+    bench.declare(FileOrTree, "data", ensure="directory", **bench.ours)
     bench.declare(Scaffold, "s", source="x")
     (bench.target / "a").write_text("theirs")
     (bench.target / "a").chmod(0o600)
@@ -402,9 +407,9 @@ def test_resource_declared_by_another_path_is_kept(bench: Bench, tmp_path: Path)
     bench.target.mkdir()
     put(bench.target, "a", "b")
     (tmp_path / "way").symlink_to("target")
-    bench.declare(File, "a", **bench.ours)
+    bench.declare(FileOrTree, "a", **bench.ours)
     bench.others = [
-        Part("file#x", File, File.properties_type(name=f"{tmp_path}/way/a")),
+        Part("file#x", FileOrTree, FileOrTree.properties_type(name=f"{tmp_path}/way/a")),
     ]
     bench.apply(purge=True)
     assert files_in(bench.target) == {"a": "a\n"}
@@ -413,7 +418,7 @@ def test_resource_declared_by_another_path_is_kept(bench: Bench, tmp_path: Path)
 def test_directory_without_a_source_is_purged(bench: Bench) -> None:
     put(bench.target, "site-a.conf", "site-b.conf", "old.conf", "d/old.conf")
     for name in ("site-a.conf", "site-b.conf"):
-        bench.declare(File, name, **bench.ours)
+        bench.declare(FileOrTree, name, **bench.ours)
     done = bench.apply(source=None, purge=True, recurse=None)
     assert done.noop == "Would have changed 0 files, removed 3"
     assert sorted(os.listdir(bench.target)) == ["site-a.conf", "site-b.conf"]
@@ -512,7 +517,7 @@ def test_a_mount_point_in_the_way_is_not_replaced(bench: Bench, mounted: Path) -
 def test_force_does_not_remove_declared_resources(bench: Bench) -> None:
     put(bench.source, "a")
     put(bench.target, "a/theirs")
-    bench.declare(File, "a/theirs", **bench.ours)
+    bench.declare(FileOrTree, "a/theirs", **bench.ours)
     assert bench.refused(force=True) == "target/a is in the way, and another resource is declared below it"
 
 
