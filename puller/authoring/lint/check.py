@@ -391,7 +391,7 @@ def _checked(names: Iterable[str], place: Location, problems: list[Finding]) -> 
 
 
 def _wrong(place: Location, message: str, **names: Unpack[Meant]) -> Finding:
-    return Finding.of(ProblemCode.SUPPRESSION, Severity.WARNING, place, message, **names)
+    return Finding.of(ProblemCode.SUPPRESSION, place, message, **names)
 
 
 def _files(directory: Path) -> Iterator[str]:

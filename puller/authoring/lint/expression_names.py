@@ -33,7 +33,7 @@ from hiera.tree.layers import module_path
 from hiera.tree.locations import Files
 from hiera.tree.schema import ENVIRONMENT, MODULE, Config, LevelConfig
 from hiera.values import MISSING, parse_path
-from puller.authoring.lint.findings import Finding, Severity, read_text
+from puller.authoring.lint.findings import Finding, read_text
 from puller.authoring.lint.jinja_values import JinjaValues, Used, looked_up, note
 from puller.authoring.lint.known_names import (
     UNKNOWN_NAME,
@@ -70,7 +70,7 @@ def follow(
 ) -> tuple[Shape, list[Finding]]:
     """Return the shape of a text's value, and its findings. ``part`` is the text."""
     if parsed.problem is not None:
-        return ANY, [part.finding(ProblemCode.EXPRESSION_SYNTAX, Severity.ERROR, parsed.problem.message)]
+        return ANY, [part.finding(ProblemCode.EXPRESSION_SYNTAX, parsed.problem.message)]
     judge = Judge(guards.over(parsed.guards), known.facts, part)
     trees = iter(parsed.trees)
     result = ANY

@@ -5,7 +5,7 @@ The name of a rule identifies its findings. Authors switch off warnings by this 
 To add a rule:
 
 1. Add its code to ``ProblemCode`` in ``foundation/problems.py``.
-2. Add its row to ``_ROWS`` below, and the same row to the table of ``docs/lint.md``.
+2. Add its row with its severity to ``_ROWS`` below, and the same row to the table of ``docs/lint.md``.
 3. Yield its findings from a check in ``checks``. Add a new check to ``_CHECKS`` in ``check.py``.
 4. Explain the code in ``foundation/problem_pages.yaml``, and write ``docs/problems.md`` anew with
    ``python -m foundation.problem_pages``.
@@ -55,10 +55,20 @@ class Finding(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, code: ProblemCode, severity: Severity, place: Location, message: str, **fields: Any
+        cls,
+        code: ProblemCode,
+        place: Location,
+        message: str,
+        *,
+        severity: Severity | None = None,
+        **fields: Any,
     ) -> "Finding":
-        """Return the finding of a new problem. ``fields`` are further ones of the problem."""
-        return cls(Problem(code=code, message=message, location=place, **fields), severity)
+        """Return the finding of a new problem, by default with the severity of its rule.
+
+        ``fields`` are further fields of the problem.
+        """
+        problem = Problem(code=code, message=message, location=place, **fields)
+        return cls(problem, severity or severity_of(code))
 
     @property
     def is_undeclared(self) -> bool:
@@ -236,12 +246,12 @@ def refusal(problem: Problem, subject: Subject, *, of_any_host: bool) -> Finding
 def finding(
     problem: Problem, subject: Subject, severity: Severity | None = None, rule: ProblemCode | None = None
 ) -> Finding:
-    """Return the finding for a problem, by default with the severity and the rule of its code."""
+    """Return the finding for a problem, by default with the rule of its code and the severity of the rule."""
     related = tuple(_shown(location, subject) for location in problem.related)
     location = _shown(problem.location, subject)
     return Finding(
         replaced(problem, location=location, related=related, entry=problem.entry),
-        severity or severity_of(problem.code),
+        severity or severity_of(rule or problem.code),
         rule,
     )
 
@@ -257,7 +267,7 @@ def of_resource(
     placed = replaced(
         declaration.located(problem.property, problem), entry="", subject=str(declaration.reference)
     )
-    return finding(placed, subject, severity or severity_of(rule or problem.code), rule)
+    return finding(placed, subject, severity, rule)
 
 
 def failure(

@@ -15,7 +15,7 @@ from typing import Any, Final, Unpack
 import msgspec
 import yaml
 
-from foundation.problems import KeyPath, Location, ProblemCode
+from foundation.problems import KeyPath, Location, ProblemCode, replaced
 from foundation.suggestions import ALMOST_EQUAL, VERY_SIMILAR, Meant, meant, nearest
 from hiera.errors import HieraError
 from hiera.expressions.refused import ABSENT
@@ -45,7 +45,6 @@ class TextPart:
     def finding(
         self,
         code: ProblemCode,
-        severity: Severity,
         message: str,
         needle: Path = (),
         line: int = 0,
@@ -59,7 +58,7 @@ class TextPart:
         """
         del line, offset  # the span of a value is more exact
         place = self._location(_found(self.text, needle, self._start, self._end))
-        return Finding.of(code, severity, place, message, **{"name": needle[-1] if needle else "", **fields})
+        return Finding.of(code, place, message, **{"name": needle[-1] if needle else "", **fields})
 
     def _location(self, offset: int) -> Location:
         line = self.text.count("\n", 0, offset) + 1
@@ -75,16 +74,17 @@ class _RenderedPart(TextPart):
 
     mask: Callable[[str], str]
 
-    def finding(
-        self, code: ProblemCode, severity: Severity, message: str, *more: Any, **fields: Any
-    ) -> Finding:
+    def finding(self, code: ProblemCode, message: str, *more: Any, **fields: Any) -> Finding:
         """Return the finding of a mistake. An error becomes a warning about the available facts."""
-        if severity is not Severity.ERROR:
-            return super().finding(code, severity, self.mask(message), *more, **fields)
-        result = super().finding(
-            code, Severity.WARNING, f"{self.mask(message)}, with the available facts", *more, **fields
+        result = super().finding(code, self.mask(message), *more, **fields)
+        if result.severity is not Severity.ERROR:
+            return result
+        return msgspec.structs.replace(
+            result,
+            problem=replaced(result.problem, message=f"{result.problem.message}, with the available facts"),
+            severity=Severity.WARNING,
+            switched_by=ProblemCode.RESOURCE_FAILS,
         )
-        return msgspec.structs.replace(result, switched_by=ProblemCode.RESOURCE_FAILS)
 
 
 class TemplatePart(TextPart):
@@ -93,7 +93,6 @@ class TemplatePart(TextPart):
     def finding(
         self,
         code: ProblemCode,
-        severity: Severity,
         message: str,
         needle: Path = (),
         line: int = 0,
@@ -109,7 +108,7 @@ class TemplatePart(TextPart):
             end = min(len(self.text), offset + 500)
             offset = _found(self.text, needle, offset, end, otherwise=offset)
         place = self._location(offset)
-        return Finding.of(code, severity, place, message, **{"name": needle[-1] if needle else "", **fields})
+        return Finding.of(code, place, message, **{"name": needle[-1] if needle else "", **fields})
 
 
 class YamlText:
@@ -299,7 +298,7 @@ class Judge:
             return ANY
         if not self._may_belong_to_others(shape, str(key), in_branch):
             message, fields = _missing(shape, missing)
-            self._note(UNKNOWN_NAME, Severity.ERROR, message, missing, line, offset, **fields)
+            self._note(UNKNOWN_NAME, message, missing, line, offset, **fields)
         return ANY
 
     def field(self, shape: Shape, path: Path, key: str, *, in_branch: bool, offset: int) -> Shape:
@@ -325,7 +324,7 @@ class Judge:
         if not kind and name in ABSENT:
             self.refuse(code, name, f"{message}: {ABSENT[name]}", line=line, offset=offset)
             return
-        self._note(code, Severity.ERROR, message, (name,), line, offset, **meant(name, known))
+        self._note(code, message, (name,), line, offset, **meant(name, known))
 
     def refuse(
         self,
@@ -338,19 +337,18 @@ class Judge:
         **names: Unpack[Meant],
     ) -> None:
         """Note a mistake with a name."""
-        self._note(code, Severity.ERROR, message, (name,), line, offset, **names)
+        self._note(code, message, (name,), line, offset, **names)
 
     def _note(
         self,
         code: ProblemCode,
-        severity: Severity,
         message: str,
         needle: Path,
         line: int,
         offset: int,
         **fields: Any,
     ) -> None:
-        self.findings.append(self._part.finding(code, severity, message, needle, line, offset, **fields))
+        self.findings.append(self._part.finding(code, message, needle, line, offset, **fields))
 
     def _printed(self, path: Path, line: int, offset: int) -> Shape:
         """Return the shape of a program's fact on this machine. On other machines it may differ."""
@@ -366,8 +364,7 @@ class Judge:
         """Note an unknown top-level fact: a host's own, or a misspelt one."""
         detail = f"{'.'.join(missing)} is not a built-in fact, and may be a custom fact of a host"
         if near := nearest(missing[1], shape.keys, 1, similarity=VERY_SIMILAR):
-            code, severity = ProblemCode.MISSPELT_FACT, Severity.WARNING
-            self._note(code, severity, detail, missing, line, offset, suggestions=near)
+            self._note(ProblemCode.MISSPELT_FACT, detail, missing, line, offset, suggestions=near)
         else:
             self._unchecked(detail, missing, line, offset)
 
@@ -388,8 +385,8 @@ class Judge:
         self, message: str, missing: Path, line: int, offset: int, name: str = "", **fields: Any
     ) -> None:
         """Note a name that only a host can check. ``name`` is the fact, if the last step is not."""
-        fields["name"] = name or missing[-1]
-        self._note(UNKNOWN_NAME, Severity.UNCHECKED, message, missing, line, offset, **fields)
+        fields |= {"name": name or missing[-1], "severity": Severity.UNCHECKED}
+        self._note(UNKNOWN_NAME, message, missing, line, offset, **fields)
 
     @staticmethod
     def _may_belong_to_others(shape: Shape, key: str, in_branch: bool) -> bool:

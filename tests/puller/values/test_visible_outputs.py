@@ -105,7 +105,7 @@ def hostile_sent() -> SentReport:
 
 def hostile_lint() -> Linted:
     rule = next(rule.name for rule in RULES.values() if rule.severity is Severity.ERROR)
-    return Linted(HOSTILE, (Finding.of(rule, Severity.ERROR, Location(HOSTILE, 1, 1), HOSTILE),), 1)
+    return Linted(HOSTILE, (Finding.of(rule, Location(HOSTILE, 1, 1), HOSTILE, severity=Severity.ERROR),), 1)
 
 
 def hostile_preview() -> Preview:

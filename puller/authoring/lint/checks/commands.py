@@ -25,7 +25,7 @@ from foundation.problems import Problem, ProblemCode
 from hiera.errors import HieraError
 from hiera.expressions.expressions import parse
 from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
-from puller.authoring.lint.findings import Finding, Severity, Subject, of_resource, read_text
+from puller.authoring.lint.findings import Finding, Subject, of_resource, read_text
 from puller.authoring.lint.known_names import YamlText
 from puller.bundle_paths import BundlePathError
 from puller.checks.gossfile_parser import read
@@ -33,7 +33,7 @@ from puller.checks.kinds import HealthCheck
 from puller.manifest.entries import Entry
 from puller.system.commands import split_words
 
-_Mistake = tuple[ProblemCode, Severity, str]
+_Mistake = tuple[ProblemCode, str]
 _BY_SHELL: Final = ". A shell runs commands with provider: shell"
 _OPERATOR: Final = re.compile(r"(\d*[<>]{1,2}(&\d|&-)?|&>{1,2}|\|{1,2}|&{1,2}|;)")
 _REDIRECTION: Final = re.compile(r"(\d*>{1,2}|<)(/|&\d|\.)|&>/")
@@ -84,9 +84,9 @@ def _mistaken(subject: Subject) -> Iterator[Finding]:
         for entry in manifest.resources:
             for path, written, is_shell in _commands(entry):
                 has_cwd = path[0] != "health_checks" and entry.properties.get("cwd") is not None
-                for code, severity, message in _mistakes(written, is_shell=is_shell, has_cwd=has_cwd):
+                for code, message in _mistakes(written, is_shell=is_shell, has_cwd=has_cwd):
                     part = manifest.yaml.part(place_of(manifest, entry, path))
-                    yield part.finding(code, severity, message)
+                    yield part.finding(code, message)
 
 
 def _commands(entry: Entry) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
@@ -122,17 +122,17 @@ def _mistakes(written: str, *, is_shell: bool, has_cwd: bool) -> Iterator[_Mista
     try:
         words = split_words(text)
     except ValueError as error:
-        yield ProblemCode.COMMAND_SYNTAX, Severity.ERROR, f"the command {written!r} {error}"
+        yield ProblemCode.COMMAND_SYNTAX, f"the command {written!r} {error}"
         return
     raw = _raw_words(text)
     program = words[0].rpartition("/")[2] if words else ""
     if words and words[0] in _BUILT_IN:
         detail = f"{words[0]} is a word of the shell, not a program{_BY_SHELL}"
-        yield ProblemCode.SHELL_OPERATOR, Severity.ERROR, detail
+        yield ProblemCode.SHELL_OPERATOR, detail
         return
     if words and not has_cwd and _is_relative(written, words[0]):
         detail = f"{words[0]} is relative to /, because cwd is missing: write the absolute path"
-        yield ProblemCode.RELATIVE_PROGRAM, Severity.WARNING, detail
+        yield ProblemCode.RELATIVE_PROGRAM, detail
     yield from _of_words(raw, program)
 
 
@@ -149,14 +149,14 @@ def _of_words(raw: list[str], program: str) -> Iterator[_Mistake]:
             if word == ";" and program == "find":
                 continue
             detail = f"{word} is an argument of {program}, because no shell runs the command{_BY_SHELL}"
-            yield ProblemCode.SHELL_OPERATOR, Severity.ERROR, detail
+            yield ProblemCode.SHELL_OPERATOR, detail
             return
     for word in raw:
         if program not in _LITERAL and (match := _EXPANDED.search(word)):
             detail = (
                 f"{match[0]} in {word} is not expanded, because no shell runs the command: quote it, or write"
             )
-            yield ProblemCode.SHELL_SYNTAX, Severity.WARNING, f"{detail} provider: shell"
+            yield ProblemCode.SHELL_SYNTAX, f"{detail} provider: shell"
             return
 
 
@@ -231,7 +231,7 @@ def check_health(subject: Subject) -> Iterator[Finding]:
                 if isinstance(item, Mapping) and (what := _trouble(item)):
                     place = place_of(manifest, entry, ("health_checks", index, "command"))
                     code = ProblemCode.HEALTH_CHECK_LIMIT
-                    yield manifest.yaml.part(place).finding(code, Severity.WARNING, what)
+                    yield manifest.yaml.part(place).finding(code, what)
 
 
 def _of_goss(
@@ -245,17 +245,17 @@ def _of_goss(
         file = manifest.files.find(path)
     except BundlePathError as error:
         part = manifest.yaml.part(place)
-        yield part.finding(ProblemCode.MISSING_FILE, Severity.ERROR, error.problems[0].message, name=path)
+        yield part.finding(ProblemCode.MISSING_FILE, error.problems[0].message, name=path)
         return
     if (text := read_text(file)) is None:
         detail = f"goss: {path} is not a text file of the bundle"
         part = manifest.yaml.part(place)
-        yield part.finding(ProblemCode.MISSING_FILE, Severity.ERROR, detail, name=path)
+        yield part.finding(ProblemCode.MISSING_FILE, detail, name=path)
         return
     yaml = YamlText(bundle.name_of(file), text)
     for problem in read(text, path)[1]:
         part = yaml.part(problem.path)
-        yield part.finding(ProblemCode.GOSS_FILE, Severity.ERROR, str(problem))
+        yield part.finding(ProblemCode.GOSS_FILE, str(problem))
 
 
 def _trouble(item: Mapping[str, Any]) -> str:

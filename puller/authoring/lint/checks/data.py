@@ -73,7 +73,7 @@ def _foreign(text: Problems) -> Iterator[Finding]:
         fix = f"write {match.replacement}" if match.replacement else _FILTERS
         message = text.mask(f"{match.text} {detail}: {fix}")
         place = Location(text.source, match.line, column)
-        yield Finding.of(ProblemCode.FOREIGN_EXPRESSION, severity, place, message)
+        yield Finding.of(ProblemCode.FOREIGN_EXPRESSION, place, message, severity=severity)
 
 
 def _octal(text: Problems) -> Iterator[Finding]:
@@ -85,18 +85,10 @@ def _octal(text: Problems) -> Iterator[Finding]:
             if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _OCTAL.fullmatch(event.value):
                 mark: Any = event.start_mark  # the types allow events without one
                 detail = f"{event.value} is the number {int(event.value, 8)}: quote it, '{event.value}', for a mode"
-                yield _warning(
-                    ProblemCode.UNQUOTED_OCTAL,
-                    text,
-                    Location(text.source, mark.line + 1, mark.column + 1),
-                    detail,
-                )
+                place = Location(text.source, mark.line + 1, mark.column + 1)
+                yield Finding.of(ProblemCode.UNQUOTED_OCTAL, place, text.mask(detail))
     except yaml.YAMLError:
         return  # already reported
-
-
-def _warning(code: ProblemCode, text: Problems, place: Location, description: str) -> Finding:
-    return Finding.of(code, Severity.WARNING, place, text.mask(description))
 
 
 _DEFAULT_ORDER: Final = ("default",)
@@ -134,7 +126,6 @@ def _overrides(manifest: ManifestFile) -> Iterator[Finding]:
         name = str(section)
         yield manifest.yaml.part(("overrides", section)).finding(
             ProblemCode.UNREACHABLE_OVERRIDE,
-            Severity.ERROR,
             detail,
             name=name,
             suggestions=nearest(name, constants),
@@ -170,7 +161,7 @@ def _unused(bundle: Bundle, manifest: ManifestFile) -> Iterator[Finding]:
             similar = () if key in data else nearest(key, filter(_is_text, data))
             code, message = ProblemCode.UNUSED_DATA, f"the bundle does not use data.{key}"
             part = manifest.yaml.part(place)
-            yield part.finding(code, Severity.WARNING, message, name=key, suggestions=similar)
+            yield part.finding(code, message, name=key, suggestions=similar)
 
 
 def _keys(manifest: ManifestFile, data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -218,9 +209,7 @@ def _unreachable_files(subject: Subject) -> Iterator[Finding]:
         for file in unused:
             if not _is_named(file, bundle):
                 detail = "no level of the Hiera tree refers to this file"
-                yield Finding.of(
-                    ProblemCode.UNUSED_FILE, Severity.WARNING, Location(bundle.name_of(file)), detail
-                )
+                yield Finding.of(ProblemCode.UNUSED_FILE, Location(bundle.name_of(file)), detail)
 
 
 def _is_named(path: str, bundle: Bundle) -> bool:
@@ -279,7 +268,7 @@ def check_readers(subject: Subject) -> Iterator[Finding]:
         recipients = find_recipients(root)
     except PullerError as error:
         for problem in error.problems:
-            yield finding(problem, subject, Severity.WARNING, ProblemCode.UNNEEDED_READER)
+            yield finding(problem, subject, rule=ProblemCode.UNNEEDED_READER)
         return
     for sealed in files if recipients.source else ():
         unneeded = list(_unneeded(sealed, recipients, os.path.basename(root)))

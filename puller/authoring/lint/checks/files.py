@@ -32,7 +32,6 @@ from puller.authoring.lint.expression_names import constants_of, parse_text, tre
 from puller.authoring.lint.findings import (
     UNPACKABLE,
     Finding,
-    Severity,
     Subject,
     finding,
     of_resource,
@@ -196,7 +195,7 @@ def _named_and_unused(subject: Subject) -> Iterator[Finding]:
         message, similar = _problem(item, bundle)
         if message:
             yield item.manifest.yaml.part(item.path).finding(
-                _MISSING, Severity.ERROR, message, name=item.written, property=item.key, suggestions=similar
+                _MISSING, message, name=item.written, property=item.key, suggestions=similar
             )
     yield from _missing_paths_of_expressions(subject)
     if subject.is_bundle and subject.manifest is not None and not any(item.is_open for item in named):
@@ -283,7 +282,7 @@ def _unused(bundle: Bundle, named: list[NamedFile]) -> Iterator[Finding]:
     for path in remaining:
         if os.path.basename(path) not in written:
             place, message = Location(bundle.name_of(path)), "the bundle does not use this file"
-            yield Finding.of(ProblemCode.UNUSED_FILE, Severity.WARNING, place, message)
+            yield Finding.of(ProblemCode.UNUSED_FILE, place, message)
 
 
 def _used(bundle: Bundle, named: list[NamedFile]) -> set[str]:
@@ -345,9 +344,7 @@ def _unpackable(subject: Subject) -> Iterator[Finding]:
         for number, (path, status) in enumerate(walk(subject.directory, is_left_out)):
             if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
                 detail = f"is {kind_of(status.st_mode)}, expected a regular file or a directory"
-                yield Finding.of(
-                    UNPACKABLE, Severity.ERROR, Location(os.path.join(subject.name, path)), detail
-                )
+                yield Finding.of(UNPACKABLE, Location(os.path.join(subject.name, path)), detail)
             if number > _MOST:
                 return
     except OSError:

@@ -42,9 +42,9 @@ def _exports(subject: Subject) -> Iterator[Finding]:
         if problem.code is ProblemCode.EXPOSED_SECRET:  # it is secret on every host
             yield finding(problem, subject)
         elif needs_facts(problem):
-            yield finding(problem, subject, Severity.UNCHECKED, ProblemCode.DEPENDS_ON_FACTS)
+            yield finding(problem, subject, rule=ProblemCode.DEPENDS_ON_FACTS)
         else:
-            yield finding(problem, subject, Severity.WARNING, ProblemCode.RESOURCE_FAILS)
+            yield finding(problem, subject, rule=ProblemCode.RESOURCE_FAILS)
 
 
 def _properties(subject: Subject) -> Iterator[Finding]:
@@ -99,4 +99,4 @@ def check_rendering(subject: Subject) -> Iterator[Finding]:
     if failing.left_out:
         detail = f"the files of {failing.left_out} further resources are not rendered. `puller test` renders all files"
         place = Location(subject.manifest_name)
-        yield Finding.of(ProblemCode.RESOURCE_FAILS, Severity.UNCHECKED, place, detail)
+        yield Finding.of(ProblemCode.RESOURCE_FAILS, place, detail, severity=Severity.UNCHECKED)

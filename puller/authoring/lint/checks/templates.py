@@ -25,7 +25,7 @@ from hiera.errors import HieraError
 from puller.authoring.lint.bundle import Bundle, ManifestFile, bundle_of
 from puller.authoring.lint.checks.files import TemplateUse, named_files, template_uses
 from puller.authoring.lint.expression_names import Parsed, parse_condition, parse_text
-from puller.authoring.lint.findings import Finding, Severity, Subject, problem_of_text, read_text
+from puller.authoring.lint.findings import Finding, Subject, problem_of_text, read_text
 from puller.authoring.lint.go_names import parse_go
 from puller.authoring.lint.jet_names import parse_jet
 from puller.authoring.lint.known_names import UNKNOWN_NAME, TextPart, template_part
@@ -190,14 +190,14 @@ def _in_go(use: TemplateUse, text: str, part: TextPart) -> Iterator[Finding]:
         defined = [body for body in bodies if body != root]
         detail = f"the template {name!r} is not defined in this file"
         names = meant(name, defined)
-        yield part.finding(UNKNOWN_NAME, Severity.ERROR, detail, (name,), offset=offset, **names)
+        yield part.finding(UNKNOWN_NAME, detail, (name,), offset=offset, **names)
 
 
 def _missing(called: Called, files: BundleFiles, tree: str, part: TextPart) -> Iterator[Finding]:
     message, similar = _problem(called, files, tree)
     if message:
         needle, place = (called.path,), (called.line, called.offset)
-        yield part.finding(MISSING, Severity.ERROR, message, needle, *place, suggestions=similar)
+        yield part.finding(MISSING, message, needle, *place, suggestions=similar)
 
 
 def _problem(called: Called, files: BundleFiles, tree: str) -> tuple[str, tuple[str, ...]]:
@@ -281,7 +281,7 @@ def _unreadable(subject: Subject) -> Iterator[Finding]:
         if (text := read_text(use.path)) is not None:
             yield from _check(use, text, bundle, waiting)
         elif problem := problem_of_text(use.path):
-            yield Finding.of(_SYNTAX, Severity.ERROR, Location(bundle.name_of(use.path)), problem)
+            yield Finding.of(_SYNTAX, Location(bundle.name_of(use.path)), problem)
 
 
 def _by_name(bundle: Bundle, used: set[str]) -> Iterator[TemplateUse]:
@@ -307,7 +307,7 @@ def _check(use: TemplateUse, text: str, bundle: Bundle, waiting: list[TemplateUs
         load(use.engine, use.delimiters).compile(os.path.basename(use.path), text)
     except TemplateError as error:
         place = Location(name, error.line, error.column)
-        yield Finding.of(_SYNTAX, Severity.ERROR, place, error.message)
+        yield Finding.of(_SYNTAX, place, error.message)
     except ResourceError:  # another check reports invalid delimiters of the manifest
         return
 
@@ -316,9 +316,7 @@ def _foreign(name: str, text: str) -> Iterator[Finding]:
     """Yield expressions in the notation of another tool, which would be printed literally."""
     for line, column, expression in find_foreign_in_template(text):
         detail = f"{expression} is ordinary text. Write expressions between the delimiters of the engine"
-        yield Finding.of(
-            ProblemCode.FOREIGN_EXPRESSION, Severity.WARNING, Location(name, line, column), detail
-        )
+        yield Finding.of(ProblemCode.FOREIGN_EXPRESSION, Location(name, line, column), detail)
 
 
 def _includes(
@@ -335,7 +333,7 @@ def _includes(
             waiting.append(TemplateUse(result, "jinja", use.files.within(result), use.delimiters))
         elif not getattr(node, "ignore_missing", False):
             place = Location(name, node.lineno + skipped)
-            yield Finding.of(_MISSING, Severity.ERROR, place, problem, name=written.value)
+            yield Finding.of(_MISSING, place, problem, name=written.value)
 
 
 def _meant(use: TemplateUse, written: str) -> tuple[str | None, str]:

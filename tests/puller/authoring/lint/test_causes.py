@@ -60,13 +60,11 @@ resources: [{exec: [{a: {command: "/bin/echo {{ data.prot }}", prot: 1, returns:
 
 def failure(code: ProblemCode, name: str, line: int = 4, **fields: object) -> Finding:
     place = Location("web/manifest.yaml", line)
-    finding = Finding.of(code, Severity.WARNING, place, "message", name=name, **fields)
+    finding = Finding.of(code, place, "message", severity=Severity.WARNING, name=name, **fields)
     return Finding(finding.problem, finding.severity, ProblemCode.RESOURCE_FAILS)
 
 
-NAME = Finding.of(
-    ProblemCode.UNKNOWN_NAME, Severity.ERROR, Location("web/manifest.yaml", 4), "message", name="prt"
-)
+NAME = Finding.of(ProblemCode.UNKNOWN_NAME, Location("web/manifest.yaml", 4), "message", name="prt")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +81,7 @@ def test_another_failure_in_the_same_line_stays(other: Finding) -> None:
 
 def test_failure_of_a_template_has_its_cause_in_the_template() -> None:
     place = Location("web/a.j2", 2)
-    cause = Finding.of(ProblemCode.UNKNOWN_NAME, Severity.ERROR, place, "message", name="prt")
+    cause = Finding.of(ProblemCode.UNKNOWN_NAME, place, "message", name="prt")
     consequence = failure(ProblemCode.TEMPLATE_FAILS, "prt", related=(Location("a.j2", 2, 4),))
     assert without_consequences([], [cause, consequence]) == [cause]
 
@@ -97,14 +95,14 @@ def test_unchecked_name_hides_no_failure() -> None:
 def test_missing_fact_of_a_resource_is_reported_once() -> None:
     def doubt(name: str) -> Finding:
         place = Location("web/manifest.yaml", 4)
-        return Finding.of(ProblemCode.UNKNOWN_NAME, Severity.UNCHECKED, place, "message", name=name)
+        return Finding.of(ProblemCode.UNKNOWN_NAME, place, "message", severity=Severity.UNCHECKED, name=name)
 
     place = Location("web/manifest.yaml", 5)
     needs = Finding.of(
         ProblemCode.UNDEFINED_FACT,
-        Severity.UNCHECKED,
         place,
         "message",
+        severity=Severity.UNCHECKED,
         name="rack",
         depends_on=DependsOn.FACTS,
     )

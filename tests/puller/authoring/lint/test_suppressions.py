@@ -20,7 +20,7 @@ def left(bundle: Path, *findings: Finding) -> list[str]:
 
 
 def warning(file: str, line: int, rule: str = RULE, severity: Severity = Severity.WARNING) -> Finding:
-    return Finding.of(ProblemCode(rule), severity, Location(f"web/{file}", line), "is odd")
+    return Finding.of(ProblemCode(rule), Location(f"web/{file}", line), "is odd", severity=severity)
 
 
 @pytest.mark.parametrize(
