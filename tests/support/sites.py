@@ -51,6 +51,10 @@ def no_passphrase(key: Path) -> bytes:
     raise AssertionError(f"{key} is not encrypted")
 
 
+LIFETIMES = {"root": "365d", "targets": "90d", "snapshot": "30d", "timestamp": "7d"}
+"""Lifetimes of signatures in tests, which do not depend on the defaults of a new site."""
+
+
 class Publisher:
     """Publishes bundles of one file, and copies ``public/`` to the directory that hosts read."""
 
@@ -59,7 +63,7 @@ class Publisher:
     ) -> None:
         """Make a site, or copy the publisher in the directory ``like``, keys included."""
         if like is None:
-            self.site = make_site(directory / "site", None, lifetimes, clock)
+            self.site = make_site(directory / "site", None, {**LIFETIMES, **(lifetimes or {})}, clock)
         else:
             shutil.copytree(like, directory, dirs_exist_ok=True)
             self.site = Site(directory / "site", clock)

@@ -452,6 +452,13 @@ def test_a_new_site_gets_the_default_lifetimes(tmp_path: Path) -> None:
         assert f"  {role}: {lifetime}\n" in text
 
 
+@pytest.mark.parametrize("page", ["refresh.md", "offline.md"])
+def test_documents_name_the_lifetime_of_the_timestamp(page: str) -> None:
+    text = (Path(__file__).parents[3] / "docs" / page).read_text()
+    days = {f"{number}d" for number in re.findall(r"(\d+) days", text)}
+    assert days == {DEFAULT_LIFETIMES["timestamp"]}
+
+
 # --- checking -----------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from bundles.publisher.mirroring.mirror_state import Selection
 from bundles.publisher.pruning import prune_site
 from bundles.publisher.publication import plan_data, publish_data, published_data, withdraw_data
 from bundles.publisher.push.plan import files_of
-from bundles.publisher.settings import PruningRule
+from bundles.publisher.settings import Lifetimes, PruningRule
 from bundles.publisher.site import Site
 from bundles.transport.mirror import DirectoryMirror
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tests.support.sweeps import Sweep
 
 ONE, TWO = b"data: {a: 1}\n", b"data: {a: 2}\n"
+LIFETIME = Lifetimes.parse({}, "").timestamp
 
 
 def no_passphrase(key: Path) -> bytes:
@@ -144,15 +145,15 @@ def test_earlier_site_data_stay_while_hosts_may_fetch_them(site: Site, clock: Cl
     publish_data(site, "exports", ONE, no_passphrase)
     publish_data(site, "exports", TWO, no_passphrase)
     assert len(kept(site)) == 2
-    clock.now += timedelta(days=6)
+    clock.now += LIFETIME - timedelta(days=1)
     refresh_site(site, no_passphrase)
     publish_data(site, "exports", ONE + b" ", no_passphrase)
     assert len(kept(site)) == 3
-    clock.now += timedelta(days=9)
+    clock.now += LIFETIME + timedelta(days=2)
     publish_data(site, "exports", TWO + b" ", no_passphrase)
     assert len(kept(site)) == 2
     withdraw_data(site, "exports", no_passphrase)
-    clock.now += timedelta(days=9)
+    clock.now += LIFETIME + timedelta(days=2)
     refresh_site(site, no_passphrase)
     prune_site(site, PruningRule(), no_passphrase)
     assert kept(site) == []
@@ -161,7 +162,7 @@ def test_earlier_site_data_stay_while_hosts_may_fetch_them(site: Site, clock: Cl
 def test_a_document_that_is_published_again_is_not_pruned(site: Site, clock: Clock) -> None:
     for text in (ONE, TWO, ONE):
         publish_data(site, "exports", text, no_passphrase)
-    clock.now += timedelta(days=9)
+    clock.now += LIFETIME + timedelta(days=2)
     refresh_site(site, no_passphrase)
     prune_site(site, PruningRule(), no_passphrase)
     assert contents(site) == ONE
