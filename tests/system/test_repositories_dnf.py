@@ -20,8 +20,7 @@ from puller.engine.pending_refreshes import PendingRefreshes
 from puller.manifest.loader import load_manifest
 from puller.manifest.manifest import Inputs
 from puller.reporting.report import Event
-from puller.resources.packages.dnf import Dnf
-from puller.resources.packages.layouts import DnfLayout
+from puller.resources.packages.dnf import Dnf, DnfLayout
 from puller.system.protocol import System
 from tests.system import test_packages_dnf as dnf
 from tests.system import test_repositories_apt as apt

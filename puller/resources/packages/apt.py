@@ -1,4 +1,4 @@
-"""Packages of Debian and its derivatives: dpkg lists installed packages, apt lists available packages.
+"""Packages and repositories of Debian and its derivatives: dpkg lists installed packages, apt available packages.
 
 * apt never asks questions: changed configuration files are kept, and questions get their defaults.
 * apt waits a limited time for dpkg's lock.
@@ -7,20 +7,26 @@
 """
 
 import math
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import ClassVar
+from urllib.parse import urlsplit
 
 import msgspec
 
 from puller.errors import ResourceError, reason
-from puller.resources.packages.layouts import accepting_changes, options_for_one
+from puller.resources.packages.installation import private_directory
 from puller.resources.packages.manager import (
     Approve,
+    Files,
     Found,
     Installed,
     Inventory,
     Job,
+    Layout,
     Manager,
     Plan,
     Record,
@@ -28,12 +34,16 @@ from puller.resources.packages.manager import (
     RequestedPackage,
     approve_all,
     failure,
+    fetch_lists,
+    host_and_directory,
+    names_in,
     output,
+    put_file,
 )
-from puller.resources.packages.properties import Options
+from puller.resources.packages.properties import Key, Options, RepositoryProperties
 from puller.resources.packages.providers import DPKG, PROVIDERS
-from puller.resources.packages.simulations import APT_OPTIONS, parse_apt_simulation
 from puller.system.commands import Completed
+from puller.system.protocol import System
 
 _ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
@@ -136,7 +146,7 @@ class Apt(Manager):
 
     def plan(self, job: Job, request: Request) -> Plan:
         completed = self._simulate(job, request)
-        return parse_apt_simulation(output(_description(request), completed), self._native)
+        return parse_simulation(output(_description(request), completed), self._native)
 
     def fulfil(self, job: Job, request: Request, approve: Approve = approve_all) -> None:
         # Match apt's messages, because its exit code is 100 for almost every failure.
@@ -151,7 +161,7 @@ class Apt(Manager):
             simulated = self._simulate(job, request)
             if simulated.exit_code != 0:
                 return simulated
-            plan = parse_apt_simulation(simulated.stdout, self._native)
+            plan = parse_simulation(simulated.stdout, self._native)
             approve(plan, request)
             # Another process may change packages between the simulation and the change.
             options = ("--no-remove",) if request.install and not plan.removals else ()
@@ -160,7 +170,7 @@ class Apt(Manager):
         self._change(job, run, _description(request), remedies)
 
     def _run_simulation(self, job: Job, request: Request) -> Completed:
-        return job.query(*_apt_get(job, request, *APT_OPTIONS, *(_WITHOUT_CACHE if job.noop else ())))
+        return job.query(*_apt_get(job, request, *_SIMULATION, *(_WITHOUT_CACHE if job.noop else ())))
 
     def canonical(self, job: Job, name: str) -> str:
         if not self._native:
@@ -371,3 +381,239 @@ def _lock_options(job: Job) -> tuple[str, str]:
 def _execute(job: Job, *arguments: str) -> Completed:
     # apt limits the wait for the lock. The wait does not count towards the timeout.
     return job.execute(*arguments, environment=_ENVIRONMENT, waits=job.lock_timeout)
+
+
+# The output of ``apt-get --simulate``: one line for each package, and a summary with their numbers. Every line must be
+# known, and the numbers must agree. Any other output is an error and never counts as a run without changes.
+
+_SIMULATION = ("--simulate", "-q=1", "-o", "APT::Output-Version=0")
+"""With ``quiet`` set to 2 the summary is missing, and apt 3 has a different one. The configuration can set both."""
+
+# ``Inst tool:i386 [1.0] (2.0 Debian:12.5/stable [i386])``, ``Remv tool [1.0]``, ``Purg tool``
+_INSTALLS = re.compile(r"Inst (\S+) (?:\[\S*\] )?\((\S+) .*\[(\S+)\]\)")
+_REMOVES = re.compile(r"(?:Remv|Purg) (\S+)(?: |$)")
+_ACTION = re.compile(r"(?:Inst|Remv|Purg)\b")
+_SUMMARY = re.compile(
+    r"(?P<upgraded>\d+) upgraded, (?P<new>\d+) newly installed, (?:(?P<again>\d+) reinstalled, )?"
+    r"(?:(?P<older>\d+) downgraded, )?(?P<removed>\d+) to remove and \d+ not upgraded\."
+)
+
+
+def parse_simulation(text: str, native: str) -> Plan:
+    """Return the packages that a simulated change installs and removes.
+
+    ``native`` is the architecture of this machine. Raises ``ResourceError`` for unknown output.
+    """
+    installs: dict[tuple[str, str], Record] = {}
+    removals: dict[str, None] = {}
+    if not text.endswith("\n"):
+        raise _not_understood("no end")
+    lines = text.splitlines()
+    for line in lines:
+        if install := _INSTALLS.match(line):
+            record = Record(install[1].partition(":")[0], install[2], install[3])
+            installs[record.name, record.architecture] = record
+        elif removal := _REMOVES.match(line):
+            removals[removal[1].removesuffix(f":{native}")] = None
+        elif _ACTION.match(line):
+            raise _not_understood(f"the line {line!r}")
+    for name, architecture in installs:  # apt may remove it first, to break a loop of conflicts
+        removals.pop(name if architecture in ("all", native) else f"{name}:{architecture}", None)
+    _require_numbers(lines, len(installs), len(removals))
+    return Plan(tuple(installs.values()), tuple(removals))
+
+
+def _require_numbers(lines: Iterable[str], installs: int, removals: int) -> None:
+    summaries = [match for line in lines if (match := _SUMMARY.fullmatch(line))]
+    if len(summaries) != 1:
+        raise _not_understood(f"{len(summaries)} summaries")
+    numbers = {name: int(number or 0) for name, number in summaries[0].groupdict().items()}
+    expected = numbers.pop("removed")
+    if (installs, removals) != (sum(numbers.values()), expected):
+        raise _not_understood(
+            f"{installs} installations and {removals} removals, and the summary {sum(numbers.values())} and {expected}"
+        )
+
+
+def _not_understood(description: str) -> ResourceError:
+    return ResourceError(f"the output of apt-get --simulate is not understood: it has {description}")
+
+
+# Repositories.
+
+ACCEPTS_CHANGES = "X-Allow-Release-Info-Change"
+"""A field of sources that apt ignores: the Release file may change its Label, Suite, Codename or Version."""
+
+PARTS = "/etc/apt/sources.list.d"
+_ONE_LINE = re.compile(r"\s*deb(?:-src)?\s+(?:\[[^]]*\]\s+)?(\S+)\s+(\S+)")
+_OFF = ("no", "false", "0", "off", "without", "disable")
+
+
+def parse_entries(path: str, text: str) -> Iterator[tuple[str, str]]:
+    """Yield the URL and suite of each enabled entry. Skip lines that apt cannot parse."""
+    return _of_stanzas(text) if path.endswith(".sources") else _of_lines(text)
+
+
+def options_for_one(path: str, *, accepts_changes: bool) -> list[str]:
+    """Return the options of ``apt-get update`` that fetch the lists of one source and keep all other lists."""
+    options = {
+        "Dir::Etc::sourcelist": path,
+        "Dir::Etc::sourceparts": "/dev/null",
+        "APT::Get::List-Cleanup": "0",
+        "APT::Update::Error-Mode": "any",  # otherwise apt-get exits with 0 if a repository is unreachable
+        **({"Acquire::AllowReleaseInfoChange": "1"} if accepts_changes else {}),
+    }
+    return [word for item in options.items() for word in ("-o", "=".join(item))]
+
+
+def accepting_changes(system: System) -> list[str]:
+    """Return the sources whose Release files may change their Label, Suite, Codename or Version."""
+    try:
+        names = [name for name, _ in system.children(PARTS) if name.endswith(".sources")]
+        paths = [os.path.join(PARTS, name) for name in names]
+        return [path for path in paths if f"\n{ACCEPTS_CHANGES}: yes\n".encode() in system.read(path)]
+    except OSError:  # without permission or file, apt-get update reports the change
+        return []
+
+
+def _of_lines(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        if match := _ONE_LINE.match(line.partition("#")[0]):
+            yield match[1], match[2]
+
+
+def _of_stanzas(text: str) -> Iterator[tuple[str, str]]:
+    for stanza in re.split(r"\n[ \t]*\n", text):
+        fields = dict(_fields(stanza))
+        if fields.get("enabled", "yes").strip().lower() not in _OFF:
+            for url in fields.get("uris", "").split():
+                yield from ((url, suite) for suite in fields.get("suites", "").split())
+
+
+def _fields(stanza: str) -> Iterator[tuple[str, str]]:
+    """Yield each field with its continuation lines. Skip comments."""
+    name, value = "", ""
+    for line in stanza.splitlines():
+        if line.startswith("#"):
+            continue
+        if line[:1] in (" ", "\t"):
+            value += f"\n{line}"
+            continue
+        yield name, value
+        name, _, value = line.partition(":")
+        name = name.strip().lower()
+    yield name, value
+
+
+class AptLayout(Layout):
+    """deb822 sources with embedded keys, and pins by host. Methods raise like those of ``Layout``."""
+
+    provider = "apt"
+    root: ClassVar[str] = "/etc/apt"
+    asks = True
+
+    def paths(self, name: str) -> Sequence[str]:
+        return (
+            f"{self.root}/keyrings/{name}.gpg",
+            f"{self.root}/preferences.d/{name}.pref",
+            f"{self.root}/sources.list.d/{name}.sources",
+        )
+
+    def written(self, properties: RepositoryProperties) -> dict[str, bool]:
+        keyring, preferences, source = self.paths(properties.name)
+        return {
+            keyring: properties.key is not None,
+            preferences: properties.priority is not None,
+            source: True,
+        }
+
+    def require(self, properties: RepositoryProperties) -> None:
+        if not properties.suites:
+            raise ResourceError(
+                "suites is missing", hint="apt requires suites such as [bookworm], or [./] for a directory"
+            )
+
+    def files(self, properties: RepositoryProperties, key: Key | None) -> Files:
+        keyring, preferences, source = self.paths(properties.name)
+        return {
+            keyring: key.data if key and key.data else None,
+            preferences: _pin(properties),
+            source: _source(properties, key, keyring),
+        }
+
+    def places(self, system: System) -> Iterator[str]:
+        pieces = f"{self.root}/sources.list.d"
+        yield f"{self.root}/sources.list"
+        # apt ignores names with other characters.
+        yield from (
+            f"{pieces}/{name}"
+            for name in names_in(system, pieces)
+            if name.endswith((".list", ".sources")) and name.isascii()
+        )
+
+    def entries(self, path: str, text: str) -> Iterator[tuple[str, str]]:
+        return ((host_and_directory(url), suite) for url, suite in parse_entries(path, text))
+
+    def find_problem(self, job: Job, name: str, texts: Mapping[str, bytes]) -> str:
+        # apt reads all sources and prints the files to fetch. It takes no lock, and fetches and writes nothing.
+
+        del name
+        with tempfile.TemporaryDirectory(prefix="puller-") as directory:
+            os.mkdir(f"{directory}/sources.list.d")
+            for path, content in texts.items():
+                with open(directory + path.removeprefix(self.root), "wb") as stream:
+                    stream.write(content)
+            options = (
+                "-o", f"Dir::Etc::sourcelist={directory}/sources.list",
+                "-o", f"Dir::Etc::sourceparts={directory}/sources.list.d",
+            )  # fmt: skip
+            # apt writes embedded keys to temporary files and does not remove them.
+            environment = {"TMPDIR": directory}
+            completed = job.query("apt-get", "update", "--print-uris", *options, environment=environment)
+        if completed.exit_code == 0:
+            return ""
+        return str(failure("apt-get update", completed)).replace(directory, self.root)
+
+    def refresh(self, job: Job, properties: RepositoryProperties, key: Key | None) -> None:
+        # Readable for the user to which apt switches before it connects to a server or reads a key.
+        with private_directory(job.system, 0o755) as directory:
+            keyring, source = f"{directory}/key.gpg", f"{directory}/trial.sources"
+            if key and key.data:
+                put_file(job.system, keyring, key.data)
+            put_file(job.system, source, _source(properties, key, keyring))
+            options = options_for_one(source, accepts_changes=properties.allow_release_info_change)
+            fetch_lists(job, "apt-get", "update", "-q", *options)
+
+
+def _source(properties: RepositoryProperties, key: Key | None, keyring: str) -> bytes:
+    """Return the stanza, without empty fields."""
+    signed = (
+        f" {keyring}"
+        if key and key.data
+        else "".join(f"\n {line or '.'}" for line in key.lines)
+        if key
+        else ""
+    )
+    fields: Mapping[str, str] = {
+        "Types": " deb",
+        "URIs": f" {properties.url}",
+        "Suites": _listed(properties.suites),
+        "Components": _listed(properties.components),
+        "Architectures": _listed(properties.architectures),
+        "Signed-By": signed,
+        "Enabled": " yes" if properties.enabled else " no",
+        ACCEPTS_CHANGES: " yes" if properties.allow_release_info_change else "",
+    }
+    return "".join(f"{name}:{value}\n" for name, value in fields.items() if value).encode()
+
+
+def _listed(words: Sequence[str]) -> str:
+    return "".join(f" {word}" for word in words)
+
+
+def _pin(properties: RepositoryProperties) -> bytes | None:
+    if properties.priority is None:
+        return None
+
+    host = urlsplit(properties.url).hostname or ""
+    return f'Package: *\nPin: origin "{host}"\nPin-Priority: {properties.priority}\n'.encode()

@@ -1,4 +1,4 @@
-"""Packages of Fedora, Red Hat and their relatives: rpm lists installed packages, dnf lists available packages.
+"""Packages and repositories of Fedora, Red Hat and relatives: rpm lists installed packages, dnf available packages.
 
 * A version is the full epoch, version and release: ``1:2.4-3.el9``. An epoch of 0 is omitted.
 * Several versions of a package may be installed side by side, such as kernels.
@@ -7,18 +7,23 @@
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from configparser import ConfigParser, Error, SectionProxy
+from typing import ClassVar
 
 import msgspec
 
 from foundation.problems import ProblemCode
 from puller.errors import ResourceError
+from puller.resources.packages.installation import private_directory
 from puller.resources.packages.manager import (
     Approve,
+    Files,
     Found,
     Installed,
     Inventory,
     Job,
+    Layout,
     Manager,
     Plan,
     Record,
@@ -26,12 +31,16 @@ from puller.resources.packages.manager import (
     RequestedPackage,
     approve_all,
     failure,
+    fetch_lists,
+    host_and_directory,
+    names_in,
     output,
+    put_file,
 )
-from puller.resources.packages.properties import Options
+from puller.resources.packages.properties import Key, Options, RepositoryProperties
 from puller.resources.packages.providers import PROVIDERS, RPM
-from puller.resources.packages.simulations import DNF_OPTIONS, has_plan, parse_dnf_simulation
 from puller.system.commands import Completed
+from puller.system.protocol import System
 
 _FILE_FORMAT = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
 _INSTALLED_FORMAT = _FILE_FORMAT.replace("\\n", "\\t[%{PROVIDENAME} ]\\n")
@@ -98,7 +107,7 @@ class Dnf(Manager):
         completed = self._simulate(job, request)
         if not _is_complete(completed):
             raise failure(" ".join(("dnf", *self._words(job, request))), completed)
-        return parse_dnf_simulation(completed.stdout)
+        return parse_simulation(completed.stdout)
 
     def fulfil(self, job: Job, request: Request, approve: Approve = approve_all) -> None:
         verb, *packages = self._words(job, request)
@@ -107,14 +116,14 @@ class Dnf(Manager):
             simulated = self._simulate(job, request)
             if not _is_complete(simulated):
                 return simulated
-            approve(parse_dnf_simulation(simulated.stdout), request)
+            approve(parse_simulation(simulated.stdout), request)
             return self._with_packages(job.execute, ("dnf", verb, "-y", *_options(request)), packages)
 
         self._change(job, run, " ".join(("dnf", verb, *packages)), dict.fromkeys(_NOT_FOUND, self.refresh))
 
     def _run_simulation(self, job: Job, request: Request) -> Completed:
         verb, *packages = self._words(job, request)
-        options = (*DNF_OPTIONS, *(("--cacheonly",) if job.noop else ()), *_options(request))
+        options = (*_SIMULATION, *(("--cacheonly",) if job.noop else ()), *_options(request))
         return self._with_packages(job.query, ("dnf", verb, *options), packages)
 
     def _words(self, job: Job, request: Request) -> list[str]:
@@ -352,3 +361,187 @@ def _is_complete(simulated: Completed) -> bool:
 def _options(request: Request) -> tuple[str, ...]:
     recommends = request.options.recommends
     return () if recommends is None or not request.install else (f"--setopt=install_weak_deps={recommends}",)
+
+
+# The output of ``dnf --assumeno`` (dnf 4 and dnf 5): a table of packages under headings and a summary, or the statement
+# that nothing changes. Every heading and row must be known, and the numbers must agree with the summary. Any other
+# output is an error and never counts as a run without changes.
+
+_SIMULATION = ("--assumeno", "--setopt=color=never", "--setopt=debuglevel=2")
+"""The table is missing or has escape sequences with other values, which the configuration can set."""
+
+_TABLE = re.compile(r"^ ?Package +Arch.*$", re.MULTILINE)
+_END = re.compile(r"^(?:Transaction Summary:?|Nothing to do\.)$", re.MULTILINE)
+_NOTHING = re.compile(r"^Nothing to do\.$", re.MULTILINE)
+
+# ``Removing dependent packages:``
+_PACKAGES = re.compile(
+    r"(Installing|Upgrading|Downgrading|Reinstalling|Removing)"
+    r"(?: dependencies| weak dependencies| dependent packages| unused dependencies| group/module packages)?:"
+)
+# Sections without packages, or with packages that do not change.
+_OTHERS = re.compile(
+    r"(?:Skipping packages with |Changing reason"
+    r"|(?:\w+ )+(?:module|modules|groups|Groups|environmental|Environment)\b).*:"
+)
+_NOTE = re.compile(r"=+|\(.*\):?|")
+
+# `` Install  2 Packages`` of dnf 4, `` Installing:  2 packages`` of dnf 5
+_NUMBER = re.compile(
+    r"^ ?(Install|Upgrad|Downgrad|Remov|Replac)(?:e|ing)?:? +(\d+) [Pp]ackages?$", re.MULTILINE
+)
+
+
+def has_plan(text: str) -> bool:
+    """Return whether a simulation ended with a table of packages or without changes."""
+    return bool(_TABLE.search(text) or _NOTHING.search(text))
+
+
+def parse_simulation(text: str) -> Plan:
+    """Return the packages that a simulated change installs and removes.
+
+    Raises ``ResourceError`` for unknown output.
+    """
+    table = _TABLE.search(text)
+    if table is None:
+        if _NOTHING.search(text):
+            return Plan()
+        raise _not_understood("neither a table of packages nor the words 'Nothing to do.'")
+    end = _END.search(text, table.end())
+    if end is None:
+        raise _not_understood("a table without an end")
+    installs, removals, again = [], [], 0
+    replaced: list[str] = []
+    for verb, words in _rows(text[table.end() : end.start()]):
+        if words[0] == "replacing":
+            replaced.append(_replaced_name(words))
+        elif verb == "Removing":
+            removals.append(_record(words).name)
+        else:
+            installs.append(_record(words))
+            again += verb == "Reinstalling"
+    _require_numbers(text[end.start() :], len(installs) - again, len(removals), len(replaced))
+    # dnf 5 also lists the older version of a package itself.
+    obsoleted = {*replaced} - {record.name for record in installs}
+    return Plan(tuple(installs), (*removals, *sorted(obsoleted)))
+
+
+def _rows(table: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the verb of the heading and the words of each package. dnf 4 may wrap a row."""
+    verb: str | None = None  # empty in skipped sections
+    row: list[str] = []
+    for line in table.splitlines():
+        is_continued = line.startswith("  ") and not line.lstrip().startswith("replacing ")
+        if is_continued and row:
+            row += line.split()
+            continue
+        if row and verb:
+            yield verb, row
+        row = []
+        if line.startswith(" ") and line.strip():
+            if verb is None:
+                raise _not_understood(f"the line {line!r} before the first heading")
+            row = line.split()
+        elif heading := _PACKAGES.fullmatch(line):
+            verb = heading[1]
+        elif _OTHERS.fullmatch(line):
+            verb = ""
+        elif not _NOTE.fullmatch(line):
+            raise _not_understood(f"the line {line!r}")
+    if row and verb:
+        yield verb, row
+
+
+def _record(words: list[str]) -> Record:
+    """Return the package of a row: name, architecture, version, repository, size."""
+    if len(words) < 5 or "-" not in words[2]:
+        raise _not_understood(f"the row {' '.join(words)!r}")
+    name, architecture, version, *_ = words
+    return Record(name, version.removeprefix("0:"), architecture)
+
+
+def _replaced_name(words: list[str]) -> str:
+    """Return the name in ``replacing tool.noarch 1.0-1`` of dnf 4, or ``replacing tool noarch 0:1.0-1 …`` of dnf 5."""
+    if len(words) == 3:
+        return words[1].rpartition(".")[0]
+    if len(words) < 5:
+        raise _not_understood(f"the row {' '.join(words)!r}")
+    return words[1]
+
+
+def _require_numbers(summary: str, installs: int, removals: int, replaced: int) -> None:
+    numbers: dict[str, int] = {}
+    for kind, number in _NUMBER.findall(summary):
+        numbers[kind] = int(number)
+    # dnf 4 does not count replaced packages.
+    expected = (numbers.pop("Remov", 0), numbers.pop("Replac", replaced))
+    if (installs, removals, replaced) != (sum(numbers.values()), *expected):
+        raise _not_understood(
+            f"{installs} installations, {removals} removals and {replaced} replacements, "
+            f"and the summary {sum(numbers.values())}, {expected[0]} and {expected[1]}"
+        )
+
+
+def _not_understood(description: str) -> ResourceError:
+    return ResourceError(f"the output of dnf --assumeno is not understood: it has {description}")
+
+
+# Repositories.
+
+
+class DnfLayout(Layout):
+    """A ``.repo`` file, and a key next to the distribution's keys. Methods raise like those of ``Layout``."""
+
+    provider = "dnf"
+    root: ClassVar[str] = "/etc/yum.repos.d"
+    keys: ClassVar[str] = "/etc/pki/rpm-gpg"
+    asks = False
+
+    def paths(self, name: str) -> Sequence[str]:
+        return f"{self.keys}/{name}", f"{self.root}/{name}.repo"
+
+    def files(self, properties: RepositoryProperties, key: Key | None) -> Files:
+        key_file, path = self.paths(properties.name)
+        return {key_file: key.content if key else None, path: _repo(properties, key_file if key else None)}
+
+    def places(self, system: System) -> Iterator[str]:
+        yield from (f"{self.root}/{name}" for name in names_in(system, self.root) if name.endswith(".repo"))
+
+    def entries(self, path: str, text: str) -> Iterator[tuple[str, str]]:
+        for section in _sections(path, text):
+            if section.get("enabled", "1") != "0":
+                yield from ((host_and_directory(url), "") for url in section.get("baseurl", "").split())
+
+    def find_problem(self, job: Job, name: str, texts: Mapping[str, bytes]) -> str:
+        # dnf merges or ignores a second definition, and only warns.
+        del job
+        paths = [
+            path
+            for path, content in texts.items()
+            if any(section.name == name for section in _sections(path, content.decode(errors="replace")))
+        ]
+        return f"{' and '.join(paths)} define the same repository id {name}" if len(paths) > 1 else ""
+
+    def refresh(self, job: Job, properties: RepositoryProperties, key: Key | None) -> None:
+        with private_directory(job.system, 0o700) as directory:
+            content = _repo(properties, None) + b"skip_if_unavailable=0\n"
+            put_file(job.system, f"{directory}/{properties.name}.repo", content)
+            fetch_lists(job, "dnf", "-q", f"--setopt=reposdir={directory}", "makecache", "--refresh")
+
+
+def _sections(path: str, text: str) -> list[SectionProxy]:
+    """Return the sections of a file of dnf. Empty for a file that dnf rejects in each run."""
+    parser = ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text, path)
+    except Error:
+        return []
+    return [parser[name] for name in parser.sections()]
+
+
+def _repo(properties: RepositoryProperties, key_file: str | None) -> bytes:
+    name, enabled = properties.name, int(properties.enabled)
+    lines = [f"[{name}]", f"name={name}", f"baseurl={properties.url}", f"enabled={enabled}", "gpgcheck=1"]
+    lines += [f"gpgkey=file://{key_file}"] if key_file else []
+    lines += [f"priority={properties.priority}"] if properties.priority is not None else []
+    return "".join(f"{line}\n" for line in lines).encode()

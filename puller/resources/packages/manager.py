@@ -1,4 +1,4 @@
-"""The interface of package managers: queries, plans and the execution of commands.
+"""The interface of package managers: queries, plans, the execution of commands, and files of repositories.
 
 ``providers.py`` lists the managers.
 
@@ -7,6 +7,9 @@
 * Callers pass checked names and versions, so none can act as a command-line option.
 * One query returns all packages of a run. Its result, or its failure, is reused until a resource executes a command.
 * A dry run keeps package files in memory, to simulate their installation.
+* All paths of a repository derive from its name, so that it can be removed by its name alone.
+* A repository is tried before its files are installed, so that an unreadable repository never blocks others. Its
+  package lists exist before its files, wherever a run is killed.
 """
 
 import contextlib
@@ -16,15 +19,17 @@ import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import ClassVar, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
 from puller.errors import ResourceError, reason
-from puller.resources.packages.properties import DEFAULTS, Options
-from puller.resources.packages.providers import Order
+from puller.resources.packages.properties import DEFAULTS, Key, Options, RepositoryProperties
+from puller.resources.packages.providers import PROVIDERS, Order, load_class
 from puller.system.commands import Command, Completed
-from puller.system.protocol import System
+from puller.system.protocol import Attributes, System
 
 _MEMORY = "/proc/"
 
@@ -460,3 +465,110 @@ class Manager(ABC):
         self._remedied.add(remedy.__name__)
         remedy(job)
         return True
+
+
+# Repositories.
+
+Files = dict[str, bytes | None]
+"""Contents by path, in the order of installation. ``None`` removes a file."""
+
+
+class Layout(ABC):
+    """The files of one package manager that declare repositories. Methods raise ``ResourceError`` and ``OSError``."""
+
+    provider: ClassVar[str]
+    """The name in ``PROVIDERS``."""
+    root: ClassVar[str]
+    """The directory of the files that declare repositories."""
+
+    @abstractmethod
+    def paths(self, name: str) -> Sequence[str]:
+        """Return all files that a repository may have. The last file activates it."""
+
+    def written(self, properties: RepositoryProperties) -> dict[str, bool]:
+        """Return each of ``paths``, and whether a repository with these properties may have a file there."""
+        *others, source = self.paths(properties.name)
+        return {**dict.fromkeys(others, properties.key is not None), source: True}
+
+    def require(self, properties: RepositoryProperties) -> None:
+        """Raise ``ResourceError`` for properties that this package manager does not support, or that it requires."""
+        for name in PROVIDERS[self.provider].lacks:
+            if getattr(properties, name):
+                raise ResourceError(f"{name} is given, but only apt supports it, not {self.provider}")
+
+    @abstractmethod
+    def files(self, properties: RepositoryProperties, key: Key | None) -> Files:
+        """Return the desired content of each of ``paths``."""
+
+    @abstractmethod
+    def places(self, system: System) -> Iterator[str]:
+        """Yield the files of the machine that declare repositories."""
+
+    @abstractmethod
+    def entries(self, path: str, text: str) -> Iterator[tuple[str, str]]:
+        """Yield the URL and suite of each enabled repository in one of ``places``."""
+
+    asks: ClassVar[bool]
+    """Whether ``find_problem`` starts a process."""
+
+    @abstractmethod
+    def find_problem(self, job: Job, name: str, texts: Mapping[str, bytes]) -> str:
+        """Return why the package manager would reject these contents of ``places``. Empty if it accepts them.
+
+        ``name`` is the repository that matters.
+        """
+
+    @abstractmethod
+    def refresh(self, job: Job, properties: RepositoryProperties, key: Key | None) -> None:
+        """Fetch the package lists of a repository before it is installed.
+
+        Raises ``ResourceError`` if it is unreadable.
+        """
+
+    def desired_entries(self, properties: RepositoryProperties) -> set[tuple[str, str]]:
+        """Return the URLs and suites of a repository in the format of ``entries``."""
+        return {(host_and_directory(properties.url), suite) for suite in properties.suites or ("",)}
+
+
+@cache
+def layout_of(provider: str) -> Layout:
+    """Return the files of a package manager."""
+    layout: Layout = load_class(PROVIDERS[provider].layout)()
+    return layout
+
+
+def all_layouts() -> list[Layout]:
+    """Return the files of all package managers."""
+    return [layout_of(provider) for provider in PROVIDERS]
+
+
+def host_and_directory(url: str) -> str:
+    """Return the part of a URL that identifies a repository: host and directory.
+
+    apt stores downloads under a name without the scheme, so ``http`` and ``https`` conflict.
+    """
+    try:
+        url_parts = urlsplit(url)
+    except ValueError:  # apt reports it
+        return url
+    return f"{url_parts.netloc.rpartition('@')[2].lower()}{url_parts.path.rstrip('/')}"
+
+
+def names_in(system: System, directory: str) -> list[str]:
+    """Return the names in a directory. Empty if it does not exist."""
+    try:
+        return [name for name, _ in system.children(directory)]
+    except FileNotFoundError:
+        return []
+
+
+def put_file(system: System, path: str, content: bytes) -> None:
+    """Write a new file that all users can read."""
+    system.replace_file(path, (content,), Attributes(os.geteuid(), os.getegid(), 0o644), None)
+
+
+def fetch_lists(job: Job, *arguments: str) -> None:
+    """Run the command that fetches the package lists of one repository. Raise ``ResourceError`` if it fails."""
+    completed = job.execute(*arguments)
+    if completed.exit_code != 0:
+        raise failure("cannot be read, so nothing was changed; " + " ".join(arguments[:2]), completed)

@@ -1,7 +1,7 @@
 """The package managers, one row each, their orders of versions, and canonical package names.
 
-To add a package manager, write one module with a ``Manager`` and a ``Layout``, and add its row here. Models are
-``dnf.py`` and ``DnfLayout`` in ``layouts.py``.
+To add a package manager, write one module like ``dnf.py``, with a ``Manager`` and a ``Layout`` of ``manager.py``, and
+add its row here.
 
 * A version is ``[epoch:]version[-release]``. Debian calls the release a revision. Epochs compare first, as numbers.
 * Parts compare run by run, digits as numbers of any length. ``~`` sorts before the end of a part in both orders.
@@ -39,13 +39,13 @@ PROVIDERS = {
         family="Debian",
         suffix=".deb",
         manager="puller.resources.packages.apt:Apt",
-        layout="puller.resources.packages.layouts:AptLayout",
+        layout="puller.resources.packages.apt:AptLayout",
     ),
     "dnf": Provider(
         family="RedHat",
         suffix=".rpm",
         manager="puller.resources.packages.dnf:Dnf",
-        layout="puller.resources.packages.layouts:DnfLayout",
+        layout="puller.resources.packages.dnf:DnfLayout",
         lacks=("suites", "components", "architectures", "allow_release_info_change"),
     ),
 }

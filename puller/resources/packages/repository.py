@@ -23,8 +23,7 @@ from puller.resources.base import Content, Context, Declared, PropertyError, Res
 from puller.resources.claims import Claim, Use
 from puller.resources.content_sources import bundled_contents, sha256, short
 from puller.resources.diff import unified
-from puller.resources.packages.layouts import Files, Layout, all_layouts, layout_of
-from puller.resources.packages.manager import Job
+from puller.resources.packages.manager import Files, Job, Layout, all_layouts, layout_of
 from puller.resources.packages.properties import (
     Key,
     RepositoryProperties,

@@ -29,7 +29,7 @@ from puller.resources.archives import archive_receipts
 from puller.resources.base import Properties
 from puller.resources.host import host_entry, hostname, timezone
 from puller.resources.kernel import fstab, module_files, mount_changes, mount_table, sysctl_files
-from puller.resources.packages.layouts import AptLayout
+from puller.resources.packages.apt import AptLayout
 from puller.resources.registry import find_type, is_ours, type_names
 from puller.resources.services import cron
 from puller.system import trusted_files

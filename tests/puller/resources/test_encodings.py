@@ -12,7 +12,7 @@ from puller.errors import ResourceError
 from puller.resources.accounts.authorized_keys import DesiredKeys, KeysState, merged, parse_key
 from puller.resources.files.file import File
 from puller.resources.kernel import fstab, module_files, sysctl_files
-from puller.resources.packages.layouts import parse_entries
+from puller.resources.packages.apt import parse_entries
 from puller.resources.read_once import EditedFile
 from puller.resources.scaffolds.scaffold_tree import RenderRequest, read_source, render_source
 from puller.resources.services.unit_links import _settings

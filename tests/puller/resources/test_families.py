@@ -27,7 +27,7 @@ from puller.resources.host import host_entry, hostname, timezone
 from puller.resources.kernel import fstab, module_files
 from puller.resources.owned_paths import owned_below
 from puller.resources.packages import alternative
-from puller.resources.packages.layouts import AptLayout
+from puller.resources.packages.apt import AptLayout
 from puller.resources.registry import find_remover, find_type, is_ours, type_names
 from puller.resources.scaffolds.scaffold import Scaffold
 from puller.resources.services import cron, unit_links

@@ -8,8 +8,8 @@ import pytest
 
 from puller.errors import ResourceError
 from puller.resources.packages import providers
-from puller.resources.packages.dnf import Dnf
-from puller.resources.packages.layouts import DnfLayout, all_layouts, layout_of
+from puller.resources.packages.dnf import Dnf, DnfLayout
+from puller.resources.packages.manager import all_layouts, layout_of
 from puller.resources.packages.package import Package
 from puller.resources.packages.properties import PackageProperties, check_package
 from puller.resources.packages.providers import PROVIDERS, Provider, canonical_name, load_class

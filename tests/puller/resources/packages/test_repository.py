@@ -18,7 +18,8 @@ from hiera.expressions.expressions import Scope
 from puller.errors import ResourceError
 from puller.resources.base import PropertyError, Resource
 from puller.resources.files.file import File
-from puller.resources.packages.layouts import AptLayout, DnfLayout
+from puller.resources.packages.apt import AptLayout
+from puller.resources.packages.dnf import DnfLayout
 from puller.resources.packages.repository import Repository
 from puller.system.commands import Command, Completed
 from puller.system.local import LocalSystem

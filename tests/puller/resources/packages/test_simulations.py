@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from puller.errors import ResourceError
-from puller.resources.packages import simulations
+from puller.resources.packages import apt, dnf
 from puller.resources.packages.apt import Apt
 from puller.resources.packages.dnf import Dnf
 from puller.resources.packages.manager import Manager, Plan, Record, RequestedPackage
@@ -24,8 +24,8 @@ cases = pytest.mark.parametrize("case", CASES, ids=[case["command"][:60] for cas
 
 def parse(case: dict[str, Any], text: str) -> Plan:
     if case["command"].startswith("apt-get"):
-        return simulations.parse_apt_simulation(text, "amd64")
-    return simulations.parse_dnf_simulation(text)
+        return apt.parse_simulation(text, "amd64")
+    return dnf.parse_simulation(text)
 
 
 @cases
@@ -99,7 +99,7 @@ Transaction Summary
 )  # fmt: skip
 def test_output_of_dnf_that_is_not_understood_is_an_error(text: str) -> None:
     with pytest.raises(ResourceError, match="output of dnf --assumeno is not understood"):
-        simulations.parse_dnf_simulation(text)
+        dnf.parse_simulation(text)
 
 
 SUMMARY = "0 upgraded, 1 newly installed, 1 to remove and 0 not upgraded.\n"
@@ -121,14 +121,14 @@ SUMMARY = "0 upgraded, 1 newly installed, 1 to remove and 0 not upgraded.\n"
 )
 def test_output_of_apt_that_is_not_understood_is_an_error(text: str) -> None:
     with pytest.raises(ResourceError, match="output of apt-get --simulate is not understood"):
-        simulations.parse_apt_simulation(text, "amd64")
+        apt.parse_simulation(text, "amd64")
 
 
 def test_apt_may_remove_a_package_for_a_moment() -> None:
     """apt does so to resolve a loop of conflicts, and its summary does not count it."""
     summary = "2 upgraded, 0 newly installed, 0 to remove and 0 not upgraded.\n"
     lines = "Remv a [1]\nInst b [1] (2 x [all])\nInst a [1] (2 x [all]) []\nConf b (2 x [all])\n"
-    plan = simulations.parse_apt_simulation(summary + lines, "amd64")
+    plan = apt.parse_simulation(summary + lines, "amd64")
     assert plan == Plan((Record("b", "2", "all"), Record("a", "2", "all")), ())
 
 
@@ -153,7 +153,7 @@ Skipping packages with broken dependencies or part of a group:
 
 def test_sections_that_are_no_packages_are_left_out() -> None:
     text = TABLE.format(rows=MODULES, summary="Install  3 Packages\nSkip  2 Packages")
-    names = [record.name for record in simulations.parse_dnf_simulation(text).installs]
+    names = [record.name for record in dnf.parse_simulation(text).installs]
     assert names == ["tool", "a-name-that-is-longer-than-its-column", "nodejs"]
 
 

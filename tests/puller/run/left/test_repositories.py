@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from puller.resources.packages.layouts import AptLayout
+from puller.resources.packages.apt import AptLayout
 from tests.support.stories import Host, Publisher
 
 pytestmark = pytest.mark.root  # only root may write the files of repositories
