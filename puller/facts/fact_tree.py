@@ -62,6 +62,34 @@ BUILT_IN = {
 }
 """The function of each top-level key, below ``puller.facts.groups``, which gathers its group from a ``Machine``."""
 
+FACT_NAMES = """
+disks.DISK{model serial size size_bytes type vendor wwn}
+dmi.bios{release_date vendor version} dmi.board{asset_tag manufacturer product serial_number}
+dmi.chassis{asset_tag type} dmi{manufacturer} dmi.product{name serial_number uuid}
+host.info{bootTime hostId hostname kernelArch kernelVersion os platform platformFamily platformVersion procs uptime}
+host.info{virtualizationRole virtualizationSystem}
+hypervisors{NAME}
+identity{gid group privileged uid user}
+load_averages{15m 1m 5m}
+memory.swap{available available_bytes capacity total total_bytes used used_bytes}
+memory.system{available available_bytes capacity total total_bytes used used_bytes}
+mountpoints.PATH{available available_bytes capacity device filesystem options size size_bytes used used_bytes}
+networking{dhcp domain fqdn hostname ip ip6 mac mtu netmask netmask6 network network6 primary scope6}
+networking.interfaces.NAME{bindings bindings6 dhcp ip ip6 mac mtu netmask netmask6 network network6 scope6}
+os{architecture family hardware name} os.distro{codename description id specification}
+os.distro.release{full major minor} os.release{full major minor}
+os.selinux{config_mode config_policy current_mode enabled enforced policy_version}
+partitions.DEVICE{backing_file filesystem label mount partlabel partuuid size size_bytes uuid}
+processors{cores count isa models physicalcount speed threads}
+puller{version} puller.bundle{name version}
+ssh.ALGORITHM{fingerprints key type} ssh.ALGORITHM.fingerprints{sha1 sha256}
+system_uptime{days hours seconds uptime}
+"""
+"""The names below each group, as a path before its names. Lint rejects other names.
+
+Names in capitals stand for names that differ between hosts, such as interfaces, disks and mount points.
+"""
+
 
 def gather(
     *,

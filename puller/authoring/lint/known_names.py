@@ -24,6 +24,7 @@ from hiera.values import MISSING, find_value
 from puller.authoring.lint import value_shapes
 from puller.authoring.lint.findings import Finding, Severity
 from puller.authoring.lint.value_shapes import ANY, Shape, of_value
+from puller.facts.fact_tree import is_legacy_name
 from puller.manifest.problems import Problems
 
 Path = tuple[str, ...]
@@ -371,7 +372,7 @@ class Judge:
     def _is_of_host(self, missing: Path) -> bool:
         if missing[0] not in ("facts", "Facts"):
             return False
-        if len(missing) == 2 and value_shapes.may_be_legacy(missing[1]):
+        if len(missing) == 2 and is_legacy_name(missing[1]):
             return True
         return _at(self.facts, missing[1:]) is not MISSING
 

@@ -3,8 +3,7 @@
 * A shape is the union of all possible values of a place. An expression may read each key of any layer of the data.
 * Null, an expression, and an empty mapping or list allow any keys below them, since hosts and sites fill them.
 * Items of a list or mapping that a loop iterates over are examples. Further items may have other keys.
-* The built-in facts have a fixed list of names (``docs/fact-list.md``). Keys in capitals stand for names that differ
-  between hosts, such as interfaces, disks and mount points.
+* The built-in facts have a fixed list of names (``FACT_NAMES``).
 * A top-level name outside this list may be a custom fact of some hosts.
 """
 
@@ -21,7 +20,7 @@ from hiera import parsing
 from hiera.errors import HieraError
 from puller.authoring.lint.findings import read_text
 from puller.facts import custom
-from puller.facts.fact_tree import BUILT_IN, LEGACY_PATHS, is_legacy_name
+from puller.facts.fact_tree import BUILT_IN, FACT_NAMES, LEGACY_PATHS
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -123,31 +122,6 @@ def _any_of(first: Shape | None, other: Shape | None) -> Shape | None:
 RUN: Final = Shape(is_open=True, is_example=True)
 """The output of a program of the bundle."""
 
-NAMES: Final = """
-disks.DISK{model serial size size_bytes type vendor wwn}
-dmi.bios{release_date vendor version} dmi.board{asset_tag manufacturer product serial_number}
-dmi.chassis{asset_tag type} dmi{manufacturer} dmi.product{name serial_number uuid}
-host.info{bootTime hostId hostname kernelArch kernelVersion os platform platformFamily platformVersion procs uptime}
-host.info{virtualizationRole virtualizationSystem}
-hypervisors{NAME}
-identity{gid group privileged uid user}
-load_averages{15m 1m 5m}
-memory.swap{available available_bytes capacity total total_bytes used used_bytes}
-memory.system{available available_bytes capacity total total_bytes used used_bytes}
-mountpoints.PATH{available available_bytes capacity device filesystem options size size_bytes used used_bytes}
-networking{dhcp domain fqdn hostname ip ip6 mac mtu netmask netmask6 network network6 primary scope6}
-networking.interfaces.NAME{bindings bindings6 dhcp ip ip6 mac mtu netmask netmask6 network network6 scope6}
-os{architecture family hardware name} os.distro{codename description id specification}
-os.distro.release{full major minor} os.release{full major minor}
-os.selinux{config_mode config_policy current_mode enabled enforced policy_version}
-partitions.DEVICE{backing_file filesystem label mount partlabel partuuid size size_bytes uuid}
-processors{cores count isa models physicalcount speed threads}
-puller{version} puller.bundle{name version}
-ssh.ALGORITHM{fingerprints key type} ssh.ALGORITHM.fingerprints{sha1 sha256}
-system_uptime{days hours seconds uptime}
-"""
-"""The names below each group, as a path before its names."""
-
 
 @cache
 def built_in() -> Shape:
@@ -178,13 +152,8 @@ def of_bundle(directories: Iterable[str]) -> dict[str, Shape]:
     return shapes
 
 
-def may_be_legacy(name: str) -> bool:
-    """Return whether hosts may have a fact with this flat name: ``ipaddress_eth0``."""
-    return is_legacy_name(name)
-
-
 def _groups() -> Iterable[tuple[list[str], list[str]]]:
-    for word in NAMES.replace("\n", " ").split("}"):
+    for word in FACT_NAMES.replace("\n", " ").split("}"):
         if path := word.partition("{")[0].strip():
             yield path.split("."), word.partition("{")[2].split()
 

@@ -9,6 +9,7 @@ import pytest
 
 from puller.authoring.lint import value_shapes
 from puller.authoring.lint.value_shapes import Shape
+from puller.facts.fact_tree import is_legacy_name
 from puller.facts.given_facts import facts_of, known_systems
 
 PAGE = (Path(__file__).parents[4] / "docs/fact-list.md").read_text().partition("facts: generated")[2]
@@ -29,7 +30,7 @@ def is_known(path: tuple[str, ...]) -> bool:
     shape: Shape | None = value_shapes.built_in()
     for step in path:
         shape = None if shape is None else shape.child(step)
-    return shape is not None or value_shapes.may_be_legacy(path[0])
+    return shape is not None or is_legacy_name(path[0])
 
 
 @pytest.mark.parametrize("system", known_systems())
