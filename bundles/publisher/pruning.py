@@ -1,5 +1,6 @@
 """Pruning of a site: a signed statement marks outdated versions as pruned. A later sweep removes unreferenced files.
 
+* ``PruningRule`` in ``settings.py`` selects the outdated versions of a bundle.
 * Files are removed when hosts can no longer request them.
 * Versions that a channel or a wave names, or that an unexpired ``timestamp.json`` may lead to, are kept.
 * The history of a bundle records pruned versions, because a version always stands for the same files.

@@ -330,7 +330,7 @@ class Required:
     """The requirements for publications."""
 
     tests: bool = False
-    """Whether a bundle must have tests, and they must pass."""
+    """Whether a bundle must have tests, and they must pass. The command runs them before it calls this package."""
 
 
 @dataclass(frozen=True, slots=True)

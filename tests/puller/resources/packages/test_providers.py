@@ -23,6 +23,7 @@ class Zypper(Dnf):
 class ZypperLayout(DnfLayout):
     """The directories of this package manager."""
 
+    provider = "zypper"
     root = "/etc/zypp/repos.d"
 
 
