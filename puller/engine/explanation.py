@@ -474,4 +474,4 @@ def why(event: Event) -> list[str]:
     sentences += [f"{reference} did not succeed" for reference in event.unmet_requirements]
     if event.noop_message:
         sentences.append(event.noop_message)
-    return sentences or ["in sync"]
+    return sentences + event.notes or ["in sync"]

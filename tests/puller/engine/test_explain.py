@@ -12,6 +12,8 @@ import pytest
 
 from hiera.envelopes import create_key_pair
 from hiera.eyaml import encrypt
+from puller.engine.explanation import why
+from puller.reporting.report import Event, State
 
 if TYPE_CHECKING:
     from tests.support.stories import Execute, Host, Publisher, WebServer
@@ -181,6 +183,12 @@ def test_explained_resource_lists_line_inputs_and_last_run(settled: Host, explai
     assert settled.run().status == 0
     last = explain(settled, "file#conf")[1]["last_run"]
     assert (last["state"], last["why"], last["version"]) == ("stable", ["in sync"], "1.0.0")
+
+
+def test_notes_of_the_last_run_are_reasons() -> None:
+    """A purge left something, or debconf's answer has no effect: ``in sync`` alone would hide it."""
+    event = Event(type="file", name="/srv", state=State.STABLE, notes=["/srv/work has work, so it stays"])
+    assert why(event) == ["/srv/work has work, so it stays"]
 
 
 def test_template_and_condition_inputs_are_listed(settled: Host, explain: Any) -> None:
